@@ -1,0 +1,44 @@
+# One verb a chore. `make run` and `make test` set up all they need in .venv.
+.DEFAULT_GOAL := help
+.PHONY: help run test check format sim bench clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+help: ## say what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+# Made again whenever the dependencies change.
+$(INSTALLED): pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Fairlead needs Python 3.11 or later; '$(PYTHON)' is not. Try: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up .venv (once; about a minute) ..."
+	"$(PYTHON)" -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+run: $(INSTALLED) ## set up, then show what Fairlead does
+	$(BIN)/fairlead demo
+
+test: $(INSTALLED) ## set up, then run every test
+	$(BIN)/pytest
+
+check: $(INSTALLED) ## format, lint, types, imports: changes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED) ## put the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+sim: $(INSTALLED) ## search the interleavings of the core far deeper than `make test` does
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim
+
+bench: $(INSTALLED) ## measure the hot calls of the core and how they grow
+	$(BIN)/python -m benchmarks.core
+
+clean: ## remove what the other verbs made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,44 @@
+"""The entry of the `fairlead` command: its groups, and how it says that something was wrong."""
+
+import sys
+
+import click
+
+from fairlead import __version__
+from fairlead.cli.simulate import simulate
+from fairlead.core.errors import FairleadError
+
+EXIT_FAILED = 1
+EXIT_BAD_ARGUMENTS = 2
+EXIT_INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="fairlead %(version)s")
+def cli() -> None:
+    """Fairlead leads many tasks fairly to the workers that run them."""
+
+
+cli.add_command(simulate)
+
+
+def main() -> None:
+    """Run the command; what is wrong with it is one line on standard error."""
+    try:
+        cli.main(prog_name="fairlead", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message(), err=True)
+        sys.exit(EXIT_BAD_ARGUMENTS)
+    except click.UsageError as wrong:
+        hint = f" (see '{wrong.ctx.command_path} --help')" if wrong.ctx else ""
+        _say(wrong.format_message().rstrip(".") + hint)
+        sys.exit(EXIT_BAD_ARGUMENTS)
+    except (click.ClickException, FairleadError) as refused:
+        _say(str(refused))
+        sys.exit(EXIT_FAILED)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _say(message: str) -> None:
+    click.echo("fairlead: " + " ".join(message.split()), err=True)
