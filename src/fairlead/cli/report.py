@@ -81,10 +81,7 @@ def show(report: Report, *, output: Output, plot: Path | None) -> None:
 
 def as_json(report: Report) -> str:
     """The report as one JSON object: the parameters, then each table as a list of objects."""
-    tables = {
-        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        for table in report.tables
-    }
+    tables = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in report.tables}
     return json.dumps(
         {"subject": report.subject, "parameters": dict(report.parameters), **tables},
         indent=2,

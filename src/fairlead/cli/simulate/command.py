@@ -22,13 +22,9 @@ def simulation(name: str) -> Callable[[Callable[..., Report]], click.Command]:
     """Make a command of a function that returns a report; its own options go below this decorator."""
 
     def decorate(run: Callable[..., Report]) -> click.Command:
-        @click.option(
-            "--seed", type=click.IntRange(0, SEED_MAX), default=1, show_default=True, help="Seed of the run."
-        )
+        @click.option("--seed", type=click.IntRange(0, SEED_MAX), default=1, show_default=True, help="Seed of the run.")
         @click.option("-o", "--output", type=click.Choice(Output), default=Output.TABLE, show_default=True)
-        @click.option(
-            "--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw a picture, too."
-        )
+        @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw a picture, too.")
         def command(output: Output, plot: Path | None, **parameters: object) -> None:
             show(run(**parameters), output=output, plot=plot)
 

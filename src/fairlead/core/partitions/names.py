@@ -48,9 +48,7 @@ def check_user_name(name: str) -> str:
     if len(name) > NAME_CHARACTERS_MAX:
         raise InvalidName(f"task list name has {len(name)} characters, more than {NAME_CHARACTERS_MAX}")
     if name.startswith(RESERVED_PREFIX):
-        raise InvalidName(
-            f"task list name {name!r} begins with {RESERVED_PREFIX!r}, which is kept for partitions"
-        )
+        raise InvalidName(f"task list name {name!r} begins with {RESERVED_PREFIX!r}, which is kept for partitions")
     return name
 
 
@@ -69,7 +67,5 @@ def parse_partition_name(name: str) -> tuple[str, int]:
     task_list_name, _, digits = name.removeprefix(RESERVED_PREFIX).rpartition("/")
     # Only the one spelling of a positive number: "/_sys/x/0" would be a second name of the root, "03" one of 3.
     if not (digits.isascii() and digits.isdecimal()) or digits.startswith("0"):
-        raise InvalidName(
-            f"{name!r} names no partition: expected {RESERVED_PREFIX}<task list>/<number from 1>"
-        )
+        raise InvalidName(f"{name!r} names no partition: expected {RESERVED_PREFIX}<task list>/<number from 1>")
     return check_user_name(task_list_name), int(digits)
