@@ -14,8 +14,8 @@ settings.register_profile(
 )
 settings.register_profile(
     "sim",
-    max_examples=3000,
-    stateful_step_count=120,
+    max_examples=1000,
+    stateful_step_count=80,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -1,0 +1,348 @@
+"""Owners of a backlog at work on one table, in any order of steps that a real system could take.
+
+Each step of a write, a read or a delete is a rule of its own: begun by the owner, carried out by the table, told to
+the owner. Owners crash, lose their lease without noticing, and go on. What is checked are the invariants at the end of
+facts/temporal-matching.md that concern the backlog; the numbers in the messages are theirs.
+"""
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fairlead.core.fairness import (
+    BufferLimits,
+    FairBacklog,
+    Level,
+    Merge,
+    Read,
+    ReadBuffer,
+    Share,
+    WeightOverrides,
+    Write,
+)
+from tests.core.fairness.table import LeaseLost, Table
+
+LIMITS = BufferLimits(batch_size=4, reload_at=1, acks_max=6, evicted_acks_max=2)
+OVERRIDES = WeightOverrides({"gold": 5.0})
+IDS_A_LEASE = 10_000
+# Long enough for an owner to get into an interesting state before it loses it.
+STEPS_OF_OWNER_MIN = 12
+SHARES = st.lists(
+    st.builds(Share, st.sampled_from(["gold", "a", "b", "c", "flood", "flood"]), st.sampled_from([1.0, 2.0, 0.5])),
+    min_size=1,
+    max_size=3,
+)
+
+
+@dataclass(eq=False)
+class WriteUnderWay:
+    write: Write
+    range_id: int
+    # None until the table has been asked; then whether it took the write.
+    is_stored: bool | None = None
+
+
+@dataclass(eq=False)
+class Owner:
+    range_id: int
+    backlog: FairBacklog[str]
+    next_id: int
+    highest_ack: Level
+    ready: set[Level] = field(default_factory=set)
+    in_flight: set[Level] = field(default_factory=set)
+    writes: list[WriteUnderWay] = field(default_factory=list)
+    # Told to the buffer while it was reading, so that it may not have taken them in yet.
+    deferred: list[Write] = field(default_factory=list)
+    read: Read | None = None
+    read_rows: list[tuple[Level, str]] | None = None
+    delete: tuple[Level, int] | None = None
+
+    @property
+    def buffer(self) -> ReadBuffer[str]:
+        return self.backlog.buffer
+
+    def take(self, merge: Merge[str]) -> None:
+        loaded = {level for level, _ in merge.loaded}
+        evicted = set(merge.evicted)
+        assert not loaded & evicted
+        assert not loaded & self.ready, "7: a task that is loaded already was loaded again"
+        assert evicted <= self.ready | self.in_flight, "7: a task was evicted that was not loaded"
+        self.ready |= loaded
+        self.ready -= evicted
+
+
+class BacklogMachine(RuleBasedStateMachine):
+    """The real backlog code on a table that does what it is told, when it is told."""
+
+    buffer_class: type[ReadBuffer[Any]] = ReadBuffer
+    table_class: type[Table] = Table
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = self.table_class()
+        self.clock = count(0, 20)
+        self.stale: list[Owner] = []
+        self.acknowledged: set[Level] = set()
+        self.dispatched: set[Level] = set()
+        self.given_ids: set[int] = set()
+        self.steps_of_owner = 0
+
+    # Owners
+
+    @initialize()
+    def begin(self) -> None:
+        self.owner = self.new_owner()
+
+    def new_owner(self) -> Owner:
+        lease = self.table.take_lease()
+        backlog = FairBacklog[str](ack_level=lease.ack_level, max_level=lease.max_level, limits=LIMITS, keys_max=3)
+        backlog.buffer = self.buffer_class(ack_level=lease.ack_level, max_level=lease.max_level, limits=LIMITS)
+        return Owner(lease.range_id, backlog, lease.range_id * IDS_A_LEASE + 1, lease.ack_level)
+
+    @precondition(lambda self: self.steps_of_owner > STEPS_OF_OWNER_MIN)
+    @rule(goes_on=st.booleans())
+    def take_over(self, goes_on: bool) -> None:
+        """Another owner takes the lease; the old one has crashed, or goes on without knowing."""
+        if goes_on:
+            self.stale.append(self.owner)
+        self.owner = self.new_owner()
+        self.steps_of_owner = 0
+
+    @precondition(lambda self: self.stale)
+    @rule(data=st.data())
+    def a_stale_owner_acks_and_deletes(self, data: st.DataObject) -> None:
+        owner = data.draw(st.sampled_from(self.stale))
+        for level in sorted(owner.ready)[:2]:
+            owner.ready.discard(level)
+            self.dispatched.add(level)
+            owner.buffer.ack(level)
+        level = owner.buffer.ack_level
+        try:
+            self.delete(owner.range_id, level)
+        except LeaseLost:
+            return
+
+    # Writes
+
+    @rule(shares=SHARES)
+    def begin_write(self, shares: list[Share]) -> None:
+        owner = self.owner
+        ids = range(owner.next_id, owner.next_id + len(shares))
+        owner.next_id += len(shares)
+        assert not self.given_ids & set(ids), "5: an id was given twice"
+        self.given_ids |= set(ids)
+        write = owner.backlog.begin_write(shares, ids=ids, overrides=OVERRIDES)
+        assert write.lowest > owner.buffer.ack_level, "2: a new level is not above A"
+        owner.writes.append(WriteUnderWay(write, owner.range_id))
+
+    def writes_under_way(self) -> list[WriteUnderWay]:
+        return [write for owner in [self.owner, *self.stale] for write in owner.writes if write.is_stored is None]
+
+    @precondition(lambda self: self.writes_under_way())
+    @rule(data=st.data())
+    def the_table_takes_a_write(self, data: st.DataObject) -> None:
+        self.the_table_takes(data.draw(st.sampled_from(self.writes_under_way())))
+
+    def the_table_takes(self, under_way: WriteUnderWay) -> None:
+        try:
+            self.table.insert(under_way.range_id, [(level, f"task {level}") for level in under_way.write.levels])
+            under_way.is_stored = True
+            ack_level = self.owner.buffer.ack_level
+            assert under_way.write.lowest > ack_level, "2: a level is not above A at its commit"
+        except LeaseLost:
+            under_way.is_stored = False
+
+    @precondition(lambda self: self.owner.writes)
+    @rule(data=st.data(), is_answer_lost=st.booleans())
+    def a_write_is_told(self, data: st.DataObject, is_answer_lost: bool) -> None:
+        under_way = data.draw(st.sampled_from(self.owner.writes))
+        self.tell_write(under_way, is_answer_lost=is_answer_lost)
+
+    def tell_write(self, under_way: WriteUnderWay, *, is_answer_lost: bool) -> None:
+        owner = self.owner
+        owner.writes.remove(under_way)
+        if under_way.is_stored is False:
+            # It was sent under a lease that has been renewed since.
+            owner.buffer.write_failed(under_way.write)
+            return
+        if owner.read is not None:
+            owner.deferred.append(under_way.write)
+        if under_way.is_stored and not is_answer_lost:
+            self.acknowledged |= set(under_way.write.levels)
+            owner.take(
+                owner.buffer.write_succeeded(under_way.write, [f"task {level}" for level in under_way.write.levels])
+            )
+            return
+        # Nobody knows. The lease is renewed, which the table orders before or after the write, and then it is decided.
+        owner.range_id = self.table.renew_lease(owner.range_id).range_id
+        owner.next_id = owner.range_id * IDS_A_LEASE + 1
+        owner.take(owner.buffer.write_settled(under_way.write))
+
+    @rule(shares=SHARES)
+    def write_at_once(self, shares: list[Share]) -> None:
+        self.begin_write(shares)
+        under_way = self.owner.writes[-1]
+        self.the_table_takes(under_way)
+        self.tell_write(under_way, is_answer_lost=False)
+
+    # Reads
+
+    @precondition(lambda self: self.owner.read is None)
+    @rule(is_answered=st.booleans())
+    def begin_read(self, is_answered: bool) -> None:
+        self.owner.read = self.owner.buffer.next_read()
+        if self.owner.read is not None and is_answered:
+            self.the_table_answers_a_read()
+
+    @precondition(lambda self: self.owner.read is not None and self.owner.read_rows is None)
+    @rule()
+    def the_table_answers_a_read(self) -> None:
+        read = self.owner.read
+        assert read is not None
+        self.owner.read_rows = self.table.read(read.after, read.limit)
+
+    @precondition(lambda self: self.owner.read is not None)
+    @rule(is_answer_lost=st.booleans())
+    def a_read_is_told(self, is_answer_lost: bool) -> None:
+        owner = self.owner
+        rows, owner.read, owner.read_rows = owner.read_rows, None, None
+        owner.deferred.clear()
+        if rows is None or is_answer_lost:
+            owner.take(owner.buffer.read_failed())
+        else:
+            owner.take(owner.buffer.read_succeeded(rows))
+
+    @precondition(lambda self: self.owner.read is None)
+    @rule()
+    def read_at_once(self) -> None:
+        self.begin_read(is_answered=True)
+        if self.owner.read is not None:
+            self.a_read_is_told(is_answer_lost=False)
+
+    # Dispatch, acks, deletes
+
+    @precondition(lambda self: self.owner.ready)
+    @rule(tasks=st.integers(1, 3))
+    def dispatch_at_once(self, tasks: int) -> None:
+        for level in sorted(self.owner.ready)[:tasks]:
+            self.owner.ready.discard(level)
+            self.dispatched.add(level)
+            self.owner.buffer.ack(level)
+
+    @precondition(lambda self: self.owner.ready)
+    @rule(data=st.data())
+    def dispatch(self, data: st.DataObject) -> None:
+        level = data.draw(st.sampled_from(sorted(self.owner.ready)))
+        self.owner.ready.discard(level)
+        self.owner.in_flight.add(level)
+        self.dispatched.add(level)
+
+    @precondition(lambda self: self.owner.in_flight)
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        level = data.draw(st.sampled_from(sorted(self.owner.in_flight)))
+        self.owner.in_flight.discard(level)
+        # Evicted and loaded again while it was in flight: this ack counts for both.
+        self.owner.ready.discard(level)
+        self.owner.buffer.ack(level)
+
+    @precondition(lambda self: self.owner.delete is None)
+    @rule()
+    def begin_delete(self) -> None:
+        level = self.owner.backlog.next_delete(now_s=next(self.clock))
+        if level is not None:
+            self.owner.delete = (level, self.owner.range_id)
+
+    @precondition(lambda self: self.owner.delete is not None)
+    @rule(is_answer_lost=st.booleans())
+    def the_table_deletes(self, is_answer_lost: bool) -> None:
+        assert self.owner.delete is not None
+        (level, range_id), self.owner.delete = self.owner.delete, None
+        try:
+            self.delete(range_id, level)
+        except LeaseLost:
+            is_answer_lost = True
+        if is_answer_lost:
+            self.owner.backlog.deletes.delete_failed()
+        else:
+            self.owner.backlog.deletes.delete_succeeded()
+
+    def delete(self, range_id: int, level: Level) -> None:
+        gone = self.table.delete_through(range_id, level)
+        assert set(gone) <= self.dispatched, "4: a task was deleted that was never dispatched"
+
+    @rule()
+    def save(self) -> None:
+        buffer = self.owner.buffer
+        self.table.save(self.owner.range_id, ack_level=buffer.ack_level, max_level=buffer.max_level)
+
+    # What always holds
+
+    @invariant()
+    def the_ack_level_is_safe(self) -> None:
+        self.steps_of_owner += 1
+        buffer = self.owner.buffer
+        assert buffer.ack_level >= self.owner.highest_ack, "3: A went back"
+        self.owner.highest_ack = buffer.ack_level
+        passed = {level for level in self.table.rows if level <= buffer.ack_level}
+        assert passed <= self.dispatched, "3: A passed a task that was never dispatched"
+        for under_way in self.owner.writes:
+            assert buffer.ack_level < under_way.write.lowest, "2: A passed a level that is still being written"
+
+    @invariant()
+    def everything_up_to_r_is_tracked(self) -> None:
+        owner, buffer = self.owner, self.owner.buffer
+        unmerged = {level for write in owner.writes for level in write.write.levels}
+        unmerged |= {level for write in owner.deferred for level in write.levels}
+        tracked = set(buffer.loaded) | set(buffer.acked)
+        for level in self.table.rows:
+            if level > buffer.ack_level and level not in unmerged:
+                assert level in tracked or level > buffer.read_level, "7: a task in (A, R] is not tracked"
+                assert level in tracked or not buffer.is_at_end, "6: at the end, but a task is not tracked"
+        assert buffer.ack_level <= buffer.read_level
+        assert not set(buffer.loaded) & set(buffer.acked)
+
+    @invariant()
+    def what_is_loaded_is_what_may_be_dispatched(self) -> None:
+        owner, buffer = self.owner, self.owner.buffer
+        assert len(buffer.loaded) <= LIMITS.batch_size, "7: more is loaded than the batch size"
+        assert owner.ready <= set(buffer.loaded), "7: a task is ready that is not loaded"
+        assert set(buffer.loaded) <= owner.ready | owner.in_flight, "7: a loaded task ended twice or never began"
+
+    @invariant()
+    def the_reader_is_never_stuck(self) -> None:
+        owner, buffer = self.owner, self.owner.buffer
+        is_waiting_for_writes = bool(owner.writes)
+        if not buffer.is_at_end and not buffer.loaded and owner.read is None and not is_waiting_for_writes:
+            assert len(buffer.acked) == 0, "6: acks are left although nothing holds A"
+
+    def teardown(self) -> None:
+        """Let everything that is under way end, and then let the backlog run empty."""
+        if not hasattr(self, "owner"):
+            return
+        owner = self.owner
+        for under_way in [*owner.writes]:
+            self.tell_write(under_way, is_answer_lost=False)
+        if owner.read is not None:
+            owner.read_rows = None
+            self.a_read_is_told(is_answer_lost=True)
+        for _ in range(10_000):
+            for level in sorted(owner.ready):
+                owner.in_flight.add(level)
+                self.dispatched.add(level)
+            owner.ready.clear()
+            for level in sorted(owner.in_flight):
+                owner.buffer.ack(level)
+            owner.in_flight.clear()
+            read = owner.buffer.next_read()
+            if read is None:
+                break
+            owner.take(owner.buffer.read_succeeded(self.table.read(read.after, read.limit)))
+        assert owner.buffer.is_at_end, "6: the reader is stuck before the end"
+        lost = self.acknowledged - self.dispatched
+        assert not lost, f"1: acknowledged and never dispatched: {sorted(lost)}"
+        self.delete(owner.range_id, owner.buffer.ack_level)
+        assert not self.table.rows, "the backlog is empty, but the table is not: it could never be drained"
