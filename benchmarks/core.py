@@ -1,0 +1,254 @@
+"""The hot calls of the core: how many a second on one core, and how the cost of one grows with the size.
+
+Timings on a shared machine are noisy, so each figure is the best of several rounds, and each is also printed as a
+ratio to a plain Python baseline (a function that looks up and stores one entry of a dictionary) of the same run.
+"""
+
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+
+from rich.console import Console
+from rich.table import Table
+
+from fairlead.core.balancing import LoadBalancer, Strategy
+from fairlead.core.fairness import LEVEL_ZERO, FairBacklog, PassCounter, Share, WeightOverrides
+from fairlead.core.partitions.names import Partition, TaskList, TaskType
+from fairlead.core.routing import HashRing, Router
+from fairlead.core.versions import VersionHistory, lowest_common_ancestor
+
+ROUNDS = 5
+ROUND_S = 0.15
+TASK_LIST = TaskList("namespace", "orders", TaskType.ACTIVITY)
+
+# A benchmark gets a size and makes ready a function that makes a number of calls.
+Calls = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One call, at a small and a large size; `target_per_s` holds at both."""
+
+    call: str
+    unit: str
+    sizes: tuple[int, int]
+    prepare: Callable[[int], Calls]
+    target_per_s: int | None = None
+    # Where the cost may not grow more than logarithmically: twice that, for what caches and noise add.
+    is_logarithmic: bool = True
+
+
+def baseline(_: int) -> Calls:
+    entries: dict[str, int] = {str(number): number for number in range(1000)}
+    keys = cycle(list(entries))
+
+    def step(key: str) -> int:
+        value = entries.get(key, 0) + 1
+        entries[key] = value
+        return value
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            step(next(keys))
+
+    return run
+
+
+def passes(keys: int) -> Calls:
+    counter = PassCounter()
+    names = [f"tenant-{number}" for number in range(keys)]
+    turn = cycle(names)
+    state = {"base": 0, "left": keys}
+
+    def run(calls: int) -> None:
+        next_pass = counter.next_pass
+        for _ in range(calls):
+            next_pass(next(turn), stride=1000, base=state["base"])
+            state["left"] -= 1
+            if not state["left"]:
+                # All keys have had a task: the dispatch keeps up, a round behind.
+                state["left"] = keys
+                state["base"] += 1000
+
+    return run
+
+
+def merges(keys: int) -> Calls:
+    """A write of one task into a full buffer: its level, the pin, the merge, and the eviction that follows."""
+    backlog = FairBacklog[None](ack_level=LEVEL_ZERO, max_level=LEVEL_ZERO)
+    backlog.buffer.next_read()
+    backlog.buffer.read_succeeded([])
+    shares = [Share(f"tenant-{number}", 1.0) for number in range(keys)]
+    chance = random.Random(1)
+    chance.shuffle(shares)
+    turn = cycle(shares)
+    ids = iter(range(1, sys.maxsize))
+    overrides = WeightOverrides()
+
+    def run(calls: int) -> None:
+        buffer = backlog.buffer
+        for _ in range(calls):
+            write = backlog.begin_write([next(turn)], ids=[next(ids)], overrides=overrides)
+            buffer.write_succeeded(write, [None])
+
+    run(3 * keys)
+    return run
+
+
+def picks(strategy: Strategy) -> Callable[[int], Calls]:
+    def prepare(partitions: int) -> Calls:
+        chance = random.Random(1)
+        balancer = LoadBalancer(client_id="bench", random=chance.random)
+        balancer.pick_read(TASK_LIST, partitions=partitions, strategy=strategy, now_s=0.0)
+        for partition in range(partitions):
+            balancer.report(
+                TASK_LIST, partition, backlog=50.0 + partition * 100, arrival_per_s=10, wait_s=0.01, now_s=0
+            )
+
+        def run(calls: int) -> None:
+            for _ in range(calls):
+                balancer.pick_read(TASK_LIST, partitions=partitions, strategy=strategy, now_s=1.0).release()
+
+        return run
+
+    return prepare
+
+
+def reports(partitions: int) -> Calls:
+    balancer = LoadBalancer(client_id="bench", random=random.Random(1).random)
+    balancer.pick_read(TASK_LIST, partitions=partitions, strategy=Strategy.WEIGHTED, now_s=0.0)
+    turn = cycle(range(partitions))
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            balancer.report(TASK_LIST, next(turn), backlog=150, arrival_per_s=10, wait_s=0.01, now_s=1.0)
+
+    return run
+
+
+def lookups(hosts: int) -> Calls:
+    ring = HashRing(f"10.0.{number // 256}.{number % 256}:7235" for number in range(hosts))
+    keys = cycle([f"namespace:list-{number}:2" for number in range(5000)])
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            ring.lookup(next(keys))
+
+    return run
+
+
+def routes(hosts: int) -> Calls:
+    ring = HashRing(f"10.0.{number // 256}.{number % 256}:7235" for number in range(hosts))
+    router = Router(ring, batch_size=8)
+    partitions = cycle([Partition(TASK_LIST, number) for number in range(64)])
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            router.route(next(partitions), now_s=0.0)
+
+    return run
+
+
+def ancestors(items: int) -> Calls:
+    """Two histories that part in their last item but one: as after a failover."""
+    shared = [(10 * number, number) for number in range(1, items)]
+    one = VersionHistory.from_pairs([*shared, (10 * items, items)])
+    other = VersionHistory.from_pairs([*shared, (10 * items, items + 1)])
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            lowest_common_ancestor(one, other)
+
+    return run
+
+
+BENCHMARKS = [
+    Benchmark("baseline: one dictionary entry", "entries", (1, 1), baseline),
+    Benchmark("pass assignment", "keys", (1_000, 100_000), passes, target_per_s=300_000),
+    Benchmark("buffer: write one task and merge", "keys", (1_000, 100_000), merges),
+    Benchmark("pick: random", "partitions", (4, 400), picks(Strategy.RANDOM), target_per_s=200_000),
+    Benchmark("pick: round robin", "partitions", (4, 400), picks(Strategy.ROUND_ROBIN), target_per_s=200_000),
+    Benchmark("pick: weighted", "partitions", (4, 400), picks(Strategy.WEIGHTED), target_per_s=200_000),
+    Benchmark(
+        "pick: fewest polls, release",
+        "partitions",
+        (4, 400),
+        picks(Strategy.FEWEST_OUTSTANDING_POLLS),
+        target_per_s=200_000,
+    ),
+    Benchmark("report to weighted", "partitions", (4, 400), reports),
+    Benchmark("ring lookup", "hosts", (4, 400), lookups, target_per_s=200_000),
+    Benchmark("route, spread in batches of 8", "hosts", (16, 400), routes),
+    # Linear in the failovers of a run, which is not a number of keys or hosts; by slices compared at once.
+    Benchmark("lowest common ancestor", "items", (10, 1_000), ancestors, is_logarithmic=False),
+]
+
+
+def calls_per_s(run: Calls) -> float:
+    """The best of several rounds: what the machine can do when nothing disturbs it."""
+    calls = 1
+    while _seconds(run, calls) < ROUND_S / 10:
+        calls *= 4
+    calls *= 10
+    return max(calls / _seconds(run, calls) for _ in range(ROUNDS))
+
+
+def _seconds(run: Calls, calls: int) -> float:
+    started_s = time.perf_counter()
+    run(calls)
+    return time.perf_counter() - started_s
+
+
+def growth_allowed(sizes: tuple[int, int]) -> float:
+    """Twice the logarithmic growth from the small size to the large one."""
+    small, large = sizes
+    return 2 * math.log(large) / math.log(max(2, small))
+
+
+def measure() -> Iterator[tuple[Benchmark, float, float]]:
+    for benchmark in BENCHMARKS:
+        small, large = (calls_per_s(benchmark.prepare(size)) for size in benchmark.sizes)
+        yield benchmark, small, large
+
+
+def main() -> int:
+    console = Console()
+    if not console.is_terminal:
+        console.width = 130
+    table = Table("call", "size", "calls a second", "target", "x baseline", "cost growth", "allowed")
+    misses = []
+    baseline_per_s = 1.0
+    with console.status("measuring ...") as status:
+        for benchmark, small, large in measure():
+            status.update(f"measured: {benchmark.call}")
+            if benchmark.prepare is baseline:
+                baseline_per_s = small
+            growth, allowed = small / large, growth_allowed(benchmark.sizes)
+            is_grown = benchmark.sizes[0] != benchmark.sizes[1]
+            for size, rate in zip(benchmark.sizes[: 1 + is_grown], (small, large), strict=False):
+                is_last = is_grown and size == benchmark.sizes[1]
+                table.add_row(
+                    benchmark.call,
+                    f"{size:,} {benchmark.unit}",
+                    f"{rate:,.0f}",
+                    f"{benchmark.target_per_s:,}" if benchmark.target_per_s else "",
+                    f"{rate / baseline_per_s:.2f}",
+                    f"{growth:.2f}" if is_last else "",
+                    f"{allowed:.2f}" if is_last and benchmark.is_logarithmic else "",
+                )
+                if benchmark.target_per_s and rate < benchmark.target_per_s:
+                    misses.append(f"{benchmark.call} with {size:,} {benchmark.unit}: {rate:,.0f} a second")
+            if is_grown and benchmark.is_logarithmic and growth > allowed:
+                misses.append(f"{benchmark.call}: the cost of one call grew {growth:.2f} times")
+    console.print(table)
+    for miss in misses:
+        console.print(f"[red]missed[/red] {miss}")
+    return 1 if misses else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
