@@ -43,9 +43,7 @@ class PassCounter:
     def next_pass(self, key: str, *, stride: int, base: int) -> int:
         """Choose the pass of a new task of `key`, and remember it."""
         # What was forgotten at one base would be missed at a lower one.
-        if base < self._base:
-            base = self._base
-        self._base = base
+        base = self._base = max(base, self._base)
         known = self._known.get(key)
         if known is not None:
             last_pass, idle_from_pass = known

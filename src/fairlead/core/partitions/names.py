@@ -7,10 +7,14 @@ from fairlead.core.errors import FixRequest
 
 RESERVED_PREFIX = "/_sys/"
 NAME_CHARACTERS_MAX = 1000
+# No task list has more partitions than this, whatever is configured: it bounds every tree, map and name of partitions.
+PARTITIONS_MAX = 10_000
+# A partition's own name is longer than its task list's: this is what stores and routing keys must have room for.
+PARTITION_NAME_CHARACTERS_MAX = len(RESERVED_PREFIX) + NAME_CHARACTERS_MAX + len(f"/{PARTITIONS_MAX - 1}")
 
 
 class InvalidName(FixRequest):
-    """A task list's name is empty, too long, or of the form that is kept for partitions."""
+    """A name of a task list or of a partition is empty, too long, can't be stored, or is kept for something else."""
 
 
 class TaskType(IntEnum):
@@ -44,19 +48,26 @@ class Partition(NamedTuple):
 def check_user_name(name: str) -> str:
     """Return `name` if a user may give it to a task list; raise `InvalidName` if not."""
     if not name:
-        raise InvalidName("task list name is empty")
+        raise InvalidName("task list name is empty: give it at least one character")
     if len(name) > NAME_CHARACTERS_MAX:
-        raise InvalidName(f"task list name has {len(name)} characters, more than {NAME_CHARACTERS_MAX}")
+        raise InvalidName(
+            f"task list name has {len(name)} characters, more than {NAME_CHARACTERS_MAX}: choose a shorter one"
+        )
     if name.startswith(RESERVED_PREFIX):
-        raise InvalidName(f"task list name {name!r} begins with {RESERVED_PREFIX!r}, which is kept for partitions")
+        raise InvalidName(
+            f"task list name {name!r} begins with {RESERVED_PREFIX!r}, which is kept for partitions: choose another"
+        )
+    # PostgreSQL stores no NUL in a text, and half of a surrogate pair has no UTF-8 form to store, hash or send.
+    if "\0" in name or not _has_utf8_form(name):
+        raise InvalidName(f"task list name {name!r} can't be stored: remove NUL characters and unpaired surrogates")
     return name
 
 
 def partition_name(task_list_name: str, number: int) -> str:
     """Name a partition: the root by the task list's own name, number *p* by `/_sys/<name>/<p>`."""
     check_user_name(task_list_name)
-    if number < 0:
-        raise InvalidName(f"partition number {number} is negative")
+    if not 0 <= number < PARTITIONS_MAX:
+        raise InvalidName(f"partition number {number} is not between 0 and {PARTITIONS_MAX - 1}")
     return task_list_name if number == 0 else f"{RESERVED_PREFIX}{task_list_name}/{number}"
 
 
@@ -64,8 +75,22 @@ def parse_partition_name(name: str) -> tuple[str, int]:
     """Read a name that `partition_name` wrote; every partition has exactly one name, all else is refused."""
     if not name.startswith(RESERVED_PREFIX):
         return check_user_name(name), 0
+    # First of all: a long string of digits would cost time to read, and past 4,300 raise an error of Python's own.
+    if len(name) > PARTITION_NAME_CHARACTERS_MAX:
+        raise InvalidName(f"partition name has {len(name)} characters, more than {PARTITION_NAME_CHARACTERS_MAX}")
+    # The number follows the last slash: the task list's own name may have slashes in it.
     task_list_name, _, digits = name.removeprefix(RESERVED_PREFIX).rpartition("/")
     # Only the one spelling of a positive number: "/_sys/x/0" would be a second name of the root, "03" one of 3.
-    if not (digits.isascii() and digits.isdecimal()) or digits.startswith("0"):
-        raise InvalidName(f"{name!r} names no partition: expected {RESERVED_PREFIX}<task list>/<number from 1>")
+    is_canonical = digits.isascii() and digits.isdecimal() and not digits.startswith("0")
+    if not is_canonical or int(digits) >= PARTITIONS_MAX:
+        expected = f"{RESERVED_PREFIX}<task list>/<number from 1 to {PARTITIONS_MAX - 1}>"
+        raise InvalidName(f"{name!r} names no partition: expected {expected}")
     return check_user_name(task_list_name), int(digits)
+
+
+def _has_utf8_form(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
