@@ -237,7 +237,7 @@ BENCHMARKS = [
 
 def calls_per_s(run: Calls) -> float:
     """The best of several rounds: what the machine can do when nothing disturbs it."""
-    calls = 1
+    calls = 1000
     while _seconds(run, calls) < ROUND_S / 10:
         calls *= 4
     calls *= 10
@@ -245,7 +245,7 @@ def calls_per_s(run: Calls) -> float:
 
 
 def _seconds(run: Calls, calls: int) -> float:
-    """As `timeit` does it, without the collector of cycles: its passes over all that a large size holds are not ours."""
+    """As `timeit` does it, without the collector of cycles: its passes over what a large size holds are not ours."""
     gc.collect()
     gc.disable()
     started_s = time.perf_counter()
