@@ -5,6 +5,7 @@ import sys
 import click
 
 from fairlead import __version__
+from fairlead.cli.demo import demo
 from fairlead.cli.simulate import simulate
 from fairlead.core.errors import FairleadError
 
@@ -19,6 +20,7 @@ def cli() -> None:
     """Fairlead leads many tasks fairly to the workers that run them."""
 
 
+cli.add_command(demo)
 cli.add_command(simulate)
 
 
