@@ -1,0 +1,46 @@
+"""A tree of branches as text, for terminals and logs."""
+
+from collections.abc import Sequence
+
+from fairlead.core.versions.ancestor import lowest_common_ancestor
+from fairlead.core.versions.batches import EventRange, cut_batches
+from fairlead.core.versions.branches import BranchTree
+from fairlead.core.versions.history import FIRST_EVENT_ID, VersionHistory
+
+_CURRENT_MARK = "  <- current"
+
+
+def draw_tree(tree: BranchTree) -> tuple[str, ...]:
+    """The lines of a drawing: each fork indents by one step, older versions first, the current branch marked.
+
+    The same branches give the same drawing, in whatever order they are stored.
+    """
+    if not tree.branches:
+        return ()
+    return tuple(_draw(tree.branches, from_event_id=FIRST_EVENT_ID, current=tree.current))
+
+
+def _draw(branches: Sequence[VersionHistory], *, from_event_id: int, current: VersionHistory) -> list[str]:
+    """The lines of branches that are one up to `from_event_id` at least: their common trunk, then each way on."""
+    first, *others = branches
+    if not others:
+        mark = _CURRENT_MARK if first == current else ""
+        return [_segments(first, EventRange(from_event_id, first.last.event_id)) + mark]
+    forked_after = min(lowest_common_ancestor(first, other).event_id for other in others)
+    lines = [_segments(first, EventRange(from_event_id, forked_after))]
+    ways: dict[int, list[VersionHistory]] = {}
+    for branch in branches:
+        ways.setdefault(branch.version_of(forked_after + 1), []).append(branch)
+    for version in sorted(ways):
+        is_last = version == max(ways)
+        head, *rest = _draw(ways[version], from_event_id=forked_after + 1, current=current)
+        lines.append(("└─ " if is_last else "├─ ") + head)
+        lines.extend(("   " if is_last else "│  ") + line for line in rest)
+    return lines
+
+
+def _segments(history: VersionHistory, events: EventRange) -> str:
+    return ", ".join(
+        f"{batch.events.first}{f'-{batch.events.last}' if batch.events.size > 1 else ''} v{batch.version}"
+        for batch in cut_batches(history, events)
+    )

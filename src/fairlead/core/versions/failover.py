@@ -1,0 +1,127 @@
+"""Failover versions: whose a version is, which one a failover gives, and who may write at it.
+
+A namespace that lives in several clusters has one version. The version says which cluster is active (its remainder by
+the shared increment) and which of two changes is the later one (the higher). A namespace that lives in one cluster
+only has `LOCAL_VERSION`, which belongs to no cluster and is below every version that does; so a local namespace may
+be made a replicated one later, and its histories go on with higher versions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from fairlead.core.errors import FixRequest, GiveUp, RetryElsewhere
+
+LOCAL_VERSION = 0
+
+
+class InvalidClusters(FixRequest):
+    """The clusters' initial versions can't tell the clusters apart."""
+
+
+class UnknownCluster(FixRequest):
+    """A cluster was named that is not among the configured ones."""
+
+
+class UnownedVersion(GiveUp):
+    """A version belongs to none of the configured clusters."""
+
+
+class NamespaceNotActive(RetryElsewhere):
+    """A cluster was asked to write for a namespace that is active in another one."""
+
+    def __init__(self, current_cluster: str, active_cluster: str, namespace_version: int) -> None:
+        # All of them as the exception's own arguments, so that it survives being sent to another process.
+        super().__init__(current_cluster, active_cluster, namespace_version)
+        self.current_cluster = current_cluster
+        self.active_cluster = active_cluster
+        self.namespace_version = namespace_version
+
+    def __str__(self) -> str:
+        return (
+            f"the namespace is active in cluster {self.active_cluster!r} (version {self.namespace_version}), "
+            f"not in {self.current_cluster!r}: send the request to {self.active_cluster!r}"
+        )
+
+
+class NamespaceVersionStale(RetryElsewhere):
+    """A workflow's last event is newer than the namespace's version that this cluster knows."""
+
+    def __init__(self, current_cluster: str, namespace_version: int, last_event_version: int) -> None:
+        super().__init__(current_cluster, namespace_version, last_event_version)
+        self.current_cluster = current_cluster
+        self.namespace_version = namespace_version
+        self.last_event_version = last_event_version
+
+    def __str__(self) -> str:
+        return (
+            f"the workflow's last event has version {self.last_event_version}, newer than the namespace's version "
+            f"{self.namespace_version} that cluster {self.current_cluster!r} knows: the namespace has failed over "
+            f"since; load it again, then retry in its active cluster"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterVersions:
+    """The clusters that share namespaces: each version from 1 belongs to one of them, or to nobody."""
+
+    increment: int
+    initial_versions: Mapping[str, int]
+    _names: Mapping[int, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.initial_versions:
+            raise InvalidClusters("no cluster is configured: name at least one with its initial version")
+        names: dict[int, str] = {}
+        for name, initial in self.initial_versions.items():
+            if not name:
+                raise InvalidClusters(f"the cluster with initial version {initial} has no name")
+            if not 0 < initial < self.increment:
+                raise InvalidClusters(
+                    f"cluster {name!r} has initial version {initial}: it must be above 0 and below the shared "
+                    f"increment {self.increment}"
+                )
+            if initial in names:
+                raise InvalidClusters(
+                    f"clusters {names[initial]!r} and {name!r} both have initial version {initial}: make them differ"
+                )
+            names[initial] = name
+        object.__setattr__(self, "initial_versions", MappingProxyType(dict(self.initial_versions)))
+        object.__setattr__(self, "_names", MappingProxyType(names))
+
+    def next_version(self, *, to: str, current: int) -> int:
+        """The namespace's version after a failover: the smallest from `current` on that belongs to cluster `to`.
+
+        A failover to the cluster that is active already changes nothing. A new namespace starts from
+        `current=LOCAL_VERSION`.
+        """
+        if to not in self.initial_versions:
+            raise UnknownCluster(f"cluster {to!r} is not configured: use one of {', '.join(self.initial_versions)}")
+        if current < LOCAL_VERSION:
+            raise UnownedVersion(f"version {current} is negative: versions start at {LOCAL_VERSION}")
+        return current + (self.initial_versions[to] - current) % self.increment
+
+    def owner(self, version: int) -> str:
+        """The one cluster that writes events at `version`."""
+        # A negative number has a remainder, too, but nobody ever writes at it.
+        name = self._names.get(version % self.increment) if version > LOCAL_VERSION else None
+        if name is None:
+            raise UnownedVersion(
+                f"version {version} belongs to no configured cluster (initial versions "
+                f"{dict(self.initial_versions)}, increment {self.increment}): configure its cluster, or look where "
+                "it came from"
+            )
+        return name
+
+    def check_mutation(self, *, cluster: str, namespace_version: int, last_event_version: int) -> None:
+        """Refuse a write by `cluster` unless the namespace is active there and no event is newer than that.
+
+        For the start of a run, `last_event_version` is that of the workflow id's current run, `LOCAL_VERSION` where
+        there is none: a new run must not begin behind the run that it follows.
+        """
+        if namespace_version != LOCAL_VERSION:
+            active = self.owner(namespace_version)
+            if active != cluster:
+                raise NamespaceNotActive(cluster, active, namespace_version)
+        if last_event_version > namespace_version:
+            raise NamespaceVersionStale(cluster, namespace_version, last_event_version)

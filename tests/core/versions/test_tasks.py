@@ -1,0 +1,70 @@
+import pytest
+
+from fairlead.core.versions import (
+    BranchTree,
+    DropReason,
+    DropTask,
+    EventBatch,
+    EventRange,
+    Fork,
+    Item,
+    ReloadState,
+    RunTask,
+    StateView,
+    VersionHistory,
+    verify_task,
+)
+
+
+def pending_version(tree: BranchTree, event_id: int) -> int | None:
+    """What a state rebuilt from the current branch has pending for an event that nothing has finished yet."""
+    return tree.current.version_of(event_id) if event_id <= tree.current.last.event_id else None
+
+
+def test_a_task_of_a_losing_branch_is_discarded_as_in_the_document() -> None:
+    """Seed 004, 'Workflow Task Processing', T = 0 to T = 2; invariant 12."""
+    # T = 0: task A is generated according to event 4, version 2.
+    tree = BranchTree((VersionHistory.from_pairs([(2, 1), (4, 2)]),))
+    task_a = Item(4, 2)
+    before = StateView(tree.current.last, pending_version(tree, 4), is_fresh=False)
+    assert verify_task(task_a, before) == RunTask()
+    # T = 1: conflict resolution; the state is rebuilt, event 4 at version 3 is written.
+    batch = EventBatch(EventRange(4, 4), 3, VersionHistory.from_pairs([(2, 1), (3, 2), (4, 3)]))
+    decision = tree.plan(batch)
+    assert isinstance(decision, Fork)
+    assert decision.switches_current
+    tree = tree.apply(decision)
+    # T = 2: task A is loaded, and discarded.
+    rebuilt = StateView(tree.current.last, pending_version(tree, 4), is_fresh=False)
+    assert verify_task(task_a, rebuilt) == DropTask(DropReason.OTHER_BRANCH)
+    # The task that the rebuild made for its own event 4 is carried out.
+    assert verify_task(Item(4, 3), rebuilt) == RunTask()
+
+
+@pytest.mark.parametrize("pending", [None, 2, 3])
+@pytest.mark.parametrize("task_event", [Item(9, 2), Item(8, 3), Item(4, 3), Item(9, 3)])
+def test_a_task_newer_than_the_state_waits_for_a_fresh_one_before_it_is_dropped(
+    task_event: Item, pending: int | None
+) -> None:
+    """facts/ndc.md, 5; a newer version is as telling as a larger event id."""
+    last = Item(8, 2)
+    assert verify_task(task_event, StateView(last, pending, is_fresh=False)) == ReloadState()
+    dropped = DropTask(DropReason.EVENT_NOT_WRITTEN)
+    assert verify_task(task_event, StateView(last, pending, is_fresh=True)) == dropped
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_task_of_the_last_event_is_not_newer_than_the_state(is_fresh: bool) -> None:
+    assert verify_task(Item(8, 2), StateView(Item(8, 2), 2, is_fresh=is_fresh)) == RunTask()
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_task_whose_entity_is_done_is_dropped(is_fresh: bool) -> None:
+    state = StateView(Item(8, 2), None, is_fresh=is_fresh)
+    assert verify_task(Item(4, 2), state) == DropTask(DropReason.NOTHING_PENDING)
+
+
+@pytest.mark.parametrize("task_version", [1, 3])
+def test_a_task_of_another_version_than_the_pending_entity_is_dropped(task_version: int) -> None:
+    state = StateView(Item(8, 11), 2, is_fresh=True)
+    assert verify_task(Item(4, task_version), state) == DropTask(DropReason.OTHER_BRANCH)
