@@ -1,0 +1,133 @@
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from fairlead.core.balancing import LoadBalancer, Pick, Strategy
+from fairlead.core.balancing.outstanding_polls import PollCounts
+from fairlead.core.partitions import TaskList, TaskType
+
+QUEUE = TaskList("ns", "queue", TaskType.ACTIVITY)
+
+
+class PollsAgainstACount(RuleBasedStateMachine):
+    """The buckets against a plain list of the polls that wait: same counts, and every pick one of the fewest."""
+
+    held = Bundle("held")
+    released = Bundle("released")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn = 0.0
+        self.balancer = LoadBalancer(client_id="client", random=lambda: self.drawn)
+        self.partitions = 4
+        self.waiting: Counter[int] = Counter()
+        self.counts: PollCounts | None = None
+
+    @rule(partitions=st.integers(1, 9))
+    def change_partitions(self, partitions: int) -> None:
+        self.partitions = partitions
+
+    @rule(target=held, drawn=st.floats(0.0, 1.0, exclude_max=True))
+    def poll(self, drawn: float) -> Pick:
+        self.drawn = drawn
+        pick = self.balancer.pick_read(
+            QUEUE, partitions=self.partitions, strategy=Strategy.FEWEST_OUTSTANDING_POLLS, now_s=0.0
+        )
+        fewest = min(self.waiting[partition] for partition in range(self.partitions))
+        assert 0 <= pick.partition < self.partitions
+        assert self.waiting[pick.partition] == fewest
+        self.waiting[pick.partition] += 1
+        self.counts = pick._counts
+        return pick
+
+    @rule(target=released, pick=consumes(held))
+    def end(self, pick: Pick) -> Pick:
+        pick.release()
+        self.waiting[pick.partition] -= 1
+        return pick
+
+    @rule(pick=released)
+    def end_again(self, pick: Pick) -> None:
+        pick.release()
+
+    @invariant()
+    def counts_are_those_of_the_polls_that_wait(self) -> None:
+        assert min(self.waiting.values(), default=0) >= 0
+        if self.counts is not None:
+            assert [self.counts.outstanding(partition) for partition in range(9)] == [
+                self.waiting[partition] for partition in range(9)
+            ]
+            # As many buckets as the largest count needs, and nothing kept of removed partitions without polls.
+            assert len(self.counts._buckets) == max(self.counts._counts) + 1
+            assert all(self.counts._removed.values())
+
+
+TestPollsAgainstACount = pytest.mark.sim(PollsAgainstACount.TestCase)
+
+
+def fewest(balancer: LoadBalancer, partitions: int, task_list: TaskList = QUEUE) -> Pick:
+    return balancer.pick_read(task_list, partitions=partitions, strategy=Strategy.FEWEST_OUTSTANDING_POLLS, now_s=0.0)
+
+
+def test_polls_that_wait_are_balanced_to_within_one() -> None:
+    """Seed 002, 'Partition Selection': sends new polls to the partition with the fewest active polls."""
+    balancer = LoadBalancer(client_id="client", random=Random(1).random)
+    counts = Counter(fewest(balancer, 7).partition for _ in range(100))
+
+    assert sorted(counts.values()) == [14] * 5 + [15] * 2
+
+
+def test_a_partition_whose_polls_end_is_the_next_to_be_picked() -> None:
+    balancer = LoadBalancer(client_id="client", random=Random(1).random)
+    picks = [fewest(balancer, 4) for _ in range(12)]
+    ended = [pick for pick in picks if pick.partition == 2]
+    for pick in ended:
+        pick.release()
+
+    assert [fewest(balancer, 4).partition for _ in ended] == [2, 2, 2]
+
+
+def test_ties_are_broken_evenly_at_random() -> None:
+    """4,000 picks of one of four equals: 1,000 each with a deviation of 27."""
+    balancer = LoadBalancer(client_id="client", random=Random(1).random)
+    counts: Counter[int] = Counter()
+    for _ in range(4000):
+        pick = fewest(balancer, 4)
+        counts[pick.partition] += 1
+        pick.release()
+
+    assert all(865 < counts[partition] < 1135 for partition in range(4))
+
+
+def test_a_poll_that_outlives_the_memory_of_its_task_list_is_never_subtracted_from_its_successor() -> None:
+    balancer = LoadBalancer(client_id="client", random=lambda: 0.0, task_lists_max=1)
+    old = fewest(balancer, 2)
+    fewest(balancer, 2, TaskList("ns", "other", TaskType.ACTIVITY))
+    new = fewest(balancer, 2)
+    old.release()
+
+    assert (old.partition, new.partition) == (0, 0)
+    # Were the old poll subtracted here, partition 0 would look free and be picked again.
+    assert fewest(balancer, 2).partition == 1
+
+
+def test_polls_at_the_only_partition_are_known_when_others_are_added() -> None:
+    balancer = LoadBalancer(client_id="client", random=lambda: 0.0)
+    for _ in range(3):
+        assert fewest(balancer, 1).partition == 0
+
+    assert Counter(fewest(balancer, 2).partition for _ in range(3)) == {1: 3}
+
+
+def test_polls_at_a_removed_partition_are_known_when_it_is_added_again() -> None:
+    balancer = LoadBalancer(client_id="client", random=lambda: 0.0)
+    picks = [fewest(balancer, 3) for _ in range(6)]
+    assert fewest(balancer, 1).partition == 0
+    next(pick for pick in picks if pick.partition == 2).release()
+
+    # Polls wait now as 3, 2 and 1.
+    assert fewest(balancer, 3).partition == 2
+    assert {fewest(balancer, 3).partition for _ in range(2)} == {1, 2}

@@ -1,0 +1,317 @@
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.core.balancing import (
+    TASKS_MAX,
+    InvalidReport,
+    InvalidRules,
+    WeightedRules,
+    expected_tasks,
+    probabilities,
+)
+from fairlead.core.balancing.round_robin import RoundRobin
+from fairlead.core.balancing.weighted import ReportedLoads, Weighted
+from fairlead.core.errors import FixRequest
+from fairlead.core.partitions import TaskList, TaskType
+
+QUEUE = TaskList("ns", "queue", TaskType.ACTIVITY)
+NOW_S = 5000.0
+
+finite = st.floats(0.0, 1e9)
+
+
+def evenly(steps: int) -> Callable[[], float]:
+    """Numbers that divide the interval from 0 to 1 into equal steps: a draw without noise."""
+    return iter_over((step + 0.5) / steps for step in range(steps))
+
+
+def iter_over(values: Iterator[float]) -> Callable[[], float]:
+    return lambda: next(values)
+
+
+def weighted(random: Callable[[], float], *, rules: WeightedRules | None = None, task_lists_max: int = 10) -> Weighted:
+    return Weighted(
+        rules=rules or WeightedRules(),
+        random=random,
+        round_robin=RoundRobin(client_id="client", task_lists_max=task_lists_max),
+        task_lists_max=task_lists_max,
+    )
+
+
+def report_all(balancer: Weighted, tasks: list[float], now_s: float = NOW_S) -> None:
+    # The first pick makes the balancer follow the task list, as the first poll does.
+    balancer.pick(QUEUE, len(tasks), now_s)
+    for partition, count in enumerate(tasks):
+        balancer.report(QUEUE, partition, tasks=count, now_s=now_s)
+
+
+def picked_in_turn(balancer: Weighted, partitions: int, now_s: float) -> bool:
+    """Whether the next picks are those of round robin: one after the other."""
+    picks = [balancer.pick(QUEUE, partitions, now_s) for _ in range(3 * partitions)]
+    return picks == [(picks[0] + step) % partitions for step in range(3 * partitions)]
+
+
+@given(partitions=st.integers(1, 200), arrival_per_s=st.floats(1e-3, 1e6), wait_s=st.floats(1e-6, 1e3))
+def test_without_backlog_and_with_even_arrivals_every_probability_is_one_of_n(
+    partitions: int, arrival_per_s: float, wait_s: float
+) -> None:
+    """Seed 000, 'Weighted Selection': B_i = 0 and lambda_i = lambda / N give P_i = 1 / N."""
+    tasks = [
+        expected_tasks(backlog=0, arrival_per_s=arrival_per_s / partitions, wait_s=wait_s) for _ in range(partitions)
+    ]
+
+    assert probabilities(tasks) == pytest.approx([1 / partitions] * partitions, rel=1e-12)
+
+
+@given(reports=st.lists(st.tuples(finite, finite), min_size=1, max_size=30), wait_s=st.floats(0.0, 1e3))
+def test_probabilities_are_the_documents_formula(reports: list[tuple[float, float]], wait_s: float) -> None:
+    """Seed 000, 'Weighted Selection': U_i = (B_i + lambda_i W) / (sum B_i + W sum lambda_i)."""
+    tasks = [expected_tasks(backlog=backlog, arrival_per_s=rate, wait_s=wait_s) for backlog, rate in reports]
+    backlog_sum = math.fsum(backlog for backlog, _ in reports)
+    rate_sum = math.fsum(rate for _, rate in reports)
+    whole = backlog_sum + wait_s * rate_sum
+
+    assert math.fsum(probabilities(tasks)) == pytest.approx(1.0)
+    if whole > 1e-300:
+        assert probabilities(tasks) == pytest.approx(
+            [(backlog + rate * wait_s) / whole for backlog, rate in reports], rel=1e-9, abs=1e-300
+        )
+
+
+def test_partitions_that_hold_nothing_are_all_alike() -> None:
+    assert probabilities([0.0] * 4) == (0.25,) * 4
+
+
+@pytest.mark.parametrize(
+    ("backlog", "arrival_per_s", "wait_s"),
+    [
+        (-1, 0.0, 0.0),
+        (0, -1.0, 0.0),
+        (0, 1.0, -1.0),
+        (0, -1.0, -1.0),
+        (math.nan, 0.0, 0.0),
+        (0, math.nan, 1.0),
+        (0, 1.0, math.nan),
+        (math.inf, 0.0, 0.0),
+        (0, math.inf, 0.0),
+        (0, 1e308, 1e308),
+        (2 * TASKS_MAX, 0.0, 0.0),
+    ],
+)
+def test_a_report_with_an_impossible_number_is_refused(backlog: float, arrival_per_s: float, wait_s: float) -> None:
+    with pytest.raises(InvalidReport) as refused:
+        expected_tasks(backlog=backlog, arrival_per_s=arrival_per_s, wait_s=wait_s)
+    assert isinstance(refused.value, FixRequest)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tasks_threshold": -1.0},
+        {"tasks_threshold": math.nan},
+        {"floor_share": 0.0},
+        {"floor_share": 1.1},
+        {"floor_share": math.nan},
+        {"half_life_s": 0.0},
+        {"half_life_s": math.inf},
+        {"half_life_s": math.nan},
+    ],
+)
+def test_rules_that_contradict_themselves_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidRules):
+        WeightedRules(**wrong)
+
+
+def test_picks_are_in_proportion_to_what_partitions_hold_above_a_floor() -> None:
+    """Seed 000, 'Weighted Selection': P_i = U_i, for the nine tenths of the picks that are not the floor's."""
+    tasks = [900.0, 0.0, 50.0, 7.0, 43.0]
+    balancer = weighted(evenly(10_000))
+    report_all(balancer, tasks)
+    counts = Counter(balancer.pick(QUEUE, 5, NOW_S) for _ in range(10_000))
+
+    for partition, probability in enumerate(probabilities(tasks)):
+        assert counts[partition] == pytest.approx(200 + 9_000 * probability, abs=1.0)
+
+
+@given(
+    tasks=st.lists(st.floats(0.0, TASKS_MAX), min_size=2, max_size=20),
+    floor_share=st.floats(0.05, 1.0),
+)
+def test_every_partition_keeps_a_positive_probability_whatever_the_backlogs(
+    tasks: list[float], floor_share: float
+) -> None:
+    """Facts, Cadence (b) 13: each read partition keeps positive pick probability, and none outside is selected."""
+    balancer = weighted(evenly(1000), rules=WeightedRules(floor_share=floor_share))
+    report_all(balancer, tasks)
+    counts = Counter(balancer.pick(QUEUE, len(tasks), NOW_S) for _ in range(1000))
+
+    assert set(counts) <= set(range(len(tasks)))
+    # A thousand even draws hold the floor's share to within one, and round robin shares those to within one.
+    assert min(counts[partition] for partition in range(len(tasks))) >= math.floor(
+        (1000 * floor_share - 1) / len(tasks)
+    )
+
+
+def test_an_empty_partition_beside_a_million_tasks_is_still_picked() -> None:
+    balancer = weighted(Random(1).random)
+    report_all(balancer, [1e6, 0.0, 0.0, 0.0])
+    counts = Counter(balancer.pick(QUEUE, 4, NOW_S) for _ in range(10_000))
+
+    # 250 expected of each, with a deviation below 8: the floor's number is random, its division is not.
+    assert all(200 < counts[partition] < 300 for partition in (1, 2, 3))
+
+
+def test_a_backlog_of_exactly_the_threshold_is_not_above_it() -> None:
+    """Seed 000, 'Weighted Selection': if any partition has a backlog size larger than 100."""
+    for landmark_s in (NOW_S, NOW_S - 3.7, NOW_S - 1234.5):
+        balancer = weighted(lambda: 0.99)
+        report_all(balancer, [0.0, 0.0, 0.0], landmark_s)
+        report_all(balancer, [0.0, 100.0, 100.0])
+        assert picked_in_turn(balancer, 3, NOW_S)
+        balancer.report(QUEUE, 1, tasks=100.001, now_s=NOW_S)
+        assert not picked_in_turn(balancer, 3, NOW_S)
+
+
+def test_the_rate_of_arrival_counts_towards_the_threshold() -> None:
+    assert expected_tasks(backlog=95, arrival_per_s=600.0, wait_s=0.01) == pytest.approx(101.0)
+
+
+def test_selection_is_in_turn_until_every_partition_has_reported() -> None:
+    balancer = weighted(lambda: 0.99)
+    balancer.pick(QUEUE, 3, NOW_S)
+    for partition in (0, 2):
+        balancer.report(QUEUE, partition, tasks=5000.0, now_s=NOW_S)
+        balancer.report(QUEUE, partition, tasks=5000.0, now_s=NOW_S)
+    assert picked_in_turn(balancer, 3, NOW_S)
+
+    balancer.report(QUEUE, 1, tasks=0.0, now_s=NOW_S)
+    assert {balancer.pick(QUEUE, 3, NOW_S) for _ in range(20)} == {2}
+
+
+def test_reports_before_the_first_pick_are_ignored() -> None:
+    balancer = weighted(lambda: 0.99)
+    for partition in range(3):
+        balancer.report(QUEUE, partition, tasks=5000.0, now_s=NOW_S)
+
+    assert picked_in_turn(balancer, 3, NOW_S)
+
+
+def test_a_report_counts_half_after_a_half_life() -> None:
+    loads = ReportedLoads(partitions=3, half_life_s=10.0, now_s=NOW_S)
+    loads.report(0, 400.0, NOW_S)
+    loads.report(1, 400.0, NOW_S + 10.0)
+    loads.report(2, 400.0, NOW_S + 30.0)
+
+    assert loads.aged(NOW_S + 30.0) == pytest.approx((50.0, 100.0, 400.0))
+    assert loads.aged(NOW_S + 50.0) == pytest.approx((12.5, 25.0, 100.0))
+
+
+def test_old_reports_stop_to_outweigh_new_ones() -> None:
+    """Facts, Cadence (a): 'no decay'. A partition that reported a million long ago yields to those that report now."""
+    balancer = weighted(Random(1).random)
+    report_all(balancer, [1e6, 0.0])
+    later_s = NOW_S + 200.0
+    balancer.report(QUEUE, 1, tasks=1000.0, now_s=later_s)
+    counts = Counter(balancer.pick(QUEUE, 2, later_s) for _ in range(1000))
+
+    # A million is less than one task after twenty half-lives: what is left to it is the floor, 50 of 1,000.
+    assert 30 < counts[0] < 75
+
+
+def test_selection_is_in_turn_again_when_all_reports_have_aged_below_the_threshold() -> None:
+    balancer = weighted(lambda: 0.99)
+    report_all(balancer, [0.0, 0.0, 1600.0])
+
+    assert not picked_in_turn(balancer, 3, NOW_S + 39.9)
+    assert picked_in_turn(balancer, 3, NOW_S + 40.1)
+    assert picked_in_turn(balancer, 3, NOW_S + 1e9)
+
+
+@given(
+    reports=st.lists(
+        st.tuples(st.integers(0, 3), st.floats(0.0, TASKS_MAX), st.floats(0.0, 4000.0)), min_size=1, max_size=30
+    ),
+    half_life_s=st.floats(0.5, 20.0),
+)
+def test_forward_decay_is_plain_decay(reports: list[tuple[int, float, float]], half_life_s: float) -> None:
+    """Over spans of thousands of half-lives, where the landmark must move before the numbers overflow."""
+    loads = ReportedLoads(partitions=4, half_life_s=half_life_s, now_s=NOW_S)
+    last: dict[int, tuple[float, float]] = {}
+    now_s = NOW_S
+    for partition, tasks, elapsed_s in reports:
+        now_s += elapsed_s
+        loads.report(partition, tasks, now_s)
+        last[partition] = (tasks, now_s)
+    expected = [
+        last[partition][0] * 0.5 ** ((now_s - last[partition][1]) / half_life_s) if partition in last else 0.0
+        for partition in range(4)
+    ]
+
+    assert loads.aged(now_s) == pytest.approx(expected, rel=1e-6, abs=1e-30)
+    assert loads.exceeds(1.0, now_s) == (max(loads.aged(now_s)) > 1.0)
+    assert loads.unreported == 4 - len(last)
+
+
+def test_a_clock_that_is_set_back_neither_fails_nor_magnifies_a_report() -> None:
+    loads = ReportedLoads(partitions=2, half_life_s=10.0, now_s=NOW_S)
+    loads.report(0, 400.0, NOW_S)
+    loads.report(1, 400.0, NOW_S - 1e9)
+
+    assert loads.aged(NOW_S - 1e9) == (400.0, 400.0)
+    assert not loads.exceeds(400.0, NOW_S - 1e9)
+
+
+def test_growth_waits_for_the_new_partitions_and_keeps_the_reports_of_the_old() -> None:
+    balancer = weighted(lambda: 0.99)
+    report_all(balancer, [0.0, 5000.0])
+    assert picked_in_turn(balancer, 4, NOW_S)
+
+    balancer.report(QUEUE, 2, tasks=0.0, now_s=NOW_S)
+    balancer.report(QUEUE, 3, tasks=0.0, now_s=NOW_S)
+    assert {balancer.pick(QUEUE, 4, NOW_S) for _ in range(20)} == {1}
+
+
+def test_a_removed_partition_is_never_picked_again_and_its_reports_are_ignored() -> None:
+    """Facts, Cadence (b) 13: weights never select outside current reads, even before the next report."""
+    balancer = weighted(Random(1).random)
+    report_all(balancer, [200.0, 100.0, 100.0, 1e9])
+
+    picks = [balancer.pick(QUEUE, 3, NOW_S) for _ in range(500)]
+    balancer.report(QUEUE, 3, tasks=1e9, now_s=NOW_S)
+    balancer.report(QUEUE, -1, tasks=1e9, now_s=NOW_S)
+    picks += [balancer.pick(QUEUE, 3, NOW_S) for _ in range(500)]
+
+    assert set(picks) == {0, 1, 2}
+    assert picks.count(0) == pytest.approx(483, abs=60)
+
+
+def test_a_partition_that_is_removed_and_added_again_has_to_report_again() -> None:
+    balancer = weighted(lambda: 0.99)
+    report_all(balancer, [0.0, 0.0, 5000.0])
+    balancer.pick(QUEUE, 2, NOW_S)
+
+    assert picked_in_turn(balancer, 3, NOW_S)
+
+
+def test_a_forgotten_task_list_has_to_report_again() -> None:
+    balancer = weighted(lambda: 0.99)
+    report_all(balancer, [0.0, 0.0, 5000.0])
+    assert not picked_in_turn(balancer, 3, NOW_S)
+    balancer.forget(QUEUE)
+
+    assert picked_in_turn(balancer, 3, NOW_S)
+
+
+def test_only_the_task_lists_used_last_keep_their_reports() -> None:
+    balancer = weighted(lambda: 0.99, task_lists_max=2)
+    report_all(balancer, [0.0, 0.0, 5000.0])
+    for number in range(2):
+        balancer.pick(TaskList("ns", f"other-{number}", TaskType.ACTIVITY), 3, NOW_S)
+
+    assert picked_in_turn(balancer, 3, NOW_S)
