@@ -1,0 +1,218 @@
+"""The adaptive scaler: how many partitions a task list should have for the load that it has.
+
+It runs at the root alone, once an interval. With N write partitions and R tasks a second for each, the load Q must stay
+above N·R, or below (N-1)·R·factor, on every tick of the sustained duration; then the count goes in one step to
+ceil(Q/R). That point lies between the thresholds of its own count, so a constant load moves the count at most once.
+A count that already is between them rests there, even where another count would do as well: that is the hysteresis.
+On the way down Q is the highest load of the duration. The last of a noisy one would often be just within what a
+lower count takes, and the next just outside: that would take a partition away only to bring it back.
+
+Q is the sum of what each partition has really received. An estimate from the root alone, times N, is wrong when the
+load is skewed, and after every change: the root's average is still that of the old count.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fairlead.core.errors import FixRequest
+from fairlead.core.partitions import PARTITIONS_MAX, DrainReport, PartitionConfig, change, lowest_read
+from fairlead.core.scaling.decision import Action, Decision
+from fairlead.core.scaling.settings import ScalerSettings
+
+# A load this close to a threshold is on it: sums of measured rates differ by more in their order alone.
+NOISE = 1e-9
+# Of the time between two ticks at most this many intervals count as watched: a clock that was set forward, or a root
+# that slept, makes no sustained duration out of two ticks.
+INTERVALS_BETWEEN_TICKS_MAX = 2
+
+
+class InvalidTime(FixRequest):
+    """A tick's time is not a finite number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerState:
+    """All that the scaler remembers between two ticks; a new root may start without it, later by one duration."""
+
+    ticked_s: float | None = None
+    thresholds_qps: tuple[float, float] | None = None  # those for which the two clocks run
+    above_since_s: float | None = None
+    below_since_s: float | None = None
+    below_peak_qps: float = 0.0  # the highest load since then
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What the partitions report at one moment, measured against one configuration."""
+
+    at_s: float
+    qps: float
+    unknown: tuple[int, ...]
+    upscale_threshold_qps: float
+    downscale_threshold_qps: float
+    is_above: bool
+    is_below: bool
+
+
+class AdaptiveScaler:
+    """Decides at every tick whether the partition configuration changes; `state` is all that it remembers."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: ScalerState | None = None) -> None:
+        self.state = state or ScalerState()
+
+    def tick(
+        self,
+        now_s: float,
+        config: PartitionConfig,
+        rates: Mapping[int, float],
+        reports: Collection[DrainReport],
+        settings: ScalerSettings,
+    ) -> Decision:
+        """Decide for this moment; the caller puts `after` into force, and passes in what is in force at the next tick.
+
+        `rates` holds the tasks a second that each read partition received. One that is absent, or no number, was not
+        heard of: the sum of the others is then a lower bound, which can prove a load above but never one below.
+        """
+        if not math.isfinite(now_s):
+            raise InvalidTime(f"the scaler was called at time {now_s}: pass seconds of a clock")
+        load = _measure(now_s, config, rates, settings)
+        self.state = _follow(self.state, load, settings)
+        action, after, reason = _decide(self.state, config, load, reports, settings)
+        return Decision(
+            at_s=now_s,
+            action=action,
+            qps=load.qps,
+            partitions_unknown=load.unknown,
+            upscale_threshold_qps=load.upscale_threshold_qps,
+            downscale_threshold_qps=load.downscale_threshold_qps,
+            above_since_s=self.state.above_since_s,
+            below_since_s=self.state.below_since_s,
+            before=config,
+            after=after,
+            reason=reason,
+        )
+
+
+def partitions_needed(qps: float, *, upscale_rps: float) -> int:
+    """The fewest write partitions that take `qps` without being above their threshold: ceil(qps / upscale_rps)."""
+    # Bounded before it is made a whole number, since a tiny rate makes the quotient infinite.
+    return math.ceil(min(qps / upscale_rps * (1 - NOISE), PARTITIONS_MAX + 1))
+
+
+def _measure(now_s: float, config: PartitionConfig, rates: Mapping[int, float], settings: ScalerSettings) -> _Load:
+    known = {number: rate for number, rate in rates.items() if 0 <= rate < math.inf}
+    # Read-only partitions are asked as well: until they acknowledge that, they may still take tasks.
+    unknown = tuple(number for number in range(config.read) if number not in known)
+    qps = sum(known.values())
+    downscale_threshold_qps = (config.write - 1) * settings.upscale_rps * settings.downscale_factor
+    return _Load(
+        at_s=now_s,
+        qps=qps,
+        unknown=unknown,
+        upscale_threshold_qps=config.write * settings.upscale_rps,
+        downscale_threshold_qps=downscale_threshold_qps,
+        is_above=partitions_needed(qps, upscale_rps=settings.upscale_rps) > config.write,
+        is_below=not unknown and qps < downscale_threshold_qps * (1 - NOISE),
+    )
+
+
+def _follow(state: ScalerState, load: _Load, settings: ScalerSettings) -> ScalerState:
+    """Let the two clocks run on, begin or stop: each runs only while every tick finds the load on its side."""
+    if not settings.enabled:
+        return ScalerState()
+    thresholds_qps = (load.upscale_threshold_qps, load.downscale_threshold_qps)
+    if state.thresholds_qps != thresholds_qps:
+        # The count or a setting changed, whoever changed it. A change that was decided but could not be stored is none:
+        # the clocks run on, and the next tick decides it again.
+        state = ScalerState(ticked_s=state.ticked_s)
+    uncounted_s = 0.0
+    if state.ticked_s is not None:
+        gap_s = load.at_s - state.ticked_s
+        uncounted_s = gap_s - min(max(gap_s, 0.0), INTERVALS_BETWEEN_TICKS_MAX * settings.interval_s)
+    return ScalerState(
+        ticked_s=load.at_s,
+        thresholds_qps=thresholds_qps,
+        above_since_s=_since(state.above_since_s, load.at_s, uncounted_s=uncounted_s) if load.is_above else None,
+        below_since_s=_since(state.below_since_s, load.at_s, uncounted_s=uncounted_s) if load.is_below else None,
+        below_peak_qps=max(state.below_peak_qps, load.qps) if load.is_below else 0.0,
+    )
+
+
+def _since(since_s: float | None, now_s: float, *, uncounted_s: float) -> float:
+    """When this side began. It moves along with time that does not count, so that `now - since` is what does."""
+    return now_s if since_s is None else since_s + uncounted_s
+
+
+def _decide(
+    state: ScalerState,
+    config: PartitionConfig,
+    load: _Load,
+    reports: Collection[DrainReport],
+    settings: ScalerSettings,
+) -> tuple[Action, PartitionConfig, str]:
+    if not settings.enabled:
+        return Action.DISABLED, config, f"The scaler is disabled: write stays at {config.write}."
+    write, reason = _write_wanted(state, config, load, settings)
+    if load.unknown:
+        reason += f" ({len(load.unknown)} of {config.read} read partitions did not report: the load is at least this.)"
+    if write != config.write:
+        # Raised together, lowered apart: read stays until what leaves write is drained.
+        after = change(config, read=max(config.read, write), write=write, maximum=settings.partitions_max)
+        return Action.UPSCALE if write > config.write else Action.DOWNSCALE, after, reason
+    read = lowest_read(config, reports)
+    if read < config.read:
+        after = change(config, read=read, write=write, maximum=settings.partitions_max, reports=reports)
+        reason = f"Drained: {_partitions(read, config.read)}; {config.read - read} of {config.read} read partitions go."
+        return Action.DRAIN, after, reason
+    if read > write:
+        reason += f" Still draining: {_partitions(write, read)}."
+    return Action.HOLD, config, reason
+
+
+def _write_wanted(
+    state: ScalerState, config: PartitionConfig, load: _Load, settings: ScalerSettings
+) -> tuple[int, str]:
+    """How many write partitions there should be from now on, and why: the bounds apply at once, the load when due."""
+    write, up_qps, down_qps, qps = config.write, load.upscale_threshold_qps, load.downscale_threshold_qps, load.qps
+    since_s, due_s = load.at_s, math.inf
+    if state.above_since_s is not None:
+        since_s, due_s = state.above_since_s, settings.upscale_sustained_s
+        seen = f"{qps:,.1f} QPS are above {up_qps:,.1f}"
+    elif state.below_since_s is not None:
+        since_s, due_s, qps = state.below_since_s, settings.downscale_sustained_s, state.below_peak_qps
+        seen = f"{load.qps:,.1f} QPS (at most {qps:,.1f}) are below {down_qps:,.1f}"
+    elif load.unknown:
+        seen = f"{qps:,.1f} QPS are not above {up_qps:,.1f}"
+    else:
+        seen = f"{qps:,.1f} QPS are between {down_qps:,.1f} and {up_qps:,.1f}"
+    sustained_s = load.at_s - since_s
+    is_due = sustained_s >= due_s
+    needed = partitions_needed(qps, upscale_rps=settings.upscale_rps)
+    bounded, wanted = _clamp(write, settings), _clamp(needed, settings)
+    target = wanted if is_due else bounded
+
+    if target != write and target == bounded:
+        bound = "below the minimum" if write < bounded else "above the maximum"
+        return target, f"Write is at {write}, {bound} of {bounded}, which applies at once."
+    if target != write:
+        bound = "maximum" if wanted < needed else "minimum"
+        limit = f", but the {bound} is {wanted}" if wanted != needed else ""
+        each = f"partitions needed at {settings.upscale_rps:g} QPS each: {needed}"
+        return target, f"{seen} for {sustained_s:g} s; {each}{limit}."
+    if is_due:
+        bound = "maximum" if load.is_above else "minimum"
+        return target, f"{seen} for {sustained_s:g} s, but write is at its {bound} of {write}."
+    if due_s < math.inf:
+        return target, f"{seen} for {sustained_s:g} s of the {due_s:g} s that a change takes."
+    return target, f"{seen}: write stays at {write}."
+
+
+def _clamp(partitions: int, settings: ScalerSettings) -> int:
+    return max(settings.partitions_min, min(settings.partitions_max, partitions))
+
+
+def _partitions(first: int, end: int) -> str:
+    return f"partition {first}" if end - first == 1 else f"partitions {first} to {end - 1}"
