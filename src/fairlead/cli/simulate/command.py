@@ -1,6 +1,7 @@
 """The group `fairlead simulate`, and the options that all of its commands share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isnan
 from pathlib import Path
 
 import click
@@ -26,6 +27,7 @@ def simulation(name: str) -> Callable[[Callable[..., Report]], click.Command]:
         command = click.command(name)(run)
 
         def run_and_show(output: str, plot: Path | None, **parameters: object) -> None:
+            refuse_nan(command, parameters)
             show(run(**parameters), output=Output(output), plot=plot)
 
         command.callback = run_and_show
@@ -51,3 +53,11 @@ def simulation(name: str) -> Callable[[Callable[..., Report]], click.Command]:
         return command
 
     return decorate
+
+
+def refuse_nan(command: click.Command, parameters: Mapping[str, object]) -> None:
+    """Refuse what is no number; a range of numbers lets it pass, since it is neither below nor above."""
+    for option in command.params:
+        value = parameters.get(option.name or "")
+        if isinstance(value, float) and isnan(value):
+            raise click.BadParameter("nan is not a number", ctx=click.get_current_context(), param=option)

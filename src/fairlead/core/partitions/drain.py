@@ -8,8 +8,9 @@ of the fields**, each after the one before:
 2. The appends in flight: those that passed the check for writability before, and have not reached the database or
    failed for certain. One whose outcome is unknown is in flight until it is known, or until a new lease fences it.
    A task that is written again under a new id counts as well.
-3. The tasks in the database that are not acknowledged, *read from the database under the owner's lease*. What happens
-   to be in memory is no substitute: a manager that was just loaded has nothing there and has all the tasks to come.
+3. The tasks in the database, *read from the database under the owner's lease*: all of them, so what has been dispatched
+   is deleted first. What happens to be in memory is no substitute: a manager that was just loaded has nothing there
+   and has all the tasks to come.
 
 In any other order a report can lie: 3 before 2 misses the append that lands in between, 2 before 1 misses the one that
 starts in between. In this order, and judged against the root's *current* version, "drained" stays true until the next
