@@ -1,4 +1,4 @@
-from itertools import permutations
+from itertools import combinations
 
 import pytest
 
@@ -58,9 +58,28 @@ def test_runs_in_order_never_need_a_zombie() -> None:
 
 def test_a_newer_version_is_newer_and_then_the_writers_task_id_decides() -> None:
     """facts/ndc.md, 4, 'Ordering runs'."""
-    newest_last = [run("z", 1, 999), run("y", 2, 1), run("b", 2, 7), run("c", 2, 7), run("a", 11, 0)]
-    for shuffled in permutations(newest_last):
-        assert sorted(shuffled) == newest_last
+    newest_last = [run("z", 1, 999), run("y", 2, 1), run("b", 2, 7), run("a", 11, 0)]
+    for older, newer in combinations(newest_last, 2):
+        assert newer.is_newer_than(older)
+        assert not older.is_newer_than(newer)
+
+
+def test_a_reset_run_of_which_only_the_copied_events_have_come_is_not_newer_than_its_base() -> None:
+    """Or the base would be made a zombie in the one cluster that can end it, and stay one everywhere."""
+    base, copied, reset = run("base", 3, 5), run("reset", 3, 5), run("reset", 11, 1)
+    current = CurrentRun(base, RUNNING)
+    placed = place_run(ArrivingRun(copied, RUNNING), current=current, here="C", clusters=CLUSTERS)
+    assert placed == StayBehind(ZOMBIE)
+    placed = place_run(ArrivingRun(reset, RUNNING, stored=ZOMBIE), current=current, here="C", clusters=CLUSTERS)
+    assert placed == BecomeCurrent(RUNNING, Suppression.TERMINATE)
+
+
+@pytest.mark.parametrize("version", [0, 4])
+def test_a_run_last_written_at_a_version_without_an_owner_becomes_a_zombie_for_a_newer_one(version: int) -> None:
+    """Version 0: the namespace was local once. Version 4: that cluster has been removed."""
+    current = CurrentRun(run("old", version, 5), RUNNING)
+    placed = place_in_b(ArrivingRun(run("new", 11, 12), RUNNING), current)
+    assert placed == BecomeCurrent(RUNNING, Suppression.MAKE_ZOMBIE)
 
 
 @pytest.mark.parametrize("state", OPEN)

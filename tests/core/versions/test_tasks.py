@@ -35,7 +35,7 @@ def test_a_task_of_a_losing_branch_is_discarded_as_in_the_document() -> None:
     assert decision.switches_current
     tree = tree.apply(decision)
     # T = 2: task A is loaded, and discarded.
-    rebuilt = StateView(tree.current.last, pending_version(tree, 4), is_fresh=False)
+    rebuilt = StateView(tree.current.last, pending_version(tree, 4), is_fresh=True)
     assert verify_task(task_a, rebuilt) == DropTask(DropReason.OTHER_BRANCH)
     # The task that the rebuild made for its own event 4 is carried out.
     assert verify_task(Item(4, 3), rebuilt) == RunTask()
@@ -58,9 +58,8 @@ def test_a_task_of_the_last_event_is_not_newer_than_the_state(is_fresh: bool) ->
     assert verify_task(Item(8, 2), StateView(Item(8, 2), 2, is_fresh=is_fresh)) == RunTask()
 
 
-@pytest.mark.parametrize("is_fresh", [True, False])
-def test_a_task_whose_entity_is_done_is_dropped(is_fresh: bool) -> None:
-    state = StateView(Item(8, 2), None, is_fresh=is_fresh)
+def test_a_task_whose_entity_is_done_is_dropped() -> None:
+    state = StateView(Item(8, 2), None, is_fresh=True)
     assert verify_task(Item(4, 2), state) == DropTask(DropReason.NOTHING_PENDING)
 
 
@@ -68,3 +67,18 @@ def test_a_task_whose_entity_is_done_is_dropped(is_fresh: bool) -> None:
 def test_a_task_of_another_version_than_the_pending_entity_is_dropped(task_version: int) -> None:
     state = StateView(Item(8, 11), 2, is_fresh=True)
     assert verify_task(Item(4, task_version), state) == DropTask(DropReason.OTHER_BRANCH)
+
+
+@pytest.mark.parametrize(
+    ("task_event", "cached", "pending"),
+    [
+        # Cached [(5,1), (10,12)], stored [(5,1), (7,3), (9,13)]: event 6 of version 3 is on the branch that has won.
+        (Item(6, 3), Item(10, 12), None),
+        (Item(6, 3), Item(10, 12), 12),
+        # The entity of event 4 ended at event 9 of a branch that has lost since: it is pending again.
+        (Item(4, 2), Item(9, 2), None),
+    ],
+)
+def test_no_task_is_dropped_on_the_word_of_an_old_state(task_event: Item, cached: Item, pending: int | None) -> None:
+    """facts/ndc.md (b) 12: every pending entity has a live task after a rebuild."""
+    assert verify_task(task_event, StateView(cached, pending, is_fresh=False)) == ReloadState()

@@ -28,6 +28,14 @@ class Router:
         for size in sizes:
             check_batch_size(size)
 
+    def moment(self, partition: Partition) -> float | None:
+        """When `partition` changes its routing, in seconds of the wall clock; None if it is not about to.
+
+        Its owner arms a timer for it, to see then whether it still owns the partition.
+        """
+        change = self.batch_size
+        return change.moment(basic_key(partition)) if isinstance(change, GradualChange) else None
+
     def route(self, partition: Partition, now_s: float) -> str:
         """The host that owns `partition` now."""
         batch_size = self.batch_size

@@ -62,8 +62,8 @@ def lowest_common_ancestor(left: VersionHistory, right: VersionHistory) -> Item:
 def nearest_history(histories: Sequence[VersionHistory], other: VersionHistory) -> NearestHistory:
     """The one of `histories` (at least one) that goes furthest along with `other`; each is checked against it.
 
-    Where several go equally far, the one with the fewest items is meant: if one of them ends there, it is that one,
-    and `other` continues it rather than forking from it. After that, the first in the list.
+    Where several go equally far, the one with the fewest items is meant, and after that the first in the list. In a
+    `BranchTree`, where no branch is the beginning of another, at most one ends there, and no other goes as far.
     """
     ancestors = [lowest_common_ancestor(history, other) for history in histories]
     nearest = min(

@@ -93,7 +93,8 @@ class BranchTree:
             raise MalformedTree(
                 f"branches end with versions {last_versions}: two with the same version can't both be right"
             )
-        if last_versions and self.current_index != last_versions.index(max(last_versions)):
+        newest = last_versions.index(max(last_versions)) if last_versions else 0
+        if self.current_index != newest:
             raise MalformedTree(
                 f"branch {self.current_index} is said to be current, but the branches end with versions "
                 f"{last_versions}: the current one must be that with the highest"

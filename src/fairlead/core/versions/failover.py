@@ -92,8 +92,9 @@ class ClusterVersions:
     def next_version(self, *, to: str, current: int) -> int:
         """The namespace's version after a failover: the smallest from `current` on that belongs to cluster `to`.
 
-        A failover to the cluster that is active already changes nothing. A new namespace starts from
-        `current=LOCAL_VERSION`.
+        A failover to the cluster that is active already changes nothing, so a cluster that has lost committed events
+        must not go on at its version: two events would have the same id and version. Fail over to another cluster, or
+        add the increment by hand. A new namespace starts from `current=LOCAL_VERSION`.
         """
         if to not in self.initial_versions:
             raise UnknownCluster(f"cluster {to!r} is not configured: use one of {', '.join(self.initial_versions)}")
@@ -101,10 +102,13 @@ class ClusterVersions:
             raise UnownedVersion(f"version {current} is negative: versions start at {LOCAL_VERSION}")
         return current + (self.initial_versions[to] - current) % self.increment
 
+    def is_owned_by(self, version: int, cluster: str) -> bool:
+        """Whether `cluster` is the one that writes events at `version`; False where nobody is."""
+        return self._owner(version) == cluster
+
     def owner(self, version: int) -> str:
         """The one cluster that writes events at `version`."""
-        # A negative number has a remainder, too, but nobody ever writes at it.
-        name = self._names.get(version % self.increment) if version > LOCAL_VERSION else None
+        name = self._owner(version)
         if name is None:
             raise UnownedVersion(
                 f"version {version} belongs to no configured cluster (initial versions "
@@ -112,6 +116,10 @@ class ClusterVersions:
                 "it came from"
             )
         return name
+
+    def _owner(self, version: int) -> str | None:
+        # A negative number has a remainder, too, but nobody ever writes at it.
+        return self._names.get(version % self.increment) if version > LOCAL_VERSION else None
 
     def check_mutation(self, *, cluster: str, namespace_version: int, last_event_version: int) -> None:
         """Refuse a write by `cluster` unless the namespace is active there and no event is newer than that.

@@ -48,17 +48,24 @@ class RunWentBack(GiveUp):
 
 
 class RunOrder(NamedTuple):
-    """The place of a run among those of its workflow id, the same in every cluster; compare two of them with `<`.
+    """The place of a run among those of its workflow id, the same in every cluster.
 
     The version comes first: what was written after a failover is newer than what was written before it. Runs last
     written at the same version were written by one cluster, in the one shard of their workflow id, and there the
     task ids rise; so the event's task id must be the one that its writer gave it, not one given where it arrived.
-    The run id only makes the order whole: no two events of one writer have the same task id.
     """
 
     last_write_version: int
     last_event_task_id: int
     run_id: str
+
+    def is_newer_than(self, other: "RunOrder") -> bool:
+        """Whether this run takes the other's place as the current one.
+
+        A run that was reset begins with copies of the events of the run it was reset from. When only these have
+        arrived, the two end with the same event, and neither is the newer.
+        """
+        return self[:2] > other[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +153,12 @@ def _place_run(
     if current is None:
         return BecomeCurrent(arriving.state)
     if arriving.order.run_id == current.order.run_id:
-        if arriving.order < current.order:
+        if current.order.is_newer_than(arriving.order):
             raise RunWentBack(
                 f"{arriving.order} arrived, but the run is at {current.order} here: a run never goes back"
             )
         return BecomeCurrent(arriving.state)
-    if arriving.order < current.order:
+    if not arriving.order.is_newer_than(current.order):
         return StayBehind(RunState.ZOMBIE if arriving.state.is_open else RunState.COMPLETED)
     if not current.state.is_open:
         return BecomeCurrent(arriving.state)
@@ -165,7 +172,9 @@ def _suppression(arriving: ArrivingRun, *, current: CurrentRun, here: str, clust
     in the cluster that the version belongs to, so it breaks no rule although the namespace has moved on.
     """
     version = current.order.last_write_version
-    if clusters.owner(version) != here:
+    # Nobody may write at a version without an owner: the local one of a namespace that was made a replicated one
+    # since, or one of a cluster that was removed.
+    if not clusters.is_owned_by(version, here):
         return Suppression.MAKE_ZOMBIE
     # A cluster that hears from others what it wrote itself at this very version has lost writes of its own. One more
     # event might then be a second one of its id and version, and might even make the loser the newest again.

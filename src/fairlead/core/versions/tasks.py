@@ -36,7 +36,8 @@ class StateView:
     """What a task is verified against: a run's mutable state, and the entity that the task's event id names in it.
 
     `pending_version` is the version of the event that made the entity (a timer, an activity, a workflow task, ...);
-    None if no such entity is pending.
+    None if no such entity is pending. `is_fresh`: the state is what the store holds, because it was read after the task
+    was, or because it is kept by the one owner whose lease lets it write.
     """
 
     last: Item
@@ -47,13 +48,16 @@ class StateView:
 def verify_task(task_event: Item, state: StateView) -> RunTask | ReloadState | DropTask:
     """Decide what to do with a task that was made for the event `task_event`.
 
-    Both the event id and the version are looked at. The id alone can't show that the state at hand is an old one: it
-    may have more events than the task's, on a branch that has lost since.
+    Both the event id and the version are looked at: on another branch the same id is another event. No task is dropped
+    on the word of an old state. It may be of a branch that has lost since, on which the entity had ended, or was never
+    there; a dropped task does not come back.
     """
     if task_event.event_id > state.last.event_id or task_event.version > state.last.version:
-        return DropTask(DropReason.EVENT_NOT_WRITTEN) if state.is_fresh else ReloadState()
-    if state.pending_version is None:
-        return DropTask(DropReason.NOTHING_PENDING)
-    if state.pending_version != task_event.version:
-        return DropTask(DropReason.OTHER_BRANCH)
-    return RunTask()
+        reason = DropReason.EVENT_NOT_WRITTEN
+    elif state.pending_version is None:
+        reason = DropReason.NOTHING_PENDING
+    elif state.pending_version != task_event.version:
+        reason = DropReason.OTHER_BRANCH
+    else:
+        return RunTask()
+    return DropTask(reason) if state.is_fresh else ReloadState()
