@@ -5,6 +5,7 @@ the owner. Owners crash, lose their lease without noticing, and go on. What is c
 facts/temporal-matching.md that concern the backlog; the numbers in the messages are theirs.
 """
 
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -14,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fairlead.core.fairness import (
     BufferLimits,
+    Delete,
+    DeleteSchedule,
     FairBacklog,
     Level,
     Merge,
@@ -25,7 +28,7 @@ from fairlead.core.fairness import (
 )
 from tests.core.fairness.table import LeaseLost, Table
 
-LIMITS = BufferLimits(batch_size=4, reload_at=1, acks_max=6, evicted_acks_max=2)
+LIMITS = BufferLimits(batch_size=4, reload_at=1, parked_max=2, evicted_acks_max=2)
 OVERRIDES = WeightOverrides({"gold": 5.0})
 IDS_A_LEASE = 10_000
 # Long enough for an owner to get into an interesting state before it loses it.
@@ -44,6 +47,10 @@ class WriteUnderWay:
     # None until the table has been asked; then whether it took the write.
     is_stored: bool | None = None
 
+    @property
+    def keys(self) -> list[str]:
+        return [key for key, _ in self.write.charged]
+
 
 @dataclass(eq=False)
 class Owner:
@@ -53,16 +60,22 @@ class Owner:
     highest_ack: Level
     ready: set[Level] = field(default_factory=set)
     in_flight: set[Level] = field(default_factory=set)
+    acked: set[Level] = field(default_factory=set)
     writes: list[WriteUnderWay] = field(default_factory=list)
     # Told to the buffer while it was reading, so that it may not have taken them in yet.
     deferred: list[Write] = field(default_factory=list)
     read: Read | None = None
     read_rows: list[tuple[Level, str]] | None = None
-    delete: tuple[Level, int] | None = None
+    deletes: DeleteSchedule = field(default_factory=DeleteSchedule)
+    delete: tuple[Delete, int] | None = None
 
     @property
     def buffer(self) -> ReadBuffer[str]:
-        return self.backlog.buffer
+        return self.backlog
+
+    def ack(self, level: Level) -> None:
+        self.acked.add(level)
+        self.buffer.ack(level)
 
     def take(self, merge: Merge[str]) -> None:
         loaded = {level for level, _ in merge.loaded}
@@ -77,7 +90,7 @@ class Owner:
 class BacklogMachine(RuleBasedStateMachine):
     """The real backlog code on a table that does what it is told, when it is told."""
 
-    buffer_class: type[ReadBuffer[Any]] = ReadBuffer
+    backlog_class: type[FairBacklog[Any]] = FairBacklog
     table_class: type[Table] = Table
 
     def __init__(self) -> None:
@@ -98,8 +111,14 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def new_owner(self) -> Owner:
         lease = self.table.take_lease()
-        backlog = FairBacklog[str](ack_level=lease.ack_level, max_level=lease.max_level, limits=LIMITS, keys_max=3)
-        backlog.buffer = self.buffer_class(ack_level=lease.ack_level, max_level=lease.max_level, limits=LIMITS)
+        backlog: FairBacklog[str] = self.backlog_class(
+            ack_level=lease.ack_level,
+            max_level=lease.max_level,
+            stored=self.table.stored_keys(lease.ack_level),
+            overrides=OVERRIDES,
+            limits=LIMITS,
+            keys_max=3,
+        )
         return Owner(lease.range_id, backlog, lease.range_id * IDS_A_LEASE + 1, lease.ack_level)
 
     @precondition(lambda self: self.steps_of_owner > STEPS_OF_OWNER_MIN)
@@ -118,7 +137,7 @@ class BacklogMachine(RuleBasedStateMachine):
         for level in sorted(owner.ready)[:2]:
             owner.ready.discard(level)
             self.dispatched.add(level)
-            owner.buffer.ack(level)
+            owner.ack(level)
         level = owner.buffer.ack_level
         try:
             self.delete(owner.range_id, level)
@@ -134,7 +153,7 @@ class BacklogMachine(RuleBasedStateMachine):
         owner.next_id += len(shares)
         assert not self.given_ids & set(ids), "5: an id was given twice"
         self.given_ids |= set(ids)
-        write = owner.backlog.begin_write(shares, ids=ids, overrides=OVERRIDES)
+        write = owner.backlog.begin_write(shares, ids=ids)
         assert write.lowest > owner.buffer.ack_level, "2: a new level is not above A"
         owner.writes.append(WriteUnderWay(write, owner.range_id))
 
@@ -148,7 +167,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def the_table_takes(self, under_way: WriteUnderWay) -> None:
         try:
-            self.table.insert(under_way.range_id, [(level, f"task {level}") for level in under_way.write.levels])
+            self.table.insert(under_way.range_id, list(zip(under_way.write.levels, under_way.keys, strict=True)))
             under_way.is_stored = True
             ack_level = self.owner.buffer.ack_level
             assert under_way.write.lowest > ack_level, "2: a level is not above A at its commit"
@@ -172,9 +191,7 @@ class BacklogMachine(RuleBasedStateMachine):
             owner.deferred.append(under_way.write)
         if under_way.is_stored and not is_answer_lost:
             self.acknowledged |= set(under_way.write.levels)
-            owner.take(
-                owner.buffer.write_succeeded(under_way.write, [f"task {level}" for level in under_way.write.levels])
-            )
+            owner.take(owner.buffer.write_succeeded(under_way.write, under_way.keys))
             return
         # Nobody knows. The lease is renewed, which the table orders before or after the write, and then it is decided.
         owner.range_id = self.table.renew_lease(owner.range_id).range_id
@@ -191,9 +208,9 @@ class BacklogMachine(RuleBasedStateMachine):
     # Reads
 
     @precondition(lambda self: self.owner.read is None)
-    @rule(is_answered=st.booleans())
-    def begin_read(self, is_answered: bool) -> None:
-        self.owner.read = self.owner.buffer.next_read()
+    @rule(is_answered=st.booleans(), parked=st.integers(0, 3))
+    def begin_read(self, is_answered: bool, parked: int = 0) -> None:
+        self.owner.read = self.owner.buffer.next_read(parked=min(parked, len(self.owner.ready)))
         if self.owner.read is not None and is_answered:
             self.the_table_answers_a_read()
 
@@ -208,12 +225,13 @@ class BacklogMachine(RuleBasedStateMachine):
     @rule(is_answer_lost=st.booleans())
     def a_read_is_told(self, is_answer_lost: bool) -> None:
         owner = self.owner
-        rows, owner.read, owner.read_rows = owner.read_rows, None, None
+        read, rows, owner.read, owner.read_rows = owner.read, owner.read_rows, None, None
+        assert read is not None
         owner.deferred.clear()
         if rows is None or is_answer_lost:
-            owner.take(owner.buffer.read_failed())
+            owner.take(owner.buffer.read_failed(read))
         else:
-            owner.take(owner.buffer.read_succeeded(rows))
+            owner.take(owner.buffer.read_succeeded(read, rows))
 
     @precondition(lambda self: self.owner.read is None)
     @rule()
@@ -230,7 +248,7 @@ class BacklogMachine(RuleBasedStateMachine):
         for level in sorted(self.owner.ready)[:tasks]:
             self.owner.ready.discard(level)
             self.dispatched.add(level)
-            self.owner.buffer.ack(level)
+            self.owner.ack(level)
 
     @precondition(lambda self: self.owner.ready)
     @rule(data=st.data())
@@ -247,28 +265,31 @@ class BacklogMachine(RuleBasedStateMachine):
         self.owner.in_flight.discard(level)
         # Evicted and loaded again while it was in flight: this ack counts for both.
         self.owner.ready.discard(level)
-        self.owner.buffer.ack(level)
+        self.owner.ack(level)
 
     @precondition(lambda self: self.owner.delete is None)
     @rule()
     def begin_delete(self) -> None:
-        level = self.owner.backlog.next_delete(now_s=next(self.clock))
-        if level is not None:
-            self.owner.delete = (level, self.owner.range_id)
+        buffer = self.owner.buffer
+        delete = self.owner.deletes.next_delete(
+            ack_level=buffer.ack_level, acks_passed=buffer.acks_passed, now_s=next(self.clock)
+        )
+        if delete is not None:
+            self.owner.delete = (delete, self.owner.range_id)
 
     @precondition(lambda self: self.owner.delete is not None)
     @rule(is_answer_lost=st.booleans())
     def the_table_deletes(self, is_answer_lost: bool) -> None:
         assert self.owner.delete is not None
-        (level, range_id), self.owner.delete = self.owner.delete, None
+        (delete, range_id), self.owner.delete = self.owner.delete, None
         try:
-            self.delete(range_id, level)
+            self.delete(range_id, delete.through)
         except LeaseLost:
             is_answer_lost = True
         if is_answer_lost:
-            self.owner.backlog.deletes.delete_failed()
+            self.owner.deletes.delete_failed(delete)
         else:
-            self.owner.backlog.deletes.delete_succeeded()
+            self.owner.deletes.delete_succeeded(delete)
 
     def delete(self, range_id: int, level: Level) -> None:
         gone = self.table.delete_through(range_id, level)
@@ -297,27 +318,27 @@ class BacklogMachine(RuleBasedStateMachine):
         owner, buffer = self.owner, self.owner.buffer
         unmerged = {level for write in owner.writes for level in write.write.levels}
         unmerged |= {level for write in owner.deferred for level in write.levels}
-        tracked = set(buffer.loaded) | set(buffer.acked)
         for level in self.table.rows:
-            if level > buffer.ack_level and level not in unmerged:
-                assert level in tracked or level > buffer.read_level, "7: a task in (A, R] is not tracked"
-                assert level in tracked or not buffer.is_at_end, "6: at the end, but a task is not tracked"
+            if level > buffer.ack_level and level not in unmerged and level not in buffer.loaded:
+                is_acked = level in owner.acked
+                assert is_acked or level > buffer.read_level, "7: a task in (A, R] is neither loaded nor acked"
+                assert is_acked or not buffer.is_at_end, "6: at the end, but a task is neither loaded nor acked"
         assert buffer.ack_level <= buffer.read_level
-        assert not set(buffer.loaded) & set(buffer.acked)
+        assert set(buffer.acked) <= owner.acked
+        assert len(buffer.acked) <= len(buffer.loaded) + len(owner.writes) + len(owner.deferred) + 2
 
     @invariant()
     def what_is_loaded_is_what_may_be_dispatched(self) -> None:
         owner, buffer = self.owner, self.owner.buffer
-        assert len(buffer.loaded) <= LIMITS.batch_size, "7: more is loaded than the batch size"
+        assert len(buffer.loaded) <= LIMITS.batch_size + LIMITS.parked_max, "7: more is loaded than the batch size"
         assert owner.ready <= set(buffer.loaded), "7: a task is ready that is not loaded"
         assert set(buffer.loaded) <= owner.ready | owner.in_flight, "7: a loaded task ended twice or never began"
 
     @invariant()
     def the_reader_is_never_stuck(self) -> None:
-        owner, buffer = self.owner, self.owner.buffer
-        is_waiting_for_writes = bool(owner.writes)
-        if not buffer.is_at_end and not buffer.loaded and owner.read is None and not is_waiting_for_writes:
-            assert len(buffer.acked) == 0, "6: acks are left although nothing holds A"
+        buffer = self.owner.buffer
+        if not buffer.is_at_end and not buffer.loaded and self.owner.read is None:
+            assert copy(buffer).next_read() is not None, "6: nothing is loaded, and nothing would be read"
 
     def teardown(self) -> None:
         """Let everything that is under way end, and then let the backlog run empty."""
@@ -335,12 +356,12 @@ class BacklogMachine(RuleBasedStateMachine):
                 self.dispatched.add(level)
             owner.ready.clear()
             for level in sorted(owner.in_flight):
-                owner.buffer.ack(level)
+                owner.ack(level)
             owner.in_flight.clear()
             read = owner.buffer.next_read()
             if read is None:
                 break
-            owner.take(owner.buffer.read_succeeded(self.table.read(read.after, read.limit)))
+            owner.take(owner.buffer.read_succeeded(read, self.table.read(read.after, read.limit)))
         assert owner.buffer.is_at_end, "6: the reader is stuck before the end"
         lost = self.acknowledged - self.dispatched
         assert not lost, f"1: acknowledged and never dispatched: {sorted(lost)}"

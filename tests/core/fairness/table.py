@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fairlead.core.fairness import LEVEL_ZERO, Level
+from fairlead.core.fairness import LEVEL_ZERO, Level, StoredKey
 
 
 class LeaseLost(Exception):
@@ -42,8 +42,16 @@ class Table:
     def read(self, after: Level, limit: int) -> list[tuple[Level, str]]:
         return sorted((level, key) for level, key in self.rows.items() if level > after)[:limit]
 
+    def stored_keys(self, after: Level) -> list[StoredKey]:
+        passes: dict[str, list[int]] = {}
+        for level, key in self.rows.items():
+            if level > after:
+                passes.setdefault(key, []).append(level.pass_number)
+        return [StoredKey(key, min(numbers), max(numbers), weight=1.0) for key, numbers in passes.items()]
+
     def delete_through(self, range_id: int, level: Level) -> list[Level]:
         self._check(range_id)
+        self.ack_level = max(self.ack_level, level)
         gone = [stored for stored in self.rows if stored <= level]
         for stored in gone:
             del self.rows[stored]

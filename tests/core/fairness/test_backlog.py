@@ -1,3 +1,4 @@
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -8,11 +9,15 @@ from hypothesis import strategies as st
 from fairlead.core.fairness import (
     LEVEL_ZERO,
     BufferLimits,
+    DeleteSchedule,
     FairBacklog,
     IdNotAbove,
+    InvalidWeight,
+    InvalidWrite,
     Level,
     Share,
     WeightOverrides,
+    Write,
     stride_of,
 )
 from tests.core.fairness.table import Table
@@ -23,39 +28,67 @@ NO_OVERRIDES = WeightOverrides()
 class Worked:
     """A backlog with its table, where every step succeeds at once."""
 
-    def __init__(self, overrides: WeightOverrides = NO_OVERRIDES, limits: BufferLimits | None = None) -> None:
-        self.table = Table()
-        self.range_id = self.table.take_lease().range_id
-        self.backlog = FairBacklog[str](ack_level=LEVEL_ZERO, max_level=LEVEL_ZERO, limits=limits)
-        self.overrides = overrides
-        self.next_id = 1
+    def __init__(
+        self,
+        overrides: WeightOverrides = NO_OVERRIDES,
+        limits: BufferLimits | None = None,
+        table: Table | None = None,
+    ) -> None:
+        self.table = table or Table()
+        lease = self.table.take_lease()
+        self.range_id = lease.range_id
+        self.backlog = FairBacklog[str](
+            ack_level=lease.ack_level,
+            max_level=lease.max_level,
+            stored=self.table.stored_keys(lease.ack_level),
+            overrides=overrides,
+            limits=limits,
+        )
+        self.deletes = DeleteSchedule()
+        self.next_id = lease.range_id * 1_000_000
         self.now_s = 0.0
 
-    def write(self, *shares: Share) -> None:
+    def begin_write(self, *shares: Share) -> Write:
         ids = range(self.next_id, self.next_id + len(shares))
         self.next_id += len(shares)
-        under_way = self.backlog.begin_write(shares, ids=ids, overrides=self.overrides)
+        return self.backlog.begin_write(shares, ids=ids)
+
+    def write(self, *shares: Share) -> list[int]:
+        """Write tasks; the passes that they were given."""
+        under_way = self.begin_write(*shares)
         keys = [share.key for share in shares]
         self.table.insert(self.range_id, list(zip(under_way.levels, keys, strict=True)))
-        self.backlog.buffer.write_succeeded(under_way, keys)
+        self.backlog.write_succeeded(under_way, keys)
+        return [level.pass_number for level in under_way.levels]
 
-    def dispatch(self, tasks: int) -> list[str]:
-        """Dispatch the lowest tasks, one after the other, and say whose they were."""
+    def load(self, *, held: str) -> None:
+        while True:
+            parked = sum(self.table.rows[level] == held for level in self.backlog.loaded) if held else 0
+            read = self.backlog.next_read(parked=parked)
+            if read is None:
+                return
+            self.backlog.read_succeeded(read, self.table.read(read.after, read.limit))
+
+    def dispatch(self, tasks: int, *, held: str = "") -> list[str]:
+        """Dispatch the lowest tasks, one after the other, and say whose they were; none of the key `held`."""
         keys = []
-        buffer = self.backlog.buffer
         for _ in range(tasks):
-            while (read := buffer.next_read()) is not None:
-                buffer.read_succeeded(self.table.read(read.after, read.limit))
-            if not buffer.loaded:
+            self.load(held=held)
+            level = next((level for level in self.backlog.loaded if not held or self.table.rows[level] != held), None)
+            if level is None:
                 break
-            level = buffer.loaded[0]
             keys.append(self.table.rows[level])
-            buffer.ack(level)
-        self.now_s += 1
-        if (through := self.backlog.next_delete(self.now_s)) is not None:
-            self.table.delete_through(self.range_id, through)
-            self.backlog.deletes.delete_succeeded()
+            self.backlog.ack(level)
         return keys
+
+    def delete(self) -> None:
+        self.now_s += 20
+        delete = self.deletes.next_delete(
+            ack_level=self.backlog.ack_level, acks_passed=self.backlog.acks_passed, now_s=self.now_s
+        )
+        if delete is not None:
+            self.table.delete_through(self.range_id, delete.through)
+            self.deletes.delete_succeeded(delete)
 
 
 def one(key: str, weight: float = 1.0) -> Share:
@@ -120,7 +153,7 @@ def test_backlogged_keys_are_served_in_the_ratio_of_their_weights_within_one_str
     weights: Mapping[str, float], order: Sequence[str], batch: int
 ) -> None:
     """Facts, temporal-matching (b) 8, in whatever order the tasks came and however little of them is in memory."""
-    worked = Worked(limits=BufferLimits(batch_size=5, reload_at=2, acks_max=100, evicted_acks_max=5))
+    worked = Worked(limits=BufferLimits(batch_size=5, reload_at=2, evicted_acks_max=5))
     shares = [one(key, weights[key]) for key in order if key in weights]
     for start in range(0, len(shares), batch):
         worked.write(*shares[start : start + batch])
@@ -137,24 +170,109 @@ def test_backlogged_keys_are_served_in_the_ratio_of_their_weights_within_one_str
     assert not +left
 
 
-def test_ids_must_rise() -> None:
+def test_a_key_that_is_held_back_does_not_let_new_keys_in_ahead_of_the_others() -> None:
+    """One task of a limited key keeps the ack level low for as long as it waits; the service goes on."""
+    worked = Worked()
+    worked.write(one("limited"))
+    worked.write(*[one("x")] * 4000, *[one("y")] * 4000)
+    worked.dispatch(4000, held="limited")
+    assert worked.backlog.ack_level.pass_number == 0
+    worked.write(*[one("late")] * 3000)
+    served = Counter(worked.dispatch(900, held="limited"))
+    assert max(served.values()) - min(served[key] for key in ("x", "y", "late")) <= 1
+
+
+def test_a_key_that_is_held_back_does_not_stop_the_others() -> None:
+    """More tasks of a limited key than are loaded at once lie below those of all others."""
+    worked = Worked(limits=BufferLimits(batch_size=20, reload_at=5, parked_max=100))
+    worked.write(*[one("limited", 1000.0)] * 80)
+    worked.write(*[one("x")] * 200)
+    assert len(worked.dispatch(1000, held="limited")) == 200
+
+
+def test_a_new_owner_takes_over_where_each_key_stands() -> None:
+    """Design, 'Fairness': a new owner rebuilds the counters from the backlog's own rows."""
+    worked = Worked()
+    worked.write(*[one("flood")] * 1000, *[one("small")] * 3)
+    worked.dispatch(10)
+    successor = Worked(table=worked.table)
+    passes = successor.write(one("flood"), one("small"), one("new"))
+    assert passes == [1_000_000, 3000, 0]
+
+
+def test_a_new_owner_does_not_begin_far_below_where_the_service_had_come_to() -> None:
+    """The saved ack level may be old: what is stored tells better. No new key takes the partition for itself."""
+    worked = Worked()
+    worked.write(*[one("x")] * 3000, *[one("y")] * 3000)
+    worked.dispatch(4000)
+    worked.delete()
+    # As if the delete had not saved it.
+    worked.table.ack_level = LEVEL_ZERO
+    successor = Worked(table=worked.table)
+    successor.write(*[one("new")] * 1500)
+    served = Counter(successor.dispatch(1500))
+    assert [served[key] for key in ("x", "y", "new")] == [500, 500, 500]
+
+
+def test_a_write_that_fails_is_not_charged_to_its_keys() -> None:
+    worked = Worked()
+    for _ in range(1000):
+        worked.backlog.write_failed(worked.begin_write(one("a"), one("a"), one("b", 5.0)))
+    assert worked.write(one("a"), one("b", 5.0)) == [0, 0]
+
+
+def test_a_write_that_is_refused_changes_nothing() -> None:
+    worked = Worked()
+    for _ in range(5):
+        with pytest.raises(InvalidWeight):
+            worked.backlog.begin_write([one("good"), one("bad", math.nan)], ids=[5_000_000, 5_000_001])
+        with pytest.raises(InvalidWrite, match="2 tasks with 1 ids"):
+            worked.backlog.begin_write([one("good"), one("good")], ids=[5_000_000])
+        with pytest.raises(InvalidWrite, match="0 tasks"):
+            worked.backlog.begin_write([], ids=[])
+    assert worked.write(one("good")) == [0]
+
+
+@pytest.mark.parametrize("ids", [[1_000_000], [2_000_001, 2_000_001], [2_000_002, 2_000_001]])
+def test_ids_must_rise(ids: list[int]) -> None:
     worked = Worked()
     worked.write(one("a"))
-    with pytest.raises(IdNotAbove, match="task id 1 is not above 1"):
-        worked.backlog.begin_write([one("a")], ids=[1], overrides=NO_OVERRIDES)
+    with pytest.raises(IdNotAbove, match="which was given before it"):
+        worked.backlog.begin_write([one("a")] * len(ids), ids=ids)
 
 
-def test_a_new_owner_refuses_ids_that_an_old_one_may_have_given() -> None:
-    backlog = FairBacklog[str](ack_level=Level(5, 90), max_level=Level(7, 120))
-    with pytest.raises(IdNotAbove):
-        backlog.begin_write([one("a")], ids=[120], overrides=NO_OVERRIDES)
+@pytest.mark.parametrize(("ack_id", "max_id"), [(90, 120), (120, 90)])
+def test_a_new_owner_refuses_ids_that_an_old_one_may_have_given(ack_id: int, max_id: int) -> None:
+    backlog = FairBacklog[str](
+        ack_level=Level(5, ack_id), max_level=Level(7, max_id), stored=[], overrides=NO_OVERRIDES
+    )
+    with pytest.raises(IdNotAbove, match="task id 120 is not above 120"):
+        backlog.begin_write([one("a")], ids=[120])
+    backlog.begin_write([one("a")], ids=[121])
+    with pytest.raises(IdNotAbove, match="task id 121 is not above 121"):
+        backlog.begin_write([one("a")], ids=[121])
+
+
+def test_new_overrides_count_from_the_next_write_on() -> None:
+    worked = Worked()
+    assert worked.write(*[one("a")] * 2) == [0, 1000]
+    worked.backlog.override_weights(WeightOverrides({"a": 10.0}))
+    assert worked.write(*[one("a")] * 2) == [1100, 1200]
+
+
+def test_past_the_bound_of_keys_a_backlog_shares_a_sketch() -> None:
+    backlog = FairBacklog[str](
+        ack_level=LEVEL_ZERO, max_level=LEVEL_ZERO, stored=[], overrides=NO_OVERRIDES, keys_max=2
+    )
+    backlog.begin_write([one("a"), one("b"), one("c")], ids=[1, 2, 3])
+    assert (backlog.counter.keys, backlog.counter.is_exact) == (2, False)
 
 
 def test_an_emptied_backlog_leaves_nothing_in_the_table() -> None:
     """Design, 'Adaptive scaler': drained means that the database holds no task."""
     worked = Worked()
+    worked.delete()
     worked.write(*[one("a")] * 5)
     worked.dispatch(5)
-    for _ in range(16):
-        worked.dispatch(0)
+    worked.delete()
     assert worked.table.rows == {}

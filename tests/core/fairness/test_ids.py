@@ -1,7 +1,7 @@
 import pytest
 
 from fairlead.core.errors import RetryLater
-from fairlead.core.fairness import BlockExhausted, IdBlock
+from fairlead.core.fairness import BlockExhausted, IdBlock, InvalidIds
 
 
 def test_the_blocks_of_two_leases_share_no_id() -> None:
@@ -24,3 +24,10 @@ def test_an_exhausted_block_gives_nothing_and_says_to_renew_the_lease() -> None:
         block.take(2)
     assert isinstance(refused.value, RetryLater)
     assert block.take(1) == range(100_000, 100_001)
+
+
+def test_no_lease_is_below_the_first_and_no_ids_are_taken_back() -> None:
+    with pytest.raises(InvalidIds, match="counted from 1"):
+        IdBlock(0)
+    with pytest.raises(InvalidIds, match="at least 1"):
+        IdBlock(1).take(0)

@@ -146,3 +146,65 @@ def test_the_highest_row_of_a_key_counts_in_whatever_order_rows_come(rows: list[
     for key, last_pass in rows:
         counter.restore(key, last_pass=last_pass, stride=1000)
     assert counter.next_pass("a", stride=1000, base=0) == 10_000
+
+
+def test_a_stored_row_counts_as_much_as_one_that_was_just_given() -> None:
+    counter = PassCounter()
+    counter.restore("a", last_pass=1000, stride=1000)
+    counter.restore("a", last_pass=2000, stride=1000)
+    assert counter.next_pass("a", stride=1000, base=2000) == 3000
+
+
+def test_a_restored_key_is_never_below_what_the_sketch_remembers_of_it() -> None:
+    counter = PassCounter(keys_max=2)
+    counter.next_pass("a", stride=10, base=0)
+    counter.next_pass("c", stride=1000, base=0)
+    counter.restore("b", last_pass=9000, stride=1000)
+    assert not counter.is_exact
+    # "a" is idle by now, so there is room for "b" when the next of its rows comes.
+    counter.next_pass("c", stride=1000, base=50)
+    counter.restore("b", last_pass=3000, stride=1000)
+    assert counter.next_pass("b", stride=1000, base=50) == 10_000
+
+
+def test_a_key_is_idle_from_the_very_pass_on_that_it_would_have_been_given_next() -> None:
+    counter = PassCounter()
+    counter.next_pass("a", stride=1000, base=0)
+    # At 999 it still owes for its last task; at 1000 it is as good as new, whatever its weight is now.
+    assert counter.next_pass("a", stride=5000, base=999) == 5000
+    counter.next_pass("b", stride=1000, base=5000)
+    assert counter.next_pass("b", stride=5000, base=6000) == 6000
+
+
+def test_a_key_that_is_idle_from_this_pass_on_is_forgotten() -> None:
+    counter = PassCounter()
+    counter.next_pass("a", stride=1000, base=0)
+    counter.next_pass("b", stride=1000, base=1000)
+    assert counter.keys == 1
+
+
+def test_the_room_is_looked_for_before_the_sketch_is_used() -> None:
+    counter = PassCounter(keys_max=20)
+    for number in range(10):
+        counter.next_pass(f"busy-{number}", stride=1_000_000, base=0)
+    for number in range(200):
+        counter.next_pass(f"passing-{number}", stride=1000, base=number * 1000)
+        assert counter.is_exact
+        assert counter.keys <= 20
+
+
+def test_what_was_not_written_is_not_charged() -> None:
+    counter = PassCounter()
+    given = [counter.next_pass("a", stride=1000, base=0) for _ in range(3)]
+    for pass_number in reversed(given):
+        counter.give_back("a", pass_number=pass_number, stride=1000)
+    assert counter.next_pass("a", stride=1000, base=0) == 0
+
+
+def test_a_pass_is_not_given_back_when_the_key_has_gone_on() -> None:
+    counter = PassCounter()
+    first = counter.next_pass("a", stride=1000, base=0)
+    counter.next_pass("a", stride=1000, base=0)
+    counter.give_back("a", pass_number=first, stride=1000)
+    counter.give_back("never seen", pass_number=first, stride=1000)
+    assert counter.next_pass("a", stride=1000, base=0) == 2000

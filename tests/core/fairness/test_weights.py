@@ -15,7 +15,9 @@ from fairlead.core.fairness import (
 )
 
 
-@pytest.mark.parametrize(("weight", "stride"), [(1, 1000), (2, 500), (5, 200), (0.5, 2000), (0.001, 1_000_000)])
+@pytest.mark.parametrize(
+    ("weight", "stride"), [(1, 1000), (1.5, 667), (2, 500), (5, 200), (0.5, 2000), (0.001, 1_000_000)]
+)
 def test_the_stride_is_a_thousand_over_the_weight(weight: float, stride: int) -> None:
     """Design, 'Fairness'."""
     assert stride_of(weight) == stride
@@ -35,7 +37,7 @@ def test_the_heaviest_key_still_moves_on() -> None:
 
 @pytest.mark.parametrize("weight", [-1.0, -0.0001, math.nan, math.inf, -math.inf])
 def test_a_weight_that_is_no_positive_number_is_refused(weight: float) -> None:
-    with pytest.raises(InvalidWeight, match="not a positive number"):
+    with pytest.raises(InvalidWeight, match="give a positive number"):
         stride_of(weight)
 
 
@@ -49,6 +51,11 @@ def test_a_key_is_counted_in_bytes_not_in_characters() -> None:
     assert check_key("é" * 32) == "é" * 32
     with pytest.raises(InvalidFairnessKey, match="66 bytes, more than 64"):
         check_key("é" * 33)
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InvalidFairnessKey, match="no text that can be stored"):
+        check_key("\ud800")
 
 
 def test_an_override_comes_before_the_weight_of_the_task() -> None:
@@ -65,5 +72,6 @@ def test_overrides_are_checked_when_they_are_set_not_when_they_are_used() -> Non
         WeightOverrides({"a": 0})
     with pytest.raises(InvalidFairnessKey):
         WeightOverrides({"x" * 65: 1.0})
+    assert len(WeightOverrides({str(number): 1.0 for number in range(1000)})) == 1000
     with pytest.raises(TooManyOverrides, match="1001 fairness weight overrides, more than 1000"):
         WeightOverrides({str(number): 1.0 for number in range(1001)})

@@ -48,31 +48,33 @@ class FairStore:
     """A real fair backlog on a store in memory that never fails."""
 
     def __init__(self) -> None:
-        self._backlog = FairBacklog[Arrival](ack_level=LEVEL_ZERO, max_level=LEVEL_ZERO)
+        self._backlog = FairBacklog[Arrival](
+            ack_level=LEVEL_ZERO, max_level=LEVEL_ZERO, stored=(), overrides=WeightOverrides()
+        )
         self._levels: list[Level] = []
         self._tasks: dict[Level, Arrival] = {}
         self._next_id = 1
-        self._overrides = WeightOverrides()
 
     def add(self, task: Arrival) -> None:
         """Write a task at the level of its fair turn."""
-        write = self._backlog.begin_write([task.share], ids=[self._next_id], overrides=self._overrides)
+        write = self._backlog.begin_write([task.share], ids=[self._next_id])
         self._next_id += 1
         level = write.levels[0]
         insort(self._levels, level)
         self._tasks[level] = task
-        self._backlog.buffer.write_succeeded(write, [task])
+        self._backlog.write_succeeded(write, [task])
 
     def take(self) -> Arrival | None:
         """Dispatch the task whose turn it is."""
-        buffer = self._backlog.buffer
-        while (read := buffer.next_read()) is not None:
+        backlog = self._backlog
+        while (read := backlog.next_read()) is not None:
             first = bisect_right(self._levels, read.after)
-            buffer.read_succeeded([(level, self._tasks[level]) for level in self._levels[first : first + read.limit]])
-        if not buffer.loaded:
+            page = self._levels[first : first + read.limit]
+            backlog.read_succeeded(read, [(level, self._tasks[level]) for level in page])
+        if not backlog.loaded:
             return None
-        level = buffer.loaded[0]
-        buffer.ack(level)
+        level = backlog.loaded[0]
+        backlog.ack(level)
         return self._tasks[level]
 
 

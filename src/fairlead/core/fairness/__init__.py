@@ -1,9 +1,10 @@
 """Fair backlogs: at which level a task is written, which tasks are in memory, and when a task may be deleted."""
 
-from fairlead.core.fairness.backlog import FairBacklog, IdNotAbove, Share
+from fairlead.core.fairness.backlog import FairBacklog, IdNotAbove, InvalidWrite, Share, StoredKey
 from fairlead.core.fairness.buffer import (
     BufferLimits,
     InvalidLimits,
+    InvalidPage,
     LevelNotAbove,
     Merge,
     NotUnderWay,
@@ -11,8 +12,8 @@ from fairlead.core.fairness.buffer import (
     ReadBuffer,
     Write,
 )
-from fairlead.core.fairness.deletes import DeleteSchedule
-from fairlead.core.fairness.ids import BlockExhausted, IdBlock
+from fairlead.core.fairness.deletes import Delete, DeleteNotUnderWay, DeleteSchedule
+from fairlead.core.fairness.ids import BlockExhausted, IdBlock, InvalidIds
 from fairlead.core.fairness.level import LEVEL_ZERO, Level
 from fairlead.core.fairness.passes import PassCounter
 from fairlead.core.fairness.sketch import PassSketch
@@ -30,13 +31,18 @@ __all__ = [
     "LEVEL_ZERO",
     "BlockExhausted",
     "BufferLimits",
+    "Delete",
+    "DeleteNotUnderWay",
     "DeleteSchedule",
     "FairBacklog",
     "IdBlock",
     "IdNotAbove",
     "InvalidFairnessKey",
+    "InvalidIds",
     "InvalidLimits",
+    "InvalidPage",
     "InvalidWeight",
+    "InvalidWrite",
     "Level",
     "LevelNotAbove",
     "Merge",
@@ -46,6 +52,7 @@ __all__ = [
     "Read",
     "ReadBuffer",
     "Share",
+    "StoredKey",
     "TooManyOverrides",
     "WeightOverrides",
     "Write",

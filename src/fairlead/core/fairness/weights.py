@@ -26,7 +26,10 @@ class TooManyOverrides(FixRequest):
 
 def check_key(key: str) -> str:
     """Return `key` if a task may carry it; raise `InvalidFairnessKey` if not. The empty key is the default key."""
-    size_bytes = len(key.encode())
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError as wrong:
+        raise InvalidFairnessKey(f"fairness key {key!r} is no text that can be stored: {wrong.reason}") from wrong
     if size_bytes > KEY_BYTES_MAX:
         raise InvalidFairnessKey(f"fairness key has {size_bytes} bytes, more than {KEY_BYTES_MAX}: shorten it")
     return key
@@ -35,12 +38,17 @@ def check_key(key: str) -> str:
 def check_weight(weight: float) -> float:
     """Return the weight to count with: 0 means unset, the smallest is 0.001; raise `InvalidWeight` if it is none."""
     if not math.isfinite(weight) or weight < 0:
-        raise InvalidWeight(f"fairness weight {weight} is not a positive number")
+        raise InvalidWeight(
+            f"fairness weight {weight}: give a positive number, or 0 for the default of {WEIGHT_DEFAULT:g}"
+        )
     return max(weight, WEIGHT_MIN) if weight else WEIGHT_DEFAULT
 
 
 def stride_of(weight: float) -> int:
-    """How many passes lie between two tasks of a key: a key of twice the weight steps half as far."""
+    """How many passes lie between two tasks of a key: a key of twice the weight steps half as far.
+
+    In whole passes, so that weights are exact to 1 % up to 20, and all from 667 on count alike.
+    """
     return max(1, round(STRIDE_OF_WEIGHT_ONE / check_weight(weight)))
 
 
