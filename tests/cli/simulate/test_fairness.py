@@ -32,6 +32,13 @@ def test_every_key_gets_what_its_weight_deserves_however_large_the_flood(seed: s
     assert queue["jain_index"] < 0.9
 
 
+def test_a_flood_that_is_soon_over_is_not_counted_as_unfairly_treated() -> None:
+    answer = report("--flood-tasks", "100")
+    fair, queue = answer["summary"]
+    assert fair["jain_index"] > 0.999
+    assert fair["jain_index"] > queue["jain_index"]
+
+
 def test_first_come_first_served_lets_the_flood_starve_the_others() -> None:
     answer = report("--flood-tasks", "20000")
     fair, queue = answer["summary"]

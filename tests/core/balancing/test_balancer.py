@@ -28,7 +28,6 @@ def balancer(
     seed: int = 1, *, forced_read: int | None = None, forced_write: int | None = None, floor_share: float = 0.1
 ) -> LoadBalancer:
     return LoadBalancer(
-        client_id="client",
         random=Random(seed).random,
         weighted=WeightedRules(floor_share=floor_share),
         forced_read=forced_read,
@@ -86,7 +85,7 @@ def test_writes_go_in_turn_or_at_random(strategy: Strategy, in_turn: bool) -> No
 def test_a_random_pick_is_the_interval_that_the_number_falls_into() -> None:
     """Seed 000, 'Random Selection': the discrete uniform distribution."""
     drawn = iter([0.0, 0.2499, 0.25, 0.5, 0.75, math.nextafter(1.0, 0.0)])
-    chosen = LoadBalancer(client_id="client", random=lambda: next(drawn))
+    chosen = LoadBalancer(random=lambda: next(drawn))
     picks = [chosen.pick_read(QUEUE, partitions=4, strategy=Strategy.RANDOM, now_s=NOW_S).partition for _ in range(6)]
 
     assert picks == [0, 0, 1, 2, 3, 3]
@@ -117,6 +116,21 @@ def test_reports_turn_weighted_reads_to_the_backlog_and_leave_the_others_alone()
             )
         share = reads(chosen, strategy, partitions=4, count=4000)[2] / 4000
         assert share == pytest.approx(0.925 if strategy is Strategy.WEIGHTED else 0.25, abs=0.03)
+
+
+def test_a_weighted_poll_is_counted_until_it_is_released() -> None:
+    chosen = LoadBalancer(random=lambda: 0.05)
+    chosen.pick_read(QUEUE, partitions=3, strategy=Strategy.WEIGHTED, now_s=NOW_S).release()
+    chosen.report(QUEUE, 1, backlog=9000, arrival_per_s=0.0, wait_s=0.0, now_s=NOW_S)
+    waiting = [chosen.pick_read(QUEUE, partitions=3, strategy=Strategy.WEIGHTED, now_s=NOW_S) for _ in range(3)]
+    assert {pick.partition for pick in waiting} == {0, 1, 2}
+
+    # Only the first release counts: else the partition would look free again as soon as the next poll waits there.
+    ended = next(pick for pick in waiting if pick.partition == 0)
+    ended.release()
+    ended.release()
+    again = [chosen.pick_read(QUEUE, partitions=3, strategy=Strategy.WEIGHTED, now_s=NOW_S) for _ in range(3)]
+    assert [pick.partition for pick in again] == [0, 1, 1]
 
 
 def test_arrivals_alone_can_make_a_partition_heavy() -> None:
@@ -173,7 +187,7 @@ def test_a_forced_partition_that_is_none_is_refused(forced: int, partitions: int
 
 def test_a_balancer_without_memory_is_refused() -> None:
     with pytest.raises(InvalidBalancer, match="at least 1"):
-        LoadBalancer(client_id="client", random=Random(1).random, task_lists_max=0)
+        LoadBalancer(random=Random(1).random, task_lists_max=0)
 
 
 def test_a_balancer_remembers_at_most_its_bound_of_task_lists() -> None:

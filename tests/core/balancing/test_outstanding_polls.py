@@ -13,7 +13,10 @@ QUEUE = TaskList("ns", "queue", TaskType.ACTIVITY)
 
 
 class PollsAgainstACount(RuleBasedStateMachine):
-    """The buckets against a plain list of the polls that wait: same counts, and every pick one of the fewest."""
+    """The buckets against a plain list of the polls that wait: same counts, and every pick one of the fewest.
+
+    Polls that are balanced by weight are counted with them, wherever their load leads them.
+    """
 
     held = Bundle("held")
     released = Bundle("released")
@@ -21,7 +24,7 @@ class PollsAgainstACount(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.drawn = 0.0
-        self.balancer = LoadBalancer(client_id="client", random=lambda: self.drawn)
+        self.balancer = LoadBalancer(random=lambda: self.drawn)
         self.partitions = 4
         self.waiting: Counter[int] = Counter()
         self.counts: PollCounts | None = None
@@ -43,10 +46,22 @@ class PollsAgainstACount(RuleBasedStateMachine):
         self.counts = pick._counts
         return pick
 
+    @rule(target=held, drawn=st.floats(0.0, 1.0, exclude_max=True), heaviest=st.integers(0, 8))
+    def poll_by_weight(self, drawn: float, heaviest: int) -> Pick:
+        self.drawn = drawn
+        self.balancer.report(QUEUE, heaviest, backlog=500, arrival_per_s=0.0, wait_s=0.0, now_s=0.0)
+        pick = self.balancer.pick_read(QUEUE, partitions=self.partitions, strategy=Strategy.WEIGHTED, now_s=0.0)
+        assert 0 <= pick.partition < self.partitions
+        # The only partition of a task list is no choice, and its polls are not counted.
+        if self.partitions > 1:
+            self.waiting[pick.partition] += 1
+            self.counts = pick._counts
+        return pick
+
     @rule(target=released, pick=consumes(held))
     def end(self, pick: Pick) -> Pick:
+        self.waiting[pick.partition] -= pick._counts is not None
         pick.release()
-        self.waiting[pick.partition] -= 1
         return pick
 
     @rule(pick=released)
@@ -62,6 +77,7 @@ class PollsAgainstACount(RuleBasedStateMachine):
             ]
             # As many buckets as the largest count needs, and nothing kept of removed partitions without polls.
             assert len(self.counts._buckets) == max(self.counts._counts) + 1
+            assert self.counts.fewest == min(self.counts._counts)
             assert all(self.counts._removed.values())
 
 
@@ -74,14 +90,14 @@ def fewest(balancer: LoadBalancer, partitions: int, task_list: TaskList = QUEUE)
 
 def test_polls_that_wait_are_balanced_to_within_one() -> None:
     """Seed 002, 'Partition Selection': sends new polls to the partition with the fewest active polls."""
-    balancer = LoadBalancer(client_id="client", random=Random(1).random)
+    balancer = LoadBalancer(random=Random(1).random)
     counts = Counter(fewest(balancer, 7).partition for _ in range(100))
 
     assert sorted(counts.values()) == [14] * 5 + [15] * 2
 
 
 def test_a_partition_whose_polls_end_is_the_next_to_be_picked() -> None:
-    balancer = LoadBalancer(client_id="client", random=Random(1).random)
+    balancer = LoadBalancer(random=Random(1).random)
     picks = [fewest(balancer, 4) for _ in range(12)]
     ended = [pick for pick in picks if pick.partition == 2]
     for pick in ended:
@@ -92,7 +108,7 @@ def test_a_partition_whose_polls_end_is_the_next_to_be_picked() -> None:
 
 def test_ties_are_broken_evenly_at_random() -> None:
     """4,000 picks of one of four equals: 1,000 each with a deviation of 27."""
-    balancer = LoadBalancer(client_id="client", random=Random(1).random)
+    balancer = LoadBalancer(random=Random(1).random)
     counts: Counter[int] = Counter()
     for _ in range(4000):
         pick = fewest(balancer, 4)
@@ -103,7 +119,7 @@ def test_ties_are_broken_evenly_at_random() -> None:
 
 
 def test_a_poll_that_outlives_the_memory_of_its_task_list_is_never_subtracted_from_its_successor() -> None:
-    balancer = LoadBalancer(client_id="client", random=lambda: 0.0, task_lists_max=1)
+    balancer = LoadBalancer(random=lambda: 0.0, task_lists_max=1)
     old = fewest(balancer, 2)
     fewest(balancer, 2, TaskList("ns", "other", TaskType.ACTIVITY))
     new = fewest(balancer, 2)
@@ -115,7 +131,7 @@ def test_a_poll_that_outlives_the_memory_of_its_task_list_is_never_subtracted_fr
 
 
 def test_polls_at_the_only_partition_are_known_when_others_are_added() -> None:
-    balancer = LoadBalancer(client_id="client", random=lambda: 0.0)
+    balancer = LoadBalancer(random=lambda: 0.0)
     for _ in range(3):
         assert fewest(balancer, 1).partition == 0
 
@@ -123,7 +139,7 @@ def test_polls_at_the_only_partition_are_known_when_others_are_added() -> None:
 
 
 def test_polls_at_a_removed_partition_are_known_when_it_is_added_again() -> None:
-    balancer = LoadBalancer(client_id="client", random=lambda: 0.0)
+    balancer = LoadBalancer(random=lambda: 0.0)
     picks = [fewest(balancer, 3) for _ in range(6)]
     assert fewest(balancer, 1).partition == 0
     next(pick for pick in picks if pick.partition == 2).release()
@@ -131,3 +147,25 @@ def test_polls_at_a_removed_partition_are_known_when_it_is_added_again() -> None
     # Polls wait now as 3, 2 and 1.
     assert fewest(balancer, 3).partition == 2
     assert {fewest(balancer, 3).partition for _ in range(2)} == {1, 2}
+
+
+def test_polls_added_to_given_partitions_count_like_those_taken() -> None:
+    counts = PollCounts(3)
+    for partition in (2, 2, 0, 2):
+        counts.add(partition)
+    assert [counts.outstanding(partition) for partition in range(3)] == [1, 0, 3]
+    assert counts.fewest == 0
+
+    counts.add(1)
+    assert counts.fewest == 1
+    assert {counts.take(0.0), counts.take(0.0)} == {0, 1}
+    counts.give_back(2)
+    assert [counts.outstanding(partition) for partition in range(3)] == [2, 2, 2]
+
+
+def test_a_strategy_knows_the_polls_that_the_other_one_sent() -> None:
+    balancer = LoadBalancer(random=lambda: 0.0)
+    picks = [balancer.pick_read(QUEUE, partitions=3, strategy=Strategy.WEIGHTED, now_s=0.0) for _ in range(2)]
+
+    assert [pick.partition for pick in picks] == [0, 1]
+    assert fewest(balancer, 3).partition == 2

@@ -1,4 +1,5 @@
 from collections import Counter
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +15,11 @@ def queue(number: int) -> TaskList:
 
 
 @given(partitions=st.integers(1, 50), picks=st.integers(0, 300))
-def test_any_number_of_picks_is_even_to_within_one(partitions: int, picks: int) -> None:
+def test_any_number_of_picks_is_even_to_within_one_while_the_partitions_stay_the_same(
+    partitions: int, picks: int
+) -> None:
     """Seed 000, 'Round-Robin Selection': fair even with a small number of requests."""
-    balancer = RoundRobin(client_id="client", task_lists_max=10)
+    balancer = RoundRobin(random=Random(1).random, task_lists_max=10)
     counts = Counter(balancer.pick(QUEUE, partitions) for _ in range(picks))
 
     assert sum(counts.values()) == picks
@@ -26,7 +29,7 @@ def test_any_number_of_picks_is_even_to_within_one(partitions: int, picks: int) 
 
 @given(phases=st.lists(st.tuples(st.integers(1, 20), st.integers(0, 60)), min_size=1, max_size=5))
 def test_picks_stay_even_after_each_change_of_the_number_of_partitions(phases: list[tuple[int, int]]) -> None:
-    balancer = RoundRobin(client_id="client", task_lists_max=10)
+    balancer = RoundRobin(random=Random(1).random, task_lists_max=10)
     for partitions, picks in phases:
         counts = Counter(balancer.pick(QUEUE, partitions) for _ in range(picks))
         assert set(counts) <= set(range(partitions))
@@ -36,23 +39,22 @@ def test_picks_stay_even_after_each_change_of_the_number_of_partitions(phases: l
 
 def test_clients_start_at_offsets_of_their_own() -> None:
     """Facts, Cadence (a): 'clients all start at root'. 1,000 clients over 10 partitions, within 5 deviations of 9.5."""
-    starts = Counter(
-        RoundRobin(client_id=f"client-{number}", task_lists_max=10).pick(QUEUE, 10) for number in range(1000)
-    )
+    chance = Random(1)
+    starts = Counter(RoundRobin(random=chance.random, task_lists_max=10).pick(QUEUE, 10) for _ in range(1000))
 
     assert all(52 <= starts[partition] <= 148 for partition in range(10))
 
 
 def test_one_client_starts_each_task_list_at_an_offset_of_its_own() -> None:
-    balancer = RoundRobin(client_id="client", task_lists_max=1000)
+    balancer = RoundRobin(random=Random(1).random, task_lists_max=1000)
     starts = Counter(balancer.pick(queue(number), 10) for number in range(1000))
 
     assert all(52 <= starts[partition] <= 148 for partition in range(10))
 
 
 def test_task_lists_take_turns_independently() -> None:
-    together = RoundRobin(client_id="client", task_lists_max=10)
-    alone = RoundRobin(client_id="client", task_lists_max=10)
+    together = RoundRobin(random=Random(1).random, task_lists_max=10)
+    alone = RoundRobin(random=Random(1).random, task_lists_max=10)
     other = TaskList("ns", "queue", TaskType.WORKFLOW)
     picks = []
     for _ in range(20):
@@ -63,13 +65,22 @@ def test_task_lists_take_turns_independently() -> None:
 
 
 def test_only_the_task_lists_used_last_are_remembered() -> None:
-    balancer = RoundRobin(client_id="client", task_lists_max=3)
-    first = balancer.pick(queue(0), 10)
-    for number in (1, 2, 0, 3):
+    drawn = iter([0.0, 0.0, 0.0, 0.0, 0.55])
+    balancer = RoundRobin(random=lambda: next(drawn), task_lists_max=3)
+    for number in (0, 1, 2, 0, 3):
         balancer.pick(queue(number), 10)
 
     # The first was used again before the fourth came, so another had to go.
-    assert balancer.pick(queue(0), 10) == (first + 2) % 10
-    for number in (1, 2, 3):
-        balancer.pick(queue(number), 10)
-    assert balancer.pick(queue(0), 10) == first
+    assert [balancer.pick(queue(number), 10) for number in (0, 2, 3)] == [2, 1, 1]
+    assert balancer.pick(queue(1), 10) == 5
+
+
+def test_task_lists_that_are_always_forgotten_still_meet_every_partition() -> None:
+    """One task list more than there is room for, used in a circle: each is forgotten before its next turn."""
+    balancer = RoundRobin(random=Random(1).random, task_lists_max=100)
+    met: dict[int, set[int]] = {number: set() for number in range(101)}
+    for _ in range(200):
+        for number, partitions in met.items():
+            partitions.add(balancer.pick(queue(number), 4))
+
+    assert all(partitions == {0, 1, 2, 3} for partitions in met.values())

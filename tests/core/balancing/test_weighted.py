@@ -1,6 +1,6 @@
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from random import Random
 
 import pytest
@@ -15,6 +15,7 @@ from fairlead.core.balancing import (
     expected_tasks,
     probabilities,
 )
+from fairlead.core.balancing.outstanding_polls import OutstandingPolls
 from fairlead.core.balancing.round_robin import RoundRobin
 from fairlead.core.balancing.weighted import ReportedLoads, Weighted
 from fairlead.core.errors import FixRequest
@@ -26,34 +27,59 @@ NOW_S = 5000.0
 finite = st.floats(0.0, 1e9)
 
 
-def evenly(steps: int) -> Callable[[], float]:
-    """Numbers that divide the interval from 0 to 1 into equal steps: a draw without noise."""
-    return iter_over((step + 0.5) / steps for step in range(steps))
-
-
-def iter_over(values: Iterator[float]) -> Callable[[], float]:
-    return lambda: next(values)
-
-
 def weighted(random: Callable[[], float], *, rules: WeightedRules | None = None, task_lists_max: int = 10) -> Weighted:
     return Weighted(
         rules=rules or WeightedRules(),
         random=random,
-        round_robin=RoundRobin(client_id="client", task_lists_max=task_lists_max),
+        round_robin=RoundRobin(random=random, task_lists_max=task_lists_max),
+        outstanding=OutstandingPolls(random=random, task_lists_max=task_lists_max),
         task_lists_max=task_lists_max,
     )
 
 
+def poll(balancer: Weighted, partitions: int, now_s: float = NOW_S) -> int:
+    """Where a poll goes that ends before the next begins."""
+    partition, counts = balancer.pick(QUEUE, partitions, now_s)
+    counts.give_back(partition)
+    return partition
+
+
+def wait(balancer: Weighted, partitions: int, now_s: float = NOW_S) -> int:
+    """Where a poll goes that waits there from now on."""
+    return balancer.pick(QUEUE, partitions, now_s)[0]
+
+
 def report_all(balancer: Weighted, tasks: list[float], now_s: float = NOW_S) -> None:
     # The first pick makes the balancer follow the task list, as the first poll does.
-    balancer.pick(QUEUE, len(tasks), now_s)
+    poll(balancer, len(tasks), now_s)
     for partition, count in enumerate(tasks):
         balancer.report(QUEUE, partition, tasks=count, now_s=now_s)
 
 
+def picks_without_noise(
+    tasks: list[float], *, draws: int, rules: WeightedRules | None = None, waiting: Collection[int] = ()
+) -> Counter[int]:
+    """The next pick under every one of `draws` numbers that divide the interval from 0 to 1 into equal steps."""
+    drawn = 0.0
+    balancer = weighted(lambda: drawn, rules=rules)
+    report_all(balancer, tasks)
+    counts = balancer._outstanding.counts(QUEUE, len(tasks))
+    picks: Counter[int] = Counter()
+    for step in range(draws):
+        drawn = (step + 0.5) / draws
+        # Equals change their order as polls come and go: put them back.
+        counts.resize(len(tasks))
+        for partition in waiting:
+            counts.add(partition)
+        picks[poll(balancer, len(tasks))] += 1
+        for partition in waiting:
+            counts.give_back(partition)
+    return picks
+
+
 def picked_in_turn(balancer: Weighted, partitions: int, now_s: float) -> bool:
     """Whether the next picks are those of round robin: one after the other."""
-    picks = [balancer.pick(QUEUE, partitions, now_s) for _ in range(3 * partitions)]
+    picks = [poll(balancer, partitions, now_s) for _ in range(3 * partitions)]
     return picks == [(picks[0] + step) % partitions for step in range(3 * partitions)]
 
 
@@ -131,40 +157,89 @@ def test_rules_that_contradict_themselves_are_refused(wrong: dict[str, float]) -
 def test_picks_are_in_proportion_to_what_partitions_hold_above_a_floor() -> None:
     """Seed 000, 'Weighted Selection': P_i = U_i, for the nine tenths of the picks that are not the floor's."""
     tasks = [900.0, 0.0, 50.0, 7.0, 43.0]
-    balancer = weighted(evenly(10_000))
-    report_all(balancer, tasks)
-    counts = Counter(balancer.pick(QUEUE, 5, NOW_S) for _ in range(10_000))
+    counts = picks_without_noise(tasks, draws=10_000)
 
     for partition, probability in enumerate(probabilities(tasks)):
         assert counts[partition] == pytest.approx(200 + 9_000 * probability, abs=1.0)
 
 
+def test_picks_are_in_proportion_alone_where_a_poll_waits_at_every_partition() -> None:
+    tasks = [900.0, 0.0, 50.0, 7.0, 43.0]
+    counts = picks_without_noise(tasks, draws=10_000, waiting=[0, 1, 2, 3, 4])
+
+    for partition, probability in enumerate(probabilities(tasks)):
+        # Drawn in two parts, below and above the floor, of which each may be one off.
+        assert counts[partition] == pytest.approx(10_000 * probability, abs=2.0)
+
+
+@pytest.mark.sim
 @given(
-    tasks=st.lists(st.floats(0.0, TASKS_MAX), min_size=2, max_size=20),
-    floor_share=st.floats(0.05, 1.0),
+    tasks=st.lists(st.floats(0.0, TASKS_MAX), min_size=2, max_size=12).filter(lambda tasks: max(tasks) > 100.0),
+    floor_share=st.sampled_from([0.05, 0.1, 0.37, 1.0]),
+    data=st.data(),
 )
-def test_every_partition_keeps_a_positive_probability_whatever_the_backlogs(
-    tasks: list[float], floor_share: float
+def test_every_partition_has_a_poll_waiting_or_keeps_its_part_of_the_floor(
+    tasks: list[float], floor_share: float, data: st.DataObject
 ) -> None:
     """Facts, Cadence (b) 13: each read partition keeps positive pick probability, and none outside is selected."""
-    balancer = weighted(evenly(1000), rules=WeightedRules(floor_share=floor_share))
-    report_all(balancer, tasks)
-    counts = Counter(balancer.pick(QUEUE, len(tasks), NOW_S) for _ in range(1000))
+    partitions = range(len(tasks))
+    # Any number of polls at each; in any order, so that equals come in any order too.
+    waiting = data.draw(st.lists(st.sampled_from(partitions), max_size=2 * len(tasks)))
+    draws = 1000
+    counts = picks_without_noise(tasks, draws=draws, rules=WeightedRules(floor_share=floor_share), waiting=waiting)
 
-    assert set(counts) <= set(range(len(tasks)))
-    # A thousand even draws hold the floor's share to within one, and round robin shares those to within one.
-    assert min(counts[partition] for partition in range(len(tasks))) >= math.floor(
-        (1000 * floor_share - 1) / len(tasks)
-    )
+    assert set(counts) <= set(partitions)
+    idle = set(partitions) - set(waiting)
+    for partition in idle:
+        # Even draws that fall into an interval are its length to within one.
+        assert counts[partition] >= draws * floor_share / len(idle) - 1.0
+        assert counts[partition] >= draws * floor_share / len(tasks) - 1.0
 
 
 def test_an_empty_partition_beside_a_million_tasks_is_still_picked() -> None:
     balancer = weighted(Random(1).random)
     report_all(balancer, [1e6, 0.0, 0.0, 0.0])
-    counts = Counter(balancer.pick(QUEUE, 4, NOW_S) for _ in range(10_000))
+    counts = Counter(poll(balancer, 4) for _ in range(10_000))
 
-    # 250 expected of each, with a deviation below 8: the floor's number is random, its division is not.
-    assert all(200 < counts[partition] < 300 for partition in (1, 2, 3))
+    # 250 expected of each, with a deviation below 16.
+    assert all(170 < counts[partition] < 330 for partition in (1, 2, 3))
+
+
+def test_the_floor_spends_one_poll_on_an_empty_partition_and_no_second_one() -> None:
+    """Seed 000, 'Requirements': pollers are not waiting at a partition without any task."""
+    balancer = weighted(Random(1).random)
+    report_all(balancer, [1e6] + [0.0] * 7)
+    counts = Counter(wait(balancer, 8) for _ in range(1000))
+
+    assert counts == {0: 993} | dict.fromkeys(range(1, 8), 1)
+
+
+def test_the_floor_returns_to_a_partition_whose_poll_has_ended() -> None:
+    balancer = weighted(lambda: 0.05)
+    report_all(balancer, [1e6, 0.0, 0.0, 0.0])
+    picks = [balancer.pick(QUEUE, 4, NOW_S) for _ in range(4)]
+    assert {partition for partition, _ in picks} == {0, 1, 2, 3}
+    assert [wait(balancer, 4) for _ in range(10)] == [0] * 10
+
+    next(counts for partition, counts in picks if partition == 2).give_back(2)
+    assert [wait(balancer, 4) for _ in range(3)] == [2, 0, 0]
+
+
+def test_polls_that_went_in_turn_are_known_to_the_floor() -> None:
+    balancer = weighted(lambda: 0.05)
+    assert {wait(balancer, 3) for _ in range(3)} == {0, 1, 2}
+    balancer.report(QUEUE, 1, tasks=5000.0, now_s=NOW_S)
+
+    assert {wait(balancer, 3) for _ in range(10)} == {1}
+
+
+def test_a_poll_that_the_load_led_to_a_partition_is_known_to_the_floor() -> None:
+    drawn = iter([0.0, 0.99, 0.05, 0.05])
+    balancer = weighted(lambda: next(drawn))
+    report_all(balancer, [0.0, 0.0, 5000.0])
+
+    assert wait(balancer, 3) == 2
+    assert {wait(balancer, 3), wait(balancer, 3)} == {0, 1}
 
 
 def test_a_backlog_of_exactly_the_threshold_is_not_above_it() -> None:
@@ -182,16 +257,17 @@ def test_the_rate_of_arrival_counts_towards_the_threshold() -> None:
     assert expected_tasks(backlog=95, arrival_per_s=600.0, wait_s=0.01) == pytest.approx(101.0)
 
 
-def test_selection_is_in_turn_until_every_partition_has_reported() -> None:
-    balancer = weighted(lambda: 0.99)
-    balancer.pick(QUEUE, 3, NOW_S)
-    for partition in (0, 2):
-        balancer.report(QUEUE, partition, tasks=5000.0, now_s=NOW_S)
-        balancer.report(QUEUE, partition, tasks=5000.0, now_s=NOW_S)
-    assert picked_in_turn(balancer, 3, NOW_S)
+def test_a_partition_that_never_reports_counts_as_empty_and_is_found_by_the_floor() -> None:
+    balancer = weighted(Random(1).random)
+    poll(balancer, 3)
+    balancer.report(QUEUE, 0, tasks=3000.0, now_s=NOW_S)
+    balancer.report(QUEUE, 2, tasks=1000.0, now_s=NOW_S)
+    counts = Counter(poll(balancer, 3) for _ in range(10_000))
 
-    balancer.report(QUEUE, 1, tasks=0.0, now_s=NOW_S)
-    assert {balancer.pick(QUEUE, 3, NOW_S) for _ in range(20)} == {2}
+    # Thirds of the floor's 1,000, and three quarters and one quarter of the rest; deviations of 46, 18 and 44.
+    assert counts[0] == pytest.approx(333 + 6750, abs=200)
+    assert counts[1] == pytest.approx(333, abs=80)
+    assert counts[2] == pytest.approx(333 + 2250, abs=200)
 
 
 def test_reports_before_the_first_pick_are_ignored() -> None:
@@ -216,9 +292,9 @@ def test_old_reports_stop_to_outweigh_new_ones() -> None:
     """Facts, Cadence (a): 'no decay'. A partition that reported a million long ago yields to those that report now."""
     balancer = weighted(Random(1).random)
     report_all(balancer, [1e6, 0.0])
-    later_s = NOW_S + 200.0
+    later_s = NOW_S + 1200.0
     balancer.report(QUEUE, 1, tasks=1000.0, now_s=later_s)
-    counts = Counter(balancer.pick(QUEUE, 2, later_s) for _ in range(1000))
+    counts = Counter(poll(balancer, 2, later_s) for _ in range(1000))
 
     # A million is less than one task after twenty half-lives: what is left to it is the floor, 50 of 1,000.
     assert 30 < counts[0] < 75
@@ -228,8 +304,8 @@ def test_selection_is_in_turn_again_when_all_reports_have_aged_below_the_thresho
     balancer = weighted(lambda: 0.99)
     report_all(balancer, [0.0, 0.0, 1600.0])
 
-    assert not picked_in_turn(balancer, 3, NOW_S + 39.9)
-    assert picked_in_turn(balancer, 3, NOW_S + 40.1)
+    assert not picked_in_turn(balancer, 3, NOW_S + 239.9)
+    assert picked_in_turn(balancer, 3, NOW_S + 240.1)
     assert picked_in_turn(balancer, 3, NOW_S + 1e9)
 
 
@@ -255,7 +331,6 @@ def test_forward_decay_is_plain_decay(reports: list[tuple[int, float, float]], h
 
     assert loads.aged(now_s) == pytest.approx(expected, rel=1e-6, abs=1e-30)
     assert loads.exceeds(1.0, now_s) == (max(loads.aged(now_s)) > 1.0)
-    assert loads.unreported == 4 - len(last)
 
 
 def test_a_clock_that_is_set_back_neither_fails_nor_magnifies_a_report() -> None:
@@ -267,14 +342,44 @@ def test_a_clock_that_is_set_back_neither_fails_nor_magnifies_a_report() -> None
     assert not loads.exceeds(400.0, NOW_S - 1e9)
 
 
-def test_growth_waits_for_the_new_partitions_and_keeps_the_reports_of_the_old() -> None:
+def test_a_report_from_before_the_clock_was_set_back_counts_no_more_than_it_said() -> None:
+    loads = ReportedLoads(partitions=2, half_life_s=10.0, now_s=NOW_S)
+    loads.report(0, 101.0, NOW_S + 600.0)
+    assert loads.aged(NOW_S) == pytest.approx((101.0, 0.0))
+    assert not loads.exceeds(101.1, NOW_S)
+
+    # Nor less than a report that comes after it was set back, and ageing goes on where it stopped.
+    loads.report(1, 101.0, NOW_S)
+    assert loads.aged(NOW_S + 600.0) == pytest.approx((101.0, 101.0))
+    assert loads.aged(NOW_S + 610.0) == pytest.approx((50.5, 50.5))
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 3), st.floats(0.0, TASKS_MAX), st.floats(-1e4, 1e4)), min_size=1, max_size=30
+    )
+)
+def test_no_report_is_ever_magnified_wherever_the_clock_jumps(steps: list[tuple[int, float, float]]) -> None:
+    loads = ReportedLoads(partitions=4, half_life_s=10.0, now_s=NOW_S)
+    reported = [0.0] * 4
+    now_s = NOW_S
+    for partition, tasks, jump_s in steps:
+        now_s += jump_s
+        loads.report(partition, tasks, now_s)
+        reported[partition] = tasks
+        assert loads.aged(now_s)[partition] == pytest.approx(tasks)
+        for seen_s in (now_s, now_s - 1e5):
+            aged = loads.aged(seen_s)
+            assert all(held <= said * (1.0 + 1e-9) for held, said in zip(aged, reported, strict=True))
+
+
+def test_growth_keeps_the_reports_of_the_old_partitions_and_takes_the_new_ones_for_empty() -> None:
     balancer = weighted(lambda: 0.99)
     report_all(balancer, [0.0, 5000.0])
-    assert picked_in_turn(balancer, 4, NOW_S)
+    assert {poll(balancer, 4) for _ in range(20)} == {1}
 
-    balancer.report(QUEUE, 2, tasks=0.0, now_s=NOW_S)
-    balancer.report(QUEUE, 3, tasks=0.0, now_s=NOW_S)
-    assert {balancer.pick(QUEUE, 4, NOW_S) for _ in range(20)} == {1}
+    balancer.report(QUEUE, 3, tasks=1e6, now_s=NOW_S)
+    assert {poll(balancer, 4) for _ in range(20)} == {3}
 
 
 def test_a_removed_partition_is_never_picked_again_and_its_reports_are_ignored() -> None:
@@ -282,19 +387,19 @@ def test_a_removed_partition_is_never_picked_again_and_its_reports_are_ignored()
     balancer = weighted(Random(1).random)
     report_all(balancer, [200.0, 100.0, 100.0, 1e9])
 
-    picks = [balancer.pick(QUEUE, 3, NOW_S) for _ in range(500)]
+    picks = [poll(balancer, 3) for _ in range(500)]
     balancer.report(QUEUE, 3, tasks=1e9, now_s=NOW_S)
     balancer.report(QUEUE, -1, tasks=1e9, now_s=NOW_S)
-    picks += [balancer.pick(QUEUE, 3, NOW_S) for _ in range(500)]
+    picks += [poll(balancer, 3) for _ in range(500)]
 
     assert set(picks) == {0, 1, 2}
     assert picks.count(0) == pytest.approx(483, abs=60)
 
 
-def test_a_partition_that_is_removed_and_added_again_has_to_report_again() -> None:
+def test_a_partition_that_is_removed_and_added_again_counts_as_empty() -> None:
     balancer = weighted(lambda: 0.99)
     report_all(balancer, [0.0, 0.0, 5000.0])
-    balancer.pick(QUEUE, 2, NOW_S)
+    poll(balancer, 2)
 
     assert picked_in_turn(balancer, 3, NOW_S)
 

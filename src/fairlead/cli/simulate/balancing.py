@@ -92,8 +92,10 @@ def balancing(
     ahead of those that do not. The Jain index is 1 when every partition got rid of the same share of its tasks. Waits
     count tasks that were never started as waiting until the end.
 
-    Try --hot-share 1 --arrivals 0 for the price of starving nobody: the few polls that go to an empty partition in
-    turn wait there in vain. Try --clients 4 to see that counting polls helps only while one client counts them all.
+    Try --hot-share 1 --arrivals 20 for the most extreme skew: weighted lets one poll wait at each empty partition, so
+    that a task there would not be missed, and sends all others to where the tasks are. With --arrivals 0 it stops at
+    100 tasks, its threshold: at or below that it takes turns, and without forwarding polls at empty partitions wait in
+    vain. Try --clients 4 to see that counting polls helps only while one client counts them all.
     """
     if clients > pollers:
         raise click.UsageError(f"--clients {clients} needs as many --pollers, not {pollers}")

@@ -93,7 +93,7 @@ class PollerModel:
         self._random = random
         self._service_s = service_s
         self._duration_s = duration_s
-        balancers = [LoadBalancer(client_id=f"client-{number}", random=random.random) for number in range(clients)]
+        balancers = [LoadBalancer(random=random.random) for _ in range(clients)]
         self._balancers = [balancers[poller % clients] for poller in range(pollers)]
         self._now_s = 0.0
         self._queues = [deque([0.0] * backlog) for backlog in workload.backlogs]

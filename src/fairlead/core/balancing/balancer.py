@@ -34,7 +34,7 @@ class Strategy(StrEnum):
 class Pick:
     """The partition that a poll goes to. Whoever asked for it calls `release` when the poll has ended, however it did.
 
-    Only polls that are counted do something on release, and only once.
+    Only polls that are counted, by weighted and by fewest polls, do something on release, and only once.
     """
 
     __slots__ = ("_counts", "partition")
@@ -61,7 +61,6 @@ class LoadBalancer:
     def __init__(
         self,
         *,
-        client_id: str,
         random: Callable[[], float],
         task_lists_max: int = TASK_LISTS_MAX,
         weighted: WeightedRules | None = None,
@@ -75,13 +74,14 @@ class LoadBalancer:
         self._forced_write = forced_write
         # Apart from each other: were reads and writes to take turns on one counter, each could meet every second
         # partition only.
-        self._write_turns = RoundRobin(client_id=client_id, task_lists_max=task_lists_max)
-        self._read_turns = RoundRobin(client_id=client_id, task_lists_max=task_lists_max)
+        self._write_turns = RoundRobin(random=random, task_lists_max=task_lists_max)
+        self._read_turns = RoundRobin(random=random, task_lists_max=task_lists_max)
         self._outstanding = OutstandingPolls(random=random, task_lists_max=task_lists_max)
         self._weighted = Weighted(
             rules=weighted or WeightedRules(),
             random=random,
             round_robin=self._read_turns,
+            outstanding=self._outstanding,
             task_lists_max=task_lists_max,
         )
 
@@ -109,7 +109,7 @@ class LoadBalancer:
             self._weighted.forget(task_list)
             return Pick(ROOT)
         if strategy is Strategy.WEIGHTED:
-            return Pick(self._weighted.pick(task_list, partitions, now_s))
+            return Pick(*self._weighted.pick(task_list, partitions, now_s))
         if strategy is Strategy.ROUND_ROBIN:
             return Pick(self._read_turns.pick(task_list, partitions))
         if strategy is Strategy.RANDOM:

@@ -1,4 +1,4 @@
-"""Selection of the partition at which the fewest polls of this client wait."""
+"""Where the polls of this client wait, and selection of the partition at which the fewest do."""
 
 from collections.abc import Callable
 
@@ -7,13 +7,14 @@ from fairlead.core.partitions import TaskList
 
 
 class PollCounts:
-    """How many polls wait at each partition of one task list; taking one of the fewest and giving back are one step.
+    """How many polls wait at each partition of one task list; every poll that begins or ends is one step.
 
     Partitions with the same count share a bucket. A poll that begins or ends moves its partition to the next bucket,
-    by swapping it with the bucket's last, so that no step looks at more than one partition.
+    by swapping it with the bucket's last, so that no step looks at more than one partition. `fewest` is the smallest
+    of the counts.
     """
 
-    __slots__ = ("_buckets", "_counts", "_fewest", "_places", "_removed", "partitions")
+    __slots__ = ("_buckets", "_counts", "_places", "_removed", "fewest", "partitions")
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -22,7 +23,7 @@ class PollCounts:
         self._removed: dict[int, int] = {}
         self._buckets: list[list[int]] = []
         self._places: list[int] = []
-        self._fewest = 0
+        self.fewest = 0
         self._fill_buckets()
 
     def outstanding(self, partition: int) -> int:
@@ -41,13 +42,18 @@ class PollCounts:
 
     def take(self, drawn: float) -> int:
         """A partition with the fewest polls, which now has one more; `drawn` from 0 to 1 decides between equals."""
-        fewest = self._fewest
-        bucket = self._buckets[fewest]
+        bucket = self._buckets[self.fewest]
         partition = bucket[int(drawn * len(bucket))]
-        self._move(partition, bucket, fewest + 1)
-        if not bucket:
-            self._fewest = fewest + 1
+        self.add(partition)
         return partition
+
+    def add(self, partition: int) -> None:
+        """One poll more waits at `partition`, which the task list must have."""
+        count = self._counts[partition]
+        bucket = self._buckets[count]
+        self._move(partition, bucket, count + 1)
+        if count == self.fewest and not bucket:
+            self.fewest = count + 1
 
     def give_back(self, partition: int) -> None:
         """One poll at `partition` has ended."""
@@ -59,8 +65,8 @@ class PollCounts:
         buckets = self._buckets
         count = self._counts[partition]
         self._move(partition, buckets[count], count - 1)
-        if count == self._fewest:
-            self._fewest = count - 1
+        if count == self.fewest:
+            self.fewest = count - 1
         # A hundred thousand polls at once must not leave as many empty buckets behind.
         while not buckets[-1]:
             buckets.pop()
@@ -86,11 +92,15 @@ class PollCounts:
         for partition, count in enumerate(self._counts):
             self._places[partition] = len(self._buckets[count])
             self._buckets[count].append(partition)
-        self._fewest = min(self._counts)
+        self.fewest = min(self._counts)
 
 
 class OutstandingPolls:
-    """Keeps the counts of the task lists that were polled last, and finds the partition with the fewest polls."""
+    """Keeps the counts of the task lists that were polled last, and finds the partition with the fewest polls.
+
+    A poll outlives the memory of its task list: it is given back to the counts that it was taken from, never to those
+    of a successor that has not counted it.
+    """
 
     __slots__ = ("_counts", "_random")
 
@@ -99,15 +109,16 @@ class OutstandingPolls:
         self._counts: RecentlyUsed[TaskList, PollCounts] = RecentlyUsed(task_lists_max)
 
     def pick(self, task_list: TaskList, partitions: int) -> tuple[int, PollCounts]:
-        """One of `partitions`, and the counts to give it back to.
+        """One of `partitions`, and the counts to give it back to."""
+        counts = self.counts(task_list, partitions)
+        return counts.take(self._random()), counts
 
-        A poll outlives the memory of its task list: it gives back to the counts that it was taken from, never to
-        those of a successor that has not counted it.
-        """
+    def counts(self, task_list: TaskList, partitions: int) -> PollCounts:
+        """The counts of a task list that has this number of partitions now."""
         counts = self._counts.get(task_list)
         if counts is None:
             counts = PollCounts(partitions)
             self._counts.put(task_list, counts)
         elif counts.partitions != partitions:
             counts.resize(partitions)
-        return counts.take(self._random()), counts
+        return counts

@@ -1,29 +1,28 @@
 """Selection in turn."""
 
+from collections.abc import Callable
+
 from fairlead.core.balancing.recently_used import RecentlyUsed
-from fairlead.core.hashing import hash64
 from fairlead.core.partitions import TaskList
 
 
 class RoundRobin:
-    """Takes the partitions of each task list in turn, so that any run of picks is even to within one.
+    """Takes the partitions of each task list in turn: even to within one while their number stays the same.
 
-    Each client starts at an offset of its own: a thousand clients that start together do not all start at the root.
-    A task list that was forgotten for want of room starts at that offset again.
+    Each client starts each task list at random, so that a thousand clients that start together do not all start at
+    the root. So does a task list that was forgotten for want of room: were the start the same every time, one that is
+    always forgotten before its next request would only ever meet that partition.
     """
 
-    __slots__ = ("_client_id", "_last_picks")
+    __slots__ = ("_last_picks", "_random")
 
-    def __init__(self, *, client_id: str, task_lists_max: int) -> None:
-        self._client_id = client_id
+    def __init__(self, *, random: Callable[[], float], task_lists_max: int) -> None:
+        self._random = random
         self._last_picks: RecentlyUsed[TaskList, int] = RecentlyUsed(task_lists_max)
 
     def pick(self, task_list: TaskList, partitions: int) -> int:
         """The next of `partitions`."""
         last = self._last_picks.get(task_list)
-        if last is None:
-            namespace_id, name, task_type = task_list
-            last = hash64(f"{self._client_id}:{namespace_id}:{name}:{task_type:d}")
-        pick = (last + 1) % partitions
+        pick = int(self._random() * partitions) if last is None else (last + 1) % partitions
         self._last_picks.put(task_list, pick)
         return pick

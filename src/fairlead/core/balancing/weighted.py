@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import exp2, isfinite
 
 from fairlead.core.balancing.load_tree import LoadTree
+from fairlead.core.balancing.outstanding_polls import OutstandingPolls, PollCounts
 from fairlead.core.balancing.recently_used import RecentlyUsed
 from fairlead.core.balancing.round_robin import RoundRobin
 from fairlead.core.errors import FixRequest
@@ -29,14 +30,16 @@ class WeightedRules:
     """When selection is by weight, and what every partition keeps then.
 
     `tasks_threshold`: some partition must hold more tasks than this, else the selection is in turn.
-    `floor_share`: the share of selections that is made in turn in any case. Each of N partitions keeps at least
-    `floor_share / N`, however large the others' backlogs are, so none starves and each goes on reporting.
-    `half_life_s`: a report counts half after this time, a quarter after twice as long.
+    `floor_share`: the share of selections that goes to partitions at which no poll of this client waits, while there
+    are any. Each of N partitions has such a poll or keeps a probability of at least `floor_share / N`, however large
+    the others' backlogs are, so none starves and each goes on reporting.
+    `half_life_s`: a report counts half after this time, a quarter after twice as long. Not less than a long poll
+    lasts: a full partition must not be forgotten while polls wait at empty ones.
     """
 
     tasks_threshold: float = 100.0
     floor_share: float = 0.1
-    half_life_s: float = 10.0
+    half_life_s: float = 60.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.tasks_threshold <= TASKS_MAX:
@@ -73,24 +76,24 @@ class ReportedLoads:
     Ageing multiplies every load by the same factor in the same time. So instead of shrinking old loads, new ones are
     stored larger: by two to the power of the half-lives since a landmark. Shares need no more; only where a load is
     compared with a number of tasks, that number is enlarged likewise.
+
+    A partition that has not reported counts as empty. Time that was set back stands still until it has caught up:
+    were it followed, loads that were stored large would count for more than was ever reported.
     """
 
-    __slots__ = ("_half_life_s", "_landmark_s", "_reported", "_tree", "partitions", "unreported")
+    __slots__ = ("_half_life_s", "_landmark_s", "_latest_s", "_tree", "partitions")
 
     def __init__(self, *, partitions: int, half_life_s: float, now_s: float) -> None:
         self.partitions = partitions
-        self.unreported = partitions
         self._half_life_s = half_life_s
         self._landmark_s = now_s
-        self._reported = [False] * partitions
+        self._latest_s = now_s
         self._tree = LoadTree([0.0] * partitions)
 
     def resize(self, partitions: int) -> None:
-        """Follow a change of the number of partitions: new ones have not reported, removed ones are forgotten."""
+        """Follow a change of the number of partitions: new ones count as empty, removed ones are forgotten."""
         kept = min(partitions, self.partitions)
         added = partitions - kept
-        self._reported = self._reported[:kept] + [False] * added
-        self.unreported = self._reported.count(False)
         self._tree = LoadTree([self._tree[partition] for partition in range(kept)] + [0.0] * added)
         self.partitions = partitions
 
@@ -100,11 +103,8 @@ class ReportedLoads:
             return
         half_lives = self._half_lives(now_s)
         if half_lives > _HALF_LIVES_MAX:
-            self._move_landmark(now_s)
+            self._move_landmark()
             half_lives = 0.0
-        if not self._reported[partition]:
-            self._reported[partition] = True
-            self.unreported -= 1
         self._tree[partition] = tasks * exp2(half_lives)
 
     def exceeds(self, tasks: float, now_s: float) -> bool:
@@ -125,31 +125,43 @@ class ReportedLoads:
         return self._tree.draw(share)
 
     def _half_lives(self, now_s: float) -> float:
-        # A clock that was set back must not make a report count more than a new one.
-        elapsed_s = now_s - self._landmark_s
-        return elapsed_s / self._half_life_s if elapsed_s > 0.0 else 0.0
+        """How far loads are enlarged now, or at the latest time seen if that was later."""
+        self._latest_s = max(self._latest_s, now_s)
+        return (self._latest_s - self._landmark_s) / self._half_life_s
 
-    def _move_landmark(self, now_s: float) -> None:
-        """Store all loads relative to now. It costs a step for every partition, once in 256 half-lives."""
-        self._tree = LoadTree(self.aged(now_s))
-        self._landmark_s = now_s
+    def _move_landmark(self) -> None:
+        """Store all loads relative to the latest time. It costs a step for every partition, once in 256 half-lives."""
+        self._tree = LoadTree(self.aged(self._latest_s))
+        self._landmark_s = self._latest_s
 
 
 class Weighted:
-    """Selects partitions for polls by what they hold, and in turn while no partition holds much or one is unknown."""
+    """Selects partitions for polls by what they hold, and in turn while no partition holds much.
 
-    __slots__ = ("_loads", "_random", "_round_robin", "_rules")
+    At every pick by load, each of N partitions has a poll of this client waiting there, or a probability of at least
+    the floor's share / N. So a partition that was empty, silent or unreachable is found when that changes. The floor
+    spends no more than one poll on each: a second one would only wait beside the first.
+    """
+
+    __slots__ = ("_loads", "_outstanding", "_random", "_round_robin", "_rules")
 
     def __init__(
-        self, *, rules: WeightedRules, random: Callable[[], float], round_robin: RoundRobin, task_lists_max: int
+        self,
+        *,
+        rules: WeightedRules,
+        random: Callable[[], float],
+        round_robin: RoundRobin,
+        outstanding: OutstandingPolls,
+        task_lists_max: int,
     ) -> None:
         self._rules = rules
         self._random = random
         self._round_robin = round_robin
+        self._outstanding = outstanding
         self._loads: RecentlyUsed[TaskList, ReportedLoads] = RecentlyUsed(task_lists_max)
 
-    def pick(self, task_list: TaskList, partitions: int, now_s: float) -> int:
-        """One of `partitions`."""
+    def pick(self, task_list: TaskList, partitions: int, now_s: float) -> tuple[int, PollCounts]:
+        """One of `partitions`, and the counts to give it back to."""
         rules = self._rules
         loads = self._loads.get(task_list)
         if loads is None:
@@ -157,12 +169,20 @@ class Weighted:
             self._loads.put(task_list, loads)
         elif loads.partitions != partitions:
             loads.resize(partitions)
-        if not loads.unreported and loads.exceeds(rules.tasks_threshold, now_s):
-            drawn = self._random()
-            if drawn >= rules.floor_share:
-                # What is left of the draw above the floor is itself drawn evenly.
-                return loads.draw((drawn - rules.floor_share) / (1.0 - rules.floor_share))
-        return self._round_robin.pick(task_list, partitions)
+        counts = self._outstanding.counts(task_list, partitions)
+        if loads.exceeds(rules.tasks_threshold, now_s):
+            # One draw decides twice: what is left of it on either side of the floor is itself drawn evenly.
+            drawn, floor_share = self._random(), rules.floor_share
+            if drawn >= floor_share:
+                partition = loads.draw((drawn - floor_share) / (1.0 - floor_share))
+            elif counts.fewest == 0:
+                return counts.take(drawn / floor_share), counts
+            else:
+                partition = loads.draw(drawn / floor_share)
+        else:
+            partition = self._round_robin.pick(task_list, partitions)
+        counts.add(partition)
+        return partition, counts
 
     def report(self, task_list: TaskList, partition: int, *, tasks: float, now_s: float) -> None:
         """Take over a partition's report, if a poll for its task list was balanced by weight lately."""
