@@ -2,9 +2,9 @@ from fairlead.core.fairness.sketch import NEVER, PassSketch, places_of
 
 KEYS_MAX = 100_000
 # How many known keys are looked at, for idle ones, when a new key comes. The more, the fewer idle keys are kept: with
-# four, at most a third of the others; and no single call pays for all of them.
+# four, at most a third of the others; and no single call pays for all of them. More when there is no room left.
 _SWEPT_A_NEW_KEY = 4
-_SWEPT_WHEN_FULL = 32
+_SWEPT_WHEN_FULL = 10
 
 
 class PassCounter:
@@ -74,9 +74,7 @@ class PassCounter:
         return self._sketch.last_pass(places_of(key))
 
     def _remember_new(self, key: str, last_pass: int, stride: int) -> None:
-        self._sweep(_SWEPT_A_NEW_KEY)
-        if len(self._known) >= self._keys_max:
-            self._sweep(_SWEPT_WHEN_FULL)
+        self._sweep(_SWEPT_A_NEW_KEY if len(self._known) < self._keys_max else _SWEPT_WHEN_FULL)
         if len(self._known) < self._keys_max:
             self._known[key] = (last_pass, last_pass + stride)
             self._sweep_order.append(key)
