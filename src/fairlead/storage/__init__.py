@@ -1,0 +1,1 @@
+"""One contract, several stores: memory, sqlite, postgres."""
