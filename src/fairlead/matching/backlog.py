@@ -1,0 +1,364 @@
+"""The durable backlog of one partition: appends in batches, reads ahead, deletes behind, under one lease.
+
+The decisions are the core's (`core.fairness`); here they are carried out. An append is answered when its task is
+durable. What is loaded is given to `on_loaded`, what is evicted is taken back by `on_evicted`; a task that has been
+started is told to `ack`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fairlead.core.errors import RetryLater
+from fairlead.core.fairness import (
+    LEVEL_ZERO,
+    BufferLimits,
+    DeleteSchedule,
+    FairBacklog,
+    Merge,
+    Share,
+    StoredKey,
+    WeightOverrides,
+    Write,
+)
+from fairlead.matching.lease import QueueLease
+from fairlead.matching.matcher import HeldTask, Place
+from fairlead.storage.contract import (
+    LeaseLost,
+    Levels,
+    OutcomeUnknown,
+    QueueId,
+    StoredTask,
+    StoreUnavailable,
+    TaskStore,
+)
+
+Clock = Callable[[], float]
+
+
+class AppendQueueFull(RetryLater):
+    """More appends wait than the partition takes: nothing was stored."""
+
+
+class BacklogClosed(RetryLater):
+    """The partition is being unloaded: nothing was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogLimits:
+    """How much a partition has under way at once, and how often it does its chores."""
+
+    appends_waiting_max: int = 250
+    batch_tasks_max: int = 100
+    writes_max: int = 4
+    delete_batch_tasks: int = 1000
+    save_interval_s: float = 60.0
+    close_timeout_s: float = 5.0
+    read_backoff_s_min: float = 0.05
+    read_backoff_s_max: float = 10.0
+    buffer: BufferLimits = BufferLimits()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task that is to be kept until a worker takes it."""
+
+    priority: int
+    fairness_key: str
+    weight: float
+    payload: bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Append:
+    task: NewTask
+    done: asyncio.Future[None]
+
+
+class PartitionBacklog:
+    """Stores tasks and brings them back in the order of their fair turn, while this host has the partition's lease."""
+
+    def __init__(
+        self,
+        store: TaskStore,
+        queue: QueueId,
+        *,
+        clock: Clock,
+        overrides: WeightOverrides,
+        on_loaded: Callable[[Sequence[HeldTask[bytes]]], None],
+        on_evicted: Callable[[Sequence[Place]], None],
+        parked: Callable[[], int] = lambda: 0,
+        limits: BacklogLimits | None = None,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._clock = clock
+        self._overrides = overrides
+        self._on_loaded = on_loaded
+        self._on_evicted = on_evicted
+        self._parked = parked
+        self._limits = limits or BacklogLimits()
+        self.lease = QueueLease(store, queue)
+        self._backlogs: dict[int, FairBacklog[StoredTask]] = {}
+        self._deletes: dict[int, DeleteSchedule] = {}
+        self._waiting: list[_Append] = []
+        self._work = asyncio.Event()
+        self._reads = asyncio.Event()
+        self._acks = asyncio.Event()
+        self._writes = asyncio.Semaphore(self._limits.writes_max)
+        self._running: set[asyncio.Task[None]] = set()
+        self._appends_in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_closing = False
+
+    @property
+    def appends_in_flight(self) -> int:
+        """Appends that have been taken and not been answered yet: what the drain rule asks for."""
+        return self._appends_in_flight
+
+    @property
+    def loaded(self) -> int:
+        """How many tasks are in memory."""
+        return sum(len(backlog.loaded) for backlog in self._backlogs.values())
+
+    async def open(self) -> None:
+        """Take the lease, learn where every fairness key stands, and begin to load."""
+        lease = await self.lease.take()
+        for priority, levels in lease.levels.items():
+            stored = await self._store.stored_keys(self._queue, priority, after=levels.ack_level)
+            self._add_priority(priority, levels, stored)
+        for loop in (self._write_forever, self._read_forever, self._delete_forever, self._save_forever):
+            self._start(loop())
+
+    async def append(self, task: NewTask) -> None:
+        """Keep a task; it is durable when this returns. Where it raises `OutcomeUnknown` it may be kept, too."""
+        if self._is_closing:
+            raise BacklogClosed(f"partition {self._queue.name!r} is being unloaded: ask for its owner again")
+        if len(self._waiting) >= self._limits.appends_waiting_max:
+            raise AppendQueueFull(
+                f"{len(self._waiting)} appends wait for the store in partition {self._queue.name!r}: retry in a while"
+            )
+        # Raises if the lease is lost, before anything is begun.
+        _ = self.lease.range_id
+        append = _Append(task, asyncio.get_running_loop().create_future())
+        self._waiting.append(append)
+        self._appends_in_flight += 1
+        self._idle.clear()
+        self._work.set()
+        # The task is stored, or not, whether its caller still waits or has gone.
+        await asyncio.shield(append.done)
+
+    def ack(self, place: Place) -> None:
+        """A task has been started: it need not be kept."""
+        self._backlogs[place.priority].ack(place.level)
+        self._acks.set()
+        self._reads.set()
+
+    async def count(self) -> int:
+        """How many tasks the store holds, dispatched ones that are not deleted yet among them."""
+        return await self._store.count(self._queue, self.lease.range_id)
+
+    async def close(self) -> None:
+        """Store what has been taken, save how far it has come, and stop."""
+        self._is_closing = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), self._limits.close_timeout_s)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        with suppress(LeaseLost, StoreUnavailable, OutcomeUnknown):
+            await self._save()
+
+    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _add_priority(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
+        self._backlogs[priority] = FairBacklog(
+            ack_level=levels.ack_level,
+            max_level=levels.max_level,
+            stored=stored,
+            overrides=self._overrides,
+            limits=self._limits.buffer,
+        )
+        self._deletes[priority] = DeleteSchedule()
+        self._reads.set()
+        self._acks.set()
+
+    def _backlog(self, priority: int) -> FairBacklog[StoredTask]:
+        if priority not in self._backlogs:
+            self._add_priority(priority, Levels(LEVEL_ZERO, LEVEL_ZERO), ())
+        return self._backlogs[priority]
+
+    async def _write_forever(self) -> None:
+        while True:
+            await self._work.wait()
+            await self._writes.acquire()
+            batch = self._waiting[: self._limits.batch_tasks_max]
+            priority = batch[0].task.priority if batch else 0
+            batch = [append for append in batch if append.task.priority == priority]
+            taken = set(map(id, batch))
+            self._waiting = [append for append in self._waiting if id(append) not in taken]
+            if not self._waiting:
+                self._work.clear()
+            if batch:
+                self._start(self._write(priority, batch))
+            else:
+                self._writes.release()
+
+    async def _write(self, priority: int, batch: list[_Append]) -> None:
+        try:
+            await self._append_batch(priority, batch)
+            _resolve(batch, None)
+        except (LeaseLost, StoreUnavailable, OutcomeUnknown) as refused:
+            _resolve(batch, refused)
+        finally:
+            # Also where this was cancelled or failed by a bug: nobody waits for ever.
+            _resolve(batch, OutcomeUnknown(f"partition {self._queue.name!r} stopped while the task was being stored"))
+            self._appends_in_flight -= len(batch)
+            if not self._appends_in_flight:
+                self._idle.set()
+            self._writes.release()
+
+    async def _append_batch(self, priority: int, batch: list[_Append]) -> None:
+        ids = await self.lease.take_ids(len(batch))
+        backlog = self._backlog(priority)
+        write = backlog.begin_write([Share(one.task.fairness_key, one.task.weight) for one in batch], ids=ids)
+        tasks = [
+            StoredTask(level, one.task.fairness_key, one.task.weight, one.task.payload)
+            for level, one in zip(write.levels, batch, strict=True)
+        ]
+        try:
+            await self._store_tasks(priority, backlog, write, tasks)
+        except (LeaseLost, StoreUnavailable):
+            backlog.write_failed(write)
+            raise
+        except OutcomeUnknown:
+            await self._settle(priority, backlog, write)
+            raise
+        self._deliver(priority, backlog.write_succeeded(write, tasks))
+
+    async def _store_tasks(
+        self, priority: int, backlog: FairBacklog[StoredTask], write: Write, tasks: Sequence[StoredTask]
+    ) -> None:
+        while True:
+            range_id = self.lease.range_id
+            levels = Levels(backlog.ack_level, max(backlog.max_level, *write.levels))
+            try:
+                await self._store.append(self._queue, range_id, priority, tasks, levels)
+            except LeaseLost:
+                if self.lease.range_id == range_id:
+                    self.lease.lose()
+                    raise
+                # Our own renewal came between: nothing was stored, so the same levels can be tried again.
+                continue
+            return
+
+    async def _settle(self, priority: int, backlog: FairBacklog[StoredTask], write: Write) -> None:
+        """Find out what became of a write: after a renewal of the lease it is there, or never will be."""
+        backoff_s = self._limits.read_backoff_s_min
+        range_id = self.lease.range_id
+        while True:
+            try:
+                await self.lease.renew(range_id)
+                break
+            except (StoreUnavailable, OutcomeUnknown):
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, self._limits.read_backoff_s_max)
+        self._deliver(priority, backlog.write_settled(write))
+
+    async def _read_forever(self) -> None:
+        backoff_s = self._limits.read_backoff_s_min
+        while True:
+            await self._reads.wait()
+            self._reads.clear()
+            for priority in sorted(self._backlogs):
+                if await self._read(priority):
+                    backoff_s = self._limits.read_backoff_s_min
+                else:
+                    await asyncio.sleep(backoff_s)
+                    backoff_s = min(2 * backoff_s, self._limits.read_backoff_s_max)
+                    self._reads.set()
+
+    async def _read(self, priority: int) -> bool:
+        """Read what should be read now; False if the store could not."""
+        backlog = self._backlogs[priority]
+        while (read := backlog.next_read(parked=self._parked())) is not None:
+            try:
+                stored = await self._store.read(self._queue, priority, after=read.after, limit=read.limit)
+            except StoreUnavailable:
+                self._deliver(priority, backlog.read_failed(read))
+                return False
+            except asyncio.CancelledError:
+                backlog.read_failed(read)
+                raise
+            self._deliver(priority, backlog.read_succeeded(read, [(task.level, task) for task in stored]))
+        return True
+
+    def _deliver(self, priority: int, merge: Merge[StoredTask]) -> None:
+        if merge.evicted:
+            self._on_evicted([Place(priority, level) for level in merge.evicted])
+        if merge.loaded:
+            self._on_loaded([
+                HeldTask(Place(priority, level), task.fairness_key, task.weight, task.payload)
+                for level, task in merge.loaded
+            ])  # fmt: skip
+        self._reads.set()
+
+    async def _delete_forever(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._acks.wait(), self._limits.save_interval_s / 4)
+            self._acks.clear()
+            for priority in sorted(self._backlogs):
+                await self._delete(priority)
+
+    async def _delete(self, priority: int) -> None:
+        backlog, schedule = self._backlogs[priority], self._deletes[priority]
+        delete = schedule.next_delete(ack_level=backlog.ack_level, acks_passed=backlog.acks_passed, now_s=self._clock())
+        if delete is None:
+            return
+        try:
+            limit = self._limits.delete_batch_tasks
+            gone = limit
+            while gone == limit:
+                gone = await self._store.delete_through(
+                    self._queue, self.lease.range_id, priority, through=delete.through, limit=limit
+                )
+        except (LeaseLost, StoreUnavailable, OutcomeUnknown):
+            # A lease that is really lost shows at the next write or save.
+            schedule.delete_failed(delete)
+        else:
+            schedule.delete_succeeded(delete)
+
+    async def _save_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.save_interval_s)
+            with suppress(StoreUnavailable, OutcomeUnknown, LeaseLost):
+                await self._save()
+
+    async def _save(self) -> None:
+        """Save how far each priority has come; where nothing has changed it still shows whether the lease is ours."""
+        levels = {one: Levels(backlog.ack_level, backlog.max_level) for one, backlog in self._backlogs.items()}
+        range_id = self.lease.range_id
+        try:
+            await self._store.save_levels(self._queue, range_id, levels)
+        except LeaseLost:
+            if not self.lease.lost.is_set() and self.lease.range_id == range_id:
+                self.lease.lose()
+            raise
+
+
+def _resolve(batch: Sequence[_Append], refused: Exception | None) -> None:
+    for append in batch:
+        if append.done.done():
+            continue
+        if refused is None:
+            append.done.set_result(None)
+        else:
+            append.done.set_exception(refused)
+            # Where the caller has gone, nobody looks at it.
+            append.done.exception()
