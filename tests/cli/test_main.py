@@ -1,5 +1,6 @@
 """The command as a user runs it: a process with arguments, an exit code and two streams."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -38,14 +39,52 @@ def test_bad_arguments_get_one_clear_line(arguments: list[str], complaint: str) 
 
 
 @pytest.mark.parametrize(
-    ("file", "complaint"), [("/no/such/folder/a.png", "there is no folder"), ("picture.jpg", "must end in .png")]
+    ("file", "complaint"), [("/no/such/folder/a.png", "there is no folder"), ("picture.jpg", "ends in .png")]
 )
 def test_a_picture_that_can_not_be_written_is_refused_in_one_line(file: str, complaint: str) -> None:
     done = run("simulate", "fairness", "--duration", "5", "--plot", file)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert complaint in done.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_output_that_can_not_be_written_is_one_line_and_a_failure(output: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(  # noqa: S603
+            [FAIRLEAD, "simulate", "replication", "-o", output],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("fairlead: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["demo"], ["simulate", "replication"], ["simulate", "replication", "-o", "json"]]
+)
+def test_a_terminal_that_knows_only_ascii_gets_its_answer(arguments: list[str]) -> None:
+    done = subprocess.run(  # noqa: S603
+        [FAIRLEAD, *arguments],
+        capture_output=True, check=False, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+
+
+def test_the_demo_shows_each_part_briefly() -> None:
+    shown = run("demo").stdout
+    for subject in ("fairness", "balancing", "scaling", "routing", "replication"):
+        assert f"\n{subject}: " in shown
+    assert shown.count("\n") < 200
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fairlead", "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout.startswith("fairlead ")
 
 
 def test_no_arguments_show_the_help() -> None:

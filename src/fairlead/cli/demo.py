@@ -1,8 +1,8 @@
 """`fairlead demo`: one command that shows what Fairlead does, part by part."""
 
 import click
-from rich.console import Console
 
+from fairlead.cli.report import new_console
 from fairlead.cli.simulate import simulate
 
 TOUR = {
@@ -14,17 +14,20 @@ TOUR = {
 }
 
 
+ROWS_MAX = 5
+
+
 @click.command()
 @click.pass_context
 def demo(context: click.Context) -> None:
-    """Show what Fairlead does, part by part, in about half a minute.
+    """Show what Fairlead does, part by part.
 
     Runs each command of `fairlead simulate` once, with its defaults: the decisions are made by the code that the
     server runs, on a synthetic workload.
     """
-    console = Console(highlight=False)
+    console = new_console()
     for number, (name, question) in enumerate(TOUR.items(), start=1):
         console.rule(f"[bold]{number} of {len(TOUR)}[/bold] · {question}", align="left")
-        context.invoke(simulate.commands[name])
+        context.invoke(simulate.commands[name], rows_max=ROWS_MAX)
         console.print()
-    console.print("Each of these is a command with options: [bold].venv/bin/fairlead simulate --help[/bold]")
+    console.print("Each of these is a command with options and a picture: [bold]fairlead simulate --help[/bold]")

@@ -52,6 +52,13 @@ def test_small_keys_wait_for_their_own_backlog_not_for_the_flood() -> None:
         assert key["fair_wait_s"] < key["queue_wait_s"] / 3
 
 
+def test_more_tasks_than_can_be_shown_in_time_are_refused() -> None:
+    arguments = ["simulate", "fairness", "--rate", "2000", "--duration", "300"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2
+    assert "make more than 200,000 tasks" in result.output
+
+
 def test_a_seed_repeats_a_run_to_the_byte(tmp_path: Path) -> None:
     arguments = ("--duration", "10", "--flood-tasks", "500")
     one, two = tmp_path / "one.png", tmp_path / "two.png"

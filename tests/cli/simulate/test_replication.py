@@ -88,7 +88,7 @@ def test_every_kind_of_delivery_happens_at_the_defaults() -> None:
 
 def test_the_json_has_the_parameters_and_every_table() -> None:
     answer = simulate_json("--seed", "7", "--clusters", "4")
-    assert list(answer) == ["subject", "parameters", "before", "after", "deliveries", "agreement", "tree"]
+    assert list(answer) == ["subject", "headline", "parameters", "before", "after", "deliveries", "agreement", "tree"]
     assert answer["parameters"] == {"clusters": 4, "events": 80, "failovers": 5, "seed": 7}
     assert set(answer["before"][0]) == {"data_center", "events", "version_history", "current"}
     assert [row["data_center"] for row in answer["deliveries"]] == ["A", "B", "C", "D"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fairlead.cli.report import Output, Report, show
+from fairlead.cli.report import Output, Report, check_picture, show
 
 SEED_MAX = 2**32 - 1
 
@@ -26,9 +26,11 @@ def simulation(name: str) -> Callable[[Callable[..., Report]], click.Command]:
     def decorate(run: Callable[..., Report]) -> click.Command:
         command = click.command(name)(run)
 
-        def run_and_show(output: str, plot: Path | None, **parameters: object) -> None:
+        def run_and_show(output: str, plot: Path | None, rows_max: int | None = None, **parameters: object) -> None:
             refuse_nan(command, parameters)
-            show(run(**parameters), output=Output(output), plot=plot)
+            if plot is not None:
+                check_picture(plot)
+            show(run(**parameters), output=Output(output), plot=plot, rows_max=rows_max)
 
         command.callback = run_and_show
         command.params += [

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 FLOOD = "flood"
 KEYS_MAX = 50
 BINS = 30
-KEYS_DRAWN_MAX = 12
+KEYS_DRAWN_MAX = 9
+TASKS_MAX = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,11 @@ def summarise(served: list[Served], weights: Mapping[str, float]) -> dict[str, t
     return summary
 
 
+def jain(by_key: Mapping[str, tuple[float, float, float | None]], keys: list[str]) -> float:
+    """How even the shares of these keys are, each over what its weight deserves."""
+    return jain_index([by_key[key][0] / by_key[key][1] for key in keys])
+
+
 @simulation("fairness")
 @click.option("--keys", type=click.IntRange(1, KEYS_MAX), default=6, show_default=True, help="Keys beside the flood.")
 @click.option(
@@ -159,12 +165,17 @@ def fairness(seed: int, keys: int, flood_tasks: int, rate: int, duration: int) -
     """Share against weight when one key floods a task list.
 
     At the start one key adds a flood of tasks. Other keys, of weights 1, 2 and 5, then ask for 1.25 times what the
-    workers can take. The same arrivals are served twice: by the fair backlog (seed 003), and first come, first served.
+    workers can take. The same arrivals are served twice: by the fair backlog, and first come, first served.
 
     Fair means: the share of each key is near the share that its weight deserves, and its tasks wait for the key's
     own backlog, not for the flood. The Jain index of share over weight is 1 when all keys get what they deserve; it
     counts the keys that had work to the end.
     """
+    if flood_tasks + 1.25 * rate * duration > TASKS_MAX:
+        raise click.UsageError(
+            f"--flood-tasks {flood_tasks}, and --rate {rate} over --duration {duration}, make more than {TASKS_MAX:,} "
+            "tasks: lower one of them"
+        )
     tasks = arrivals(seed=seed, keys=keys, flood_tasks=flood_tasks, tasks_per_s=rate, duration_s=duration)
     weights = {task.share.key: task.share.weight for task in sorted(tasks, key=lambda task: task.share.key)}
     fair = serve(FairStore(), tasks, tasks_per_s=rate, duration_s=duration)
@@ -179,7 +190,10 @@ def fairness(seed: int, keys: int, flood_tasks: int, rate: int, duration: int) -
     ]
     return Report(
         subject="fairness",
-        summary="share against weight when one key floods a task list",
+        summary=(
+            f"while one key floods, the fair backlog gives each key its share (Jain index {jain(by_fair, busy):.3f}); "
+            f"first come, first served does not ({jain(by_queue, busy):.3f})"
+        ),
         parameters={
             "seed": seed, "keys": keys, "flood_tasks": flood_tasks, "rate_per_s": rate, "duration_s": duration,
         },
@@ -196,7 +210,7 @@ def fairness(seed: int, keys: int, flood_tasks: int, rate: int, duration: int) -
                 title="All keys together",
                 columns=("order", "dispatched", "jain_index", "keys_starved"),
                 rows=[
-                    (order, len(served), jain_index([by[key][0] / by[key][1] for key in busy]),
+                    (order, len(served), jain(by, busy),
                      sum(wait_s is None for _, _, wait_s in by.values()))
                     for order, served, by in (("fair", fair, by_fair), ("first come, first served", queue, by_queue))
                 ],
@@ -225,6 +239,12 @@ def draw(
             label = f"{key} (weight {weights[key]:g}, deserves {weights[key] / weight_sum:.0%})"
             axis.bar(edges[:-1], share, width=duration_s / BINS, bottom=bottom, align="edge", label=label)
             bottom = [low + high for low, high in zip(bottom, share, strict=True)]
+        if len(shown) < len(weights):
+            others = [1 - low if any(counts.values()) else 0 for low, counts in zip(bottom, in_bin, strict=True)]
+            label = f"{len(weights) - len(shown)} other keys"
+            axis.bar(
+                edges[:-1], others, width=duration_s / BINS, bottom=bottom, align="edge", color="lightgrey", label=label
+            )
         for low in _deserved_edges(weights, shown):
             axis.axhline(low, color="black", linewidth=0.8, linestyle=":")
         axis.set_title(f"{title}: share of what is dispatched (dotted: what the weights deserve)", loc="left")

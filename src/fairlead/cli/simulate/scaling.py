@@ -64,8 +64,8 @@ def scaling(
     write partitions together; below the lower one, it lowers write first, and read when the partitions are drained.
 
     Read the picture from above: the load should run between its two thresholds, but for the time that a change takes.
-    Below, write rises to the ideal count and never past it. On the way down it stays a little above, so that it need
-    not turn back at once, and read follows later.
+    Below, write rises to the ideal count and never past it. On the way down it takes the highest load of the sustained
+    time, and read follows later. A load that wanders about a threshold may bring a partition back soon after.
 
     The last lines of the summary tell what it is good for: the partitions' hours that a fixed number would have cost,
     and how many partitions an estimate from the root alone would have asked for. Try --skew 4.
@@ -98,7 +98,7 @@ def scaling(
     decisions = [tick.decision for tick in ticks]
     return Report(
         subject="scaling",
-        summary="a day of traffic, and the partitions that the adaptive scaler gives it",
+        summary=headline(ticks, settings),
         parameters=parameters,
         tables=[summary_table(ticks, settings), decisions_table(decisions)],
         draw=lambda figure: draw(figure, decisions, settings),
@@ -125,6 +125,18 @@ def run_day(world: TaskListWorld, settings: ScalerSettings) -> list[Tick]:
 def ideal_of(decision: Decision, settings: ScalerSettings) -> int:
     """The fewest partitions that take what this tick measured."""
     return max(1, partitions_needed(decision.qps, upscale_rps=settings.upscale_rps))
+
+
+def headline(ticks: Sequence[Tick], settings: ScalerSettings) -> str:
+    """The day in one sentence."""
+    decisions = [tick.decision for tick in ticks]
+    writes = [decision.after.write for decision in decisions]
+    ideal = max(ideal_of(decision, settings) for decision in decisions)
+    changes = sum(decision.after != decision.before for decision in decisions)
+    return (
+        f"a day's load is followed with {min(writes)} to {max(writes)} write partitions and {changes} changes; "
+        f"the highest load needs {ideal}"
+    )
 
 
 def summary_table(ticks: Sequence[Tick], settings: ScalerSettings) -> Table:
@@ -211,7 +223,7 @@ def draw_load(axes: "Axes", hours: Sequence[float], decisions: Sequence[Decision
     axes.plot(hours, lower, drawstyle="steps-post", color="tab:orange", linewidth=1.2, label="downscale below")
     load = [decision.qps for decision in decisions]
     axes.plot(hours, load, color="black", linewidth=0.8, label="tasks added (measured)")
-    axes.set_title("The load stays between both thresholds, which move with the count")
+    axes.set_title("The load, and the thresholds between which it should stay")
     axes.set_ylabel("tasks a second")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")
