@@ -1,0 +1,117 @@
+"""Membership by heartbeat: every host says in the store that it is alive, and makes its ring of those who do."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fairlead.core.errors import FixRequest
+from fairlead.core.routing import HashRing
+from fairlead.storage.contract import Member, OutcomeUnknown, StoreUnavailable, TaskStore
+
+Clock = Callable[[], float]
+RingListener = Callable[[HashRing], None]
+
+
+class InvalidMembership(FixRequest):
+    """A host would be taken for dead between two of its own heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipTimes:
+    """How often a host says that it is alive, and for how long that holds.
+
+    Of several heartbeats in a row that are lost, or late, one is enough. The clocks of the hosts may differ by much
+    less than the time that a heartbeat holds.
+    """
+
+    heartbeat_s: float = 1.0
+    alive_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 < 2 * self.heartbeat_s <= self.alive_s:
+            raise InvalidMembership(
+                f"a heartbeat every {self.heartbeat_s} s that holds for {self.alive_s} s: "
+                "let it hold for at least two of them"
+            )
+
+
+class Membership:
+    """Keeps this host in the cluster, and its ring like everybody else's within one heartbeat.
+
+    When the store can't be reached, the last ring stays: nobody else learns anything new either. A host that could not
+    renew its own heartbeat for so long that it counts as dead knows that itself (`is_alive`), and owns nothing.
+    """
+
+    def __init__(self, store: TaskStore, host: str, *, clock: Clock, times: MembershipTimes | None = None) -> None:
+        self._store = store
+        self._host = host
+        self._clock = clock
+        self._times = times or MembershipTimes()
+        self._ring = HashRing([])
+        self._alive_until_s = float("-inf")
+        self._listeners: list[RingListener] = []
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def host(self) -> str:
+        """The name under which the others know this host."""
+        return self._host
+
+    @property
+    def ring(self) -> HashRing:
+        """The hosts that are alive, as far as this one knows."""
+        return self._ring
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the others still count on this host."""
+        return self._clock() < self._alive_until_s
+
+    def on_change(self, listener: RingListener) -> None:
+        """Call `listener` with each new ring, and with the present one now if there is one."""
+        self._listeners.append(listener)
+        if self._ring.hosts:
+            listener(self._ring)
+
+    async def join(self) -> None:
+        """Enter the cluster and stay in it; when this returns, the host is in its own ring."""
+        await self._beat()
+        self._beating = asyncio.create_task(self._beat_forever())
+
+    async def leave(self) -> None:
+        """Leave the cluster at once, so that others take over while this host can still answer."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+            self._beating = None
+        self._alive_until_s = float("-inf")
+        # Where the store can't be reached the heartbeat runs out by itself.
+        with suppress(StoreUnavailable, OutcomeUnknown):
+            await self._store.leave(self._host)
+        self._use(HashRing(host for host in self._ring.hosts if host != self._host))
+
+    async def beat(self) -> None:
+        """Say that this host is alive, and learn who else is; what can't be done now is done next time."""
+        with suppress(StoreUnavailable, OutcomeUnknown):
+            await self._beat()
+
+    async def _beat(self) -> None:
+        now_s = self._clock()
+        until_s = now_s + self._times.alive_s
+        await self._store.heartbeat(Member(self._host, until_s))
+        self._alive_until_s = until_s
+        members = await self._store.members(now_s=self._clock())
+        self._use(HashRing(member.host for member in members))
+
+    async def _beat_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._times.heartbeat_s)
+            await self.beat()
+
+    def _use(self, ring: HashRing) -> None:
+        if ring == self._ring:
+            return
+        self._ring = ring
+        for listener in self._listeners:
+            listener(ring)
