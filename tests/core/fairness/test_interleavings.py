@@ -80,12 +80,12 @@ class LoadsWhatIsStillToBeTold(FairBacklog[Any]):
 
 
 class UnfencedDelete(Table):
-    def delete_through(self, range_id: int, level: Level) -> list[Level]:  # noqa: ARG002
+    def delete_through(self, range_id: int, level: Level) -> list[Level]:
         return super().delete_through(self.range_id, level)
 
 
 class UnfencedInsert(Table):
-    def insert(self, range_id: int, tasks: list[tuple[Level, str]]) -> None:  # noqa: ARG002
+    def insert(self, range_id: int, tasks: list[tuple[Level, str]]) -> None:
         super().insert(self.range_id, tasks)
 
 
