@@ -1,13 +1,15 @@
 """The entry of the `fairlead` command: its groups, and how it says that something was wrong."""
 
+import io
 import sys
 
 import click
 
 from fairlead import __version__
+from fairlead.cli.config import config
 from fairlead.cli.demo import demo
 from fairlead.cli.simulate import simulate
-from fairlead.core.errors import FairleadError
+from fairlead.core.errors import FairleadError, FixRequest
 
 EXIT_FAILED = 1
 EXIT_BAD_ARGUMENTS = 2
@@ -20,12 +22,16 @@ def cli() -> None:
     """Fairlead leads many tasks fairly to the workers that run them."""
 
 
+cli.add_command(config)
 cli.add_command(demo)
 cli.add_command(simulate)
 
 
 def main() -> None:
     """Run the command; what is wrong with it is one line on standard error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that can't show a character gets another one, not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     try:
         cli.main(prog_name="fairlead", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as asked:
@@ -35,8 +41,11 @@ def main() -> None:
         hint = f" (see '{wrong.ctx.command_path} --help')" if wrong.ctx else ""
         _say(wrong.format_message().rstrip(".") + hint)
         sys.exit(EXIT_BAD_ARGUMENTS)
-    except (click.ClickException, FairleadError) as refused:
-        _say(str(refused))
+    except FixRequest as wrong:
+        _say(str(wrong))
+        sys.exit(EXIT_BAD_ARGUMENTS)
+    except (click.ClickException, FairleadError, OSError) as failed:
+        _say(str(failed))
         sys.exit(EXIT_FAILED)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
