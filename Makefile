@@ -37,8 +37,9 @@ format: $(INSTALLED) ## put the code in the project's format
 sim: $(INSTALLED) ## search the interleavings of the core far deeper than `make test` does
 	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim
 
-bench: $(INSTALLED) ## measure the hot calls of the core and how they grow
+bench: $(INSTALLED) ## measure the hot calls of the core, how they grow, and the stores
 	$(BIN)/python -m benchmarks.core
+	$(BIN)/python -m benchmarks.storage
 
 clean: ## remove what the other verbs made
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -2,7 +2,13 @@
 
 Acknowledged means durable: when a call has returned, its change survives a crash. Every write to a queue carries the
 range id of its owner's lease and is refused, without any change, once another owner has taken the lease; that is
-checked in the same transaction as the write, whatever it writes: tasks, levels, deletes, the configuration.
+checked in the same transaction as the write, whatever it writes: tasks, levels, deletes, the configuration. A queue
+that nobody has taken yet has no owner: its writes are refused and its reads are empty.
+
+Saved levels never go back: of two, the higher stays. The writes of one owner may arrive in another order than they
+were made in, and an older ack level must not return below what has been deleted.
+
+A caller that is cancelled while it waits for a write knows as little as after `OutcomeUnknown`.
 """
 
 from collections.abc import Sequence
@@ -26,8 +32,16 @@ class StoreUnavailable(RetryLater):
     """The store can't be reached, or is closing: nothing was changed."""
 
 
+class LevelTaken(GiveUp):
+    """A task is stored at this level of this queue and priority already: nothing was changed."""
+
+
 class SchemaTooNew(GiveUp):
     """The database was written by a newer release, which this one does not understand."""
+
+
+# A member that was silent for this long after its time is removed when another says that it is alive.
+MEMBER_FORGOTTEN_AFTER_S = 3600.0
 
 
 class QueueId(NamedTuple):
@@ -88,7 +102,7 @@ class TaskStore(Protocol):
     async def append(
         self, queue: QueueId, range_id: int, priority: int, tasks: Sequence[StoredTask], levels: Levels
     ) -> None:
-        """Store all of the tasks or none, and save the levels with them."""
+        """Store all of the tasks or none, and save the levels with them; `LevelTaken` if a level is stored already."""
         ...
 
     async def read(self, queue: QueueId, priority: int, *, after: Level, limit: int) -> list[StoredTask]:
@@ -120,11 +134,11 @@ class TaskStore(Protocol):
         ...
 
     async def list_queues(self, namespace_id: str | None, *, after: QueueId | None, limit: int) -> list[QueueId]:
-        """The first `limit` queues after `after`, in order; of one namespace, or of all."""
+        """The first `limit` queues after `after`, by code points and type; of one namespace, or of all."""
         ...
 
     async def heartbeat(self, member: Member) -> None:
-        """Say that a host is alive until then."""
+        """Say that a host is alive until then; forget the members that were silent for long before it."""
         ...
 
     async def leave(self, host: str) -> None:
@@ -132,7 +146,7 @@ class TaskStore(Protocol):
         ...
 
     async def members(self, *, now_s: float) -> list[Member]:
-        """The hosts that are alive, by name; those that have been silent for long are forgotten."""
+        """The hosts whose `expires_s` is above `now_s`, by name."""
         ...
 
     async def close(self) -> None:

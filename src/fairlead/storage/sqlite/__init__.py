@@ -1,0 +1,6 @@
+"""The default store: one SQLite file, written by one thread that commits for many callers at once."""
+
+from fairlead.storage.sqlite.file import CannotOpen
+from fairlead.storage.sqlite.store import SqliteStore
+
+__all__ = ["CannotOpen", "SqliteStore"]

@@ -1,0 +1,94 @@
+"""Every statement that the SQLite store runs, by name. The tables are in `schema/sqlite`."""
+
+from functools import cache
+
+BEGIN = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
+ROLLBACK = "ROLLBACK"
+
+HAS_MIGRATIONS_TABLE = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
+HAS_OTHER_TABLES = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"
+CREATE_MIGRATIONS_TABLE = (
+    "CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT"
+)
+APPLIED_MIGRATIONS = "SELECT version FROM schema_migrations"
+RECORD_MIGRATION = "INSERT INTO schema_migrations (version, name) VALUES (?, ?)"
+
+FIND_QUEUE = """
+SELECT queue, range_id, config_version, config_read, config_write
+FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
+"""
+CREATE_QUEUE = "INSERT INTO queues (namespace_id, name, type, range_id) VALUES (?, ?, ?, 0)"
+SAVE_QUEUE = """
+UPDATE queues SET range_id = ?, config_version = ?, config_read = ?, config_write = ? WHERE queue = ?
+"""
+FIND_LEVELS = "SELECT priority, ack_pass, ack_id, max_pass, max_id, tasks FROM levels WHERE queue = ?"
+
+# The statements that follow are of many rows each: a call of SQLite costs more than a row, and gives up Python's lock.
+COLUMNS_A_ROW = 7
+
+
+@cache
+def save_levels(rows: int) -> str:
+    """Save how far so many priorities have come."""
+    return f"INSERT OR REPLACE INTO levels (queue, priority, ack_pass, ack_id, max_pass, max_id, tasks) {_values(rows)}"
+
+
+@cache
+def insert_tasks(rows: int) -> str:
+    """Store so many new tasks."""
+    return f"INSERT INTO tasks (queue, priority, pass, id, fairness_key, weight, payload) {_values(rows)}"
+
+
+def _values(rows: int) -> str:
+    return "VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * rows)
+
+
+# The last of the first so many rows at or below a level: SQLite is mostly built without DELETE ... LIMIT.
+LAST_TO_DELETE = """
+SELECT pass, id FROM tasks
+WHERE queue = ? AND priority = ? AND (pass, id) <= (?, ?) ORDER BY pass, id LIMIT 1 OFFSET ?
+"""
+DELETE_TASKS = "DELETE FROM tasks WHERE queue = ? AND priority = ? AND (pass, id) <= (?, ?)"
+
+READ_TASKS = """
+SELECT pass, id, fairness_key, weight, payload FROM tasks
+WHERE queue = (SELECT queue FROM queues WHERE namespace_id = ? AND name = ? AND type = ?)
+    AND priority = ? AND (pass, id) > (?, ?)
+ORDER BY pass, id LIMIT ?
+"""
+# Twice through the backlog, without sorting it: the passes of each key first, then the last task of its last pass.
+# With one max() in it, a group's other columns are those of the row that has the maximum.
+STORED_KEYS = """
+WITH keys AS MATERIALIZED (
+    SELECT fairness_key, min(pass) AS first_pass, max(pass) AS last_pass FROM tasks
+    WHERE queue = (SELECT queue FROM queues WHERE namespace_id = ?1 AND name = ?2 AND type = ?3)
+        AND priority = ?4 AND (pass, id) > (?5, ?6)
+    GROUP BY fairness_key
+)
+SELECT keys.fairness_key, first_pass, last_pass, weight, max(id)
+FROM tasks JOIN keys ON keys.fairness_key = tasks.fairness_key AND keys.last_pass = tasks.pass
+WHERE queue = (SELECT queue FROM queues WHERE namespace_id = ?1 AND name = ?2 AND type = ?3)
+    AND priority = ?4 AND (pass, id) > (?5, ?6)
+GROUP BY keys.fairness_key
+"""
+LOAD_CONFIG = """
+SELECT config_version, config_read, config_write FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
+"""
+COUNT_TASKS = """
+SELECT range_id, coalesce((SELECT sum(tasks) FROM levels WHERE levels.queue = queues.queue), 0)
+FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
+"""
+LIST_QUEUES = """
+SELECT namespace_id, name, type FROM queues WHERE (namespace_id, name, type) > (?, ?, ?)
+ORDER BY namespace_id, name, type LIMIT ?
+"""
+LIST_QUEUES_OF_NAMESPACE = """
+SELECT namespace_id, name, type FROM queues WHERE namespace_id = ? AND (namespace_id, name, type) > (?, ?, ?)
+ORDER BY namespace_id, name, type LIMIT ?
+"""
+
+SAVE_MEMBER = "INSERT OR REPLACE INTO members (host, expires_s) VALUES (?, ?)"
+FORGET_MEMBERS = "DELETE FROM members WHERE expires_s <= ?"
+DELETE_MEMBER = "DELETE FROM members WHERE host = ?"
+LIVE_MEMBERS = "SELECT host, expires_s FROM members WHERE expires_s > ? ORDER BY host"

@@ -1,0 +1,149 @@
+# ruff: noqa: D102 - the contract says what each method guarantees
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Self, TypeVar
+
+from fairlead.core.fairness import Level, StoredKey
+from fairlead.core.partitions import PartitionConfig, TaskType
+from fairlead.storage.contract import Lease, Levels, Member, QueueId, StoredTask, StoreUnavailable
+from fairlead.storage.sqlite import statements
+from fairlead.storage.sqlite.file import DatabaseFile
+from fairlead.storage.sqlite.group_commit import GroupCommit
+from fairlead.storage.sqlite.tables import Tables, config_of, lease_lost
+
+READERS = 2
+
+_Row = tuple[Any, ...]
+_Item = TypeVar("_Item")
+
+
+class SqliteStore:
+    """A `TaskStore` in one file. Acknowledged means fsynced; a thousand writes in flight share a few fsyncs.
+
+    Reads have connections of their own: they wait for no commit, and see all that was acknowledged before them. A
+    store belongs to the event loop that it was opened in, and its file to one process at a time.
+    """
+
+    def __init__(self, file: DatabaseFile, threads: ThreadPoolExecutor) -> None:
+        """Use `open`, which does what may block in a thread."""
+        self._threads = threads
+        self._readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        for reader in file.readers:
+            self._readers.put(reader)
+        self._reads: set[asyncio.Future[Any]] = set()
+        self._is_closing = False
+        self._tables = Tables(file.writer)
+        self._changes = GroupCommit(self._tables, on_end=file.close)
+
+    @classmethod
+    async def open(cls, file: Path) -> Self:
+        """Open the file, or make it, with the schema of this release; `CannotOpen` or `SchemaTooNew` if refused."""
+        threads = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
+        opening = threads.submit(DatabaseFile, file, readers=READERS)
+        try:
+            return cls(await asyncio.wrap_future(opening), threads)
+        except BaseException:
+            threads.shutdown()
+            # Where the caller was cancelled meanwhile, the file is open and nobody would close it.
+            if not opening.cancelled() and opening.exception() is None:
+                opening.result().close()
+            raise
+
+    @property
+    def commits(self) -> int:
+        """How many transactions have been committed since the store was opened."""
+        return self._changes.commits
+
+    async def take_lease(self, queue: QueueId) -> Lease:
+        return await self._changes.run(partial(self._tables.take_lease, queue))
+
+    async def renew_lease(self, queue: QueueId, range_id: int) -> int:
+        return await self._changes.run(partial(self._tables.renew_lease, queue, range_id))
+
+    async def append(
+        self, queue: QueueId, range_id: int, priority: int, tasks: Sequence[StoredTask], levels: Levels
+    ) -> None:
+        size_bytes = sum([len(task.payload) for task in tasks])
+        make = partial(self._tables.append, queue, range_id, priority, tasks, levels)
+        await self._changes.run(make, size_bytes=size_bytes)
+
+    async def read(self, queue: QueueId, priority: int, *, after: Level, limit: int) -> list[StoredTask]:
+        return await self._read(statements.READ_TASKS, (*queue, priority, *after, limit), _task)
+
+    async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:
+        return await self._read(statements.STORED_KEYS, (*queue, priority, *after), lambda row: StoredKey(*row[:4]))
+
+    async def delete_through(self, queue: QueueId, range_id: int, priority: int, *, through: Level, limit: int) -> int:
+        return await self._changes.run(partial(self._tables.delete_through, queue, range_id, priority, through, limit))
+
+    async def save_levels(self, queue: QueueId, range_id: int, levels: dict[int, Levels]) -> None:
+        await self._changes.run(partial(self._tables.save_levels, queue, range_id, levels))
+
+    async def save_config(self, queue: QueueId, range_id: int, config: PartitionConfig) -> None:
+        await self._changes.run(partial(self._tables.save_config, queue, range_id, config))
+
+    async def load_config(self, queue: QueueId) -> PartitionConfig | None:
+        found = await self._read(statements.LOAD_CONFIG, queue, config_of)
+        return found[0] if found else None
+
+    async def count(self, queue: QueueId, range_id: int) -> int:
+        found = await self._read(statements.COUNT_TASKS, queue, tuple[int, int])
+        owner_range_id, tasks = found[0] if found else (None, 0)
+        if owner_range_id != range_id:
+            raise lease_lost(queue, range_id, owner_range_id)
+        return tasks
+
+    async def list_queues(self, namespace_id: str | None, *, after: QueueId | None, limit: int) -> list[QueueId]:
+        start = after or ("", "", 0)
+        if namespace_id is None:
+            return await self._read(statements.LIST_QUEUES, (*start, limit), _queue)
+        return await self._read(statements.LIST_QUEUES_OF_NAMESPACE, (namespace_id, *start, limit), _queue)
+
+    async def heartbeat(self, member: Member) -> None:
+        await self._changes.run(partial(self._tables.heartbeat, member))
+
+    async def leave(self, host: str) -> None:
+        await self._changes.run(partial(self._tables.leave, host))
+
+    async def members(self, *, now_s: float) -> list[Member]:
+        return await self._read(statements.LIVE_MEMBERS, (now_s,), lambda row: Member(*row))
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._reads:
+            await asyncio.wait(self._reads)
+        self._threads.shutdown()
+        await self._changes.close()
+
+    async def _read(self, statement: str, values: Sequence[object], make: Callable[[_Row], _Item]) -> list[_Item]:
+        if self._is_closing:
+            raise StoreUnavailable("the store is closing")
+        reading = asyncio.get_running_loop().run_in_executor(self._threads, self._fetch, statement, values, make)
+        self._reads.add(reading)
+        reading.add_done_callback(self._reads.discard)
+        return await reading
+
+    def _fetch(self, statement: str, values: Sequence[object], make: Callable[[_Row], _Item]) -> list[_Item]:
+        # There are as many connections as threads, so that one is always free.
+        reader = self._readers.get()
+        try:
+            return [make(row) for row in reader.execute(statement, values).fetchall()]
+        except sqlite3.OperationalError as failed:
+            raise StoreUnavailable(f"the store could not be read: {failed}") from failed
+        finally:
+            self._readers.put(reader)
+
+
+def _task(row: _Row) -> StoredTask:
+    pass_number, task_id, key, weight, payload = row
+    return StoredTask(Level(pass_number, task_id), key, weight, payload)
+
+
+def _queue(row: _Row) -> QueueId:
+    namespace_id, name, type_number = row
+    return QueueId(namespace_id, name, TaskType(type_number))

@@ -1,0 +1,211 @@
+# ruff: noqa: D102 - the contract says what each change guarantees
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.core.fairness import LEVEL_ZERO, Level
+from fairlead.core.partitions import PartitionConfig
+from fairlead.storage.contract import (
+    MEMBER_FORGOTTEN_AFTER_S,
+    Lease,
+    LeaseLost,
+    Levels,
+    LevelTaken,
+    Member,
+    QueueId,
+    StoredTask,
+)
+from fairlead.storage.sqlite import statements
+
+# The queues whose lease and levels are remembered between transactions: some hundred bytes each.
+QUEUES_REMEMBERED_MAX = 20_000
+# A power of two. Longer statements are no faster.
+_ROWS_A_STATEMENT_MAX = 256
+
+
+@dataclass(slots=True)
+class _Reached:
+    ack_level: Level = LEVEL_ZERO
+    max_level: Level = LEVEL_ZERO
+    tasks: int = 0
+
+
+@dataclass(slots=True)
+class _Queue:
+    number: int
+    range_id: int
+    config: PartitionConfig | None
+    reached: dict[int, _Reached]
+
+
+class Tables:
+    """The changes of a store, inside one transaction at a time: each is made whole, or refused without any change.
+
+    The writes of many callers share a transaction, so what they have in common is written once: new tasks are gathered
+    into few statements, and each lease and level is saved as the last of them left it. Leases and levels are
+    remembered, which is right as long as nobody else writes to the file, and forgotten when a transaction fails.
+    """
+
+    def __init__(self, writer: sqlite3.Connection) -> None:
+        self._writer = writer
+        self._queues: dict[QueueId, _Queue] = {}
+        # What this transaction has changed and not yet written.
+        self._tasks: list[Any] = []
+        self._changed_queues: dict[int, _Queue] = {}
+        self._changed_levels: dict[tuple[int, int], _Reached] = {}
+
+    def begin(self) -> None:
+        """Begin the transaction in which the next changes are made."""
+        self._writer.execute(statements.BEGIN)
+
+    def flush(self) -> None:
+        """Write all that has been changed, so that nothing but the commit is left."""
+        self._insert_tasks()
+        levels: list[Any] = []
+        for place, reached in self._changed_levels.items():
+            levels += (*place, *reached.ack_level, *reached.max_level, reached.tasks)
+        self._execute_rows(statements.save_levels, levels)
+        self._changed_levels.clear()
+        for queue in self._changed_queues.values():
+            config = queue.config
+            columns = (None, None, None) if config is None else (config.version, config.read, config.write)
+            self._writer.execute(statements.SAVE_QUEUE, (queue.range_id, *columns, queue.number))
+        self._changed_queues.clear()
+
+    def commit(self) -> None:
+        """Make the changes durable: when this has returned, they survive a crash of the machine."""
+        self._writer.execute(statements.COMMIT)
+        while len(self._queues) > QUEUES_REMEMBERED_MAX:
+            del self._queues[next(iter(self._queues))]
+
+    def roll_back(self) -> None:
+        """Undo the changes of this transaction, and forget what was remembered of them."""
+        self._queues.clear()
+        self._tasks.clear()
+        self._changed_levels.clear()
+        self._changed_queues.clear()
+        if self._writer.in_transaction:
+            self._writer.execute(statements.ROLLBACK)
+
+    def take_lease(self, queue: QueueId) -> Lease:
+        stored = self._find(queue)
+        if stored is None:
+            self._writer.execute(statements.CREATE_QUEUE, queue)
+            stored = self._find(queue)
+            assert stored is not None  # noqa: S101 - it was just made, in the same transaction
+        stored.range_id += 1
+        self._changed_queues[stored.number] = stored
+        levels = {
+            priority: Levels(reached.ack_level, reached.max_level) for priority, reached in stored.reached.items()
+        }
+        return Lease(stored.range_id, levels, stored.config)
+
+    def renew_lease(self, queue: QueueId, range_id: int) -> int:
+        stored = self._owned(queue, range_id)
+        stored.range_id += 1
+        self._changed_queues[stored.number] = stored
+        return stored.range_id
+
+    def append(self, queue: QueueId, range_id: int, priority: int, tasks: Sequence[StoredTask], levels: Levels) -> None:
+        stored = self._owned(queue, range_id)
+        number = stored.number
+        rows = self._tasks
+        for (pass_number, task_id), key, weight, payload in tasks:
+            rows += (number, priority, pass_number, task_id, key, weight, payload)
+        self._reach(stored, priority, levels).tasks += len(tasks)
+
+    def delete_through(self, queue: QueueId, range_id: int, priority: int, through: Level, limit: int) -> int:
+        stored = self._owned(queue, range_id)
+        # Those that this transaction has yet to write may be among them.
+        self._insert_tasks()
+        place = (stored.number, priority)
+        last = self._writer.execute(statements.LAST_TO_DELETE, (*place, *through, limit - 1)).fetchone()
+        deleted = self._writer.execute(statements.DELETE_TASKS, (*place, *(last or through))).rowcount
+        self._reach(stored, priority, Levels(through, LEVEL_ZERO)).tasks -= deleted
+        return deleted
+
+    def save_levels(self, queue: QueueId, range_id: int, levels: dict[int, Levels]) -> None:
+        stored = self._owned(queue, range_id)
+        for priority, reached in levels.items():
+            self._reach(stored, priority, reached)
+
+    def save_config(self, queue: QueueId, range_id: int, config: PartitionConfig) -> None:
+        stored = self._owned(queue, range_id)
+        stored.config = config
+        self._changed_queues[stored.number] = stored
+
+    def heartbeat(self, member: Member) -> None:
+        self._writer.execute(statements.SAVE_MEMBER, (member.host, member.expires_s))
+        self._writer.execute(statements.FORGET_MEMBERS, (member.expires_s - MEMBER_FORGOTTEN_AFTER_S,))
+
+    def leave(self, host: str) -> None:
+        self._writer.execute(statements.DELETE_MEMBER, (host,))
+
+    def _find(self, queue: QueueId) -> _Queue | None:
+        stored = self._queues.get(queue)
+        if stored is not None:
+            return stored
+        row = self._writer.execute(statements.FIND_QUEUE, queue).fetchone()
+        if row is None:
+            return None
+        number, range_id, *config = row
+        reached = {
+            priority: _Reached(Level(ack_pass, ack_id), Level(max_pass, max_id), tasks)
+            for priority, ack_pass, ack_id, max_pass, max_id, tasks in self._writer.execute(
+                statements.FIND_LEVELS, (number,)
+            )
+        }
+        stored = self._queues[queue] = _Queue(number, range_id, config_of(config), reached)
+        return stored
+
+    def _owned(self, queue: QueueId, range_id: int) -> _Queue:
+        stored = self._find(queue)
+        if stored is None or stored.range_id != range_id:
+            raise lease_lost(queue, range_id, None if stored is None else stored.range_id)
+        return stored
+
+    def _reach(self, stored: _Queue, priority: int, levels: Levels) -> _Reached:
+        reached = stored.reached.get(priority)
+        if reached is None:
+            reached = stored.reached[priority] = _Reached()
+        reached.ack_level = max(reached.ack_level, levels.ack_level)
+        reached.max_level = max(reached.max_level, levels.max_level)
+        self._changed_levels[stored.number, priority] = reached
+        return reached
+
+    def _insert_tasks(self) -> None:
+        try:
+            self._execute_rows(statements.insert_tasks, self._tasks)
+        except sqlite3.IntegrityError as refused:
+            if refused.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+                raise
+            first, count = Level(*self._tasks[2:4]), len(self._tasks) // statements.COLUMNS_A_ROW
+            message = f"level {first}, or one of {count - 1} written with it, is stored already: nothing was changed"
+            raise LevelTaken(message) from refused
+        # Only where all went well: after a refusal, the flush at the end has to fail as well.
+        self._tasks.clear()
+
+    def _execute_rows(self, statement: Callable[[int], str], values: list[Any]) -> None:
+        start = 0
+        while start < len(values):
+            rows_left = (len(values) - start) // statements.COLUMNS_A_ROW
+            # The largest power of two that fits: few statements to prepare, and few to run.
+            rows = min(1 << (rows_left.bit_length() - 1), _ROWS_A_STATEMENT_MAX)
+            end = start + rows * statements.COLUMNS_A_ROW
+            self._writer.execute(statement(rows), values[start:end])
+            start = end
+
+
+def config_of(columns: Sequence[int | None]) -> PartitionConfig | None:
+    """The partition configuration in the three columns of a queue, if it was ever saved."""
+    version, read, write = columns
+    if version is None or read is None or write is None:
+        return None
+    return PartitionConfig(version, read, write)
+
+
+def lease_lost(queue: QueueId, range_id: int, owner_range_id: int | None) -> LeaseLost:
+    """The refusal of an owner that is none any more."""
+    owner = "nobody has" if owner_range_id is None else f"range id {owner_range_id} has"
+    return LeaseLost(f"{queue}: range id {range_id} asked, {owner} the lease: nothing was changed")
