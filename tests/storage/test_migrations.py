@@ -41,7 +41,7 @@ def add_migration(monkeypatch: pytest.MonkeyPatch, *statements: str) -> int:
     return len(known)
 
 
-@pytest.mark.parametrize("dialect", ["sqlite"])
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_the_steps_of_each_database_are_numbered_without_a_gap(dialect: str) -> None:
     migrations = load_migrations(dialect)
     assert [migration.version for migration in migrations] == list(range(1, len(migrations) + 1))

@@ -1,0 +1,150 @@
+# ruff: noqa: S608 - the statements are put together from constants of this module
+"""Every statement that the store sends, by name. Each is a transaction of its own, so that no lock waits for a client;
+only the steps of a migration share one.
+
+A write begins with the fence: it locks the queue's row, and finds it only under the writer's range id. READ COMMITTED
+is enough for that. A statement that has to wait for the lock looks at the row again as its last holder left it, so
+that after a takeover the fence is empty and nothing is written; and whoever waits for the lock in a takeover begins to
+read only when all that was written under the old range id is committed, and nothing more can be.
+"""
+
+# Of all hosts that start at the same time, one brings the schema up to date and the others wait for it.
+LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(%(lock)s)"
+ALLOW_TIME = "SELECT set_config('statement_timeout', %(limit)s, true)"
+HAS_MIGRATIONS_TABLE = "SELECT to_regclass('schema_migrations') IS NOT NULL"
+CREATE_MIGRATIONS_TABLE = "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL)"
+APPLIED_MIGRATIONS = "SELECT version FROM schema_migrations"
+RECORD_MIGRATION = "INSERT INTO schema_migrations (version, name) VALUES (%(version)s, %(name)s)"
+
+_FENCE = """
+WITH fence AS (
+    SELECT number FROM queues WHERE digest = %(digest)s AND range_id = %(range_id)s FOR UPDATE
+)"""
+
+# Levels never go back: an owner's writes may arrive in another order than it made them in.
+_SAVED = """
+, saved AS (
+    INSERT INTO queue_levels AS old (queue_number, priority, ack_pass, ack_id, max_pass, max_id)
+    SELECT fence.number, reached.*
+    FROM fence, unnest(
+        %(priorities)s::integer[],
+        %(ack_passes)s::bigint[], %(ack_ids)s::bigint[], %(max_passes)s::bigint[], %(max_ids)s::bigint[]
+    ) AS reached
+    ON CONFLICT (queue_number, priority) DO UPDATE SET
+        (ack_pass, ack_id) = (
+            SELECT pass, id FROM (VALUES (old.ack_pass, old.ack_id), (excluded.ack_pass, excluded.ack_id))
+                AS both_levels (pass, id) ORDER BY pass DESC, id DESC LIMIT 1
+        ),
+        (max_pass, max_id) = (
+            SELECT pass, id FROM (VALUES (old.max_pass, old.max_id), (excluded.max_pass, excluded.max_id))
+                AS both_levels (pass, id) ORDER BY pass DESC, id DESC LIMIT 1
+        )
+)"""
+
+TAKE_LEASE = """
+INSERT INTO queues (digest, namespace_id, name, type, range_id)
+VALUES (%(digest)s, %(namespace_id)s, %(name)s, %(type)s, 1)
+ON CONFLICT (digest) DO UPDATE SET range_id = queues.range_id + 1
+RETURNING range_id, number, config_version, config_read, config_write
+"""
+
+RENEW_LEASE = """
+UPDATE queues SET range_id = range_id + 1 WHERE digest = %(digest)s AND range_id = %(range_id)s RETURNING range_id
+"""
+
+LOAD_LEVELS = """
+SELECT priority, ack_pass, ack_id, max_pass, max_id FROM queue_levels WHERE queue_number = %(number)s ORDER BY priority
+"""
+
+# The arrays come as one parameter each, so that a thousand tasks are one round trip and one plan.
+APPEND = (
+    _FENCE
+    + _SAVED
+    + """
+, stored AS (
+    INSERT INTO tasks (queue_number, priority, pass, task_id, fairness_key, weight, payload)
+    SELECT fence.number, new.*
+    FROM fence, unnest(
+        %(task_priorities)s::integer[], %(passes)s::bigint[], %(task_ids)s::bigint[],
+        %(fairness_keys)b::bytea[], %(weights)s::double precision[], %(payloads)b::bytea[]
+    ) AS new
+)
+SELECT number FROM fence
+"""
+)
+
+SAVE_LEVELS = _FENCE + _SAVED + " SELECT number FROM fence"
+
+# The rows are found by the index in order, and deleted by their place: nobody else can change them under the fence.
+DELETE_THROUGH = (
+    _FENCE
+    + _SAVED
+    + """
+, deleted AS (
+    DELETE FROM tasks WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM tasks
+        WHERE queue_number = (SELECT number FROM fence) AND priority = %(priority)s
+            AND (pass, task_id) <= (%(pass)s, %(task_id)s)
+        ORDER BY pass, task_id LIMIT %(limit)s
+    ))
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM deleted) FROM fence
+"""
+)
+
+SAVE_CONFIG = """
+UPDATE queues SET config_version = %(version)s, config_read = %(read)s, config_write = %(write)s
+WHERE digest = %(digest)s AND range_id = %(range_id)s
+RETURNING number
+"""
+
+LOAD_CONFIG = "SELECT config_version, config_read, config_write FROM queues WHERE digest = %(digest)s"
+
+READ = """
+SELECT pass, task_id, fairness_key, weight, payload FROM tasks
+WHERE queue_number = (SELECT number FROM queues WHERE digest = %(digest)s) AND priority = %(priority)s
+    AND (pass, task_id) > (%(pass)s, %(task_id)s)
+ORDER BY pass, task_id LIMIT %(limit)s
+"""
+
+# The highest task of each key is found while its key's tasks are counted, and looked up for its weight only then.
+STORED_KEYS = """
+WITH queue AS (
+    SELECT number FROM queues WHERE digest = %(digest)s
+), key AS (
+    SELECT fairness_key, min(pass) AS first_pass, max(ARRAY[pass, task_id]) AS last_level FROM tasks
+    WHERE queue_number = (SELECT number FROM queue) AND priority = %(priority)s
+        AND (pass, task_id) > (%(pass)s, %(task_id)s)
+    GROUP BY fairness_key
+)
+SELECT key.fairness_key, key.first_pass, last.pass, last.weight FROM key
+JOIN tasks AS last ON last.queue_number = (SELECT number FROM queue) AND last.priority = %(priority)s
+    AND last.pass = key.last_level[1] AND last.task_id = key.last_level[2]
+"""
+
+# It takes no lock: after a lease was taken or renewed, only writes under its own range id can still be on their way.
+COUNT = """
+SELECT (SELECT count(*) FROM tasks WHERE queue_number = queues.number) FROM queues
+WHERE digest = %(digest)s AND range_id = %(range_id)s
+"""
+
+LIST_QUEUES = """
+SELECT namespace_id, name, type FROM queues
+WHERE (%(namespace_id)s::text IS NULL OR namespace_id = %(namespace_id)s)
+    AND (%(after_name)s::text IS NULL
+        OR (namespace_id, name, type) > (%(after_namespace_id)s::text, %(after_name)s::text, %(after_type)s::integer))
+ORDER BY namespace_id, name, type LIMIT %(limit)s
+"""
+
+HEARTBEAT = """
+WITH forgotten AS (
+    DELETE FROM members WHERE host <> %(host)s AND expires_s <= %(forgotten_s)s
+)
+INSERT INTO members (host, expires_s) VALUES (%(host)s, %(expires_s)s)
+ON CONFLICT (host) DO UPDATE SET expires_s = excluded.expires_s
+"""
+
+LEAVE = "DELETE FROM members WHERE host = %(host)s"
+
+MEMBERS = "SELECT host, expires_s FROM members WHERE expires_s > %(now_s)s ORDER BY host"

@@ -1,0 +1,221 @@
+# ruff: noqa: D102 - the contract says what each method guarantees
+import hashlib
+from collections.abc import Sequence
+from typing import Self
+
+import psycopg
+
+from fairlead.core.fairness import LEVEL_ZERO, Level, StoredKey
+from fairlead.core.partitions import PartitionConfig, TaskType
+from fairlead.storage.contract import (
+    MEMBER_FORGOTTEN_AFTER_S,
+    Lease,
+    Levels,
+    Member,
+    OutcomeUnknown,
+    QueueId,
+    StoredTask,
+    StoreUnavailable,
+)
+from fairlead.storage.migrations import load_migrations, pending
+from fairlead.storage.postgres import statements
+from fairlead.storage.postgres.appends import Appends, lease_lost, level_parameters
+from fairlead.storage.postgres.connections import Connections, Unstorable
+
+CONNECTIONS_MAX = 16
+STATEMENT_S_MAX = 10.0
+MIGRATION_S_MAX = 600.0
+# Any number that is always the same, and unlikely to be another program's.
+MIGRATION_LOCK = int.from_bytes(b"fairlead")
+
+
+class PostgresStore:
+    """A `TaskStore` for many hosts: acknowledged means committed, and the fence is the lock on the queue's row."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._appends = Appends(connections)
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        application_name: str = "fairlead",
+        connections_max: int = CONNECTIONS_MAX,
+        statement_s_max: float = STATEMENT_S_MAX,
+    ) -> Self:
+        """Connect, and bring the schema to that of this release."""
+        connections = await Connections.open(
+            dsn, application_name=application_name, connections_max=connections_max, statement_s_max=statement_s_max
+        )
+        try:
+            await _migrate(connections)
+        except psycopg.OperationalError as failed:
+            await connections.close()
+            raise StoreUnavailable(
+                f"the schema could not be brought up to date, nothing was changed: {failed}"
+            ) from failed
+        except BaseException:
+            await connections.close()
+            raise
+        return cls(connections)
+
+    async def take_lease(self, queue: QueueId) -> Lease:
+        identity = {"namespace_id": queue.namespace_id, "name": queue.name, "type": int(queue.type)}
+        ((range_id, number, *config),) = await self._connections.write(
+            statements.TAKE_LEASE, {"digest": _digest(queue), **identity}
+        )
+        # In a statement of its own, which begins when the new range id is committed. The row's lock let that happen
+        # only after the last write under the old one was committed, and no other can follow: this one sees them all.
+        # Should yet another owner come between the two, then what is read here belongs to a lease that is already
+        # lost, under which nothing can be written.
+        try:
+            levels = await self._connections.read(statements.LOAD_LEVELS, {"number": number})
+        except StoreUnavailable as failed:
+            raise OutcomeUnknown(f"{queue} was taken, but not what its last owner saved: take it again") from failed
+        return Lease(
+            range_id,
+            {priority: Levels(Level(*reached[:2]), Level(*reached[2:])) for priority, *reached in levels},
+            _config(*config),
+        )
+
+    async def renew_lease(self, queue: QueueId, range_id: int) -> int:
+        rows = await self._connections.write(statements.RENEW_LEASE, {"digest": _digest(queue), "range_id": range_id})
+        if not rows:
+            raise lease_lost(queue, range_id)
+        return int(rows[0][0])
+
+    async def append(
+        self, queue: QueueId, range_id: int, priority: int, tasks: Sequence[StoredTask], levels: Levels
+    ) -> None:
+        await self._appends.append(
+            queue, _digest(queue), range_id=range_id, priority=priority, tasks=tasks, levels=levels
+        )
+
+    async def read(self, queue: QueueId, priority: int, *, after: Level, limit: int) -> list[StoredTask]:
+        rows = await self._connections.read(statements.READ, {**_above(queue, priority, after), "limit": limit})
+        return [
+            StoredTask(Level(pass_number, task_id), key.decode(), weight, payload)
+            for pass_number, task_id, key, weight, payload in rows
+        ]
+
+    async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:
+        rows = await self._connections.scan(statements.STORED_KEYS, _above(queue, priority, after))
+        return [StoredKey(key.decode(), first_pass, last_pass, weight) for key, first_pass, last_pass, weight in rows]
+
+    async def delete_through(self, queue: QueueId, range_id: int, priority: int, *, through: Level, limit: int) -> int:
+        rows = await self._connections.write(
+            statements.DELETE_THROUGH,
+            {
+                **_above(queue, priority, through),
+                "range_id": range_id,
+                "limit": limit,
+                **level_parameters([(priority, Levels(through, LEVEL_ZERO))]),
+            },
+        )
+        if not rows:
+            raise lease_lost(queue, range_id)
+        return int(rows[0][0])
+
+    async def save_levels(self, queue: QueueId, range_id: int, levels: dict[int, Levels]) -> None:
+        parameters = {"digest": _digest(queue), "range_id": range_id, **level_parameters(levels.items())}
+        if not await self._connections.write(statements.SAVE_LEVELS, parameters):
+            raise lease_lost(queue, range_id)
+
+    async def save_config(self, queue: QueueId, range_id: int, config: PartitionConfig) -> None:
+        parameters = {
+            "digest": _digest(queue),
+            "range_id": range_id,
+            "version": config.version,
+            "read": config.read,
+            "write": config.write,
+        }
+        if not await self._connections.write(statements.SAVE_CONFIG, parameters):
+            raise lease_lost(queue, range_id)
+
+    async def load_config(self, queue: QueueId) -> PartitionConfig | None:
+        rows = await self._connections.read(statements.LOAD_CONFIG, {"digest": _digest(queue)})
+        return _config(*rows[0]) if rows else None
+
+    async def count(self, queue: QueueId, range_id: int) -> int:
+        rows = await self._connections.scan(statements.COUNT, {"digest": _digest(queue), "range_id": range_id})
+        if not rows:
+            raise lease_lost(queue, range_id)
+        return int(rows[0][0])
+
+    async def list_queues(self, namespace_id: str | None, *, after: QueueId | None, limit: int) -> list[QueueId]:
+        rows = await self._connections.read(
+            statements.LIST_QUEUES,
+            {
+                "namespace_id": namespace_id,
+                "after_namespace_id": after and after.namespace_id,
+                "after_name": after and after.name,
+                "after_type": after and int(after.type),
+                "limit": limit,
+            },
+        )
+        return [QueueId(namespace, name, TaskType(type_number)) for namespace, name, type_number in rows]
+
+    async def heartbeat(self, member: Member) -> None:
+        forgotten_s = member.expires_s - MEMBER_FORGOTTEN_AFTER_S
+        await self._connections.write(
+            statements.HEARTBEAT,
+            {"host": member.host, "expires_s": member.expires_s, "forgotten_s": forgotten_s},
+        )
+
+    async def leave(self, host: str) -> None:
+        await self._connections.write(statements.LEAVE, {"host": host})
+
+    async def members(self, *, now_s: float) -> list[Member]:
+        rows = await self._connections.read(statements.MEMBERS, {"now_s": now_s})
+        return [Member(host, expires_s) for host, expires_s in rows]
+
+    async def close(self) -> None:
+        await self._appends.close()
+        await self._connections.close()
+
+
+async def _migrate(connections: Connections) -> None:
+    """Take the steps that are missing, all of them or none: PostgreSQL changes a schema within a transaction."""
+    async with connections.connection() as connection, connection.transaction():
+        await connection.execute(statements.ALLOW_TIME, {"limit": f"{MIGRATION_S_MAX:.0f}s"})
+        await connection.execute(statements.LOCK_SCHEMA, {"lock": MIGRATION_LOCK})
+        has_table = await (await connection.execute(statements.HAS_MIGRATIONS_TABLE)).fetchone() == (True,)
+        applied: list[int] = []
+        if has_table:
+            applied = [version async for (version,) in await connection.execute(statements.APPLIED_MIGRATIONS)]
+        database = f"PostgreSQL database {connection.info.dbname!r}"
+        steps = pending(load_migrations("postgres"), applied=applied, database=database)
+        if not has_table:
+            await connection.execute(statements.CREATE_MIGRATIONS_TABLE)
+        for step in steps:
+            await connection.execute(step.sql.encode())
+            await connection.execute(statements.RECORD_MIGRATION, {"version": step.version, "name": step.name})
+
+
+def _digest(queue: QueueId) -> bytes:
+    """What the queue's row is found by."""
+    try:
+        parts = [queue.namespace_id.encode(), queue.name.encode(), b"%d" % queue.type]
+    except UnicodeEncodeError as wrong:
+        raise Unstorable(f"{queue} has no UTF-8 form: {wrong.reason}") from wrong
+    # The separator occurs in none of the parts, so that two queues never have the same bytes.
+    if any(b"\0" in part for part in parts):
+        raise Unstorable(f"{queue} has a NUL character, which PostgreSQL stores in no text: remove it")
+    return hashlib.sha256(b"\0".join(parts)).digest()
+
+
+def _above(queue: QueueId, priority: int, level: Level) -> dict[str, object]:
+    return {
+        "digest": _digest(queue),
+        "priority": priority,
+        "pass": level.pass_number,
+        "task_id": level.task_id,
+    }
+
+
+def _config(version: int | None, read: int | None, write: int | None) -> PartitionConfig | None:
+    if version is None or read is None or write is None:
+        return None
+    return PartitionConfig(version=version, read=read, write=write)
