@@ -35,7 +35,7 @@ format: $(INSTALLED) ## put the code in the project's format
 	$(BIN)/ruff check --fix .
 
 sim: $(INSTALLED) ## search the interleavings of the core far deeper than `make test` does
-	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --timeout 900
 
 bench: $(INSTALLED) ## measure the hot calls of the core, how they grow, and the stores
 	$(BIN)/python -m benchmarks.core
