@@ -80,7 +80,7 @@ def passes(keys: int) -> Calls:
 
 
 class HeapStore:
-    """The tasks of a backlog that are not in its buffer: as little of a store as a steady backlog needs."""
+    """A backlog in which every key has two tasks, and as little of a store as it needs: what is not in its buffer."""
 
     def __init__(self, keys: int) -> None:
         self.backlog = FairBacklog[str](
@@ -90,6 +90,9 @@ class HeapStore:
         self.next_id = 1
         self.shares = [Share(f"tenant-{number}", 1.0) for number in range(keys)]
         random.Random(1).shuffle(self.shares)
+        self.batches = [self.shares[start : start + 100] for start in range(0, keys, 100)]
+        for batch in self.batches * 2:
+            self.write(batch)
 
     def write(self, shares: list[Share]) -> None:
         ids = range(self.next_id, self.next_id + len(shares))
@@ -114,9 +117,6 @@ class HeapStore:
 def merges(keys: int) -> Calls:
     """One task through a backlog in which every key has two: its level, the merge, its part of a read, its ack."""
     store = HeapStore(keys)
-    for _ in range(2):
-        for start in range(0, keys, 100):
-            store.write(store.shares[start : start + 100])
     turn = cycle(store.shares)
 
     def run(calls: int) -> None:
@@ -130,10 +130,7 @@ def merges(keys: int) -> Calls:
 def merges_in_batches(keys: int) -> Calls:
     """The same with a hundred tasks a write, as group commit has them."""
     store = HeapStore(keys)
-    for _ in range(2):
-        for start in range(0, keys, 100):
-            store.write(store.shares[start : start + 100])
-    turn = cycle([store.shares[start : start + 100] for start in range(0, keys, 100)])
+    turn = cycle(store.batches)
 
     def run(calls: int) -> None:
         for _ in range(0, calls, 100):

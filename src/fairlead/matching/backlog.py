@@ -22,6 +22,7 @@ from fairlead.core.fairness import (
     WeightOverrides,
     Write,
 )
+from fairlead.core.fairness.deletes import INTERVAL_S as DELETE_INTERVAL_S
 from fairlead.matching.lease import QueueLease
 from fairlead.matching.matcher import HeldTask, Place
 from fairlead.storage.contract import (
@@ -118,11 +119,6 @@ class PartitionBacklog:
         """Appends that have been taken and not been answered yet: what the drain rule asks for."""
         return self._appends_in_flight
 
-    @property
-    def loaded(self) -> int:
-        """How many tasks are in memory."""
-        return sum(len(backlog.loaded) for backlog in self._backlogs.values())
-
     async def open(self) -> None:
         """Take the lease, learn where every fairness key stands, and begin to load."""
         lease = await self.lease.take()
@@ -197,17 +193,15 @@ class PartitionBacklog:
         while True:
             await self._work.wait()
             await self._writes.acquire()
-            batch = self._waiting[: self._limits.batch_tasks_max]
-            priority = batch[0].task.priority if batch else 0
-            batch = [append for append in batch if append.task.priority == priority]
-            taken = set(map(id, batch))
-            self._waiting = [append for append in self._waiting if id(append) not in taken]
+            # Nobody else takes from those that wait, so there still are some.
+            size = self._limits.batch_tasks_max
+            first, rest = self._waiting[:size], self._waiting[size:]
+            priority = first[0].task.priority
+            batch = [append for append in first if append.task.priority == priority]
+            self._waiting = [append for append in first if append.task.priority != priority] + rest
             if not self._waiting:
                 self._work.clear()
-            if batch:
-                self._start(self._write(priority, batch))
-            else:
-                self._writes.release()
+            self._start(self._write(priority, batch))
 
     async def _write(self, priority: int, batch: list[_Append]) -> None:
         try:
@@ -311,7 +305,7 @@ class PartitionBacklog:
     async def _delete_forever(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._acks.wait(), self._limits.save_interval_s / 4)
+                await asyncio.wait_for(self._acks.wait(), DELETE_INTERVAL_S)
             self._acks.clear()
             for priority in sorted(self._backlogs):
                 await self._delete(priority)

@@ -216,8 +216,8 @@ class Partition:
             self._hold([given.held])
 
     def _hold(self, tasks: Sequence[HeldTask[bytes]]) -> None:
-        for task in tasks:
-            self._match(self._matcher.hold(task, self._clock()))
+        now_s = self._clock()
+        self._match([match for task in tasks for match in self._matcher.hold(task, now_s)])
 
     def _let_go(self, places: Sequence[Place]) -> None:
         for place in places:

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from fairlead.cli.main import cli
-from fairlead.cli.simulate.fairness import jain_index
+from fairlead.cli.simulate.measures import jain_index
 
 
 def simulate(*arguments: str) -> str:

@@ -8,6 +8,7 @@ import click
 
 from fairlead.cli.report import Report, Table
 from fairlead.cli.simulate.command import simulation
+from fairlead.cli.simulate.measures import jain_index
 from fairlead.cli.simulate.pollers import SAMPLES, Outcome, PollerModel, Workload, make_workload
 from fairlead.core.balancing import Strategy
 
@@ -185,7 +186,7 @@ def _outcomes_table(workload: str, outcomes: Outcomes) -> Table:
                 None if outcome.drained_s is None else round(outcome.drained_s, 3),
                 round(_percentile(outcome.waits_s, 0.5), 3),
                 round(_percentile(outcome.waits_s, 0.99), 3),
-                round(_jain_index(outcome.started_shares), 4),
+                round(jain_index(outcome.started_shares), 4),
                 outcome.polls_empty,
                 outcome.backlog_samples[-1],
             )
@@ -229,11 +230,6 @@ def _workloads_table(workloads: Sequence[Workload]) -> Table:
 
 def _percentile(ascending: Sequence[float], share: float) -> float:
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))]
-
-
-def _jain_index(shares: Sequence[float]) -> float:
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 def _draw(figure: "Figure", outcomes: Outcomes, duration_s: float) -> None:

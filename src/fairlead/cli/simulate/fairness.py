@@ -11,6 +11,7 @@ import click
 
 from fairlead.cli.report import Report, Table
 from fairlead.cli.simulate.command import simulation
+from fairlead.cli.simulate.measures import jain_index
 from fairlead.core.fairness import LEVEL_ZERO, FairBacklog, Level, Share, WeightOverrides
 
 if TYPE_CHECKING:
@@ -129,11 +130,6 @@ def serve(
         if task is not None:
             served.append(Served(task.share.key, task.at_s, now_s))
     return served
-
-
-def jain_index(shares: list[float]) -> float:
-    """How even the shares are: 1 when all are the same, 1/n when one has everything."""
-    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares)) if any(shares) else 1.0
 
 
 def summarise(served: list[Served], weights: Mapping[str, float]) -> dict[str, tuple[float, float, float | None]]:
