@@ -28,7 +28,7 @@ HIGHEST = Level(2**62, 2**62)
 def task(
     pass_number: int, task_id: int, *, key: str = "tenant", weight: float = 1.0, payload: bytes = b"x"
 ) -> StoredTask:
-    return StoredTask(Level(pass_number, task_id), key, weight, payload)
+    return StoredTask(Level(pass_number, task_id), key, weight, payload, created_s=1e9 + task_id)
 
 
 def reached(tasks: list[StoredTask], *, ack_level: Level = LEVEL_ZERO) -> Levels:

@@ -53,12 +53,16 @@ class QueueId(NamedTuple):
 
 
 class StoredTask(NamedTuple):
-    """One task of a backlog. `payload` is whatever the service makes of it; the store does not look inside."""
+    """One task of a backlog. `payload` is whatever the service makes of it; the store does not look inside.
+
+    `created_s` is when the task was first added, by the wall clock; 0 where nobody said.
+    """
 
     level: Level
     fairness_key: str
     weight: float
     payload: bytes
+    created_s: float = 0.0
 
 
 class Levels(NamedTuple):

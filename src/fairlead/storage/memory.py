@@ -102,7 +102,7 @@ class MemoryStore:
     async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:
         def find() -> list[StoredKey]:
             keys: dict[str, StoredKey] = {}
-            for level, key, weight, _ in self._tasks(queue, priority).after(after):
+            for level, key, weight, _, _ in self._tasks(queue, priority).after(after):
                 first_pass = keys[key].first_pass if key in keys else level.pass_number
                 keys[key] = StoredKey(key, first_pass, level.pass_number, weight)
             return list(keys.values())

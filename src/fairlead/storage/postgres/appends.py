@@ -173,6 +173,7 @@ def _parameters(digest: bytes, group: Sequence[_Append]) -> dict[str, object]:
         "weights": _array(task.weight for task in tasks),
         "fairness_keys": [key for append in group for key in append.fairness_keys],
         "payloads": [task.payload for task in tasks],
+        "created": _array(task.created_s for task in tasks),
     }
 
 

@@ -62,11 +62,12 @@ APPEND = (
     + _SAVED
     + """
 , stored AS (
-    INSERT INTO tasks (queue_number, priority, pass, task_id, fairness_key, weight, payload)
+    INSERT INTO tasks (queue_number, priority, pass, task_id, fairness_key, weight, payload, created_s)
     SELECT fence.number, new.*
     FROM fence, unnest(
         %(task_priorities)s::integer[], %(passes)s::bigint[], %(task_ids)s::bigint[],
-        %(fairness_keys)b::bytea[], %(weights)s::double precision[], %(payloads)b::bytea[]
+        %(fairness_keys)b::bytea[], %(weights)s::double precision[], %(payloads)b::bytea[],
+        %(created)s::double precision[]
     ) AS new
 )
 SELECT number FROM fence
@@ -102,7 +103,7 @@ RETURNING number
 LOAD_CONFIG = "SELECT config_version, config_read, config_write FROM queues WHERE digest = %(digest)s"
 
 READ = """
-SELECT pass, task_id, fairness_key, weight, payload FROM tasks
+SELECT pass, task_id, fairness_key, weight, payload, created_s FROM tasks
 WHERE queue_number = (SELECT number FROM queues WHERE digest = %(digest)s) AND priority = %(priority)s
     AND (pass, task_id) > (%(pass)s, %(task_id)s)
 ORDER BY pass, task_id LIMIT %(limit)s

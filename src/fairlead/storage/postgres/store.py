@@ -96,8 +96,8 @@ class PostgresStore:
     async def read(self, queue: QueueId, priority: int, *, after: Level, limit: int) -> list[StoredTask]:
         rows = await self._connections.read(statements.READ, {**_above(queue, priority, after), "limit": limit})
         return [
-            StoredTask(Level(pass_number, task_id), key.decode(), weight, payload)
-            for pass_number, task_id, key, weight, payload in rows
+            StoredTask(Level(pass_number, task_id), key.decode(), weight, payload, created_s)
+            for pass_number, task_id, key, weight, payload, created_s in rows
         ]
 
     async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:

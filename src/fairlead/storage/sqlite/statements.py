@@ -25,23 +25,25 @@ UPDATE queues SET range_id = ?, config_version = ?, config_read = ?, config_writ
 FIND_LEVELS = "SELECT priority, ack_pass, ack_id, max_pass, max_id, tasks FROM levels WHERE queue = ?"
 
 # The statements that follow are of many rows each: a call of SQLite costs more than a row, and gives up Python's lock.
-COLUMNS_A_ROW = 7
+LEVEL_COLUMNS = 7
+TASK_COLUMNS = 8
 
 
 @cache
 def save_levels(rows: int) -> str:
     """Save how far so many priorities have come."""
-    return f"INSERT OR REPLACE INTO levels (queue, priority, ack_pass, ack_id, max_pass, max_id, tasks) {_values(rows)}"
+    return f"INSERT OR REPLACE INTO levels (queue, priority, ack_pass, ack_id, max_pass, max_id, tasks) {_values(rows, LEVEL_COLUMNS)}"
 
 
 @cache
 def insert_tasks(rows: int) -> str:
     """Store so many new tasks."""
-    return f"INSERT INTO tasks (queue, priority, pass, id, fairness_key, weight, payload) {_values(rows)}"
+    columns = "queue, priority, pass, id, fairness_key, weight, payload, created_s"
+    return f"INSERT INTO tasks ({columns}) {_values(rows, TASK_COLUMNS)}"
 
 
-def _values(rows: int) -> str:
-    return "VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * rows)
+def _values(rows: int, columns: int) -> str:
+    return "VALUES " + ", ".join(["(" + ", ".join(["?"] * columns) + ")"] * rows)
 
 
 # The last of the first so many rows at or below a level: SQLite is mostly built without DELETE ... LIMIT.
@@ -52,7 +54,7 @@ WHERE queue = ? AND priority = ? AND (pass, id) <= (?, ?) ORDER BY pass, id LIMI
 DELETE_TASKS = "DELETE FROM tasks WHERE queue = ? AND priority = ? AND (pass, id) <= (?, ?)"
 
 READ_TASKS = """
-SELECT pass, id, fairness_key, weight, payload FROM tasks
+SELECT pass, id, fairness_key, weight, payload, created_s FROM tasks
 WHERE queue = (SELECT queue FROM queues WHERE namespace_id = ? AND name = ? AND type = ?)
     AND priority = ? AND (pass, id) > (?, ?)
 ORDER BY pass, id LIMIT ?

@@ -140,8 +140,8 @@ class SqliteStore:
 
 
 def _task(row: _Row) -> StoredTask:
-    pass_number, task_id, key, weight, payload = row
-    return StoredTask(Level(pass_number, task_id), key, weight, payload)
+    pass_number, task_id, key, weight, payload, created_s = row
+    return StoredTask(Level(pass_number, task_id), key, weight, payload, created_s)
 
 
 def _queue(row: _Row) -> QueueId:

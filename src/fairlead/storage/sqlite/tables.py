@@ -65,7 +65,7 @@ class Tables:
         levels: list[Any] = []
         for place, reached in self._changed_levels.items():
             levels += (*place, *reached.ack_level, *reached.max_level, reached.tasks)
-        self._execute_rows(statements.save_levels, levels)
+        self._execute_rows(statements.save_levels, levels, statements.LEVEL_COLUMNS)
         self._changed_levels.clear()
         for queue in self._changed_queues.values():
             config = queue.config
@@ -111,8 +111,8 @@ class Tables:
         stored = self._owned(queue, range_id)
         number = stored.number
         rows = self._tasks
-        for (pass_number, task_id), key, weight, payload in tasks:
-            rows += (number, priority, pass_number, task_id, key, weight, payload)
+        for (pass_number, task_id), key, weight, payload, created_s in tasks:
+            rows += (number, priority, pass_number, task_id, key, weight, payload, created_s)
         self._reach(stored, priority, levels).tasks += len(tasks)
 
     def delete_through(self, queue: QueueId, range_id: int, priority: int, through: Level, limit: int) -> int:
@@ -176,23 +176,23 @@ class Tables:
 
     def _insert_tasks(self) -> None:
         try:
-            self._execute_rows(statements.insert_tasks, self._tasks)
+            self._execute_rows(statements.insert_tasks, self._tasks, statements.TASK_COLUMNS)
         except sqlite3.IntegrityError as refused:
             if refused.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
                 raise
-            first, count = Level(*self._tasks[2:4]), len(self._tasks) // statements.COLUMNS_A_ROW
+            first, count = Level(*self._tasks[2:4]), len(self._tasks) // statements.TASK_COLUMNS
             message = f"level {first}, or one of {count - 1} written with it, is stored already: nothing was changed"
             raise LevelTaken(message) from refused
         # Only where all went well: after a refusal, the flush at the end has to fail as well.
         self._tasks.clear()
 
-    def _execute_rows(self, statement: Callable[[int], str], values: list[Any]) -> None:
+    def _execute_rows(self, statement: Callable[[int], str], values: list[Any], columns: int) -> None:
         start = 0
         while start < len(values):
-            rows_left = (len(values) - start) // statements.COLUMNS_A_ROW
+            rows_left = (len(values) - start) // columns
             # The largest power of two that fits: few statements to prepare, and few to run.
             rows = min(1 << (rows_left.bit_length() - 1), _ROWS_A_STATEMENT_MAX)
-            end = start + rows * statements.COLUMNS_A_ROW
+            end = start + rows * columns
             self._writer.execute(statement(rows), values[start:end])
             start = end
 
