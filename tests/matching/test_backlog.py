@@ -9,7 +9,8 @@ import pytest
 
 from fairlead.core.fairness import BufferLimits, WeightOverrides
 from fairlead.core.partitions import TaskType
-from fairlead.matching.backlog import AppendQueueFull, BacklogClosed, BacklogLimits, NewTask, PartitionBacklog
+from fairlead.matching.backlog import AppendQueueFull, BacklogClosed, BacklogLimits, PartitionBacklog
+from fairlead.matching.messages import NewTask
 from fairlead.matching.matcher import HeldTask, Place
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable
 from fairlead.storage.memory import MemoryStore

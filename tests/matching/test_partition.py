@@ -7,8 +7,10 @@ import pytest
 
 from fairlead.core.fairness import BufferLimits, InvalidFairnessKey, InvalidWeight, WeightOverrides
 from fairlead.core.partitions import TaskType
-from fairlead.matching.backlog import BacklogLimits, NewTask
-from fairlead.matching.partition import InvalidPoll, InvalidTask, Partition, Started
+from fairlead.matching.backlog import BacklogLimits
+from fairlead.matching.messages import NewTask
+from fairlead.matching.partition import InvalidPoll, InvalidTask, Partition
+from fairlead.matching.starting import NotStarted
 from fairlead.storage.contract import QueueId
 from fairlead.storage.memory import MemoryStore
 
@@ -21,17 +23,17 @@ class History:
 
     def __init__(self) -> None:
         self.started: list[tuple[str, str]] = []
-        self.answers: dict[str, list[Started]] = {}
+        self.answers: dict[str, list[NotStarted]] = {}
         self.slow: asyncio.Event | None = None
 
-    async def start(self, payload: bytes, identity: str) -> Started:
+    async def start(self, payload: bytes, identity: str) -> bytes | NotStarted:
         if self.slow is not None:
             await self.slow.wait()
         answers = self.answers.get(payload.decode())
         if answers:
             return answers.pop(0)
         self.started.append((payload.decode(), identity))
-        return Started.STARTED
+        return payload
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ async def test_a_task_without_a_poll_is_durable_when_it_is_answered(open_partiti
 async def test_a_poll_is_answered_empty_when_its_time_is_over(open_partition: Open) -> None:
     partition = await open_partition()
     assert await partition.poll("worker", timeout_s=0.01) is None
-    assert partition.view().polls_waiting == 0
+    assert partition.polls_waiting == 0
 
 
 async def test_a_poll_whose_caller_has_gone_gives_its_task_back(open_partition: Open, history: History) -> None:
@@ -124,7 +126,7 @@ async def test_a_task_that_is_refused_goes_to_another_poll_and_one_that_is_gone_
     open_partition: Open, history: History
 ) -> None:
     partition = await open_partition()
-    history.answers = {"busy": [Started.REFUSED], "gone": [Started.GONE]}
+    history.answers = {"busy": [NotStarted.REFUSED], "gone": [NotStarted.GONE]}
     await partition.add(new("gone"))
     await partition.add(new("busy"))
     assert await partition.poll("worker", timeout_s=5) == b"busy"
@@ -134,7 +136,7 @@ async def test_a_task_that_is_refused_goes_to_another_poll_and_one_that_is_gone_
 
 async def test_a_task_matched_at_once_but_refused_is_stored(open_partition: Open, history: History) -> None:
     partition = await open_partition()
-    history.answers = {"a": [Started.REFUSED]}
+    history.answers = {"a": [NotStarted.REFUSED]}
     poll = asyncio.create_task(partition.poll("worker", timeout_s=5))
     await asyncio.sleep(0)
     await partition.add(new("a"))
@@ -206,14 +208,13 @@ async def test_closing_answers_the_polls_that_wait(open_partition: Open) -> None
     assert await asyncio.gather(*polls) == [None, None, None]
 
 
-async def test_the_view_tells_rates_and_pollers(open_partition: Open) -> None:
+async def test_a_partition_tells_its_rate_and_its_pollers(open_partition: Open) -> None:
     partition = await open_partition()
     for number in range(10):
         await partition.add(new(str(number)))
         await partition.poll(f"worker-{number % 2}", timeout_s=5)
-    view = partition.view()
-    assert (view.adds_per_s, view.dispatches_per_s) == (2.0, 2.0)
-    assert sorted(view.pollers) == ["worker-0", "worker-1"]
+    assert partition.dispatches_per_s == 2.0
+    assert sorted(identity for identity, _ in partition.pollers()) == ["worker-0", "worker-1"]
 
 
 async def test_bad_tasks_and_polls_are_refused_with_their_reason(open_partition: Open) -> None:

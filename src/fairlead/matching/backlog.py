@@ -16,6 +16,7 @@ from fairlead.core.fairness import (
     BufferLimits,
     DeleteSchedule,
     FairBacklog,
+    Level,
     Merge,
     Share,
     StoredKey,
@@ -23,9 +24,13 @@ from fairlead.core.fairness import (
     Write,
 )
 from fairlead.core.fairness.deletes import INTERVAL_S as DELETE_INTERVAL_S
+from fairlead.core.fairness.weights import STRIDE_OF_WEIGHT_ONE
+from fairlead.core.partitions import PartitionConfig
 from fairlead.matching.lease import QueueLease
 from fairlead.matching.matcher import HeldTask, Place
+from fairlead.matching.messages import NewTask, PriorityInfo
 from fairlead.storage.contract import (
+    Lease,
     LeaseLost,
     Levels,
     OutcomeUnknown,
@@ -50,7 +55,7 @@ class BacklogClosed(RetryLater):
 class BacklogLimits:
     """How much a partition has under way at once, and how often it does its chores."""
 
-    appends_waiting_max: int = 250
+    appends_waiting_max: int = 2000
     batch_tasks_max: int = 100
     writes_max: int = 4
     delete_batch_tasks: int = 1000
@@ -59,16 +64,6 @@ class BacklogLimits:
     read_backoff_s_min: float = 0.05
     read_backoff_s_max: float = 10.0
     buffer: BufferLimits = BufferLimits()  # noqa: RUF009 - frozen
-
-
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A task that is to be kept until a worker takes it."""
-
-    priority: int
-    fairness_key: str
-    weight: float
-    payload: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -113,20 +108,47 @@ class PartitionBacklog:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closing = False
+        self._tasks_counted = 0
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the store holds that have not been started: exact once all of them have been read."""
+        if all(backlog.is_at_end for backlog in self._backlogs.values()):
+            self._tasks_counted = sum(len(backlog.loaded) for backlog in self._backlogs.values())
+        return max(0, self._tasks_counted)
+
+    @property
+    def priorities(self) -> list[PriorityInfo]:
+        """How far each priority has come."""
+        return [
+            PriorityInfo(priority, backlog.ack_level, backlog.read_level, backlog.max_level)
+            for priority, backlog in sorted(self._backlogs.items())
+        ]
+
+    def lead(self, fairness_key: str) -> float:
+        """How many rounds of weight 1 the last task of a key stands behind what is served now."""
+        return (
+            max((backlog.lead(fairness_key) for backlog in self._backlogs.values()), default=0) / STRIDE_OF_WEIGHT_ONE
+        )
 
     @property
     def appends_in_flight(self) -> int:
         """Appends that have been taken and not been answered yet: what the drain rule asks for."""
         return self._appends_in_flight
 
-    async def open(self) -> None:
+    async def open(self) -> Lease:
         """Take the lease, learn where every fairness key stands, and begin to load."""
         lease = await self.lease.take()
+        if lease.levels:
+            # No more than a first guess: it need not stop anything.
+            with suppress(StoreUnavailable):
+                self._tasks_counted = await self._store.count(self._queue, lease.range_id)
         for priority, levels in lease.levels.items():
             stored = await self._store.stored_keys(self._queue, priority, after=levels.ack_level)
             self._add_priority(priority, levels, stored)
         for loop in (self._write_forever, self._read_forever, self._delete_forever, self._save_forever):
             self._start(loop())
+        return lease
 
     async def append(self, task: NewTask) -> None:
         """Keep a task; it is durable when this returns. Where it raises `OutcomeUnknown` it may be kept, too."""
@@ -149,12 +171,36 @@ class PartitionBacklog:
     def ack(self, place: Place) -> None:
         """A task has been started: it need not be kept."""
         self._backlogs[place.priority].ack(place.level)
+        self._tasks_counted -= 1
         self._acks.set()
         self._reads.set()
 
     async def count(self) -> int:
         """How many tasks the store holds, dispatched ones that are not deleted yet among them."""
         return await self._store.count(self._queue, self.lease.range_id)
+
+    async def save_config(self, config: PartitionConfig) -> None:
+        """Save the partition configuration, under the lease."""
+        while True:
+            range_id = self.lease.range_id
+            try:
+                await self._store.save_config(self._queue, range_id, config)
+            except LeaseLost:
+                # Where our own renewal came between nothing was saved, and it can be tried again.
+                self.lease.refused(range_id)
+                continue
+            return
+
+    async def load_config(self) -> PartitionConfig | None:
+        """The partition configuration as it is stored, when no earlier save can take effect any more."""
+        await self.lease.renew(self.lease.range_id)
+        return await self._store.load_config(self._queue)
+
+    async def delete_acked(self) -> None:
+        """Delete what has been started without waiting for more of it, so that `count` says what is left."""
+        for priority, backlog in sorted(self._backlogs.items()):
+            if backlog.ack_level > LEVEL_ZERO:
+                await self._delete_through(priority, backlog.ack_level)
 
     async def close(self) -> None:
         """Store what has been taken, save how far it has come, and stop."""
@@ -222,7 +268,7 @@ class PartitionBacklog:
         backlog = self._backlog(priority)
         write = backlog.begin_write([Share(one.task.fairness_key, one.task.weight) for one in batch], ids=ids)
         tasks = [
-            StoredTask(level, one.task.fairness_key, one.task.weight, one.task.payload)
+            StoredTask(level, one.task.fairness_key, one.task.weight, one.task.payload, one.task.created_s)
             for level, one in zip(write.levels, batch, strict=True)
         ]
         try:
@@ -233,6 +279,7 @@ class PartitionBacklog:
         except OutcomeUnknown:
             await self._settle(priority, backlog, write)
             raise
+        self._tasks_counted += len(tasks)
         self._deliver(priority, backlog.write_succeeded(write, tasks))
 
     async def _store_tasks(
@@ -244,10 +291,8 @@ class PartitionBacklog:
             try:
                 await self._store.append(self._queue, range_id, priority, tasks, levels)
             except LeaseLost:
-                if self.lease.range_id == range_id:
-                    self.lease.lose()
-                    raise
-                # Our own renewal came between: nothing was stored, so the same levels can be tried again.
+                # Where our own renewal came between nothing was stored, so the same levels can be tried again.
+                self.lease.refused(range_id)
                 continue
             return
 
@@ -297,7 +342,7 @@ class PartitionBacklog:
             self._on_evicted([Place(priority, level) for level in merge.evicted])
         if merge.loaded:
             self._on_loaded([
-                HeldTask(Place(priority, level), task.fairness_key, task.weight, task.payload)
+                HeldTask(Place(priority, level), task.fairness_key, task.weight, task.payload, task.created_s)
                 for level, task in merge.loaded
             ])  # fmt: skip
         self._reads.set()
@@ -316,17 +361,20 @@ class PartitionBacklog:
         if delete is None:
             return
         try:
-            limit = self._limits.delete_batch_tasks
-            gone = limit
-            while gone == limit:
-                gone = await self._store.delete_through(
-                    self._queue, self.lease.range_id, priority, through=delete.through, limit=limit
-                )
+            await self._delete_through(priority, delete.through)
         except (LeaseLost, StoreUnavailable, OutcomeUnknown):
             # A lease that is really lost shows at the next write or save.
             schedule.delete_failed(delete)
         else:
             schedule.delete_succeeded(delete)
+
+    async def _delete_through(self, priority: int, through: Level) -> None:
+        limit = self._limits.delete_batch_tasks
+        gone = limit
+        while gone == limit:
+            gone = await self._store.delete_through(
+                self._queue, self.lease.range_id, priority, through=through, limit=limit
+            )
 
     async def _save_forever(self) -> None:
         while True:
@@ -341,9 +389,8 @@ class PartitionBacklog:
         try:
             await self._store.save_levels(self._queue, range_id, levels)
         except LeaseLost:
-            if not self.lease.lost.is_set() and self.lease.range_id == range_id:
-                self.lease.lose()
-            raise
+            # Where our own renewal came between, the next time is early enough.
+            self.lease.refused(range_id)
 
 
 def _resolve(batch: Sequence[_Append], refused: Exception | None) -> None:

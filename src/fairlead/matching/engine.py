@@ -1,45 +1,56 @@
 """All partitions that this host owns: loaded when they are first asked for, unloaded when idle or no longer owned."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fairlead.core.errors import RetryElsewhere, RetryLater
-from fairlead.core.partitions import Partition as PartitionId
-from fairlead.matching.backlog import BacklogClosed, Clock, NewTask
-from fairlead.matching.partition import Partition
-from fairlead.storage.contract import LeaseLost, QueueId
+from fairlead.core.partitions import Partition
+from fairlead.matching.backlog import BacklogClosed, Clock
+from fairlead.matching.messages import TaskListKind
+from fairlead.matching.node import Node
+from fairlead.storage.contract import LeaseLost
 
 Answer = TypeVar("Answer")
 # Of a partition on this host; whether it is the owner, the router says.
-Open = Callable[[QueueId], Partition]
-Route = Callable[[PartitionId], str]
+Open = Callable[[Partition, TaskListKind], Node]
+Route = Callable[[Partition], str]
 
 
 class NotOwner(RetryElsewhere):
     """A partition was asked for at a host that does not own it."""
 
 
-class EngineClosed(RetryLater):
+class EngineClosed(RetryElsewhere):
     """A host was asked that is shutting down."""
+
+
+class TooManyPartitions(RetryLater):
+    """A host has as many partitions loaded as it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
-    """How long an unused partition stays loaded, and how often that is looked at."""
+    """How long an unused partition stays loaded, how often that is looked at, and how long the last requests have."""
 
     idle_s: float = 300.0
     sweep_s: float = 15.0
+    last_requests_s: float = 5.0
+
+
+# Of a loaded partition's memory most is its buffer: 1,000 tasks. This many idle ones are some hundred megabytes.
+PARTITIONS_LOADED_MAX = 20_000
 
 
 @dataclass(slots=True, eq=False)
 class _Loaded:
-    partition_id: PartitionId
-    partition: Partition
+    node: Node
     opening: "asyncio.Task[None]"
     used_s: float
     in_use: int = 0
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Engine:
@@ -50,40 +61,61 @@ class Engine:
     """
 
     def __init__(
-        self, host: str, *, open_partition: Open, route: Route, clock: Clock, times: EngineTimes | None = None
+        self,
+        host: str,
+        *,
+        open_node: Open,
+        close_node: Callable[[Node], None] = lambda _: None,
+        route: Route,
+        clock: Clock,
+        times: EngineTimes | None = None,
     ) -> None:
         self._host = host
-        self._open_partition = open_partition
+        self._open_node = open_node
+        self._close_node = close_node
         self._route = route
         self._clock = clock
         self._times = times or EngineTimes()
-        self._loaded: dict[QueueId, _Loaded] = {}
-        self._unloading: set[asyncio.Task[None]] = set()
+        self._loaded: dict[Partition, _Loaded] = {}
+        # In the order in which they were begun, so that a simulation repeats itself.
+        self._unloading: dict[asyncio.Task[None], None] = {}
         self._sweeping: asyncio.Task[None] | None = None
         self._is_closed = False
 
     @property
-    def loaded(self) -> list[PartitionId]:
+    def loaded(self) -> list[Partition]:
         """The partitions that are loaded here."""
-        return [loaded.partition_id for loaded in self._loaded.values()]
+        return list(self._loaded)
+
+    def nodes(self) -> Iterator[Node]:
+        """The partitions that are loaded and can be asked."""
+        for loaded in self._loaded.values():
+            if loaded.opening.done() and not loaded.opening.cancelled() and loaded.opening.exception() is None:
+                yield loaded.node
 
     def start(self) -> None:
         """Begin to look for idle partitions."""
         self._sweeping = asyncio.create_task(self._sweep_forever())
 
-    async def add(self, partition_id: PartitionId, task: NewTask) -> bool:
-        """Take a task in, see `Partition.add`."""
-        return await self._use(partition_id, lambda partition: partition.add(task))
-
-    async def poll(self, partition_id: PartitionId, identity: str, *, timeout_s: float) -> bytes | None:
-        """Wait for a task, see `Partition.poll`."""
-        return await self._use(partition_id, lambda partition: partition.poll(identity, timeout_s=timeout_s))
+    async def use(
+        self,
+        partition: Partition,
+        kind: TaskListKind,
+        request: Callable[[Node], Awaitable[Answer]],
+        *,
+        is_use: bool = True,
+    ) -> Answer:
+        """Have a partition answer, which is loaded if need be. What is no use does not keep it loaded."""
+        try:
+            return await self._use_once(partition, kind, request, is_use=is_use)
+        except (BacklogClosed, LeaseLost):
+            return await self._use_once(partition, kind, request, is_use=is_use)
 
     def reconsider(self) -> None:
         """The ring has changed: unload what this host owns no longer."""
-        for queue, loaded in list(self._loaded.items()):
-            if self._route(loaded.partition_id) != self._host:
-                self._unload(queue)
+        for partition in list(self._loaded):
+            if self._route(partition) != self._host:
+                self._unload(partition)
 
     async def close(self) -> None:
         """Unload everything; requests are refused from now on."""
@@ -91,54 +123,69 @@ class Engine:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
-        for queue in list(self._loaded):
-            self._unload(queue)
-        await asyncio.gather(*self._unloading)
+        for partition in list(self._loaded):
+            self._unload(partition)
+        while self._unloading:
+            await asyncio.wait(self._unloading)
 
-    async def _use(self, partition_id: PartitionId, request: Callable[[Partition], Awaitable[Answer]]) -> Answer:
-        try:
-            return await self._use_once(partition_id, request)
-        except (BacklogClosed, LeaseLost):
-            return await self._use_once(partition_id, request)
-
-    async def _use_once(self, partition_id: PartitionId, request: Callable[[Partition], Awaitable[Answer]]) -> Answer:
-        queue = QueueId(partition_id.task_list.namespace_id, partition_id.name, partition_id.task_list.type)
-        loaded = self._load(queue, partition_id)
+    async def _use_once(
+        self, partition: Partition, kind: TaskListKind, request: Callable[[Node], Awaitable[Answer]], *, is_use: bool
+    ) -> Answer:
+        loaded = self._load(partition, kind)
         loaded.in_use += 1
         try:
-            # Shared by all who came while it was being loaded: one who goes must not stop it for the others.
-            await asyncio.shield(loaded.opening)
-            return await request(loaded.partition)
+            if not loaded.opening.done():
+                # Shared by all who came while it was being loaded: one who goes must not stop it for the others.
+                await asyncio.shield(loaded.opening)
+            return await request(loaded.node)
         except LeaseLost:
-            if self._loaded.get(queue) is loaded:
-                self._unload(queue)
+            if self._loaded.get(partition) is loaded:
+                self._unload(partition)
             raise
         finally:
             loaded.in_use -= 1
-            loaded.used_s = self._clock()
+            if is_use:
+                loaded.used_s = self._clock()
+            if not loaded.in_use:
+                loaded.unused.set()
 
-    def _load(self, queue: QueueId, partition_id: PartitionId) -> _Loaded:
+    def _load(self, partition: Partition, kind: TaskListKind) -> _Loaded:
         if self._is_closed:
             raise EngineClosed(f"host {self._host!r} is shutting down: ask for the partition's owner again")
-        owner = self._route(partition_id)
+        owner = self._route(partition)
         if owner != self._host:
-            raise NotOwner(f"partition {partition_id.name!r} is owned by {owner!r}, not by {self._host!r}: ask there")
-        loaded = self._loaded.get(queue)
+            raise NotOwner(f"partition {partition.name!r} is owned by {owner!r}, not by {self._host!r}: ask there")
+        loaded = self._loaded.get(partition)
         if loaded is not None and loaded.opening.done() and loaded.opening.exception() is not None:
             # It could not be loaded the last time.
-            self._unload(queue)
+            self._unload(partition)
             loaded = None
         if loaded is None:
-            partition = self._open_partition(queue)
-            loaded = _Loaded(partition_id, partition, asyncio.create_task(partition.open()), self._clock())
-            self._loaded[queue] = loaded
+            if len(self._loaded) >= PARTITIONS_LOADED_MAX:
+                raise TooManyPartitions(
+                    f"host {self._host!r} has {PARTITIONS_LOADED_MAX} partitions loaded: retry in a while, or add hosts"
+                )
+            node = self._open_node(partition, kind)
+            loaded = _Loaded(node, asyncio.create_task(node.open()), self._clock())
+            self._loaded[partition] = loaded
         return loaded
 
-    def _unload(self, queue: QueueId) -> None:
-        loaded = self._loaded.pop(queue)
-        task = asyncio.create_task(_close(loaded))
-        self._unloading.add(task)
-        task.add_done_callback(self._unloading.discard)
+    def _unload(self, partition: Partition) -> None:
+        loaded = self._loaded.pop(partition)
+        task = asyncio.create_task(self._close(loaded))
+        self._unloading[task] = None
+        task.add_done_callback(lambda done: self._unloading.pop(done, None))
+
+    async def _close(self, loaded: _Loaded) -> None:
+        await asyncio.gather(loaded.opening, return_exceptions=True)
+        loaded.node.stop_waiting()
+        # Those that were let in are answered first: a task that was matched may be in the middle of being started.
+        loaded.unused.clear()
+        if loaded.in_use:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(loaded.unused.wait(), self._times.last_requests_s)
+        await loaded.node.close()
+        self._close_node(loaded.node)
 
     async def _sweep_forever(self) -> None:
         while True:
@@ -148,12 +195,7 @@ class Engine:
     def sweep(self) -> None:
         """Unload what nobody has used for long, and what has another owner by now."""
         now_s = self._clock()
-        for queue, loaded in list(self._loaded.items()):
+        for partition, loaded in list(self._loaded.items()):
             is_idle = not loaded.in_use and now_s - loaded.used_s >= self._times.idle_s
-            if is_idle or loaded.partition.backlog.lease.lost.is_set():
-                self._unload(queue)
-
-
-async def _close(loaded: _Loaded) -> None:
-    await asyncio.gather(loaded.opening, return_exceptions=True)
-    await loaded.partition.close()
+            if is_idle or loaded.node.partition.backlog.lease.lost.is_set():
+                self._unload(partition)

@@ -58,6 +58,13 @@ class QueueLease:
                     pass
             await self.renew(range_id)
 
+    def refused(self, range_id: int) -> None:
+        """A write with this range id was refused: the lease is lost, unless it has been renewed since."""
+        if self.range_id == range_id:
+            self.lose()
+            # Says so to the caller.
+            _ = self.range_id
+
     def lose(self) -> None:
         """Another owner has been seen."""
         self.lost.set()

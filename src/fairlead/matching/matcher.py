@@ -7,6 +7,7 @@ the logarithm of what is held at most, however many tasks and polls there are.
 import heapq
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -35,6 +36,7 @@ class HeldTask(Generic[Payload]):
     fairness_key: str
     weight: float
     payload: Payload
+    created_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -97,17 +99,45 @@ class Matcher(Generic[Payload]):
         """How many polls wait."""
         return len(self._polls)
 
-    def offer(self, fairness_key: str, weight: float, now_s: float) -> Poll | None:
+    @property
+    def first_poll(self) -> Poll | None:
+        """The poll that has waited longest."""
+        return next(iter(self._polls), None)
+
+    def waiting(self) -> Iterable[Poll]:
+        """The polls that wait, the first to come first. To be read, not changed."""
+        return self._polls
+
+    def held(self) -> Iterable[HeldTask[Payload]]:
+        """The tasks that are held, in no order. To be read, not changed."""
+        return self._tasks.values()
+
+    def offer(self, fairness_key: str, weight: float, now_s: float, *, is_limited: bool = True) -> Poll | None:
         """The poll that a task which has just come goes to; None if there is none, and then it is not held.
 
-        It is not taken ahead of anything that is held and may go as soon as the limit allows.
+        It is not taken ahead of anything that is held and may go as soon as the limit allows. One that is not limited
+        has been counted elsewhere.
         """
-        if not self._polls or self._first(now_s) is not None or self._rate.ready_s(now_s) > now_s:
+        if not self._polls or (self._tasks and self._first(now_s) is not None):
             return None
-        if self._key_rates.is_limiting and self._key_rates.of(fairness_key, weight).ready_s(now_s) > now_s:
+        if is_limited and not self.admit(fairness_key, weight, now_s):
             return None
-        self._charge(fairness_key, weight, now_s)
         return self._polls.popitem(last=False)[0]
+
+    def admit(self, fairness_key: str, weight: float, now_s: float) -> bool:
+        """Count a task against the limits; False if they do not let it go now, and then it is not counted."""
+        if self._rate.ready_s(now_s) > now_s:
+            return False
+        if self._key_rates.is_limiting and self._key_rates.of(fairness_key, weight).ready_s(now_s) > now_s:
+            return False
+        self._charge(fairness_key, weight, now_s)
+        return True
+
+    def take(self, now_s: float) -> HeldTask[Payload] | None:
+        """The first task that may go now, for whoever asks instead of a poll; None if there is none or a poll waits."""
+        if self._polls or (first := self._first(now_s)) is None or self._rate.ready_s(now_s) > now_s:
+            return None
+        return self._pop(first, now_s)
 
     def hold(self, task: HeldTask[Payload], now_s: float) -> list[Match[Payload]]:
         """Hold a task until a poll takes it; one that is held already stays as it is. What is matched by it."""
@@ -161,14 +191,7 @@ class Matcher(Generic[Payload]):
         """Match what the limits allow by now."""
         matches = []
         while self._polls and (first := self._first(now_s)) is not None and self._rate.ready_s(now_s) <= now_s:
-            place, key = first
-            lane = self._lanes[key]
-            heapq.heappop(self._heads)
-            heapq.heappop(lane.places)
-            task = self._tasks.pop(place)
-            self._show(lane, key)
-            self._charge(task.fairness_key, task.weight, now_s)
-            matches.append(Match(task, self._polls.popitem(last=False)[0]))
+            matches.append(Match(self._pop(first, now_s), self._polls.popitem(last=False)[0]))
         return matches
 
     def next_wake_s(self, now_s: float) -> float | None:
@@ -180,6 +203,16 @@ class Matcher(Generic[Payload]):
         else:
             ready_s = self._wakes[0][0] if self._wakes else math.inf
         return ready_s if ready_s < math.inf else None
+
+    def _pop(self, first: tuple[Place, str], now_s: float) -> HeldTask[Payload]:
+        place, key = first
+        lane = self._lanes[key]
+        heapq.heappop(self._heads)
+        heapq.heappop(lane.places)
+        task = self._tasks.pop(place)
+        self._show(lane, key)
+        self._charge(task.fairness_key, task.weight, now_s)
+        return task
 
     def _lane_key(self, task: HeldTask[Payload]) -> str:
         return task.fairness_key if self._key_rates.is_limiting else ""

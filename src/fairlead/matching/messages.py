@@ -259,19 +259,6 @@ class ListAnswer(Message, frozen=True):
     partitions: list[tuple[str, str, int]]
 
 
-class RingRequest(Message, frozen=True):
-    """Who is in the cluster."""
-
-
-class RingAnswer(Message, frozen=True):
-    """The hosts that are alive, as the answering host sees it, and how partitions are spread over them."""
-
-    host: str
-    hosts: list[str]
-    loaded: int
-    spread_batch_size: int = 0
-
-
 ADD = Method("matching.Add", AddRequest, AddAnswer)
 POLL = Method("matching.Poll", PollRequest, PollAnswer)
 RECALL = Method("matching.Recall", RecallRequest, RecallAnswer)
@@ -281,4 +268,3 @@ DESCRIBE = Method("matching.Describe", DescribeRequest, DescribeAnswer)
 UPDATE = Method("matching.Update", UpdateRequest, UpdateAnswer)
 EXPLAIN = Method("matching.Explain", ExplainRequest, ExplainAnswer)
 LIST = Method("matching.List", ListRequest, ListAnswer)
-RING = Method("matching.Ring", RingRequest, RingAnswer)

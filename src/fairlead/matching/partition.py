@@ -1,30 +1,36 @@
-"""One partition of a task list at its owner: takes tasks in, gives them to polls, and keeps what has to wait.
+"""One partition of a task list at its owner, by itself: gives tasks to polls, and keeps what has to wait.
 
-A task that comes is given to a waiting poll at once, or stored. It is answered when it has been started, or is
-durable, and not before. A poll waits until a task comes or its time is over; a task that was given to a poll which has
-gone meanwhile is given back.
+What has just come is offered to the polls that wait; what nobody takes is kept, durably. A poll waits until a task
+comes or its time is over; a task that was given to a poll which has gone meanwhile is given back. How partitions help
+each other out is the business of `node`.
 """
 
 import asyncio
 import math
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.fairness import WeightOverrides, check_key, check_weight
 from fairlead.core.scaling import RateWindow
-from fairlead.matching.backlog import BacklogLimits, Clock, NewTask, PartitionBacklog
+from fairlead.matching.backlog import BacklogLimits, Clock, PartitionBacklog
+from fairlead.matching.deadlines import Deadlines
 from fairlead.matching.matcher import HeldTask, Match, Matcher, Place, Poll
+from fairlead.matching.messages import KeyInfo, NewTask
 from fairlead.matching.rates import KeyRates, Rate
-from fairlead.storage.contract import QueueId, TaskStore
+from fairlead.matching.starting import NotStarted, Starter
+from fairlead.storage.contract import Lease, QueueId, TaskStore
 
 PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT = 1, 5, 3
 POLLERS_MAX = 1000
 POLLER_HISTORY_S = 300.0
 RATE_BUCKET_S = 5.0
 RATE_BUCKETS = 6
+# Dispatches are counted for so many fairness keys; then those that had fewest are forgotten.
+KEYS_COUNTED_MAX = 10_000
+# Of the average wait of a task, how much the latest one counts.
+_WAIT_SMOOTHING = 0.05
 
 
 class InvalidTask(FixRequest):
@@ -35,42 +41,47 @@ class InvalidPoll(FixRequest):
     """A poll can't be served as it is."""
 
 
-class Started(Enum):
-    """What became of a task that was to be started."""
-
-    STARTED = "started"
-    GONE = "gone"  # Started before, or no longer wanted: nobody needs it any more.
-    REFUSED = "refused"  # Not now; it must be given to another poll.
-
-
-Starter = Callable[[bytes, str], Awaitable[Started]]
-
-
 @dataclass(slots=True, eq=False)
-class _WaitingPoll(Poll):
-    given: "asyncio.Future[_Given]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-
-@dataclass(slots=True, eq=False)
-class _Given:
+class Given:
     """A task on its way to a poll: of the backlog, or just come, and then somebody waits to hear of it."""
 
     payload: bytes
     fairness_key: str
     weight: float
+    created_s: float
     held: HeldTask[bytes] | None
-    told: "asyncio.Future[Started] | None"
+    told: "asyncio.Future[bytes | NotStarted | None] | None" = None
+    # Counted against this partition's limits: not where another has counted it.
+    is_charged: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """What a partition says of itself."""
+class Redirect:
+    """A poll is to look for a task elsewhere: see `node`."""
 
-    adds_per_s: float
-    dispatches_per_s: float
-    tasks_loaded: int
-    polls_waiting: int
-    pollers: dict[str, float]
+    __slots__ = ()
+
+
+@dataclass(slots=True, eq=False)
+class WaitingPoll(Poll):
+    """A poll, and what becomes of it: a task, another place to look, or nothing in time."""
+
+    poll_id: str = ""
+    since_s: float = 0.0
+    may_redirect: bool = False
+    tick: int = 0
+    given: "asyncio.Future[Given | Redirect | None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Hovering:
+    """A task that is offered for a while without being kept."""
+
+    given: Given
+    # None: no poll came in time.
+    told: "asyncio.Future[bytes | NotStarted | None]"
+    is_given: bool = False
 
 
 class Partition:
@@ -87,10 +98,12 @@ class Partition:
         rate_per_s: float = math.inf,
         key_rate_per_s: float = math.inf,
         limits: BacklogLimits | None = None,
+        on_unserved: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._start = start
         self._overrides = overrides or WeightOverrides()
+        self._on_unserved = on_unserved
         self._matcher = Matcher[bytes](rate=Rate(rate_per_s), key_rates=KeyRates(key_rate_per_s))
         self.backlog = PartitionBacklog(
             store,
@@ -103,131 +116,312 @@ class Partition:
             limits=limits,
         )
         self._wake: asyncio.TimerHandle | None = None
-        self._adds = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=clock())
+        self._deadlines = Deadlines[WaitingPoll](self._end_wait)
+        self._hovering: OrderedDict[_Hovering, None] = OrderedDict()
         self._dispatches = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=clock())
+        self._dispatched_keys: Counter[str] = Counter()
         self._pollers: OrderedDict[str, float] = OrderedDict()
-        self._polls: set[_WaitingPoll] = set()
+        # In the order in which they came, so that a simulation repeats itself.
+        self._polls: dict[WaitingPoll, None] = {}
+        self._is_closing = False
+        self.rate_per_s = rate_per_s
+        self.wait_s = 0.0
 
-    async def open(self) -> None:
+    async def open(self) -> Lease:
         """Take the lease and begin to load."""
-        await self.backlog.open()
+        return await self.backlog.open()
+
+    @property
+    def polls_waiting(self) -> int:
+        """How many polls wait for a task here."""
+        return self._matcher.polls
+
+    @property
+    def tasks_loaded(self) -> int:
+        """How many tasks of the backlog are in memory and wait for a poll."""
+        return self._matcher.tasks
+
+    @property
+    def dispatches_per_s(self) -> float:
+        """How many tasks a second have been started here of late."""
+        return self._dispatches.rate(self._clock())
+
+    def oldest_s(self) -> float:
+        """When the oldest task that is loaded was added, by the wall clock; now, if there is none."""
+        return min((task.created_s for task in self._matcher.held()), default=self._clock())
+
+    def pollers(self) -> list[tuple[str, float]]:
+        """Who has polled of late, and when last."""
+        now_s = self._clock()
+        return [(one, seen_s) for one, seen_s in self._pollers.items() if now_s - seen_s <= POLLER_HISTORY_S]
+
+    def waiting_polls(self) -> Sequence[WaitingPoll]:
+        """The polls that wait here, the first to come first."""
+        return [poll for poll in self._matcher.waiting() if isinstance(poll, WaitingPoll)]
+
+    def keys(self, keys_max: int) -> list[KeyInfo]:
+        """The fairness keys with most tasks loaded or dispatched, at most so many."""
+        loaded: Counter[str] = Counter()
+        weights: dict[str, float] = {}
+        for task in self._matcher.held():
+            loaded[task.fairness_key] += 1
+            weights[task.fairness_key] = self._weight(task.fairness_key, task.weight)
+        keys = sorted(
+            loaded.keys() | self._dispatched_keys.keys(),
+            key=lambda key: (-loaded[key] - self._dispatched_keys[key], key),
+        )[:keys_max]
+        return [
+            KeyInfo(
+                fairness_key=key,
+                weight=weights.get(key, self._overrides.get(key) or 1.0),
+                tasks_loaded=loaded[key],
+                tasks_dispatched=self._dispatched_keys[key],
+                lead=self.backlog.lead(key),
+            )
+            for key in keys
+        ]
 
     async def add(self, task: NewTask) -> bool:
         """Take a task: True if a poll has started it, False if it is durable and waits for one."""
-        _check(task)
-        self._adds.add(1, self._clock())
-        weight = self._weight(task.fairness_key, task.weight)
-        while (poll := self._matcher.offer(task.fairness_key, weight, self._clock())) is not None:
-            assert isinstance(poll, _WaitingPoll)  # noqa: S101 - all polls here are ours
-            told: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
-            poll.given.set_result(_Given(task.payload, task.fairness_key, weight, None, told))
-            if await told is not Started.REFUSED:
-                return True
-        await self.backlog.append(task)
+        check_task(task)
+        if await self.offer(task):
+            return True
+        await self.keep(task)
         return False
+
+    async def offer(self, task: NewTask, *, wait_s: float = 0.0, is_limited: bool = True) -> bool:
+        """Give a task to a poll that waits, or comes within `wait_s`: True if it has been started, or is gone.
+
+        One that is not limited has been counted against the limits of the partition that it comes from.
+        """
+        weight = self._weight(task.fairness_key, task.weight)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s if wait_s > 0 else -math.inf
+        while True:
+            told: asyncio.Future[bytes | NotStarted | None] = loop.create_future()
+            given = Given(task.payload, task.fairness_key, weight, task.created_s, None, told, is_limited)
+            poll = self._find_poll(given)
+            if poll is not None:
+                poll.given.set_result(given)
+                outcome = await told
+            elif loop.time() < until_s:
+                outcome = await self._hover(given, told, until_s)
+            else:
+                return False
+            if outcome is not NotStarted.REFUSED:
+                return outcome is not None
+
+    async def keep(self, task: NewTask) -> None:
+        """Store a task until a poll takes it: it is durable when this returns."""
+        await self.backlog.append(task)
 
     async def poll(self, identity: str, *, timeout_s: float) -> bytes | None:
         """Wait for a task; None if none came in time. A task that is returned has been started for this poll."""
         if not timeout_s > 0:
             raise InvalidPoll(f"poll of {identity!r} has {timeout_s} s left: its deadline is over")
-        self._note_poller(identity)
+        self.note_poller(identity)
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while True:
-            given = await self._wait_for_task(identity, deadline_s)
-            if given is None:
+            given = await self.wait(WaitingPoll(identity), deadline_s)
+            if not isinstance(given, Given):
                 return None
-            if await self._start_given(given, identity):
-                return given.payload
+            answer = await self.start(given, identity)
+            if answer is not None:
+                return answer
 
-    def view(self) -> PartitionView:
-        """How the partition is doing."""
+    async def wait(self, poll: WaitingPoll, deadline_s: float) -> Given | Redirect | None:
+        """Let a poll wait for a task until its deadline, by the time of the event loop.
+
+        Whoever gets a task from this must `start` it, or `give_back`.
+        """
+        if self._is_closing:
+            return None
+        given = poll.given
+        self._match(self._matcher.wait(poll, self._clock()))
+        if self._hovering and not given.done():
+            self._serve_hovering()
+        if given.done():
+            return given.result()
+        self._polls[poll] = None
+        poll.since_s = asyncio.get_running_loop().time()
+        poll.tick = self._deadlines.add(poll, deadline_s)
+        try:
+            return await given
+        except asyncio.CancelledError:
+            # The future is cancelled with its waiter, unless the poll had been given something in that very moment.
+            self._matcher.cancel(poll)
+            if given.done() and not given.cancelled():
+                got = given.result()
+                if isinstance(got, Given):
+                    self.give_back(got)
+            raise
+        finally:
+            self._deadlines.remove(poll, poll.tick)
+            self._polls.pop(poll, None)
+
+    def withdraw(self, poll: WaitingPoll, instead: Redirect | None = None) -> bool:
+        """Let a poll wait no longer, with this outcome; False if it has got something, or has gone, before."""
+        self._matcher.cancel(poll)
+        if poll.given.done():
+            return False
+        poll.given.set_result(instead)
+        return True
+
+    async def start(self, given: Given, identity: str) -> bytes | None:
+        """Start a task for a poll; None if it was not to be, and the poll may wait on."""
+        try:
+            answer = await self._start(given.payload, identity)
+        except BaseException:
+            self.give_back(given)
+            raise
+        if answer is NotStarted.REFUSED:
+            self.give_back(given)
+            return None
+        self.finish(given, answer)
+        return answer if isinstance(answer, bytes) else None
+
+    def finish(self, given: Given, answer: bytes | NotStarted) -> None:
+        """A task has been started, here or by whom it was offered to, or nobody needs it any more."""
+        if given.held is not None:
+            self.backlog.ack(given.held.place)
+        if given.told is not None and not given.told.done():
+            given.told.set_result(answer)
+        if answer is NotStarted.GONE:
+            self._refund(given)
+            return
+        if not given.is_charged:
+            # It is counted where it comes from.
+            return
         now_s = self._clock()
-        return PartitionView(
-            adds_per_s=self._adds.rate(now_s),
-            dispatches_per_s=self._dispatches.rate(now_s),
-            tasks_loaded=self._matcher.tasks,
-            polls_waiting=self._matcher.polls,
-            pollers={one: seen_s for one, seen_s in self._pollers.items() if now_s - seen_s <= POLLER_HISTORY_S},
-        )
+        self._dispatches.add(1, now_s)
+        if given.created_s:
+            self.wait_s += _WAIT_SMOOTHING * (max(0.0, now_s - given.created_s) - self.wait_s)
+        self._count_key(given.fairness_key)
+
+    def give_back(self, given: Given) -> None:
+        """A task was not started: it waits for another poll, or whoever brought it keeps it."""
+        self._refund(given)
+        if given.told is not None and not given.told.done():
+            given.told.set_result(NotStarted.REFUSED)
+        if given.held is not None:
+            self._hold([given.held])
+
+    def take_held(self) -> Given | None:
+        """The first task of the backlog that may go now, if no poll waits: to be offered elsewhere."""
+        task = self._matcher.take(self._clock())
+        if task is None:
+            return None
+        return Given(task.payload, task.fairness_key, task.weight, task.created_s, task)
+
+    def admit(self, task: NewTask) -> Given | None:
+        """A task that has just come, counted against the limits, to be offered elsewhere; None if it must wait."""
+        weight = self._weight(task.fairness_key, task.weight)
+        if not self._matcher.admit(task.fairness_key, weight, self._clock()):
+            return None
+        return Given(task.payload, task.fairness_key, weight, task.created_s, None)
 
     def change_rates(self, *, rate_per_s: float, key_rate_per_s: float) -> None:
         """Dispatch within other limits from now on."""
+        self.rate_per_s = rate_per_s
         self._match(
             self._matcher.change_rates(rate_per_s=rate_per_s, key_rate_per_s=key_rate_per_s, now_s=self._clock())
         )
 
+    def note_poller(self, identity: str) -> None:
+        """Remember who polls."""
+        self._pollers[identity] = self._clock()
+        self._pollers.move_to_end(identity)
+        if len(self._pollers) > POLLERS_MAX:
+            self._pollers.popitem(last=False)
+
+    def answer_polls(self) -> None:
+        """Answer the polls that wait, and refuse what hovers: nothing waits here any more."""
+        self._is_closing = True
+        for poll in list(self._polls):
+            self.withdraw(poll)
+        while self._hovering:
+            hovering, _ = self._hovering.popitem(last=False)
+            if not hovering.told.done():
+                hovering.told.set_result(None)
+
     async def close(self) -> None:
         """Answer the polls that wait, store what was taken, and stop."""
-        for poll in self._polls:
-            self._matcher.cancel(poll)
-            # Nothing happens to those that have been given a task.
-            poll.given.cancel()
+        self.answer_polls()
+        self._deadlines.close()
         if self._wake is not None:
             self._wake.cancel()
         await self.backlog.close()
 
-    async def _wait_for_task(self, identity: str, deadline_s: float) -> _Given | None:
-        poll = _WaitingPoll(identity)
-        self._polls.add(poll)
-        self._match(self._matcher.wait(poll, self._clock()))
-        try:
-            # Unlike a plain await, this leaves the future as it is when the time is over or the caller has gone: it
-            # may have been given a task in that very moment.
-            await asyncio.wait([poll.given], timeout=max(0.0, deadline_s - asyncio.get_running_loop().time()))
-        except asyncio.CancelledError:
-            given = self._withdraw(poll)
-            if given is not None:
-                self._give_back(given)
-            raise
-        return self._withdraw(poll)
+    def _end_wait(self, poll: WaitingPoll) -> None:
+        self.withdraw(poll)
 
-    def _withdraw(self, poll: _WaitingPoll) -> _Given | None:
-        """Let a poll wait no longer; what it has been given, if it was."""
-        self._polls.discard(poll)
-        self._matcher.cancel(poll)
-        return poll.given.result() if poll.given.done() and not poll.given.cancelled() else None
+    def _find_poll(self, given: Given) -> WaitingPoll | None:
+        key, weight = given.fairness_key, given.weight
+        while (poll := self._matcher.offer(key, weight, self._clock(), is_limited=given.is_charged)) is not None:
+            assert isinstance(poll, WaitingPoll)  # noqa: S101 - all polls here are ours
+            if not poll.given.done():
+                return poll
+            # Its caller has gone, and it has not been told yet.
+            self._refund(given)
+        return None
 
-    async def _start_given(self, given: _Given, identity: str) -> bool:
-        """Start a task for a poll; False if it was not to be, and the poll waits on."""
+    async def _hover(
+        self, given: Given, told: "asyncio.Future[bytes | NotStarted | None]", until_s: float
+    ) -> bytes | NotStarted | None:
+        if self._is_closing:
+            return None
+        hovering = _Hovering(given, told)
+        self._hovering[hovering] = None
+
+        def end() -> None:
+            if not hovering.is_given and not told.done():
+                told.set_result(None)
+
+        timer = asyncio.get_running_loop().call_at(until_s, end)
         try:
-            outcome = await self._start(given.payload, identity)
-        except BaseException:
-            self._give_back(given)
-            raise
-        if outcome is Started.REFUSED:
-            self._give_back(given)
-            return False
-        if given.held is not None:
-            self.backlog.ack(given.held.place)
-        if given.told is not None:
-            given.told.set_result(outcome)
-        if outcome is Started.GONE:
+            return await told
+        finally:
+            timer.cancel()
+            self._hovering.pop(hovering, None)
+
+    def _serve_hovering(self) -> None:
+        for hovering in list(self._hovering):
+            if hovering.told.done():
+                continue
+            poll = self._find_poll(hovering.given)
+            if poll is None:
+                return
+            hovering.is_given = True
+            del self._hovering[hovering]
+            poll.given.set_result(hovering.given)
+
+    def _refund(self, given: Given) -> None:
+        if given.is_charged:
             self._matcher.refund(given.fairness_key, given.weight)
-            return False
-        self._dispatches.add(1, self._clock())
-        return True
-
-    def _give_back(self, given: _Given) -> None:
-        """A task was not started: it waits for another poll, or whoever brought it keeps it."""
-        self._matcher.refund(given.fairness_key, given.weight)
-        if given.told is not None and not given.told.done():
-            given.told.set_result(Started.REFUSED)
-        if given.held is not None:
-            self._hold([given.held])
 
     def _hold(self, tasks: Sequence[HeldTask[bytes]]) -> None:
         now_s = self._clock()
-        self._match([match for task in tasks for match in self._matcher.hold(task, now_s)])
+        hold = self._matcher.hold
+        self._match([match for task in tasks for match in hold(task, now_s)])
+        if self._matcher.tasks and not self._matcher.polls:
+            self._on_unserved()
 
     def _let_go(self, places: Sequence[Place]) -> None:
         for place in places:
             self._matcher.remove(place)
 
     def _match(self, matches: Sequence[Match[bytes]]) -> None:
-        for match in matches:
+        left = deque(matches)
+        while left:
+            match = left.popleft()
             task, poll = match.task, match.poll
-            assert isinstance(poll, _WaitingPoll)  # noqa: S101 - all polls here are ours
-            poll.given.set_result(_Given(task.payload, task.fairness_key, task.weight, task, None))
+            assert isinstance(poll, WaitingPoll)  # noqa: S101 - all polls here are ours
+            if poll.given.done():
+                # Its caller has gone, and it has not been told yet: the task goes to the next.
+                self._matcher.refund(task.fairness_key, task.weight)
+                left += self._matcher.hold(task, self._clock())
+                continue
+            poll.given.set_result(Given(task.payload, task.fairness_key, task.weight, task.created_s, task))
         self._set_wake()
 
     def _set_wake(self) -> None:
@@ -235,6 +429,8 @@ class Partition:
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
+        if not self._matcher.tasks or self._is_closing:
+            return
         now_s = self._clock()
         wake_s = self._matcher.next_wake_s(now_s)
         if wake_s is not None:
@@ -244,14 +440,15 @@ class Partition:
     def _weight(self, key: str, weight: float) -> float:
         return self._overrides.get(key) or check_weight(weight)
 
-    def _note_poller(self, identity: str) -> None:
-        self._pollers[identity] = self._clock()
-        self._pollers.move_to_end(identity)
-        if len(self._pollers) > POLLERS_MAX:
-            self._pollers.popitem(last=False)
+    def _count_key(self, key: str) -> None:
+        counts = self._dispatched_keys
+        counts[key] += 1
+        if len(counts) > KEYS_COUNTED_MAX:
+            self._dispatched_keys = Counter(dict(counts.most_common(KEYS_COUNTED_MAX // 2)))
 
 
-def _check(task: NewTask) -> None:
+def check_task(task: NewTask) -> None:
+    """Refuse a task that can't be taken as it is, before anything is done with it."""
     if not PRIORITY_MIN <= task.priority <= PRIORITY_MAX:
         raise InvalidTask(f"priority is {task.priority}: give {PRIORITY_MIN} (first) to {PRIORITY_MAX} (last)")
     check_key(task.fairness_key)

@@ -64,6 +64,10 @@ class FairBacklog(ReadBuffer[Task]):
         """Where each key stands. To be read, not changed."""
         return self._counter
 
+    def lead(self, key: str) -> int:
+        """How many passes the last task of a key stands behind what is served now; 0 for one that has none waiting."""
+        return max(0, self._counter.last_pass(key, default=self.served_pass) - self.served_pass)
+
     def override_weights(self, overrides: WeightOverrides) -> None:
         """Count with these overrides from the next write on."""
         self._overrides = overrides

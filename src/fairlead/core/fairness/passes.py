@@ -55,6 +55,11 @@ class PassCounter:
         self._remember_new(key, chosen, stride)
         return chosen
 
+    def last_pass(self, key: str, *, default: int) -> int:
+        """The pass of the latest task of `key`; `default` if it is not remembered by itself."""
+        known = self._known.get(key)
+        return default if known is None else known[0]
+
     def give_back(self, key: str, *, pass_number: int, stride: int) -> None:
         """Undo `next_pass` for a task that was not written, unless the key has been given later passes since."""
         if self._known.get(key) == (pass_number, pass_number + stride):

@@ -1,0 +1,275 @@
+"""The matching service of one host: answers what clients and other hosts ask of the partitions that it owns."""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from fairlead.cluster.calls import Caller, Handlers
+from fairlead.cluster.ring import RING, RingAnswer, RingRequest, RingView
+from fairlead.core.errors import FixRequest
+from fairlead.core.partitions import Partition, TaskType
+from fairlead.core.routing import NoHosts
+from fairlead.matching.backlog import Clock
+from fairlead.matching.engine import Engine, EngineTimes
+from fairlead.matching.messages import (
+    ADD,
+    DESCRIBE,
+    EXPLAIN,
+    LIST,
+    POLL,
+    PUSH,
+    RECALL,
+    REPORT,
+    UPDATE,
+    AddAnswer,
+    AddRequest,
+    DescribeAnswer,
+    DescribeRequest,
+    ExplainAnswer,
+    ExplainRequest,
+    ListAnswer,
+    ListRequest,
+    PollAnswer,
+    PollRequest,
+    PushAnswer,
+    PushRequest,
+    RecallAnswer,
+    RecallRequest,
+    ReportAnswer,
+    ReportRequest,
+    TaskListKind,
+    UpdateAnswer,
+    UpdateRequest,
+)
+from fairlead.matching.node import Node
+from fairlead.matching.peers import Peers
+from fairlead.matching.starting import Starter, start_plainly
+from fairlead.settings import EVERYWHERE, DynamicSettings, matching
+from fairlead.storage.contract import QueueId, TaskStore
+from fairlead.telemetry import Metrics, PartitionGauges, ScalerGauges
+
+LIST_MAX = 1000
+KEYS_LISTED_MAX = 1000
+IDENTITY_CHARACTERS_MAX = 1000
+
+
+class InvalidRequest(FixRequest):
+    """A request has a value that makes no sense; the message begins with the field's name."""
+
+
+class MatchingService:
+    """Everything that a host of the matching role does. Time, chance, stores and peers are given to it."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        store: TaskStore,
+        caller: Caller,
+        ring: RingView,
+        settings: DynamicSettings,
+        clock: Clock,
+        metrics: Metrics,
+        start: Starter = start_plainly,
+        times: EngineTimes | None = None,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        self.host = host
+        self._store = store
+        self._peers = Peers(caller, ring)
+        self._ring = ring
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._start = start
+        self._log = (log or structlog.get_logger()).bind(host=host)
+        self.engine = Engine(
+            host,
+            open_node=self._open_node,
+            close_node=lambda node: metrics.forget(node.counts),
+            route=self._owner,
+            clock=clock,
+            times=times or EngineTimes(idle_s=settings.get(matching.MAX_TASK_QUEUE_IDLE_TIME)),
+        )
+        self._reconsidering: asyncio.TimerHandle | None = None
+        ring.on_change(self._ring_changed)
+        metrics.watch(self.gauges)
+
+    def handlers(self) -> Handlers:
+        """What this host answers."""
+        handlers = Handlers()
+        handlers.add(ADD, self.add)
+        handlers.add(POLL, self.poll)
+        handlers.add(RECALL, self.recall)
+        handlers.add(REPORT, self.report)
+        handlers.add(PUSH, self.push)
+        handlers.add(DESCRIBE, self.describe)
+        handlers.add(UPDATE, self.update)
+        handlers.add(EXPLAIN, self.explain)
+        handlers.add(LIST, self.list)
+        handlers.add(RING, self.ring)
+        return handlers
+
+    def start(self) -> None:
+        """Begin to look after the partitions."""
+        self.engine.start()
+
+    async def close(self) -> None:
+        """Unload everything: polls are answered, what was taken is stored."""
+        if self._reconsidering is not None:
+            self._reconsidering.cancel()
+        await self.engine.close()
+
+    async def add(self, request: AddRequest) -> AddAnswer:
+        """Take a task."""
+        return await self.engine.use(request.partition, request.kind, lambda node: node.add(request))
+
+    async def poll(self, request: PollRequest) -> PollAnswer:
+        """Wait for a task."""
+        if len(request.identity) > IDENTITY_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"identity has {len(request.identity)} characters, more than {IDENTITY_CHARACTERS_MAX}: shorten it"
+            )
+        return await self.engine.use(request.partition, request.kind, lambda node: node.poll(request))
+
+    async def recall(self, request: RecallRequest) -> RecallAnswer:
+        """Let a poll that was forwarded here go home."""
+
+        async def recall(node: Node) -> RecallAnswer:
+            return RecallAnswer(node.recall(request.poll_id))
+
+        return await self.engine.use(request.partition, TaskListKind.NORMAL, recall, is_use=False)
+
+    async def report(self, request: ReportRequest) -> ReportAnswer:
+        """Hear of a backlog without polls."""
+
+        async def note(node: Node) -> ReportAnswer:
+            node.note_report(request.report)
+            return ReportAnswer(node.config)
+
+        return await self.engine.use(request.partition, TaskListKind.NORMAL, note, is_use=False)
+
+    async def push(self, request: PushRequest) -> PushAnswer:
+        """Hear of a configuration."""
+
+        async def push(node: Node) -> PushAnswer:
+            return PushAnswer(node.push(request.config))
+
+        return await self.engine.use(request.partition, TaskListKind.NORMAL, push, is_use=False)
+
+    async def describe(self, request: DescribeRequest) -> DescribeAnswer:
+        """Say how a partition is doing."""
+        if request.keys_max > KEYS_LISTED_MAX:
+            raise InvalidRequest(f"keys_max is {request.keys_max}: ask for {KEYS_LISTED_MAX} at most")
+        return await self.engine.use(request.partition, request.kind, lambda node: node.describe(request), is_use=False)
+
+    async def update(self, request: UpdateRequest) -> UpdateAnswer:
+        """Change the number of partitions by hand."""
+        return await self.engine.use(
+            request.partition,
+            TaskListKind.NORMAL,
+            lambda node: node.root.update(read=request.read, write=request.write, force=request.force),
+        )
+
+    async def explain(self, request: ExplainRequest) -> ExplainAnswer:
+        """Say what the scaler decided, and why."""
+
+        async def explain(node: Node) -> ExplainAnswer:
+            return node.root.explain()
+
+        return await self.engine.use(request.partition, TaskListKind.NORMAL, explain, is_use=False)
+
+    async def list(self, request: ListRequest) -> ListAnswer:
+        """The queues that the store knows, in order."""
+        if not 1 <= request.limit <= LIST_MAX:
+            raise InvalidRequest(f"limit is {request.limit}: ask for 1 to {LIST_MAX}")
+        after = None
+        if request.after is not None:
+            namespace_id, name, number = request.after
+            try:
+                after = QueueId(namespace_id, name, TaskType(number))
+            except ValueError as unknown:
+                raise InvalidRequest(f"after has task type {number}, which there is not") from unknown
+        queues = await self._store.list_queues(request.namespace_id, after=after, limit=request.limit)
+        return ListAnswer([(queue.namespace_id, queue.name, int(queue.type)) for queue in queues])
+
+    async def ring(self, _request: RingRequest) -> RingAnswer:
+        """Say who is in the cluster."""
+        return RingAnswer(
+            host=self.host,
+            hosts=list(self._ring.hosts),
+            loaded=len(self.engine.loaded),
+            spread_batch_size=self._settings.get(matching.SPREAD_ROUTING_BATCH_SIZE, EVERYWHERE),
+        )
+
+    def gauges(self) -> Iterable[PartitionGauges]:
+        """How every loaded partition is doing, for the metrics."""
+        for node in self.engine.nodes():
+            task_list, number = node.partition_id
+            report = node.report()
+            root = node.root_or_none
+            decision = None if root is None else root.latest
+            levels = node.partition.backlog.priorities
+            yield PartitionGauges(
+                namespace=task_list.namespace_id,
+                task_list=task_list.name,
+                task_type=task_list.type,
+                partition=number,
+                is_sticky=node.kind is TaskListKind.STICKY,
+                config=node.config,
+                scaler=None
+                if decision is None
+                else ScalerGauges(
+                    qps=decision.qps,
+                    upscale_threshold_qps=decision.upscale_threshold_qps,
+                    downscale_threshold_qps=decision.downscale_threshold_qps,
+                    target=decision.after.write,
+                ),
+                approximate_backlog_count=report.tasks,
+                approximate_backlog_age_seconds=report.age_s,
+                task_lag_per_tl=max((max(0, one.max_level[1] - one.ack_level[1]) for one in levels), default=0),
+                loaded_tasks=node.partition.tasks_loaded,
+                pending_polls=node.partition.polls_waiting,
+                task_add_rate=report.adds_per_s,
+                task_dispatch_rate=node.partition.dispatches_per_s,
+            )
+
+    def _owner(self, partition: Partition) -> str:
+        try:
+            return self._ring.route(partition)
+        except NoHosts:
+            # While this host is in no ring, it owns nothing.
+            return ""
+
+    def _open_node(self, partition: Partition, kind: TaskListKind) -> Node:
+        task_list, number = partition
+        if kind is TaskListKind.STICKY and number:
+            raise InvalidRequest(f"partition is {number} of a sticky task list: these have partition 0 only")
+        # Refuses a name that nobody may use, before anything is made for it.
+        _ = partition.name
+        return Node(
+            partition,
+            kind,
+            host=self.host,
+            store=self._store,
+            peers=self._peers,
+            settings=self._settings,
+            clock=self._clock,
+            start=self._start,
+            counts=self._metrics.partition(
+                task_list.namespace_id, task_list.name, task_list.type, number, is_sticky=kind is TaskListKind.STICKY
+            ),
+            log=self._log,
+        )
+
+    def _ring_changed(self) -> None:
+        """Wait a moment before partitions are let go: the next change often follows at once."""
+        if self._reconsidering is None:
+            delay_s = self._settings.get(matching.MEMBERSHIP_UNLOAD_DELAY)
+            self._reconsidering = asyncio.get_running_loop().call_later(delay_s, self._reconsider)
+
+    def _reconsider(self) -> None:
+        self._reconsidering = None
+        self.engine.reconsider()

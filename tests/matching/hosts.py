@@ -1,0 +1,137 @@
+"""Several hosts of the matching service in one process, over one store."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from fairlead.cluster.local import LocalNetwork
+from fairlead.cluster.membership import Membership, MembershipTimes
+from fairlead.cluster.ring import MemberRing
+from fairlead.core.partitions import TaskList, TaskType
+from fairlead.matching.client import MatchingClient
+from fairlead.matching.engine import EngineTimes
+from fairlead.matching.messages import NewTask
+from fairlead.matching.service import MatchingService
+from fairlead.matching.starting import Starter, start_plainly
+from fairlead.settings import DynamicSettings, Plain
+from fairlead.storage.contract import TaskStore
+from fairlead.storage.memory import MemoryStore
+from fairlead.telemetry import Metrics
+
+ORDERS = TaskList("namespace", "orders", TaskType.ACTIVITY)
+FAST = MembershipTimes(heartbeat_s=0.05, alive_s=2.0)
+
+
+def new(payload: str, *, key: str = "", weight: float = 1.0, priority: int = 3) -> NewTask:
+    return NewTask(priority, key, weight, payload.encode())
+
+
+class Host:
+    """One host; `client` asks from its point of view."""
+
+    def __init__(
+        self,
+        name: str,
+        network: LocalNetwork,
+        store: TaskStore,
+        settings: DynamicSettings,
+        start: Starter,
+        times: EngineTimes | None,
+    ) -> None:
+        self.name = name
+        self._network = network
+        self.membership = Membership(store, name, clock=time.time, times=FAST)
+        self.ring = MemberRing(self.membership, settings, clock=time.time)
+        self.metrics = Metrics()
+        self.service = MatchingService(
+            name,
+            store=store,
+            caller=network.caller(),
+            ring=self.ring,
+            settings=settings,
+            clock=time.time,
+            metrics=self.metrics,
+            start=start,
+            times=times,
+        )
+        self.client = MatchingClient(
+            network.caller(), self.ring, settings=settings, clock=time.time, random=random.Random(name).random
+        )
+
+    async def join(self) -> None:
+        self._network.register(self.name, self.service.handlers())
+        self.service.start()
+        self.ring.start()
+        await self.membership.join()
+
+    async def leave(self) -> None:
+        await self.membership.leave()
+        await self.service.close()
+        self._network.unregister(self.name)
+        await self.ring.close()
+
+
+class Hosts(dict[str, Host]):
+    """Those that are there, by name."""
+
+    def __init__(self, store: TaskStore, settings: DynamicSettings, start: Starter, times: EngineTimes | None) -> None:
+        super().__init__()
+        self.network = LocalNetwork()
+        self.store = store
+        self.settings = settings
+        self._start = start
+        self._times = times
+
+    async def add(self, name: str) -> Host:
+        host = self[name] = Host(name, self.network, self.store, self.settings, self._start, self._times)
+        await host.join()
+        for other in self.values():
+            await other.membership.beat()
+        return host
+
+    async def remove(self, name: str) -> None:
+        await self.pop(name).leave()
+
+    @property
+    def client(self) -> MatchingClient:
+        return next(iter(self.values())).client
+
+    async def loaded(self, *, partitions: int, task_list: TaskList = ORDERS) -> None:
+        """Wait until so many partitions of a task list are loaded."""
+
+        def count() -> int:
+            return sum(one.task_list == task_list for host in self.values() for one in host.service.engine.loaded)
+
+        async with asyncio.timeout(5):
+            while count() < partitions:  # noqa: ASYNC110 - it is the engine's own, which tells nobody
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def hosts(
+    *names: str,
+    overrides: Mapping[str, Plain] | None = None,
+    store: TaskStore | None = None,
+    start: Starter = start_plainly,
+    times: EngineTimes | None = None,
+) -> AsyncIterator[Hosts]:
+    """So many hosts, which are closed at the end."""
+    there = Hosts(store or MemoryStore(), DynamicSettings(overrides=overrides), start, times)
+    try:
+        for name in names or ("one",):
+            await there.add(name)
+        yield there
+    finally:
+        for name in list(there):
+            await there.remove(name)
+        await there.store.close()
+
+
+def partitions(read: int, write: int | None = None) -> dict[str, Plain]:
+    """The settings of a task list with so many partitions."""
+    return {
+        "matching.numTasklistReadPartitions": read,
+        "matching.numTasklistWritePartitions": read if write is None else write,
+    }
