@@ -86,12 +86,12 @@ class Cluster:
 
 async def add(engine: Engine, partition: Partition, payload: str) -> bool:
     request = AddRequest(partition, NewTask(3, "", 1.0, payload.encode()))
-    return (await engine.use(partition, TaskListKind.NORMAL, lambda node: node.add(request))).is_started
+    return (await engine.use(partition, TaskListKind.NORMAL, Node.add, request)).is_started
 
 
 async def poll(engine: Engine, partition: Partition, *, timeout_s: float = 5) -> bytes | None:
     request = PollRequest(partition, "worker", "poll", timeout_s)
-    return (await engine.use(partition, TaskListKind.NORMAL, lambda node: node.poll(request))).task
+    return (await engine.use(partition, TaskListKind.NORMAL, Node.poll, request)).task
 
 
 @pytest.fixture

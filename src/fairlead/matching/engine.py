@@ -13,6 +13,7 @@ from fairlead.matching.messages import TaskListKind
 from fairlead.matching.node import Node
 from fairlead.storage.contract import LeaseLost
 
+Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 # Of a partition on this host; whether it is the owner, the router says.
 Open = Callable[[Partition, TaskListKind], Node]
@@ -101,15 +102,33 @@ class Engine:
         self,
         partition: Partition,
         kind: TaskListKind,
-        request: Callable[[Node], Awaitable[Answer]],
+        handle: Callable[[Node, Request], Awaitable[Answer]],
+        request: Request,
         *,
         is_use: bool = True,
     ) -> Answer:
         """Have a partition answer, which is loaded if need be. What is no use does not keep it loaded."""
-        try:
-            return await self._use_once(partition, kind, request, is_use=is_use)
-        except (BacklogClosed, LeaseLost):
-            return await self._use_once(partition, kind, request, is_use=is_use)
+        has_failed = False
+        while True:
+            loaded = self._load(partition, kind)
+            loaded.in_use += 1
+            try:
+                if not loaded.opening.done():
+                    # Shared by all who came while it was being loaded: one who goes must not stop it for the others.
+                    await asyncio.shield(loaded.opening)
+                return await handle(loaded.node, request)
+            except (BacklogClosed, LeaseLost) as lost:
+                if isinstance(lost, LeaseLost) and self._loaded.get(partition) is loaded:
+                    self._unload(partition)
+                if has_failed:
+                    raise
+                has_failed = True
+            finally:
+                loaded.in_use -= 1
+                if is_use:
+                    loaded.used_s = self._clock()
+                if not loaded.in_use:
+                    loaded.unused.set()
 
     def reconsider(self) -> None:
         """The ring has changed: unload what this host owns no longer."""
@@ -127,27 +146,6 @@ class Engine:
             self._unload(partition)
         while self._unloading:
             await asyncio.wait(self._unloading)
-
-    async def _use_once(
-        self, partition: Partition, kind: TaskListKind, request: Callable[[Node], Awaitable[Answer]], *, is_use: bool
-    ) -> Answer:
-        loaded = self._load(partition, kind)
-        loaded.in_use += 1
-        try:
-            if not loaded.opening.done():
-                # Shared by all who came while it was being loaded: one who goes must not stop it for the others.
-                await asyncio.shield(loaded.opening)
-            return await request(loaded.node)
-        except LeaseLost:
-            if self._loaded.get(partition) is loaded:
-                self._unload(partition)
-            raise
-        finally:
-            loaded.in_use -= 1
-            if is_use:
-                loaded.used_s = self._clock()
-            if not loaded.in_use:
-                loaded.unused.set()
 
     def _load(self, partition: Partition, kind: TaskListKind) -> _Loaded:
         if self._is_closed:

@@ -1,9 +1,18 @@
-"""The limits of a partition, made of the settings in force."""
+"""The limits of a partition, made of the settings in force and of what workers ask for."""
 
 import math
 
-from fairlead.matching.backlog import BacklogLimits
+from fairlead.core.errors import FixRequest
+from fairlead.matching.backlog import BacklogLimits, Clock
 from fairlead.settings import DynamicSettings, Scope, buffer_limits, matching
+
+# A worker's limit holds for so long after it last told it.
+WORKER_RATE_HOLDS_S = 60.0
+WORKERS_MAX = 1000
+
+
+class InvalidWorkerRate(FixRequest):
+    """A worker asks for a rate that is none."""
 
 
 def backlog_limits(settings: DynamicSettings, scope: Scope) -> BacklogLimits:
@@ -16,6 +25,41 @@ def backlog_limits(settings: DynamicSettings, scope: Scope) -> BacklogLimits:
     )
 
 
-def no_limit_if_zero(rate_per_s: float) -> float:
-    """A rate as the settings give it, where 0 stands for no limit."""
+class DispatchLimits:
+    """How many tasks a second one partition dispatches: its part of what the whole task list may.
+
+    The lowest of all that limit it holds. Each partition has the same part, so that all together stay below the whole
+    while the number of partitions changes: each hears of more partitions before, or as, the new ones begin.
+    """
+
+    def __init__(self, settings: DynamicSettings, scope: Scope, *, clock: Clock) -> None:
+        self._settings = settings
+        self._scope = scope
+        self._clock = clock
+        # What each worker asked for, and when it last did.
+        self._workers: dict[str, tuple[float, float]] = {}
+
+    def note_worker(self, identity: str, rate_per_s: float) -> bool:
+        """A worker says how many tasks a second there may be; True if that changes something."""
+        if math.isnan(rate_per_s) or rate_per_s < 0:
+            raise InvalidWorkerRate(f"rate_per_s of {identity!r} is {rate_per_s}: give 0 or more tasks a second")
+        known = self._workers.pop(identity, None)
+        self._workers[identity] = (rate_per_s, self._clock())
+        if len(self._workers) > WORKERS_MAX:
+            del self._workers[next(iter(self._workers))]
+        return known is None or known[0] != rate_per_s
+
+    def of_each(self, partitions: int) -> tuple[float, float]:
+        """What each of so many partitions may dispatch in all, and of a fairness key of weight 1."""
+        now_s = self._clock()
+        self._workers = {
+            identity: told for identity, told in self._workers.items() if now_s - told[1] <= WORKER_RATE_HOLDS_S
+        }
+        asked = min((rate_per_s for rate_per_s, _ in self._workers.values()), default=math.inf)
+        override = _no_limit_if_zero(self._settings.get(matching.OVERRIDE_TASK_LIST_RPS, self._scope))
+        key_rate_per_s = _no_limit_if_zero(self._settings.get(matching.FAIRNESS_KEY_RPS, self._scope))
+        return min(asked, override) / partitions, key_rate_per_s / partitions
+
+
+def _no_limit_if_zero(rate_per_s: float) -> float:
     return rate_per_s or math.inf

@@ -1,7 +1,8 @@
 """The matching service of one host: answers what clients and other hosts ask of the partitions that it owns."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 import structlog
 from structlog.typing import FilteringBoundLogger
@@ -49,6 +50,9 @@ from fairlead.matching.starting import Starter, start_plainly
 from fairlead.settings import EVERYWHERE, DynamicSettings, matching
 from fairlead.storage.contract import QueueId, TaskStore
 from fairlead.telemetry import Metrics, PartitionGauges, ScalerGauges
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 
 LIST_MAX = 1000
 KEYS_LISTED_MAX = 1000
@@ -122,64 +126,74 @@ class MatchingService:
             self._reconsidering.cancel()
         await self.engine.close()
 
-    async def add(self, request: AddRequest) -> AddAnswer:
+    def add(self, request: AddRequest) -> Awaitable[AddAnswer]:
         """Take a task."""
-        return await self.engine.use(request.partition, request.kind, lambda node: node.add(request))
+        return self.engine.use(request.partition, request.kind, Node.add, request)
 
-    async def poll(self, request: PollRequest) -> PollAnswer:
+    def poll(self, request: PollRequest) -> Awaitable[PollAnswer]:
         """Wait for a task."""
         if len(request.identity) > IDENTITY_CHARACTERS_MAX:
             raise InvalidRequest(
                 f"identity has {len(request.identity)} characters, more than {IDENTITY_CHARACTERS_MAX}: shorten it"
             )
-        return await self.engine.use(request.partition, request.kind, lambda node: node.poll(request))
+        return self.engine.use(request.partition, request.kind, Node.poll, request)
 
     async def recall(self, request: RecallRequest) -> RecallAnswer:
         """Let a poll that was forwarded here go home."""
 
-        async def recall(node: Node) -> RecallAnswer:
-            return RecallAnswer(node.recall(request.poll_id))
+        async def recall(node: Node, request: RecallRequest) -> RecallAnswer:
+            return RecallAnswer(node.idle_polls.recall(request.poll_id))
 
-        return await self.engine.use(request.partition, TaskListKind.NORMAL, recall, is_use=False)
+        return await self._ask_quietly(request.partition, recall, request)
 
     async def report(self, request: ReportRequest) -> ReportAnswer:
         """Hear of a backlog without polls."""
 
-        async def note(node: Node) -> ReportAnswer:
-            node.note_report(request.report)
+        async def note(node: Node, request: ReportRequest) -> ReportAnswer:
+            node.idle_polls.note_report(request.report)
             return ReportAnswer(node.config)
 
-        return await self.engine.use(request.partition, TaskListKind.NORMAL, note, is_use=False)
+        return await self._ask_quietly(request.partition, note, request)
 
     async def push(self, request: PushRequest) -> PushAnswer:
         """Hear of a configuration."""
 
-        async def push(node: Node) -> PushAnswer:
+        async def push(node: Node, request: PushRequest) -> PushAnswer:
             return PushAnswer(node.push(request.config))
 
-        return await self.engine.use(request.partition, TaskListKind.NORMAL, push, is_use=False)
+        return await self._ask_quietly(request.partition, push, request)
 
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """Say how a partition is doing."""
         if request.keys_max > KEYS_LISTED_MAX:
             raise InvalidRequest(f"keys_max is {request.keys_max}: ask for {KEYS_LISTED_MAX} at most")
-        return await self.engine.use(request.partition, request.kind, lambda node: node.describe(request), is_use=False)
+        return await self._ask_quietly(request.partition, Node.describe, request, kind=request.kind)
 
     async def update(self, request: UpdateRequest) -> UpdateAnswer:
         """Change the number of partitions by hand."""
-        return await self.engine.use(
-            request.partition,
-            TaskListKind.NORMAL,
-            lambda node: node.root.update(read=request.read, write=request.write, force=request.force),
-        )
+
+        async def update(node: Node, request: UpdateRequest) -> UpdateAnswer:
+            return await node.root.update(read=request.read, write=request.write, force=request.force)
+
+        return await self._ask_quietly(request.partition, update, request)
 
     async def explain(self, request: ExplainRequest) -> ExplainAnswer:
         """Say what the scaler decided, and why."""
 
-        async def explain(node: Node) -> ExplainAnswer:
+        async def explain(node: Node, _request: ExplainRequest) -> ExplainAnswer:
             return node.root.explain()
 
-        return await self.engine.use(request.partition, TaskListKind.NORMAL, explain, is_use=False)
+        return await self._ask_quietly(request.partition, explain, request)
+
+    async def _ask_quietly(
+        self,
+        partition: Partition,
+        handle: Callable[[Node, Request], Awaitable[Answer]],
+        request: Request,
+        kind: TaskListKind = TaskListKind.NORMAL,
+    ) -> Answer:
+        """Have a partition answer; it is not kept loaded by that."""
+        return await self.engine.use(partition, kind, handle, request, is_use=False)
 
     async def list(self, request: ListRequest) -> ListAnswer:
         """The queues that the store knows, in order."""
