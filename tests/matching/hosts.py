@@ -3,8 +3,10 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any
 
 from fairlead.cluster.local import LocalNetwork
 from fairlead.cluster.membership import Membership, MembershipTimes
@@ -19,6 +21,7 @@ from fairlead.settings import DynamicSettings, Plain
 from fairlead.storage.contract import TaskStore
 from fairlead.storage.memory import MemoryStore
 from fairlead.telemetry import Metrics
+from tests.simulation.virtual_loop import run
 
 ORDERS = TaskList("namespace", "orders", TaskType.ACTIVITY)
 FAST = MembershipTimes(heartbeat_s=0.05, alive_s=2.0)
@@ -42,8 +45,15 @@ class Host:
     ) -> None:
         self.name = name
         self._network = network
-        self.membership = Membership(store, name, clock=time.time, times=FAST)
-        self.ring = MemberRing(self.membership, settings, clock=time.time)
+        loop = asyncio.get_running_loop()
+        began_s = time.time() - loop.time()
+
+        def clock() -> float:
+            """The wall clock, which goes with the event loop's time: so that both may be virtual."""
+            return began_s + loop.time()
+
+        self.membership = Membership(store, name, clock=clock, times=FAST)
+        self.ring = MemberRing(self.membership, settings, clock=clock)
         self.metrics = Metrics()
         self.service = MatchingService(
             name,
@@ -51,13 +61,13 @@ class Host:
             caller=network.caller(),
             ring=self.ring,
             settings=settings,
-            clock=time.time,
+            clock=clock,
             metrics=self.metrics,
             start=start,
             times=times,
         )
         self.client = MatchingClient(
-            network.caller(), self.ring, settings=settings, clock=time.time, random=random.Random(name).random
+            network.caller(), self.ring, settings=settings, clock=clock, random=random.Random(name).random
         )
 
     async def join(self) -> None:
@@ -127,6 +137,17 @@ async def hosts(
         for name in list(there):
             await there.remove(name)
         await there.store.close()
+
+
+def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on virtual time: it waits for nothing, and a busy machine changes nothing."""
+
+    @wraps(test)
+    def on_virtual_time(*arguments: Any, **named: Any) -> None:
+        _, loop = run(test(*arguments, **named))
+        assert not loop.failures, loop.failures
+
+    return on_virtual_time
 
 
 def partitions(read: int, write: int | None = None) -> dict[str, Plain]:

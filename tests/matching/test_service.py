@@ -1,21 +1,31 @@
 import asyncio
+import math
 from collections import Counter
 
 import pytest
 
-from fairlead.core.partitions import Partition, PartitionConfig
+from fairlead.core.fairness import InvalidFairnessKey, InvalidWeight
+from fairlead.core.partitions import InvalidName, NotDrained, Partition, PartitionConfig, WriteNotLowered
+from fairlead.matching.backlog import AppendQueueFull
+from fairlead.matching.limits import InvalidWorkerRate
 from fairlead.matching.messages import (
     ADD,
     DESCRIBE,
     POLL,
+    UPDATE,
     AddRequest,
     DescribeAnswer,
     DescribeRequest,
     PollAnswer,
     PollRequest,
     StaleConfig,
+    TaskListKind,
+    UpdateRequest,
 )
-from tests.matching.hosts import ORDERS, Hosts, hosts, new, partitions
+from fairlead.matching.partition import InvalidPoll, InvalidTask
+from fairlead.matching.service import InvalidRequest
+from fairlead.settings import Plain
+from tests.matching.hosts import ORDERS, Hosts, hosts, new, partitions, virtually
 
 
 def at(number: int) -> Partition:
@@ -38,6 +48,23 @@ async def describe(there: Hosts, number: int) -> DescribeAnswer:
     return await caller.call(host, DESCRIBE, DescribeRequest(at(number), with_drain=True), timeout_s=5)
 
 
+async def known(there: Hosts, *, partitions: int) -> None:
+    """Have the root loaded, and by it all others."""
+    await describe(there, 0)
+    await there.loaded(partitions=partitions)
+    # A client that knows nothing goes to the root first.
+    await there.client.add(ORDERS, new("first"))
+    assert (await there.client.poll(ORDERS, "worker", timeout_s=5)).task == b"first"
+
+
+async def poll_until_empty(there: Hosts, number: int) -> list[bytes]:
+    got = []
+    while (answer := await poll_at(there, number, timeout_s=5)).task is not None:
+        got.append(answer.task)
+    return got
+
+
+@virtually
 async def test_tasks_and_polls_of_a_client_meet_whatever_the_partition() -> None:
     async with hosts("one", "two", "three", overrides=partitions(4)) as there:
 
@@ -50,44 +77,119 @@ async def test_tasks_and_polls_of_a_client_meet_whatever_the_partition() -> None
         polls = [asyncio.create_task(poll()) for _ in range(8)]
         answers = await asyncio.gather(*(there.client.add(ORDERS, new(str(number))) for number in range(200)))
         polled = await asyncio.gather(*polls)
-        assert len(answers) == 200
         assert Counter(int(task) for tasks in polled for task in tasks) == Counter(range(200))
         assert answers[-1].config == PartitionConfig(version=1, read=4, write=4)
 
 
+# --- the tree
+
+
+@virtually
 async def test_a_task_finds_a_poll_that_waits_at_another_partition() -> None:
     """Seed 000, 'Random Selection': a task at partition 5 and a poller at partition 3 meet at the root."""
-    async with hosts(overrides={**partitions(6), "matching.forwarderMaxChildrenPerNode": 2}) as there:
-        await there.client.add(ORDERS, new("first"))
-        assert (await there.client.poll(ORDERS, "worker", timeout_s=5)).task == b"first"
-        await there.loaded(partitions=6)
+    async with hosts("one", "two", overrides={**partitions(6), "matching.forwarderMaxChildrenPerNode": 2}) as there:
+        await known(there, partitions=6)
         poll = asyncio.create_task(poll_at(there, 3))
         await asyncio.sleep(0.1)
         assert await add_to(there, 5, "a") is True
         answer = await poll
         assert (answer.task, answer.was_forwarded) == (b"a", True)
+        assert (await describe(there, 5)).report.tasks == 0
 
 
-async def test_a_backlog_without_polls_drains_at_the_speed_of_the_polls_at_the_root() -> None:
-    async with hosts(overrides=partitions(4)) as there:
-        await there.client.add(ORDERS, new("first"))
-        await there.client.poll(ORDERS, "worker", timeout_s=5)
-        await there.loaded(partitions=4)
-        await asyncio.gather(*(add_to(there, 3, str(number)) for number in range(300)))
+@virtually
+async def test_a_forwarded_task_that_nobody_takes_is_kept_by_the_child_and_not_by_the_parent() -> None:
+    async with hosts(overrides=partitions(2)) as there:
+        await known(there, partitions=2)
+        assert await add_to(there, 1, "a") is False
+        child, root = await describe(there, 1), await describe(there, 0)
+        assert child.drain is not None
+        assert root.drain is not None
+        assert (child.drain.stored_tasks, root.drain.stored_tasks) == (1, 0)
 
-        async def poll() -> int:
-            got = 0
-            while (await poll_at(there, 0, timeout_s=0.7)).task is not None:
-                got += 1
-            return got
 
+@virtually
+async def test_a_poll_that_waits_at_the_parent_is_called_back_when_a_task_comes_to_its_own_partition() -> None:
+    """Facts, cadence-matching: there a forwarded poll is deaf to its own partition."""
+    overrides = {**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}
+    async with hosts(overrides=overrides) as there:
+        await known(there, partitions=2)
+        poll = asyncio.create_task(poll_at(there, 1, timeout_s=50))
+        await asyncio.sleep(1)
+        assert (await describe(there, 0)).polls_waiting == 1
+        assert await add_to(there, 1, "a") is False
         began_s = asyncio.get_running_loop().time()
-        counts = await asyncio.gather(*(poll() for _ in range(4)))
-        assert sum(counts) == 300
-        # Ten a second by forwarding alone: half a minute.
-        assert asyncio.get_running_loop().time() - began_s < 5
+        assert (await poll).task == b"a"
+        assert asyncio.get_running_loop().time() - began_s < 0.1
 
 
+@virtually
+async def test_no_more_polls_wait_at_the_parent_than_the_forwarder_allows() -> None:
+    """Seed 000, 'Configuration': matching.forwarderMaxOutstandingPolls."""
+    overrides = {**partitions(2), "matching.forwarderMaxOutstandingPolls": 3}
+    async with hosts(overrides=overrides) as there:
+        await known(there, partitions=2)
+        polls = [asyncio.create_task(poll_at(there, 1, timeout_s=20)) for _ in range(10)]
+        await asyncio.sleep(1)
+        assert ((await describe(there, 0)).polls_waiting, (await describe(there, 1)).polls_waiting) == (3, 7)
+        assert [answer.task for answer in await asyncio.gather(*polls)] == [None] * 10
+        assert ((await describe(there, 0)).polls_waiting, (await describe(there, 1)).polls_waiting) == (0, 0)
+
+
+@virtually
+async def test_a_poll_that_is_cancelled_while_it_waits_at_the_parent_is_gone_there_too() -> None:
+    async with hosts("one", "two", overrides=partitions(3)) as there:
+        await known(there, partitions=3)
+        poll = asyncio.create_task(poll_at(there, 2, timeout_s=50))
+        await asyncio.sleep(1)
+        assert (await describe(there, 0)).polls_waiting == 1
+        poll.cancel()
+        await asyncio.gather(poll, return_exceptions=True)
+        assert (await describe(there, 0)).polls_waiting == 0
+        assert await add_to(there, 2, "a") is False
+        assert (await poll_at(there, 2)).task == b"a"
+
+
+async def _drain_s(there: Hosts, *, polls: int, tasks: int) -> float:
+    """How long it takes to drain a partition by polls at the root, each of which works 10 ms on a task."""
+    await known(there, partitions=4)
+    await asyncio.gather(*(add_to(there, 3, str(number)) for number in range(tasks)))
+    began_s = asyncio.get_running_loop().time()
+    left = set(range(tasks))
+
+    async def work() -> None:
+        while left:
+            answer = await poll_at(there, 0, timeout_s=20)
+            if answer.task is not None:
+                left.discard(int(answer.task))
+                await asyncio.sleep(0.01)
+
+    workers = [asyncio.create_task(work()) for _ in range(polls)]
+    while left:  # noqa: ASYNC110 - on virtual time it costs nothing
+        await asyncio.sleep(0.01)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+    return asyncio.get_running_loop().time() - began_s
+
+
+@virtually
+async def test_a_backlog_without_polls_of_its_own_drains_at_the_speed_of_the_polls_that_exist() -> None:
+    """Issue: not at ten a second; the same with the tree's upward forwarding alone takes many times as long."""
+    async with hosts("one", "two", overrides=partitions(4)) as there:
+        sent_down_s = await _drain_s(there, polls=4, tasks=400)
+    overrides = {**partitions(4), "matching.forwarderMaxOutstandingPollsDown": 0}
+    async with hosts("one", "two", overrides=overrides) as there:
+        upward_s = await _drain_s(there, polls=4, tasks=400)
+    # Four polls of 10 ms each need one second for 400 tasks.
+    assert 1.0 <= sent_down_s < 2.5
+    assert upward_s > 30
+
+
+# --- the configuration
+
+
+@virtually
 async def test_a_request_by_an_old_configuration_is_refused_with_the_new_one() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await there.client.add(ORDERS, new("a"))
@@ -96,3 +198,216 @@ async def test_a_request_by_an_old_configuration_is_refused_with_the_new_one() -
         assert refused.value.config == PartitionConfig(version=1, read=2, write=2)
         with pytest.raises(StaleConfig):
             await poll_at(there, 2)
+
+
+@virtually
+async def test_partitions_are_taken_away_in_two_phases_and_nothing_is_lost() -> None:
+    """Seed 001, 'How Is the Number of Partitions Manually Configured?'"""
+    async with hosts("one", "two", overrides=partitions(4)) as there:
+        await known(there, partitions=4)
+        for number in range(20):
+            await add_to(there, 3, str(number))
+        caller = there.network.caller()
+
+        async def update(read: int, write: int) -> PartitionConfig:
+            root = there.client.route(at(0))
+            return (await caller.call(root, UPDATE, UpdateRequest(at(0), read, write), timeout_s=5)).after
+
+        with pytest.raises(WriteNotLowered):
+            await update(2, 2)
+        assert await update(4, 2) == PartitionConfig(version=2, read=4, write=2)
+        with pytest.raises(NotDrained):
+            await update(2, 2)
+        assert len(await poll_until_empty(there, 0)) == 20
+        assert await update(2, 2) == PartitionConfig(version=3, read=2, write=2)
+        # A client that still goes by the first version is put right, and its task is kept.
+        answer = await there.client.add(ORDERS, new("late"))
+        assert answer.config.version == 3
+        assert (await there.client.poll(ORDERS, "worker", timeout_s=5)).task == b"late"
+
+
+@virtually
+async def test_the_scaler_follows_the_load_up_and_down() -> None:
+    """Seed 001: read and write rise together; write falls first, read when the partitions are drained."""
+    overrides: dict[str, Plain] = {
+        "matching.enableAdaptiveScaler": True,
+        "matching.partitionUpscaleRPS": 100,
+        "matching.partitionUpscaleSustainedDuration": "3s",
+        "matching.partitionDownscaleSustainedDuration": "3s",
+        "matching.adaptiveScalerUpdateInterval": "1s",
+        "matching.qpsTrackerInterval": "2s",
+    }
+    seen: list[PartitionConfig] = []
+    async with hosts("one", "two", overrides=overrides) as there:
+
+        async def load(rate: int, seconds: float) -> None:
+            for _ in range(int(rate * seconds)):
+                answer = await there.client.add(ORDERS, new("x"))
+                if not seen or seen[-1] != answer.config:
+                    seen.append(answer.config)
+                await asyncio.sleep(1 / rate)
+
+        async def work() -> None:
+            while True:
+                await there.client.poll(ORDERS, "worker", timeout_s=20)
+
+        workers = [asyncio.create_task(work()) for _ in range(4)]
+        await load(350, 20)
+        await load(20, 30)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    counts = [(config.read, config.write) for config in seen]
+    # Once up, to exactly what is needed; then down, and never up again.
+    assert counts[:2] == [(1, 1), (4, 4)]
+    assert counts[1:] == sorted(counts[1:], reverse=True)
+    assert counts[-1] == (1, 1)
+
+
+# --- hosts that come and go
+
+
+@virtually
+async def test_a_host_that_leaves_hands_its_partitions_over_without_a_failed_request() -> None:
+    async with hosts("one", "two", "three", overrides=partitions(8)) as there:
+        client = there.client
+        added, polled = Counter[bytes](), Counter[bytes]()
+        is_over = False
+
+        async def produce(name: str) -> None:
+            for number in range(300):
+                await client.add(ORDERS, new(f"{name}-{number}"))
+                added[f"{name}-{number}".encode()] += 1
+                await asyncio.sleep(0.01)
+
+        async def work() -> None:
+            while not is_over:
+                answer = await client.poll(ORDERS, "worker", timeout_s=2)
+                if answer.task is not None:
+                    polled[answer.task] += 1
+
+        workers = [asyncio.create_task(work()) for _ in range(6)]
+        producers = [asyncio.create_task(produce(str(number))) for number in range(4)]
+        await asyncio.sleep(1)
+        await there.remove("three")
+        await asyncio.sleep(0.5)
+        await there.add("four")
+        await asyncio.sleep(0.5)
+        await there.remove("two")
+        await asyncio.gather(*producers)
+        async with asyncio.timeout(30):
+            while polled.keys() != added.keys():  # noqa: ASYNC110 - on virtual time it costs nothing
+                await asyncio.sleep(0.1)
+        is_over = True
+        await asyncio.gather(*workers)
+        assert len(added) == 1200
+
+
+# --- limits
+
+
+@virtually
+async def test_a_task_list_dispatches_no_faster_than_its_limit_over_all_partitions() -> None:
+    overrides = {**partitions(4), "matching.overrideTaskListRps": 40}
+    async with hosts("one", "two", overrides=overrides) as there:
+        await known(there, partitions=4)
+        await asyncio.gather(*(add_to(there, number % 4, str(number)) for number in range(400)))
+        got = 0
+
+        async def work() -> None:
+            nonlocal got
+            while True:
+                if (await there.client.poll(ORDERS, "worker", timeout_s=5)).task is not None:
+                    got += 1
+
+        workers = [asyncio.create_task(work()) for _ in range(8)]
+        await asyncio.sleep(5)
+        # Each partition may have a second's worth at once, and its tenth a second from then on.
+        assert 150 <= got <= 40 * 5 + 44
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+@virtually
+async def test_the_lowest_limit_that_workers_ask_for_holds_until_they_have_gone() -> None:
+    async with hosts() as there:
+        await there.client.add(ORDERS, new("a"))
+        await there.client.poll(ORDERS, "slow", timeout_s=1, rate_per_s=5)
+        await there.client.poll(ORDERS, "fast", timeout_s=1, rate_per_s=50)
+        assert (await describe(there, 0)).rate_limit_per_s == 5
+        await asyncio.sleep(61)
+        await there.client.poll(ORDERS, "fast", timeout_s=1, rate_per_s=60)
+        assert (await describe(there, 0)).rate_limit_per_s == 60
+
+
+# --- bad input
+
+
+@virtually
+async def test_what_makes_no_sense_is_refused_with_its_reason_and_nothing_is_done() -> None:
+    """Issue, 'Bad input'."""
+    async with hosts(overrides={"limit.blobSize.error": 100}) as there:
+        add, poll = there.client.add, there.client.poll
+        for name in ("", "x" * 1001, "/_sys/mine/1", "a\0b"):
+            with pytest.raises(InvalidName):
+                await add(ORDERS._replace(name=name), new("a"))
+        with pytest.raises(InvalidTask, match="payload has 101 bytes"):
+            await add(ORDERS, new("x" * 101))
+        with pytest.raises(InvalidTask, match="priority is 0"):
+            await add(ORDERS, new("a", priority=0))
+        with pytest.raises(InvalidFairnessKey):
+            await add(ORDERS, new("a", key="k" * 65))
+        for weight in (-1.0, math.nan, math.inf):
+            with pytest.raises(InvalidWeight):
+                await add(ORDERS, new("a", weight=weight))
+        with pytest.raises(InvalidRequest, match="identity has 1001 characters"):
+            await poll(ORDERS, "w" * 1001, timeout_s=1)
+        for rate_per_s in (-1.0, math.nan):
+            with pytest.raises(InvalidWorkerRate):
+                await poll(ORDERS, "worker", timeout_s=1, rate_per_s=rate_per_s)
+        with pytest.raises(InvalidPoll, match="deadline is over"):
+            await poll_at(there, 0, timeout_s=-0.5)
+        sticky = AddRequest(at(1), new("a"), TaskListKind.STICKY)
+        with pytest.raises(InvalidRequest, match="sticky"):
+            await there.network.caller().call("one", ADD, sticky, timeout_s=5)
+        assert (await describe(there, 0)).report.tasks == 0
+
+
+@virtually
+async def test_a_full_append_queue_refuses_and_loses_nothing() -> None:
+    overrides = {"matching.outstandingTaskAppendsThreshold": 5, "matching.maxTaskBatchSize": 1}
+    async with hosts(overrides=overrides) as there:
+        adds = [asyncio.create_task(there.client.add(ORDERS, new(str(number)))) for number in range(100)]
+        outcomes = await asyncio.gather(*adds, return_exceptions=True)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        assert refused
+        assert all(isinstance(outcome, AppendQueueFull) for outcome in refused)
+        kept = {str(number).encode() for number, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)}
+        assert set(await poll_until_empty(there, 0)) == kept
+
+
+# --- what a partition says of itself
+
+
+@virtually
+async def test_a_partition_tells_its_backlog_its_age_and_its_keys() -> None:
+    async with hosts() as there:
+        for number in range(6):
+            await there.client.add(ORDERS, new(str(number), key="big" if number < 4 else "small"))
+        await asyncio.sleep(30)
+        answer = await there.network.caller().call(
+            "one", DESCRIBE, DescribeRequest(at(0), with_drain=True, keys_max=10), timeout_s=5
+        )
+        assert (answer.report.tasks, round(answer.report.age_s)) == (6, 30)
+        assert answer.drain is not None
+        assert answer.drain.stored_tasks == 6
+        assert [(key.fairness_key, key.tasks_loaded) for key in answer.keys] == [("big", 4), ("small", 2)]
+        assert answer.keys[0].lead > answer.keys[1].lead
+        for _ in range(6):
+            await there.client.poll(ORDERS, "worker", timeout_s=5)
+        await asyncio.sleep(6)
+        answer = await describe(there, 0)
+        assert (answer.report.tasks, answer.report.age_s) == (0, 0)
+        assert answer.dispatches_per_s > 0
+        assert [poller.identity for poller in answer.pollers] == ["worker"]
