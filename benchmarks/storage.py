@@ -57,7 +57,7 @@ def bare(folder: Path, *, rows_a_commit: int) -> Figure:
         while time.perf_counter() - started_s < ROUND_S / 2:
             first_id = next(ids) * rows_a_commit
             rows = [
-                (1, 3, number, number, f"tenant-{number % KEYS}", 1.0, PAYLOAD)
+                (1, 3, number, number, f"tenant-{number % KEYS}", 1.0, PAYLOAD, 0.0)
                 for number in range(first_id, first_id + rows_a_commit)
             ]
             writer.execute("BEGIN IMMEDIATE")

@@ -10,10 +10,11 @@ import pytest
 from fairlead.core.fairness import BufferLimits, WeightOverrides
 from fairlead.core.partitions import TaskType
 from fairlead.matching.backlog import AppendQueueFull, BacklogClosed, BacklogLimits, PartitionBacklog
-from fairlead.matching.messages import NewTask
 from fairlead.matching.matcher import HeldTask, Place
+from fairlead.matching.messages import NewTask
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
+from fairlead.telemetry import Metrics
 
 QUEUE = QueueId("namespace", "orders", TaskType.ACTIVITY)
 LIMITS = BacklogLimits(
@@ -33,6 +34,7 @@ class Owner:
             store,
             QUEUE,
             clock=asyncio.get_running_loop().time,
+            counts=Metrics().partition(*QUEUE, 0),
             overrides=WeightOverrides(),
             on_loaded=self.load,
             on_evicted=self.evict,

@@ -18,7 +18,11 @@ async def host(file: Path) -> AsyncIterator[tuple[Hosts, SqliteStore]]:
     """One run of the only host."""
     store = await SqliteStore.open(file)
     # Each partition by itself: a task that is being offered to the parent is not here for a moment.
-    overrides = {**partitions(3), "matching.forwarderMaxOutstandingTasks": 0}
+    overrides = {
+        **partitions(3),
+        "matching.forwarderMaxOutstandingTasks": 0,
+        "matching.forwarderMaxOutstandingPolls": 0,
+    }
     async with hosts("host", overrides=overrides, store=store) as there:
         # The root is the first to be loaded: it says how many partitions there are.
         root = DescribeRequest(Partition(ORDERS, 0))
@@ -32,7 +36,7 @@ async def add(caller: Caller, number: int, key: str, payload: bytes) -> None:
 
 
 async def poll(caller: Caller, number: int, *, timeout_s: float = 5) -> bytes | None:
-    request = PollRequest(Partition(ORDERS, number), "worker", "poll", timeout_s, is_sent_down=True)
+    request = PollRequest(Partition(ORDERS, number), "worker", "poll", timeout_s)
     return (await caller.call("host", POLL, request, timeout_s=30)).task
 
 
@@ -52,7 +56,7 @@ async def test_tasks_and_their_fair_order_outlive_the_process(tmp_path: Path) ->
             assert Counter(first)[b"small"] == 20
             rest = [await poll(caller, number) for _ in range(980)]
             assert Counter(rest) == {b"flood": 980}
-            assert await poll(caller, number) is None
+            assert await poll(caller, number, timeout_s=0.05) is None
     async with host(tmp_path / "tasks.db") as (there, _):
         for number in range(3):
-            assert await poll(there.network.caller(), number) is None
+            assert await poll(there.network.caller(), number, timeout_s=0.05) is None

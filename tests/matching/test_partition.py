@@ -13,6 +13,7 @@ from fairlead.matching.partition import InvalidPoll, InvalidTask, Partition
 from fairlead.matching.starting import NotStarted
 from fairlead.storage.contract import QueueId
 from fairlead.storage.memory import MemoryStore
+from fairlead.telemetry import Metrics
 
 QUEUE = QueueId("namespace", "orders", TaskType.ACTIVITY)
 Open = Callable[..., Awaitable[Partition]]
@@ -52,7 +53,14 @@ async def open_partition(store: MemoryStore, history: History) -> AsyncIterator[
 
     async def open_one(**settings: object) -> Partition:
         clock = asyncio.get_running_loop().time
-        partition = Partition(store, QUEUE, clock=clock, start=history.start, **settings)  # type: ignore[arg-type]
+        partition = Partition(
+            store,
+            QUEUE,
+            clock=clock,
+            start=history.start,
+            counts=Metrics().partition(*QUEUE, 0),
+            **settings,  # type: ignore[arg-type]
+        )
         opened.append(partition)
         await partition.open()
         return partition

@@ -39,6 +39,7 @@ from fairlead.storage.contract import (
     StoreUnavailable,
     TaskStore,
 )
+from fairlead.telemetry import PartitionMetrics
 
 Clock = Callable[[], float]
 
@@ -81,6 +82,7 @@ class PartitionBacklog:
         queue: QueueId,
         *,
         clock: Clock,
+        counts: PartitionMetrics,
         overrides: WeightOverrides,
         on_loaded: Callable[[Sequence[HeldTask[bytes]]], None],
         on_evicted: Callable[[Sequence[Place]], None],
@@ -95,7 +97,8 @@ class PartitionBacklog:
         self._on_evicted = on_evicted
         self._parked = parked
         self._limits = limits or BacklogLimits()
-        self.lease = QueueLease(store, queue)
+        self._counts = counts
+        self.lease = QueueLease(store, queue, counts)
         self._backlogs: dict[int, FairBacklog[StoredTask]] = {}
         self._deletes: dict[int, DeleteSchedule] = {}
         self._waiting: list[_Append] = []
@@ -377,10 +380,23 @@ class PartitionBacklog:
             )
 
     async def _save_forever(self) -> None:
+        hungry: set[int] = set()
         while True:
             await asyncio.sleep(self._limits.save_interval_s)
             with suppress(StoreUnavailable, OutcomeUnknown, LeaseLost):
                 await self._save()
+            hungry = self._set_going(hungry)
+
+    def _set_going(self, hungry_before: set[int]) -> set[int]:
+        """Have the reader look again where for a whole interval nothing was loaded though there may be more to load.
+
+        A read that takes so long, or a store that is away, looks the same: to look again costs nothing then.
+        """
+        hungry = {one for one, backlog in self._backlogs.items() if not backlog.is_at_end and not backlog.loaded}
+        if hungry & hungry_before:
+            self._counts.fair_reader_stuck_detected += 1
+            self._reads.set()
+        return hungry
 
     async def _save(self) -> None:
         """Save how far each priority has come; where nothing has changed it still shows whether the lease is ours."""

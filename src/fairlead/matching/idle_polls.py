@@ -60,8 +60,11 @@ class IdlePolls:
         """A poll begins to wait: it is looked after when its time here is over."""
         if is_from_child:
             self._from_children[poll.poll_id] = poll
-        if self._timer is None and self._has_elsewhere:
-            self._arm(self._around.get(matching.LOCAL_POLL_WAIT_TIME))
+        if self._has_elsewhere:
+            if self._timer is None:
+                self._arm(self._around.get(matching.LOCAL_POLL_WAIT_TIME))
+        elif self._around.parent is not None:
+            self._around.counts.forwarded_polls_throttled += 1
 
     def end(self, poll: WaitingPoll) -> None:
         """A poll of a child waits no longer."""

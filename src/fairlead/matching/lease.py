@@ -3,7 +3,8 @@
 import asyncio
 
 from fairlead.core.fairness import BlockExhausted, IdBlock
-from fairlead.storage.contract import Lease, LeaseLost, QueueId, TaskStore
+from fairlead.storage.contract import Lease, LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable, TaskStore
+from fairlead.telemetry import PartitionMetrics
 
 
 class QueueLease:
@@ -12,9 +13,10 @@ class QueueLease:
     Once lost it stays lost: the queue has another owner, and all that is left to do is to unload it.
     """
 
-    def __init__(self, store: TaskStore, queue: QueueId) -> None:
+    def __init__(self, store: TaskStore, queue: QueueId, counts: PartitionMetrics) -> None:
         self._store = store
         self._queue = queue
+        self._counts = counts
         self._range_id = 0
         self._ids: IdBlock | None = None
         self._renewing = asyncio.Lock()
@@ -29,7 +31,12 @@ class QueueLease:
 
     async def take(self) -> Lease:
         """Become the owner, whoever was before."""
-        lease = await self._store.take_lease(self._queue)
+        self._counts.lease_requests += 1
+        try:
+            lease = await self._store.take_lease(self._queue)
+        except (StoreUnavailable, OutcomeUnknown):
+            self._counts.lease_failures += 1
+            raise
         self._use(lease.range_id)
         return lease
 
@@ -41,10 +48,15 @@ class QueueLease:
         async with self._renewing:
             if range_id != self.range_id:
                 return
+            self._counts.lease_requests += 1
             try:
                 self._use(await self._store.renew_lease(self._queue, range_id))
             except LeaseLost:
+                self._counts.lease_failures += 1
                 self.lose()
+                raise
+            except (StoreUnavailable, OutcomeUnknown):
+                self._counts.lease_failures += 1
                 raise
 
     async def take_ids(self, count: int) -> range:
@@ -61,6 +73,7 @@ class QueueLease:
     def refused(self, range_id: int) -> None:
         """A write with this range id was refused: the lease is lost, unless it has been renewed since."""
         if self.range_id == range_id:
+            self._counts.condition_failed_errors += 1
             self.lose()
             # Says so to the caller.
             _ = self.range_id

@@ -91,6 +91,7 @@ class Node:
             _queue_of(partition_id),
             clock=clock,
             start=start,
+            counts=counts,
             overrides=settings.get(matching.FAIRNESS_KEY_WEIGHTS, scope),
             limits=backlog_limits(settings, scope),
             on_unserved=self._see_to_unserved,
@@ -269,6 +270,8 @@ class Node:
                 return AddAnswer(is_started=True, config=self.config)
             if self._parent is not None and await self._unserved.offer_up(task):
                 return AddAnswer(is_started=True, config=self.config, was_forwarded=True)
+            if not self.partition.has_pollers:
+                self.counts.no_poller_tasks += 1
             await self._keep(task, now_s)
             return AddAnswer(is_started=False, config=self.config)
         finally:

@@ -21,6 +21,7 @@ from fairlead.matching.messages import KeyInfo, NewTask
 from fairlead.matching.rates import KeyRates, Rate
 from fairlead.matching.starting import NotStarted, Starter
 from fairlead.storage.contract import Lease, QueueId, TaskStore
+from fairlead.telemetry import PartitionMetrics
 
 PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT = 1, 5, 3
 POLLERS_MAX = 1000
@@ -94,6 +95,7 @@ class Partition:
         *,
         clock: Clock,
         start: Starter,
+        counts: PartitionMetrics,
         overrides: WeightOverrides | None = None,
         rate_per_s: float = math.inf,
         key_rate_per_s: float = math.inf,
@@ -102,6 +104,7 @@ class Partition:
     ) -> None:
         self._clock = clock
         self._start = start
+        self._counts = counts
         self._overrides = overrides or WeightOverrides()
         self._on_unserved = on_unserved
         self._matcher = Matcher[bytes](rate=Rate(rate_per_s), key_rates=KeyRates(key_rate_per_s))
@@ -109,6 +112,7 @@ class Partition:
             store,
             queue,
             clock=clock,
+            counts=counts,
             overrides=self._overrides,
             on_loaded=self._hold,
             on_evicted=self._let_go,
@@ -121,6 +125,7 @@ class Partition:
         self._dispatches = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=clock())
         self._dispatched_keys: Counter[str] = Counter()
         self._pollers: OrderedDict[str, float] = OrderedDict()
+        self._polled_s = -math.inf
         # In the order in which they came, so that a simulation repeats itself.
         self._polls: dict[WaitingPoll, None] = {}
         self._is_closing = False
@@ -154,6 +159,11 @@ class Partition:
         """Who has polled of late, and when last."""
         now_s = self._clock()
         return [(one, seen_s) for one, seen_s in self._pollers.items() if now_s - seen_s <= POLLER_HISTORY_S]
+
+    @property
+    def has_pollers(self) -> bool:
+        """Whether anybody has polled of late."""
+        return self._clock() - self._polled_s <= POLLER_HISTORY_S
 
     def waiting_polls(self) -> Sequence[WaitingPoll]:
         """The polls that wait here, the first to come first."""
@@ -287,6 +297,7 @@ class Partition:
         if given.told is not None and not given.told.done():
             given.told.set_result(answer)
         if answer is NotStarted.GONE:
+            self._counts.tasks_dropped += 1
             self._refund(given)
             return
         if not given.is_charged:
@@ -329,7 +340,7 @@ class Partition:
 
     def note_poller(self, identity: str) -> None:
         """Remember who polls."""
-        self._pollers[identity] = self._clock()
+        self._polled_s = self._pollers[identity] = self._clock()
         self._pollers.move_to_end(identity)
         if len(self._pollers) > POLLERS_MAX:
             self._pollers.popitem(last=False)
