@@ -22,6 +22,7 @@ async def host(file: Path) -> AsyncIterator[tuple[Hosts, SqliteStore]]:
         **partitions(3),
         "matching.forwarderMaxOutstandingTasks": 0,
         "matching.forwarderMaxOutstandingPolls": 0,
+        "matching.forwarderMaxOutstandingPollsDown": 0,
     }
     async with hosts("host", overrides=overrides, store=store) as there:
         # The root is the first to be loaded: it says how many partitions there are.

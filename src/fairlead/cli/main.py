@@ -2,13 +2,11 @@
 
 import io
 import sys
+from importlib import import_module
 
 import click
 
 from fairlead import __version__
-from fairlead.cli.config import config
-from fairlead.cli.demo import demo
-from fairlead.cli.simulate import simulate
 from fairlead.core.errors import FairleadError, FixRequest
 
 EXIT_FAILED = 1
@@ -16,15 +14,27 @@ EXIT_BAD_ARGUMENTS = 2
 EXIT_INTERRUPTED = 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+# Each is a module with a command of the same name.
+COMMANDS = {name: f"fairlead.cli.{name}" for name in ("admin", "bench", "config", "demo", "server", "simulate")}
+
+
+class _Commands(click.Group):
+    """Loads a command when it is asked for: what one of them needs, the others should not have to wait for."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[name]), name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="fairlead %(version)s")
 def cli() -> None:
     """Fairlead leads many tasks fairly to the workers that run them."""
-
-
-cli.add_command(config)
-cli.add_command(demo)
-cli.add_command(simulate)
 
 
 def main() -> None:

@@ -4,11 +4,15 @@ A service says what it answers (`Handlers`), a client asks by the host's name (`
 function call, gRPC, or the simulator's network; neither side can tell.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from fairlead.core.errors import GiveUp, RetryElsewhere, RetryLater
+from fairlead.telemetry.logs import get_log
+
+log = get_log("cluster.calls")
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -20,6 +24,10 @@ class Unreachable(RetryElsewhere):
 
 class CallLost(RetryLater):
     """A host did not answer: the request may have been carried out, or may yet be."""
+
+
+class Exhausted(RetryLater):
+    """A bound of the host is reached: nothing was done. It is told apart because a client should slow down."""
 
 
 class UnknownMethod(GiveUp):
@@ -66,3 +74,15 @@ class Handlers:
             return self._handlers[name]
         except KeyError:
             raise UnknownMethod(f"no method {name!r} here: is this host of another release or role?") from None
+
+
+def is_cancelled() -> bool:
+    """Whether the task that runs was cancelled itself, and not just something that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def unexpected(method: Method[Any, Any], error: Exception) -> GiveUp:
+    """What a caller gets to see of a fault in a handler; the whole of it goes to this host's log."""
+    log.error("handler failed", method=method.name, exc_info=error)
+    return GiveUp(f"{method.name} failed at its host with {type(error).__name__}: {error}; its log has the details")

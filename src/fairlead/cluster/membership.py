@@ -96,11 +96,19 @@ class Membership:
         with suppress(StoreUnavailable, OutcomeUnknown):
             await self._beat()
 
+    async def look(self) -> None:
+        """Learn who is alive, and say nothing: so that one who has left may look, and stays away."""
+        with suppress(StoreUnavailable):
+            await self._look()
+
     async def _beat(self) -> None:
         now_s = self._clock()
         until_s = now_s + self._times.alive_s
         await self._store.heartbeat(Member(self._host, until_s))
         self._alive_until_s = until_s
+        await self._look()
+
+    async def _look(self) -> None:
         members = await self._store.members(now_s=self._clock())
         self._use(HashRing(member.host for member in members))
 
