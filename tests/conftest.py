@@ -1,8 +1,12 @@
-"""Hypothesis profiles: the same properties, shallow in `make test` and deep in `make sim`."""
+"""Hypothesis profiles: the same properties, shallow in `make test` and deep in `make sim`. And a PostgreSQL server."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from tests.storage.postgres_cluster import PostgresCluster, run_folder_of, shared_cluster
 
 settings.register_profile(
     "test",
@@ -22,3 +26,16 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresCluster]:
+    """The one server of this run of the tests, whatever the number of its processes."""
+    with shared_cluster(run_folder_of(tmp_path_factory.getbasetemp())) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def postgres_dsn(postgres_cluster: PostgresCluster) -> str:
+    """A database of its own for each test."""
+    return postgres_cluster.create_database()

@@ -10,20 +10,6 @@ from fairlead.storage.contract import TaskStore
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.postgres import PostgresStore
 from fairlead.storage.sqlite import SqliteStore
-from tests.storage.postgres_cluster import PostgresCluster, run_folder_of, shared_cluster
-
-
-@pytest.fixture(scope="session")
-def postgres_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresCluster]:
-    """The one server of this run of the tests, whatever the number of its processes."""
-    with shared_cluster(run_folder_of(tmp_path_factory.getbasetemp())) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def postgres_dsn(postgres_cluster: PostgresCluster) -> str:
-    """A database of its own for each test."""
-    return postgres_cluster.create_database()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

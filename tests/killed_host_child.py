@@ -1,0 +1,37 @@
+"""One host of the matching service that keeps a list of what it has started: `python killed_host_child.py DSN FILE`."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from fairlead.server import Server
+from fairlead.settings import Plain
+from fairlead.settings.static import Address, PostgresConfig, StaticConfig
+
+
+async def main(dsn: str, file: Path) -> None:
+    # What was written survives a kill of this process, and each line is written whole.
+    started = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def start(payload: bytes, _identity: str) -> bytes:
+        os.write(started, payload + b"\n")
+        return payload
+
+    config = StaticConfig(
+        listen=Address("127.0.0.1", 0), store=PostgresConfig(dsn), metrics_listen=None, hand_over_s=0.5
+    )
+    overrides: dict[str, Plain] = {
+        "matching.numTasklistReadPartitions": 6,
+        "matching.numTasklistWritePartitions": 6,
+        "system.membershipHeartbeatInterval": "200ms",
+        "system.membershipExpiry": "1500ms",
+    }
+    server = Server(config, overrides=overrides, start_task=start)
+    await server.start()
+    print(server.address, flush=True)  # noqa: T201 - its parent waits for it
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
