@@ -1,0 +1,44 @@
+"""What the process tells of itself: metrics, logs and health."""
+
+from fairlead.telemetry.buckets import LATENCY_BOUNDS_S, Buckets
+from fairlead.telemetry.calls import CallMetrics
+from fairlead.telemetry.declaration import OTHER, STICKY, Kind, Metric
+from fairlead.telemetry.endpoint import CannotListen, MetricsEndpoint
+from fairlead.telemetry.events import DYNAMIC_CONFIG_RELOADS, MEMBERSHIP_CHANGED
+from fairlead.telemetry.exposition import render
+from fairlead.telemetry.gauges import Component, ConfigGauges, PartitionGauges, ScalerGauges, Source
+from fairlead.telemetry.logs import InvalidLogSetting, Log, LogFormat, configure_logs, get_log
+from fairlead.telemetry.metrics import PARTITION_SERIES_MAX, Metrics, Snapshot
+from fairlead.telemetry.partition import PartitionMetrics
+from fairlead.telemetry.reference import METRICS, reference
+
+__all__ = [
+    "DYNAMIC_CONFIG_RELOADS",
+    "LATENCY_BOUNDS_S",
+    "MEMBERSHIP_CHANGED",
+    "METRICS",
+    "OTHER",
+    "PARTITION_SERIES_MAX",
+    "STICKY",
+    "Buckets",
+    "CallMetrics",
+    "CannotListen",
+    "Component",
+    "ConfigGauges",
+    "InvalidLogSetting",
+    "Kind",
+    "Log",
+    "LogFormat",
+    "Metric",
+    "Metrics",
+    "MetricsEndpoint",
+    "PartitionGauges",
+    "PartitionMetrics",
+    "ScalerGauges",
+    "Snapshot",
+    "Source",
+    "configure_logs",
+    "get_log",
+    "reference",
+    "render",
+]

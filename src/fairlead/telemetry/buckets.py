@@ -1,0 +1,64 @@
+"""How long things took, counted by how long: cheap enough for every task and poll."""
+
+import math
+from bisect import bisect_left
+from typing import NamedTuple
+
+# From a match within one process to a backlog that is worked off the next day. Few enough: each bound is one series
+# more for every task list.
+LATENCY_BOUNDS_S = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    3600.0,
+)
+_BUCKETS = len(LATENCY_BOUNDS_S) + 1
+_INFINITY = math.inf
+
+
+class BucketCounts(NamedTuple):
+    """How many were within each bound but not within the one before; the last of them were above all bounds."""
+
+    counts: tuple[int, ...]
+    total_s: float
+
+
+class Buckets:
+    """Counts latencies by the bounds above; what is observed is never lost, and never makes a sum go backwards."""
+
+    __slots__ = ("_counts", "_total_s")
+
+    def __init__(self) -> None:
+        self._counts = [0] * _BUCKETS
+        self._total_s = 0.0
+
+    def observe(self, latency_s: float) -> None:
+        """Count one latency."""
+        # Clocks of two hosts may differ: what was added "later" than it started took no time.
+        if not 0.0 < latency_s < _INFINITY:
+            latency_s = 0.0
+        self._counts[bisect_left(LATENCY_BOUNDS_S, latency_s)] += 1
+        self._total_s += latency_s
+
+    def read(self) -> BucketCounts:
+        """What was counted until now."""
+        return BucketCounts(tuple(self._counts), self._total_s)
+
+
+def merge(first: BucketCounts, second: BucketCounts) -> BucketCounts:
+    """Both together."""
+    counts = tuple(one + other for one, other in zip(first.counts, second.counts, strict=True))
+    return BucketCounts(counts, first.total_s + second.total_s)

@@ -1,0 +1,36 @@
+"""What happens rarely, to the process as a whole: counted by name, since nothing is gained by being cheaper."""
+
+from collections import Counter
+
+from fairlead.telemetry.declaration import OTHER, Kind, Metric
+
+# Of one event; label values come from few, but an error's text might slip in.
+EVENT_SERIES_MAX = 100
+
+MEMBERSHIP_CHANGED = Metric("membership_changed_count", Kind.COUNTER, (), "Times that the ring of hosts has changed.")
+DYNAMIC_CONFIG_RELOADS = Metric(
+    "dynamic_config_reloads", Kind.COUNTER, ("outcome",), "Times that the settings file was read again, by outcome."
+)
+EVENTS = (MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS)
+
+
+class EventCounts:
+    """Counts the events of one process, under each combination of label values."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[Metric, Counter[tuple[str, ...]]] = {event: Counter() for event in EVENTS}
+
+    def count(self, event: Metric, *values: str) -> None:
+        """Count one event; `values` are those of its labels, in their order."""
+        if len(values) != len(event.labels):
+            raise TypeError(f"{event.name} has the labels {event.labels}, and was counted with the values {values}")
+        series = self._counts[event]
+        if values not in series and len(series) >= EVENT_SERIES_MAX:
+            values = (OTHER,) * len(values)
+        series[values] += 1
+
+    def read(self) -> dict[Metric, dict[tuple[str, ...], int]]:
+        """What was counted until now; an event that has no labels is there before it first happens."""
+        return {event: dict(series) or ({} if event.labels else {(): 0}) for event, series in self._counts.items()}
