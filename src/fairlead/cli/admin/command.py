@@ -1,0 +1,155 @@
+"""The group `fairlead admin`, how its commands reach a cluster, and the options that they share."""
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+
+import click
+
+from fairlead.cli.admin.cluster import Cluster, connect
+from fairlead.cli.report import Output, Report, show
+from fairlead.core.partitions import NAME_CHARACTERS_MAX, InvalidName, TaskList, TaskType, check_user_name
+from fairlead.settings import InvalidValue
+from fairlead.settings.duration import format_duration, parse_duration_s
+from fairlead.settings.static import DEFAULTS, parse_address
+
+TIMEOUT_S = 10.0
+TIMEOUT_S_MAX = 3600.0
+# Whoever waits for longer is told so.
+SILENT_S_MAX = 2.0
+
+# Cadence's name of the workflow tasks' type is understood too.
+TYPES = {task_type.name.lower(): task_type for task_type in TaskType} | {"decision": TaskType.WORKFLOW}
+
+Command = Callable[..., Awaitable[Report]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which cluster is asked, and how long it may take."""
+
+    address: str = str(DEFAULTS.listen)
+    timeout_s: float = TIMEOUT_S
+
+
+@click.group(no_args_is_help=True)
+@click.option(
+    "--address",
+    envvar="FAIRLEAD_ADDRESS",
+    default=str(DEFAULTS.listen),
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Any host of the cluster; or set FAIRLEAD_ADDRESS.",
+)
+@click.option(
+    "--timeout",
+    default=format_duration(TIMEOUT_S),
+    show_default=True,
+    metavar="TIME",
+    help='How long to wait for it, like "10s" or "1m".',
+)
+@click.pass_context
+def admin(context: click.Context, address: str, timeout: str) -> None:
+    """Look at a running cluster, and change what is changed by hand.
+
+    \b
+    fairlead admin tasklist list
+    fairlead admin --address 10.0.0.1:7240 ring show
+    """
+    try:
+        where = parse_address(address)
+    except InvalidValue as wrong:
+        raise click.BadParameter(f"{address!r} {wrong}", context, param_hint="'--address'") from wrong
+    try:
+        timeout_s = parse_duration_s(timeout)
+    except InvalidValue as wrong:
+        raise click.BadParameter(f"{timeout!r} {wrong}", context, param_hint="'--timeout'") from wrong
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise click.BadParameter(f"{timeout!r} is not above 0 and at most 1h", context, param_hint="'--timeout'")
+    context.obj = Target(str(where), timeout_s)
+
+
+def asks(group: click.Group, name: str, *aliases: str) -> Callable[[Command], click.Command]:
+    """Make a command of a function that asks a cluster and returns a report; its own options go below this."""
+
+    def decorate(run: Command) -> click.Command:
+        async def ask(target: Target, parameters: dict[str, object]) -> Report:
+            loop = asyncio.get_running_loop()
+            waiting = loop.call_later(SILENT_S_MAX, _say_waiting, target)
+            try:
+                async with connect(target.address, timeout_s=target.timeout_s) as cluster:
+                    return await run(cluster, **parameters)
+            finally:
+                waiting.cancel()
+
+        def ask_and_show(output: str, **parameters: object) -> None:
+            target = click.get_current_context().ensure_object(Target)
+            show(asyncio.run(ask(target, parameters)), output=Output(output), plot=None)
+
+        command = click.command(name)(run)
+        command.callback = ask_and_show
+        command.params.append(
+            click.Option(
+                ["-o", "--output"],
+                type=click.Choice([shape.value for shape in Output]),
+                default=Output.TABLE.value,
+                show_default=True,
+                help="A table for people, or JSON for programs.",
+            )
+        )
+        group.add_command(command)
+        for alias in aliases:
+            hidden = copy.copy(command)
+            hidden.hidden = True
+            group.add_command(hidden, alias)
+        return command
+
+    return decorate
+
+
+def _say_waiting(target: Target) -> None:
+    click.echo(f"waiting for the cluster of {target.address}, up to {format_duration(target.timeout_s)} ...", err=True)
+
+
+def names_task_list(command: Command) -> Command:
+    """Give a command the options that name a task list, of whatever type, as they are after a look at them."""
+
+    @click.option("--namespace", default="default", show_default=True, metavar="NAME", callback=_check_namespace)
+    @click.option("--tasklist", "--tl", "name", required=True, metavar="NAME", callback=_check_name, help="Its name.")
+    @wraps(command)
+    async def run(*arguments: object, **parameters: object) -> Report:
+        return await command(*arguments, **parameters)
+
+    return run
+
+
+def choose_task_list(command: Command) -> Command:
+    """Give a command the options that choose a task list, which it gets as one value."""
+
+    @names_task_list
+    @click.option(
+        "--tasklisttype",
+        "--tlt",
+        "type_name",
+        type=click.Choice(list(TYPES), case_sensitive=False),
+        default=TaskType.WORKFLOW.name.lower(),
+        show_default=True,
+        help="The type of its tasks; decision is another name of workflow.",
+    )
+    @wraps(command)
+    async def run(cluster: Cluster, *, namespace: str, name: str, type_name: str, **parameters: object) -> Report:
+        return await command(cluster, task_list=TaskList(namespace, name, TYPES[type_name]), **parameters)
+
+    return run
+
+
+def _check_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    return check_user_name(name)
+
+
+def _check_namespace(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX or "\0" in name:
+        raise InvalidName(f"namespace has {len(name)} characters: give 1 to {NAME_CHARACTERS_MAX}, none of them NUL")
+    return name

@@ -1,0 +1,72 @@
+"""`fairlead admin ring show`: which hosts there are, what each of them owns, and whether they agree on it."""
+
+from collections.abc import Collection, Mapping
+
+from fairlead.cli.admin.cluster import Cluster
+from fairlead.cli.admin.command import admin, asks
+from fairlead.cli.report import Cell, Report, Table
+from fairlead.cluster.ring import RingAnswer
+from fairlead.core.errors import FairleadError
+from fairlead.core.hashing import HASH_MAX
+from fairlead.core.routing import GradualChange, HashRing
+
+
+@admin.group(no_args_is_help=True)
+def ring() -> None:
+    """Look at the ring: the hosts, and what belongs to each."""
+
+
+@asks(ring, "show")
+async def show_ring(cluster: Cluster) -> Report:
+    """Show the hosts, their share of the ring, the partitions that each has loaded, and whether they agree.
+
+    Hosts may disagree for a heartbeat or two after one has come or gone. When they do for longer, one of them can't
+    reach the store.
+    """
+    return ring_report(cluster.ring.hosts, await cluster.hosts())
+
+
+def ring_report(told: Collection[str], answers: Mapping[str, RingAnswer | FairleadError]) -> Report:
+    """The hosts that one of them has told, beside what each says itself."""
+    shares = shares_of(HashRing(told))
+    sizes: set[str] = set()
+    rows: list[tuple[Cell, ...]] = []
+    silent = differing = 0
+    for host, answer in answers.items():
+        if isinstance(answer, FairleadError):
+            silent += 1
+            rows.append((host, shares[host], None, None, f"no answer: {answer}"))
+        else:
+            sizes.add(_batch_size(answer.spread_batch_size))
+            difference = _difference(told, answer.hosts)
+            differing += bool(difference)
+            rows.append((host, shares[host], answer.loaded, len(answer.hosts), difference or "the same"))
+    summary = [
+        f"{len(told)} host" + "s" * (len(told) != 1),
+        f"{differing} of them see another ring" if differing else "all agree",
+    ]
+    summary += [f"{silent} do not answer"] if silent else []
+    table = Table("hosts", "", ("host", "share", "partitions_loaded", "hosts_known", "sees"), rows)
+    return Report("ring", "; ".join(summary), {"spread routing batch size": " or ".join(sorted(sizes))}, [table])
+
+
+def shares_of(circle: HashRing) -> dict[str, float]:
+    """Which part of all keys belongs to each host: the arcs that end at its points."""
+    arcs = dict.fromkeys(circle.hosts, 0)
+    # The first arc begins at the last point, on the other side of zero.
+    before = circle.points[-1] - (HASH_MAX + 1) if circle.points else 0
+    for point, owner in zip(circle.points, circle.owners, strict=True):
+        arcs[owner] += point - before
+        before = point
+    return {host: arc / (HASH_MAX + 1) for host, arc in arcs.items()}
+
+
+def _difference(told: Collection[str], seen: Collection[str]) -> str:
+    missing, more = sorted(set(told) - set(seen)), sorted(set(seen) - set(told))
+    said = [f"not {', '.join(missing)}"] if missing else []
+    said += [f"also {', '.join(more)}"] if more else []
+    return "; ".join(said)
+
+
+def _batch_size(size: int | GradualChange[int]) -> str:
+    return f"{size.old}, becoming {size.new}" if isinstance(size, GradualChange) else str(size)

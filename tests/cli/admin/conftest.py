@@ -1,0 +1,63 @@
+"""A server in this process, reached by gRPC, and the command as a process of its own."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fairlead.core.partitions import TaskList, TaskType
+from fairlead.matching.client import MatchingClient
+from fairlead.matching.messages import NewTask
+from fairlead.server import Server
+from fairlead.settings import Plain
+from tests.cli.processes import Done, run
+from tests.test_server import IN_MEMORY, QUICK, client_of
+
+CHECKOUT = TaskList("default", "checkout", TaskType.ACTIVITY)
+NAMED = ("--tasklist", "checkout", "--tasklisttype", "activity")
+PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """A running server, somebody who uses it, and `fairlead admin` for it."""
+
+    server: Server
+    client: MatchingClient
+
+    async def run(self, *arguments: str) -> Done:
+        """Run `fairlead admin`."""
+        return await run("admin", "--address", self.server.address, *arguments)
+
+    async def ask(self, *arguments: str) -> Any:
+        """What `fairlead admin` says to programs."""
+        done = await self.run(*arguments, "-o", "json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    async def fill(self, *, tasks: int, task_list: TaskList = CHECKOUT, keys: int = 1) -> None:
+        """Add tasks, one after the other: the first answer says how many partitions there are."""
+        for number in range(tasks):
+            key = number % keys
+            await self.client.add(task_list, NewTask(3, f"key-{key}", 1.0 + key, b"%d" % number))
+
+    async def drain(self, *, tasks: int, task_list: TaskList = CHECKOUT) -> None:
+        """Take so many tasks."""
+        for _ in range(tasks):
+            assert (await self.client.poll(task_list, "worker-1", timeout_s=10)).task is not None
+
+
+@pytest.fixture
+async def admin() -> AsyncIterator[Admin]:
+    counts: dict[str, Plain] = {
+        "matching.numTasklistReadPartitions": PARTITIONS,
+        "matching.numTasklistWritePartitions": PARTITIONS,
+        "matching.taskDeleteInterval": "50ms",
+    }
+    server = Server(IN_MEMORY, overrides={**QUICK, **counts})
+    await server.start()
+    async with client_of(server.address) as client:
+        yield Admin(server, client)
+    await server.stop()

@@ -1,0 +1,85 @@
+"""Runs the command as a user does, beside a test that goes on meanwhile; and servers as processes of their own."""
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+FAIRLEAD = Path(sys.executable).with_name("fairlead")
+ANSWER_S_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """Its one line of complaint."""
+        assert self.err.count("\n") == 1, self.err
+        return self.err.removeprefix("fairlead: ").rstrip()
+
+
+async def run(*arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> Done:
+    """Run `fairlead` to its end."""
+    process = await asyncio.create_subprocess_exec(
+        FAIRLEAD, *arguments, stdout=PIPE, stderr=PIPE, env={**os.environ, **(environment or {})}, cwd=folder
+    )
+    async with asyncio.timeout(ANSWER_S_MAX):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+@dataclass(slots=True)
+class RunningServer:
+    """A server that is a process."""
+
+    process: Process
+    ready: str
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as it has said."""
+        return self.ready.split(" ready at ")[1].split(": ")[0]
+
+    async def ended(self) -> Done:
+        """Wait until it has stopped."""
+        async with asyncio.timeout(ANSWER_S_MAX):
+            out, err = await self.process.communicate()
+        assert self.process.returncode is not None
+        return Done(self.process.returncode, out.decode(), err.decode())
+
+
+@asynccontextmanager
+async def server(
+    *arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> AsyncIterator[RunningServer]:
+    """Run `fairlead server start` until the test is over."""
+    process = await asyncio.create_subprocess_exec(
+        *(str(FAIRLEAD), "server", "start", *arguments),
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**os.environ, **(environment or {})},
+        cwd=folder,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(ANSWER_S_MAX):
+            ready = (await process.stdout.readline()).decode()
+        if not ready:
+            _, err = await process.communicate()
+            raise AssertionError(err.decode())
+        yield RunningServer(process, ready)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()

@@ -1,0 +1,207 @@
+"""`fairlead server start` as a user runs it: a process that says when it is ready, and stops when it is told to."""
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.core.partitions import TaskList, TaskType
+from fairlead.matching.client import MatchingClient
+from fairlead.matching.messages import NewTask
+from tests.cli.processes import run, server
+from tests.storage.postgres_cluster import PostgresCluster, run_folder_of, shared_cluster
+from tests.test_server import client_of
+
+ORDERS = TaskList("default", "orders", TaskType.ACTIVITY)
+CONFIG = """\
+listen: 127.0.0.1:0
+store: {sqlite: {file: tasks.db}}
+metrics: {listen: 127.0.0.1:0}
+stop: {handOver: 60s}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    file = tmp_path / "fairlead.yaml"
+    file.write_text(CONFIG)
+    return str(file)
+
+
+def task(payload: bytes) -> NewTask:
+    return NewTask(priority=3, fairness_key="", weight=1.0, payload=payload)
+
+
+async def test_it_says_in_one_line_where_it_is_and_what_it_uses(config: str, tmp_path: Path) -> None:
+    async with server("--config", config) as started:
+        assert started.ready.startswith("Fairlead is ready at 127.0.0.1:")
+        assert f"SQLite file {tmp_path / 'tasks.db'}" in started.ready
+        assert "metrics at http://127.0.0.1:" in started.ready
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_it_in_order(config: str, number: signal.Signals) -> None:
+    async with server("--config", config, "--log-level", "error") as started:
+        started.process.send_signal(number)
+        done = await started.ended()
+    assert (done.code, done.out) == (0, "")
+    assert done.line == "stopping; once more to stop at once"
+
+
+async def test_a_second_signal_stops_it_at_once(config: str, tmp_path: Path) -> None:
+    async with server("--config", config, "--dynamic-config-value", 'system.membershipHeartbeatInterval="50ms"') as one:
+        # Somebody else to hand over to, which takes a minute by the configuration.
+        with sqlite3.connect(tmp_path / "tasks.db") as database:
+            database.execute("INSERT INTO members VALUES ('127.0.0.1:1', ?)", (time.time() + 3600,))
+        database.close()
+        await asyncio.sleep(0.3)
+        one.process.send_signal(signal.SIGTERM)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await one.process.wait()
+        one.process.send_signal(signal.SIGTERM)
+        done = await one.ended()
+    assert done.code == 128 + signal.SIGTERM
+    assert "fairlead: stopped at once" in done.err
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresCluster]:
+    """The one PostgreSQL server of this run of the tests."""
+    with shared_cluster(run_folder_of(tmp_path_factory.getbasetemp())) as cluster:
+        yield cluster
+
+
+async def test_hosts_on_one_database_find_each_other_and_hand_over(postgres: PostgresCluster, tmp_path: Path) -> None:
+    """Issue 3: 'A host that stops leaves the ring first and hands its partitions over without failed requests.'"""
+    file = tmp_path / "host.yaml"
+    file.write_text("listen: 127.0.0.1:0\nstore: {postgres: {dsnEnv: DSN}}\nstop: {handOver: 1s}\n")
+    counts = [f"matching.numTasklist{kind}Partitions=8" for kind in ("Read", "Write")]
+    arguments = ("--config", str(file), *(part for count in counts for part in ("--dynamic-config-value", count)))
+    environment = {"DSN": postgres.create_database()}
+    async with server(*arguments, environment=environment) as one, server(*arguments, environment=environment) as two:
+        assert "PostgreSQL database test_" in one.ready
+        rings = json.loads((await run("admin", "--address", one.address, "ring", "show", "-o", "json")).out)
+        assert [row["host"] for row in rings["hosts"]] == sorted([one.address, two.address])
+        assert rings["headline"] == "2 hosts; all agree"
+        added, polled = set[bytes](), set[bytes]()
+        is_over = False
+
+        async def produce(client: MatchingClient) -> None:
+            while not is_over:
+                payload = b"%d" % len(added)
+                await client.add(ORDERS, task(payload))
+                added.add(payload)
+
+        async def work(client: MatchingClient) -> None:
+            while not is_over or polled < added:
+                answer = await client.poll(ORDERS, "worker", timeout_s=1)
+                polled.update({answer.task} if answer.task is not None else ())
+
+        async with client_of(one.address, two.address) as client, asyncio.TaskGroup() as group:
+            for each in (produce, work, work):
+                group.create_task(each(client))
+            while len(polled) < 30:
+                await asyncio.sleep(0.01)
+            one.process.send_signal(signal.SIGTERM)
+            assert (await one.ended()).code == 0
+            added_before = len(added)
+            while len(added) < added_before + 30:
+                await asyncio.sleep(0.01)
+            is_over = True
+    assert polled == added
+
+
+async def test_what_was_acknowledged_outlives_a_kill(config: str) -> None:
+    async with server("--config", config) as started:
+        async with client_of(started.address) as client:
+            await client.add(ORDERS, task(b"kept"))
+        started.process.kill()
+        assert (await started.ended()).code == -signal.SIGKILL
+    async with server("--config", config) as started, client_of(started.address) as client:
+        assert (await client.poll(ORDERS, "worker", timeout_s=5)).task == b"kept"
+
+
+async def test_dynamic_values_of_the_command_line_are_in_force(config: str) -> None:
+    value = "matching.numTasklistReadPartitions=3"
+    async with server("--config", config, "--dynamic-config-value", value) as started:
+        async with client_of(started.address) as client:
+            answer = await client.add(ORDERS, task(b"one"))
+        assert answer.config.read == 3
+
+
+async def test_a_file_that_another_process_has_is_told_in_one_line(config: str, tmp_path: Path) -> None:
+    async with server("--config", config) as started:
+        done = await run("server", "start", "--config", config)
+    assert done.code == 2
+    assert done.line.startswith(f"{tmp_path / 'tasks.db'} is open already, in process {started.process.pid}: ")
+
+
+async def test_a_schema_that_is_too_new_is_told_in_one_line(config: str, tmp_path: Path) -> None:
+    async with server("--config", config):
+        pass
+    with sqlite3.connect(tmp_path / "tasks.db") as database:
+        known = database.execute("SELECT max(version) FROM schema_migrations").fetchone()[0]
+        for version in range(known + 1, 100):
+            database.execute("INSERT INTO schema_migrations (version, name) VALUES (?, 'of the future')", (version,))
+    database.close()
+    done = await run("server", "start", "--config", config)
+    assert done.code == 1
+    assert (
+        f"tasks.db has schema version 99, this release knows versions up to {known}: nothing was changed" in done.line
+    )
+
+
+async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for place, said in (("listen: {}", f"can't listen at {address}"), ("metrics: {{listen: {}}}", address)):
+            file = tmp_path / "taken.yaml"
+            file.write_text(f"store: {{memory: }}\n{place.format(address)}\n")
+            done = await run("server", "start", "--config", str(file))
+            assert done.code == 2
+            assert said in done.line
+            assert "address already in use" in done.line.lower()
+
+
+async def test_a_database_that_is_not_there_is_told_without_the_password(tmp_path: Path) -> None:
+    file = tmp_path / "postgres.yaml"
+    file.write_text("listen: 127.0.0.1:0\nstore: {postgres: {dsnEnv: DSN}}\n")
+    dsn = "host=127.0.0.1 port=1 dbname=fairlead password=hunter2"
+    done = await run("server", "start", "--config", str(file), environment={"DSN": dsn})
+    assert done.code == 1
+    assert "fairlead: no connection to PostgreSQL within" in done.err
+    assert "hunter2" not in done.err
+
+
+async def test_all_mistakes_of_a_configuration_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("roles: [frontend]\nlisten: nowhere\n")
+    done = await run("server", "start", "--config", str(file))
+    assert done.code == 2
+    assert done.line.startswith(
+        f'{file} has 2 problems: line 1: roles: ["frontend"] names frontend, not in this release'
+    )
+    assert "; line 2: listen: 'nowhere' is no address" in done.line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--config", "/no/such/file"], "/no/such/file can't be read: No such file or directory"),
+        (["--dynamic-config-value", "matching.rps=1"], "'matching.rps' is no setting"),
+        (["--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
+    ],
+)
+async def test_bad_arguments_get_one_clear_line(arguments: list[str], complaint: str) -> None:
+    done = await run("server", "start", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.line

@@ -1,0 +1,65 @@
+"""The operator's guide: its commands work, in its order, and its examples are right."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairlead.settings import SETTINGS, parse_file, read_file
+from fairlead.settings.static import load_config
+from tests.cli.processes import run, server
+
+DOCS = Path(__file__).parents[1] / "docs"
+GUIDE = (DOCS / "operations.md").read_text()
+EXAMPLES = sorted((DOCS / "examples").glob("*.yaml"))
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
+
+
+async def test_the_commands_of_the_guide_work_in_their_order(tmp_path: Path) -> None:
+    folder = tmp_path / "examples"
+    shutil.copytree(DOCS / "examples", folder)
+    laptop = folder / "laptop.yaml"
+    # Any free ports: somebody may have a server of their own at the usual ones.
+    laptop.write_text(laptop.read_text().replace(":7240", ":0").replace(":9090", ":0"))
+    commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("fairlead ")]
+    asked = [command for command in commands if " server start" not in command]
+    assert len(asked) >= 10
+    async with server("--config", str(laptop)) as started:
+        for command in asked:
+            done = await run(*command.split()[1:], environment={"FAIRLEAD_ADDRESS": started.address}, folder=folder)
+            assert done.code == 0, f"{command}: {done.err}"
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_every_example_is_right(file: Path) -> None:
+    if file.name == "dynamic.yaml":
+        content, _ = read_file(file)
+        assert content is not None
+        assert parse_file(content, SETTINGS).problems == ()
+    else:
+        assert load_config(file, {"FAIRLEAD_DSN": "dbname=fairlead"}).dynamic_file == file.with_name("dynamic.yaml")
+
+
+def test_the_settings_of_the_guide_are_right() -> None:
+    (block,) = blocks("yaml")
+    parsed = parse_file(block.encode(), SETTINGS)
+    assert parsed.problems == ()
+    assert len(parsed.rules) == 3
+
+
+def test_the_hosts_of_the_example_differ_in_their_addresses_alone() -> None:
+    environment = {"FAIRLEAD_DSN": "dbname=fairlead"}
+    hosts = [load_config(file, environment) for file in EXAMPLES if file.name.startswith("host-")]
+    assert len({host.listen for host in hosts}) == len({host.metrics_listen for host in hosts}) == 3
+    assert len({(host.store, host.dynamic_file, host.hand_over_s) for host in hosts}) == 1
+
+
+def test_the_guide_names_every_key_of_the_configuration() -> None:
+    for key in ("listen", "name", "roles", "store.sqlite.file", "store.memory", "metrics.listen", "stop.handOver"):
+        assert f"| `{key}`" in GUIDE
+    for key in ("dsn", "dsnEnv", "dsnFile", "pollInterval", "level", "format", "grace"):
+        assert key in GUIDE

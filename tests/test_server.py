@@ -1,0 +1,322 @@
+"""The composition root: what a server is made of, in which order it starts and stops, and what it leaves behind."""
+
+import asyncio
+import dataclasses
+import io
+import json
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+from fairlead import server as composition
+from fairlead.cluster.grpc_server import CannotListen
+from fairlead.cluster.ring import RING, RemoteRing, RingRequest
+from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.matching.client import MatchingClient
+from fairlead.matching.messages import POLL, NewTask, PollRequest
+from fairlead.server import CannotOpenStore, LocalCluster, Server, new_caller, open_store
+from fairlead.settings import DynamicSettings, InvalidSettings, Plain
+from fairlead.settings.static import (
+    Address,
+    MemoryConfig,
+    PostgresConfig,
+    SqliteConfig,
+    StaticConfig,
+    StoreConfig,
+)
+from fairlead.storage.contract import Member, TaskStore
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.sqlite import SqliteStore
+from fairlead.telemetry import configure_logs
+
+LOOPBACK = Address("127.0.0.1", 0)
+IN_MEMORY = StaticConfig(listen=LOOPBACK, store=MemoryConfig(), hand_over_s=0.3)
+# As a store that many hosts share: nobody else's members are forgotten.
+SHARED = dataclasses.replace(IN_MEMORY, store=PostgresConfig(""))
+ORDERS = TaskList("default", "orders", TaskType.ACTIVITY)
+QUICK: dict[str, Plain] = {"system.membershipHeartbeatInterval": "50ms", "matching.membershipUnloadDelay": "50ms"}
+
+
+def task(payload: bytes) -> NewTask:
+    return NewTask(priority=3, fairness_key="", weight=1.0, payload=payload)
+
+
+@asynccontextmanager
+async def running(config: StaticConfig = IN_MEMORY, overrides: Mapping[str, Plain] = QUICK) -> AsyncIterator[Server]:
+    server = Server(config, overrides=overrides)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def client_of(*addresses: str) -> AsyncIterator[MatchingClient]:
+    caller = new_caller()
+    ring = RemoteRing(caller, addresses, clock=time.time)
+    try:
+        await ring.open()
+        yield MatchingClient(caller, ring, settings=DynamicSettings(), clock=time.time, random=random.random)
+    finally:
+        await ring.close()
+        await caller.close()
+
+
+async def http_status(address: str, path: str) -> tuple[int, str]:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    # Says that nothing more comes, so that the other side closes.
+    writer.write_eof()
+    answer = (await reader.read()).decode()
+    writer.close()
+    return int(answer.split()[1]), answer
+
+
+async def health(address: str) -> int:
+    async with grpc.aio.insecure_channel(address) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=HealthCheckRequest.SerializeToString,
+            response_deserializer=HealthCheckResponse.FromString,
+        )
+        answer: HealthCheckResponse = await check(HealthCheckRequest())
+        return int(answer.status)
+
+
+class OpenToAll(MemoryStore):
+    """One store for several servers of this process, and what its members could do when they joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered_at_join: dict[str, bool] = {}
+
+    async def heartbeat(self, member: Member) -> None:
+        if member.host not in self.answered_at_join:
+            caller = new_caller()
+            await caller.call(member.host, RING, RingRequest(), timeout_s=5)
+            await caller.close()
+            self.answered_at_join[member.host] = True
+        await super().heartbeat(member)
+
+    async def close(self) -> None:
+        """The servers close it one after the other; the test is done with it after the last."""
+
+
+@pytest.fixture
+def shared_store(monkeypatch: pytest.MonkeyPatch) -> OpenToAll:
+    store = OpenToAll()
+
+    async def open_shared(_config: StoreConfig) -> TaskStore:
+        return store
+
+    monkeypatch.setattr(composition, "open_store", open_shared)
+    return store
+
+
+async def test_a_server_takes_tasks_and_gives_them_to_workers() -> None:
+    async with running() as server, client_of(server.address) as client:
+        await client.add(ORDERS, task(b"one"))
+        assert (await client.poll(ORDERS, "worker", timeout_s=5)).task == b"one"
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+    config = dataclasses.replace(IN_MEMORY, store=SqliteConfig(tmp_path / "tasks.db"))
+    async with running(config) as server, client_of(server.address) as client:
+        await client.add(ORDERS, task(b"kept"))
+    # At another port, under another name.
+    async with running(config) as server, client_of(server.address) as client:
+        assert (await client.poll(ORDERS, "worker", timeout_s=5)).task == b"kept"
+
+
+async def test_a_host_of_a_file_that_was_killed_does_not_haunt_the_ring(tmp_path: Path) -> None:
+    """One process owns a SQLite file: whoever else is said to be alive is not, and owns nothing."""
+    store = await SqliteStore.open(tmp_path / "tasks.db")
+    await store.heartbeat(Member("127.0.0.1:1", time.time() + 3600))
+    await store.close()
+    config = dataclasses.replace(IN_MEMORY, store=SqliteConfig(tmp_path / "tasks.db"))
+    async with running(config) as server:
+        caller = new_caller()
+        answer = await caller.call(server.address, RING, RingRequest(), timeout_s=5)
+        await caller.close()
+        assert answer.hosts == [server.address]
+
+
+async def test_a_host_answers_before_it_is_in_the_ring(shared_store: OpenToAll) -> None:
+    async with running(SHARED) as server:
+        assert shared_store.answered_at_join == {server.address: True}
+
+
+async def test_a_host_that_stops_hands_over_without_a_failed_request(shared_store: OpenToAll) -> None:
+    """Issue 3: 'A host that stops leaves the ring first and hands its partitions over without failed requests.'"""
+    eight: dict[str, Plain] = {
+        "matching.numTasklistReadPartitions": 8,
+        "matching.numTasklistWritePartitions": 8,
+        **QUICK,
+    }
+    added: list[bytes] = []
+    polled: list[bytes] = []
+    is_over = False
+
+    async def produce(client: MatchingClient, name: str) -> None:
+        while not is_over:
+            payload = f"{name}-{len(added)}".encode()
+            await client.add(ORDERS, task(payload))
+            added.append(payload)
+            await asyncio.sleep(0.001)
+
+    async def work(client: MatchingClient) -> None:
+        # A task may come twice, and must not come never.
+        while not is_over or len(set(polled)) < len(added):
+            answer = await client.poll(ORDERS, "worker", timeout_s=0.5)
+            if answer.task is not None:
+                polled.append(answer.task)
+
+    async with (
+        running(SHARED, eight) as one,
+        running(SHARED, eight) as two,
+        client_of(one.address, two.address) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        for number in range(3):
+            group.create_task(produce(client, str(number)))
+            group.create_task(work(client))
+        while len(polled) < 50:
+            await asyncio.sleep(0.01)
+        await one.stop()
+        added_before = len(added)
+        while len(added) < added_before + 50:
+            await asyncio.sleep(0.01)
+        is_over = True
+    assert set(polled) == set(added)
+
+
+async def test_a_host_that_stops_goes_on_answering_and_says_that_it_is_leaving(shared_store: OpenToAll) -> None:
+    config = dataclasses.replace(SHARED, metrics_listen=LOOPBACK, hand_over_s=1.0)
+    # No heartbeat comes in time to tell them: they are told.
+    slow: dict[str, Plain] = {"system.membershipHeartbeatInterval": "5s", "system.membershipExpiry": "30s"}
+    async with running(SHARED, slow) as other, running(config, slow) as server:
+        assert server.metrics_address is not None
+        assert (await http_status(server.metrics_address, "/healthz"))[0] == 200
+        assert await health(server.address) == HealthCheckResponse.SERVING
+        stopping = asyncio.create_task(server.stop())
+        await asyncio.sleep(0.3)
+        caller = new_caller()
+        for host in (server.address, other.address):
+            answer = await caller.call(host, RING, RingRequest(), timeout_s=5)
+            assert answer.hosts == [other.address]
+        await caller.close()
+        assert (await http_status(server.metrics_address, "/healthz"))[0] == 503
+        assert await health(server.address) == HealthCheckResponse.NOT_SERVING
+        await stopping
+
+
+async def test_a_server_that_is_alone_waits_for_nobody_and_answers_its_polls() -> None:
+    server = Server(dataclasses.replace(IN_MEMORY, hand_over_s=60.0))
+    await server.start()
+    caller = new_caller()
+    request = PollRequest(Partition(ORDERS, 0), "worker", "poll-1", timeout_s=30.0)
+    polling = asyncio.create_task(caller.call(server.address, POLL, request, timeout_s=30.0))
+    await asyncio.sleep(0.2)
+    began_s = time.monotonic()
+    await server.stop()
+    assert time.monotonic() - began_s < 5
+    assert (await polling).task is None
+    await caller.close()
+
+
+async def test_metrics_show_what_was_done_by_grpc() -> None:
+    async with running(dataclasses.replace(IN_MEMORY, metrics_listen=LOOPBACK)) as server:
+        async with client_of(server.address) as client:
+            await client.add(ORDERS, task(b"one"))
+        assert server.metrics_address is not None
+        status, text = await http_status(server.metrics_address, "/metrics")
+        assert status == 200
+        assert 'service_requests{service_name="matching",operation="Add"} 1' in text
+        assert 'approximate_backlog_count{namespace="default",taskqueue="orders",task_type="Activity"' in text
+
+
+async def test_an_address_that_is_taken_is_told_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    config = dataclasses.replace(IN_MEMORY, store=SqliteConfig(tmp_path / "tasks.db"), metrics_listen=LOOPBACK)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = Address(*taken.getsockname())
+        with pytest.raises(CannotListen, match=f"can't listen at {address}: Address already in use"):
+            await Server(dataclasses.replace(config, listen=address)).start()
+    # The file is free again, and so is the port.
+    async with running(dataclasses.replace(config, listen=address)) as server:
+        assert server.address == str(address)
+
+
+async def test_a_host_is_called_by_the_name_that_it_was_given() -> None:
+    async with running(dataclasses.replace(IN_MEMORY, name=Address("localhost", 1234))) as server:
+        assert server.address == "localhost:1234"
+
+
+async def test_dynamic_settings_are_followed_and_of_a_bad_file_the_last_good_one_stays(tmp_path: Path) -> None:
+    """Issue 3: 'reloaded when the file changes, last good kept when the new one is bad'."""
+    file = tmp_path / "dynamic.yaml"
+    file.write_text("matching.spreadRoutingBatchSize: [{value: 2}]\n")
+    config = dataclasses.replace(IN_MEMORY, dynamic_file=file, dynamic_poll_interval_s=0.05)
+    log = io.StringIO()
+    configure_logs("info", "json", stream=log)
+    caller = new_caller()
+    async with running(config) as server:
+
+        async def batch_size() -> object:
+            answer = await caller.call(server.address, RING, RingRequest(), timeout_s=5)
+            return answer.spread_batch_size
+
+        assert await batch_size() == 2
+        file.write_text("matching.spreadRoutingBatchSize: [{value: 4}]\n")
+        await asyncio.sleep(0.3)
+        assert await batch_size() == 4
+        file.write_text("matching.spreadRoutingBatchSize: [{value: -4}]\n")
+        await asyncio.sleep(0.4)
+        assert await batch_size() == 4
+    await caller.close()
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    refused = [line for line in lines if line["event"].startswith("settings refused")]
+    assert len(refused) == 1
+    assert "line 1: matching.spreadRoutingBatchSize: -4 is out of bounds" in refused[0]["problems"][0]
+    assert [line["changed"] for line in lines if line["event"] == "settings loaded"] == [
+        ["matching.spreadRoutingBatchSize"]
+    ]
+
+
+def test_settings_that_are_wrong_at_the_start_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "dynamic.yaml"
+    file.write_text("matching.nonsense: [{value: 2}]\n")
+    with pytest.raises(InvalidSettings, match=r"line 1: 'matching\.nonsense' is no setting"):
+        Server(dataclasses.replace(IN_MEMORY, dynamic_file=file))
+
+
+@pytest.mark.parametrize("dsn", ["hunter2", "postgresql://u:hunter2@h/d?x=1"])
+async def test_what_can_not_be_connected_by_is_refused_without_showing_it(dsn: str) -> None:
+    with pytest.raises(CannotOpenStore, match="how to connect") as refused:
+        await open_store(PostgresConfig(dsn))
+    assert "hunter2" not in f"{refused.value} {refused.value.__cause__}"
+
+
+async def test_a_cluster_in_one_process_serves_its_clients_while_hosts_come_and_go() -> None:
+    settings = DynamicSettings(overrides={**QUICK, "matching.numTasklistReadPartitions": 4})
+    async with LocalCluster(hosts=3, settings=settings) as cluster:
+        client = cluster.client()
+        for number in range(30):
+            await client.add(ORDERS, task(b"%d" % number))
+        await cluster.stop_host("host-1", hand_over_s=0.2)
+        await cluster.start_host("host-3")
+        polled = {(await cluster.client().poll(ORDERS, "worker", timeout_s=5)).task for _ in range(30)}
+        assert polled == {b"%d" % number for number in range(30)}
+        rings = await cluster.operator().rings()
+        assert sorted(cluster.hosts) == ["host-0", "host-2", "host-3"]
+        assert all(not isinstance(answer, Exception) for answer in rings.values())
