@@ -1,0 +1,253 @@
+"""The group `fairlead bench`, and its command: what to send where, and how to show what came of it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from fairlead.cli.bench.cluster import StoreKind
+from fairlead.cli.bench.comparison import CSV, show_comparison
+from fairlead.cli.bench.keys import KEYS_MAX, KeyPlan
+from fairlead.cli.bench.options import duration_within, read_address, read_weights
+from fairlead.cli.bench.payload import PAYLOAD_BYTES_MIN
+from fairlead.cli.bench.plan import DRAIN_POLLS, POLL_TIMEOUT_S, POLLERS_MAX, PRODUCERS_MAX, TASKS_MAX, LoadPlan
+from fairlead.cli.bench.result import BenchResult, show_result
+from fairlead.cli.bench.run import Target, run_load, run_scenario
+from fairlead.cli.bench.scenarios import NOT_OFFERED, SCENARIOS, find_scenario
+from fairlead.cli.bench.schedule import Phase
+from fairlead.cli.report import Cell, Output, Report, Table, check_picture, show
+from fairlead.cli.simulate.command import SEED_MAX, refuse_nan
+from fairlead.core.errors import GiveUp
+from fairlead.core.partitions import TaskList, TaskType, check_user_name
+from fairlead.settings import parse_overrides
+from fairlead.settings.static import DEFAULTS
+from fairlead.telemetry import configure_logs
+
+DEFAULT_DURATION_S = 10.0
+DEFAULT_RATE_PER_S = 500.0
+DAY_S = 86_400.0
+PAYLOAD_BYTES_MAX = 2_000_000
+
+# Options that make a load; a scenario is a load already.
+LOAD_OPTIONS = frozenset({
+    "rate", "in_flight", "producers", "pollers", "tasks", "duration", "work", "payload_bytes", "keys", "weights",
+    "zipf", "priority", "backlog_first",
+})  # fmt: skip
+# What a run is, where it is no plain load.
+MODES = frozenset({"scenario", "all_scenarios", "list_scenarios"})
+
+
+class TasksLost(GiveUp):
+    """A server has acknowledged tasks that never came."""
+
+
+@click.group(no_args_is_help=True)
+def bench() -> None:
+    """Put a load on a server and measure what it does with it."""
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """All options of `fairlead bench matching`, in the order of its help."""
+    options = (
+        click.option("--address", metavar="HOST:PORT", envvar="FAIRLEAD_ADDRESS", callback=read_address,
+                     help="Any host of the cluster; or set FAIRLEAD_ADDRESS. A scenario has a cluster of its own; "
+                          f"given with one, only its load is run, there.  [default: {DEFAULTS.listen}]"),
+        click.option("--namespace", default="default", show_default=True, metavar="NAME",
+                     help="Namespace of the load."),
+        click.option("--tasklist", default="bench", show_default=True, metavar="NAME", help="Task list of the load."),
+        click.option("--rate", type=click.FloatRange(0.001, 1e6), metavar="R",
+                     help="Open loop: tasks a second, due at their times whatever the server does."
+                          f"  [default: {DEFAULT_RATE_PER_S:g}]"),
+        click.option("--producers", type=click.IntRange(1, PRODUCERS_MAX), default=100, show_default=True,
+                     help="Open loop: adds under way at a time, at most."),
+        click.option("--in-flight", type=click.IntRange(1, PRODUCERS_MAX), metavar="N",
+                     help="Closed loop instead: so many adds under way all the time."),
+        click.option("--tasks", type=click.IntRange(1, TASKS_MAX), metavar="N", help="End after so many tasks."),
+        click.option("--duration", callback=duration_within(0.01, DAY_S), metavar="TIME",
+                     help=f"End after this time.  [default: {DEFAULT_DURATION_S:g}s, without --tasks]"),
+        click.option("--pollers", type=click.IntRange(1, POLLERS_MAX), default=8, show_default=True,
+                     help="Workers, each with one poll."),
+        click.option("--work", callback=duration_within(0.0, 3600.0), metavar="TIME", default="0s", show_default=True,
+                     help="How long a worker is busy with a task."),
+        click.option("--backlog-first", is_flag=True, help="Add all, then poll; else workers poll from the start."),
+        click.option("--payload-bytes", type=click.IntRange(PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX),
+                     default=PAYLOAD_BYTES_MIN, show_default=True, help="Size of a task."),
+        click.option("--keys", type=click.IntRange(1, KEYS_MAX), default=1, show_default=True,
+                     help="Fairness keys, which ask in turn."),
+        click.option("--weights", callback=read_weights, default="1", show_default=True, metavar="W:W:...",
+                     help="Weights that the keys have in turn."),
+        click.option("--zipf", type=click.FloatRange(0.01, 10.0), metavar="S",
+                     help="Keys ask unevenly instead: key K as often as 1 / K ** S."),
+        click.option("--priority", type=click.IntRange(1, 5), default=3, show_default=True, help="Of all tasks."),
+        click.option("--scenario", metavar="NAME", help="Run a scenario of Cadence's matching simulation."),
+        click.option("--all-scenarios", is_flag=True, help="Run all scenarios, and compare them."),
+        click.option("--list-scenarios", is_flag=True, help="Say which scenarios there are."),
+        click.option("--speed", type=click.FloatRange(1.0, 1000.0), default=1.0, show_default=True,
+                     help="Scenarios: the same rates, with times and tasks divided by this."),
+        click.option("--store", type=click.Choice([kind.value for kind in StoreKind]), default=StoreKind.SQLITE.value,
+                     show_default=True, help="Scenarios: the store of their own cluster, in a temporary folder."),
+        click.option("--drain-timeout", callback=duration_within(0.01, DAY_S), metavar="TIME",
+                     help="Wait no longer when no task has come for this long.  [default: three long polls]"),
+        click.option("--dynamic-config-value", "values", multiple=True, metavar="KEY=JSON",
+                     help="A dynamic setting of the client (of a scenario's own cluster, too). Any number of times."),
+        click.option("--seed", type=click.IntRange(0, SEED_MAX), default=1, show_default=True,
+                     help="Seed of the load."),
+        click.option("-o", "--output", type=click.Choice([*(shape.value for shape in Output), CSV]),
+                     default=Output.TABLE.value, show_default=True,
+                     help="A table for people, JSON for programs; csv with --all-scenarios."),
+        click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.png",
+                     help="Draw throughput and waits over time, too."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@bench.command("matching")
+@_options
+@click.pass_context
+def matching(context: click.Context, /, **options: Any) -> None:
+    """Load the matching service of a running server, or run a scenario on a cluster of its own.
+
+    Open loop (--rate): tasks are due at their times, and a task's wait counts from then, however late the server
+    lets it be sent. Closed loop (--in-flight): the next task is sent when the last was answered.
+
+    \b
+    fairlead bench matching --rate 500 --duration 30s --pollers 16
+    fairlead bench matching --in-flight 200 --tasks 100000 --keys 100 --weights 1:2:5 --backlog-first
+    fairlead bench matching --scenario burst_adaptive --plot burst.png
+    fairlead bench matching --all-scenarios --speed 10 -o csv
+
+    The exit code is 1 if an acknowledged task was lost. docs/benchmarks.md says what the numbers mean.
+    """
+    configure_logs("warning")
+    refuse_nan(context.command, options)
+    given = {name for name in options if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    _refuse_conflicts(context, options, given)
+    if "address" not in given and MODES & given:
+        # Where a variable of the environment leads is for loads alone: nobody should load a cluster by accident.
+        options["address"] = None
+    if options["plot"] is not None:
+        check_picture(options["plot"])
+    if options["list_scenarios"]:
+        _list_scenarios(Output(options["output"]))
+    elif options["all_scenarios"]:
+        _compare(options)
+    else:
+        _run_one(options)
+
+
+def _run_one(options: dict[str, Any]) -> None:
+    target = _target(options)
+    if options["scenario"] is None:
+        result = _run(run_load(_plan(options), target, target.address or str(DEFAULTS.listen)))
+    else:
+        scenario = find_scenario(options["scenario"]).faster(options["speed"])
+        result = _run(run_scenario(scenario, target))
+    show_result(result, output=Output(options["output"]), plot=options["plot"])
+    _refuse_loss([result])
+
+
+def _compare(options: dict[str, Any]) -> None:
+    target = _target(options)
+    results = [_run(run_scenario(scenario.faster(options["speed"]), target)) for scenario in SCENARIOS.values()]
+    show_comparison(results, output=options["output"])
+    _refuse_loss(results)
+
+
+def _run(running: Coroutine[Any, Any, BenchResult]) -> BenchResult:
+    try:
+        # As the server does: the load should cost less than what it loads. Not on every platform.
+        from uvloop import run  # noqa: PLC0415
+    except ImportError:
+        return asyncio.run(running)
+    return run(running)
+
+
+def _refuse_loss(results: Sequence[BenchResult]) -> None:
+    """End with a loud line, and a failure, if any task was lost."""
+    lost = [f"{result.lost:,} in {result.subject}" for result in results if result.lost]
+    if lost:
+        raise TasksLost(
+            f"ACKNOWLEDGED TASKS WERE LOST: {', '.join(lost)}. This must never happen: keep the server's logs"
+        )
+
+
+def _refuse_conflicts(context: click.Context, options: dict[str, Any], given: set[str]) -> None:
+    modes = sorted(MODES & given)
+    if len(modes) > 1:
+        raise click.UsageError(f"{_as_option(modes[0])} and {_as_option(modes[1])} exclude each other", context)
+    of_load = sorted(LOAD_OPTIONS & given)
+    if modes and of_load:
+        raise click.UsageError(
+            f"{_as_option(of_load[0])} makes a load, and {_as_option(modes[0])} has one already: leave one out", context
+        )
+    of_scenario = sorted({"speed", "store"} & given)
+    if of_scenario and not {"scenario", "all_scenarios"} & given:
+        raise click.UsageError(
+            f"{_as_option(of_scenario[0])} is for scenarios: name one, see --list-scenarios", context
+        )
+    if {"rate", "in_flight"} <= given:
+        raise click.UsageError("--rate is an open loop and --in-flight a closed one: choose", context)
+    if {"producers", "in_flight"} <= given:
+        raise click.UsageError("--producers is for the open loop; in the closed one --in-flight says as much", context)
+    if options["output"] == CSV and "all_scenarios" not in given:
+        raise click.UsageError("-o csv is for --all-scenarios: choose table or json", context)
+    if "plot" in given and {"all_scenarios", "list_scenarios"} & given:
+        raise click.UsageError("--plot draws one run: there is no picture of all scenarios", context)
+
+
+def _as_option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _plan(options: dict[str, Any]) -> LoadPlan:
+    tasks, duration_s = options["tasks"], options["duration"]
+    if tasks is None and duration_s is None:
+        duration_s = DEFAULT_DURATION_S
+    in_flight = options["in_flight"]
+    rate_per_s = DEFAULT_RATE_PER_S if options["rate"] is None else options["rate"]
+    if in_flight is None and tasks is None and rate_per_s * duration_s > TASKS_MAX:
+        raise click.UsageError(
+            f"--rate {rate_per_s:g} over {duration_s:g} s is more than {TASKS_MAX:,} tasks: lower one"
+        )
+    return LoadPlan(
+        phases=(Phase(rate_per_s),) if in_flight is None else (),
+        producers=options["producers"] if in_flight is None else in_flight,
+        tasks=tasks,
+        duration_s=duration_s,
+        pollers=options["pollers"],
+        work_s=options["work"],
+        payload_bytes=options["payload_bytes"],
+        keys=KeyPlan(count=options["keys"], weights=options["weights"], zipf=options["zipf"]),
+        priority=options["priority"],
+        is_backlog_first=options["backlog_first"],
+        drain_timeout_s=options["drain_timeout"] or DRAIN_POLLS * POLL_TIMEOUT_S,
+    )
+
+
+def _target(options: dict[str, Any]) -> Target:
+    return Target(
+        task_list=TaskList(options["namespace"], check_user_name(options["tasklist"]), TaskType.WORKFLOW),
+        address=options["address"],
+        store=StoreKind(options["store"]),
+        overrides=parse_overrides(options["values"]),
+        drain_timeout_s=options["drain_timeout"],
+        seed=options["seed"],
+    )
+
+
+def _list_scenarios(output: Output) -> None:
+    rows: list[tuple[Cell, ...]] = [(scenario.name, scenario.about) for scenario in SCENARIOS.values()]
+    rows += [(name, f"Not offered: it {reason}.") for name, reason in NOT_OFFERED.items()]
+    table = Table(name="scenarios", title="Scenarios", columns=("name", "about"), rows=rows)
+    report = Report(
+        subject="scenarios",
+        summary=f"{len(SCENARIOS)} of Cadence's matching simulation; {len(NOT_OFFERED)} more are not offered",
+        parameters={},
+        tables=[table],
+    )
+    show(report, output=output, plot=None)

@@ -1,0 +1,53 @@
+"""All scenarios beside each other."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+
+import click
+
+from fairlead.cli.bench.result import BenchResult, as_plain
+from fairlead.cli.report import Cell, Output, Report, Table, show
+
+# The measures that tell scenarios apart, and what people read above them.
+COMPARED = {
+    "latency_avg_ms": "avg ms",
+    "latency_p50_ms": "p50",
+    "latency_p99_ms": "p99",
+    "latency_max_ms": "max",
+    "sync_matches": "sync",
+    "db_writes": "stored",
+    "task_forwards": "tasks forw.",
+    "poll_forwards": "polls forw.",
+    "partitions_max": "part.",
+}
+CSV = "csv"
+
+
+def show_comparison(results: Sequence[BenchResult], *, output: str) -> None:
+    """Print all results: a table of what tells them apart; all that there is for programs."""
+    if output == CSV:
+        click.echo(as_csv(results), nl=False)
+    elif output == Output.JSON:
+        click.echo(json.dumps({"subject": "scenarios", "scenarios": [as_plain(one) for one in results]}, indent=2))
+    else:
+        rows: list[tuple[Cell, ...]] = []
+        for result in results:
+            values = {measure.name: measure.value for measure in result.totals}
+            rows.append((result.subject, *(values.get(name) for name in COMPARED)))
+        table = Table(name="scenarios", title="Scenarios", columns=("scenario", *COMPARED.values()), rows=rows)
+        lost = sum(result.lost for result in results)
+        summary = f"{len(results)} scenarios, " + (f"{lost:,} TASKS LOST" if lost else "no task lost")
+        show(Report("scenarios", summary, parameters={}, tables=[table]), output=Output.TABLE, plot=None)
+
+
+def as_csv(results: Sequence[BenchResult]) -> str:
+    """One line a scenario with all of its totals; what a scenario does not have is empty."""
+    names = list(dict.fromkeys(measure.name for result in results for measure in result.totals))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["scenario", *names], restval="", lineterminator="\n")
+    writer.writeheader()
+    for result in results:
+        writer.writerow({"scenario": result.subject} | {measure.name: measure.value for measure in result.totals})
+    return text.getvalue()

@@ -1,0 +1,58 @@
+"""Says on standard error how far a run has come: a bar on a terminal, else a line every few seconds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fairlead.cli.bench.tally import Tally
+
+BAR_INTERVAL_S = 0.2
+LINE_INTERVAL_S = 5.0
+
+Answer = TypeVar("Answer")
+
+
+async def with_progress(
+    running: Awaitable[Answer], tally: Tally, *, subject: str, tasks: int | None, console: Console
+) -> Answer:
+    """Wait for `running`, and tell meanwhile how it goes. `tasks` is how many there will be, if that is known."""
+    telling = asyncio.create_task(
+        _tell_by_bar(tally, subject, tasks, console)
+        if console.is_terminal
+        else _tell_by_lines(tally, subject, tasks, console)
+    )
+    try:
+        return await running
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell_by_bar(tally: Tally, subject: str, tasks: int | None, console: Console) -> None:
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn(),
+        console=console, transient=True, auto_refresh=False,
+    )  # fmt: skip
+    with bar:
+        row = bar.add_task(subject, total=tasks, state="")
+        while True:
+            bar.update(row, completed=tally.received, state=_state(tally, tasks), refresh=True)
+            await asyncio.sleep(BAR_INTERVAL_S)
+
+
+async def _tell_by_lines(tally: Tally, subject: str, tasks: int | None, console: Console) -> None:
+    now_s: Callable[[], float] = asyncio.get_running_loop().time
+    begun_s = now_s()
+    while True:
+        await asyncio.sleep(LINE_INTERVAL_S)
+        console.print(f"{subject}: {now_s() - begun_s:.0f} s, {_state(tally, tasks)}", highlight=False)
+
+
+def _state(tally: Tally, tasks: int | None) -> str:
+    total = "" if tasks is None else f" of {tasks:,}"
+    failures = tally.add_failures.total() + tally.poll_failures.total()
+    failed = f", {failures:,} failures" if failures else ""
+    return f"{tally.acknowledged + tally.preloaded:,}{total} added, {tally.received:,} received{failed}"

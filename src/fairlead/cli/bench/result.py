@@ -1,0 +1,83 @@
+"""What a run of the bench has to say: numbers by name for programs, tables for people, a picture of its course."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.cli.report import Cell, Output, Report, Table, draw_picture, new_console, show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Of a longer table only so many rows are shown to people; programs get all.
+ROWS_SHOWN_MAX = 20
+
+
+class Measure(NamedTuple):
+    """One number of a run; `name` is its key in JSON, `label` what people read."""
+
+    name: str
+    label: str
+    value: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """All that one run has to say. `series` are tables for programs only. Any `lost` task makes the run a failure."""
+
+    subject: str
+    headline: str
+    parameters: Mapping[str, Cell]
+    totals: Sequence[Measure]
+    tables: Sequence[Table]
+    series: Sequence[Table]
+    lost: int
+    draw: Callable[["Figure"], None] | None = None
+
+
+def as_plain(result: BenchResult) -> dict[str, object]:
+    """The result in plain types: the totals by their names, each table as a list of objects."""
+    tables = {
+        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        for table in (*result.tables, *result.series)
+    }
+    head: dict[str, object] = {
+        "subject": result.subject,
+        "headline": result.headline,
+        "parameters": dict(result.parameters),
+        "totals": {measure.name: measure.value for measure in result.totals},
+    }
+    return head | tables
+
+
+def show_result(result: BenchResult, *, output: Output, plot: Path | None) -> None:
+    """Print the result on standard output and, where asked for, draw its picture."""
+    totals = Table(
+        name="totals",
+        title="Totals",
+        columns=("measure", "value"),
+        rows=[(measure.label, measure.value) for measure in result.totals],
+    )
+    report = Report(
+        subject=result.subject,
+        summary=result.headline,
+        parameters=result.parameters,
+        tables=[totals, *(_beginning(table) for table in result.tables if table.rows)],
+        draw=result.draw,
+    )
+    if output is Output.TABLE:
+        show(report, output=output, plot=plot)
+        return
+    if plot is not None:
+        draw_picture(report, plot)
+    new_console().out(json.dumps(as_plain(result), indent=2), highlight=False)
+
+
+def _beginning(table: Table) -> Table:
+    hidden = len(table.rows) - ROWS_SHOWN_MAX
+    if hidden <= 0:
+        return table
+    note = f"... and {hidden:,} more, see -o json. {table.note}".strip()
+    return Table(table.name, table.title, table.columns, table.rows[:ROWS_SHOWN_MAX], note)

@@ -1,0 +1,179 @@
+"""What a tally amounts to: totals, waits, shares and failures of one load."""
+
+from collections.abc import Mapping
+
+from fairlead.cli.bench.counting import PartitionCounts
+from fairlead.cli.bench.picture import draw
+from fairlead.cli.bench.plan import LoadPlan
+from fairlead.cli.bench.result import BenchResult, Measure
+from fairlead.cli.bench.series import configs_table, timeline_table
+from fairlead.cli.bench.shares import OWED_MIN
+from fairlead.cli.bench.tally import Tally
+from fairlead.cli.bench.waits import COLUMNS as WAIT_COLUMNS
+from fairlead.cli.bench.waits import milliseconds
+from fairlead.cli.report import Cell, Table
+
+
+def summarise(
+    tally: Tally, plan: LoadPlan, counts: Mapping[int, PartitionCounts], parameters: Mapping[str, Cell]
+) -> BenchResult:
+    """The result of a load on a running server."""
+    return BenchResult(
+        subject="bench matching",
+        headline=headline(tally),
+        parameters=parameters,
+        totals=totals(tally),
+        tables=[
+            waits_table(tally, plan), keys_table(tally, plan), partitions_table(counts), failures_table(tally),
+        ],
+        series=[timeline_table(tally), configs_table(tally)],
+        lost=tally.outstanding,
+        draw=lambda figure: draw(figure, tally),
+    )  # fmt: skip
+
+
+def headline(tally: Tally) -> str:
+    """The run in one sentence."""
+    if tally.outstanding:
+        return f"{tally.outstanding:,} ACKNOWLEDGED TASKS WERE LOST of {tally.acknowledged + tally.preloaded:,}"
+    p50_s, p99_s = tally.task_waits.at_s(50), tally.task_waits.at_s(99)
+    if p50_s is None or p99_s is None:
+        return "no task was received"
+    return (
+        f"{tally.received:,} tasks, added at {add_rate_per_s(tally):,.0f} and received at "
+        f"{receive_rate_per_s(tally):,.0f} a second; half waited {p50_s * 1000:,.1f} ms at most, "
+        f"99 % {p99_s * 1000:,.1f} ms" + (f"; {tally.swept:,} WERE LEFT BEHIND" if tally.swept else "")
+    )
+
+
+def add_rate_per_s(tally: Tally) -> float:
+    """Tasks acknowledged a second, from the start to the last answer."""
+    return _rate(tally.acknowledged, tally.last_answered_s - tally.start_s)
+
+
+def receive_rate_per_s(tally: Tally) -> float:
+    """Tasks received a second, from when there were both a load and polls, to the last of them."""
+    since_s = max(tally.start_s, tally.polling_since_s or tally.start_s)
+    return _rate(tally.received, tally.last_received_s - since_s)
+
+
+def totals(tally: Tally) -> list[Measure]:
+    """The run in numbers."""
+    return [
+        Measure("tasks_sent", "tasks sent", tally.sent),
+        Measure("tasks_added", "tasks acknowledged", tally.acknowledged),
+        Measure("tasks_received", "tasks received", tally.received),
+        *loss_measures(tally),
+        Measure("received_unacknowledged", "received though the add had failed", tally.received_unacknowledged),
+        Measure("foreign", "received of other runs", tally.foreign),
+        Measure("add_duration_s", "seconds of adding", round(tally.last_answered_s - tally.start_s, 3)),
+        Measure("duration_s", "seconds until the last task was received", duration_s(tally)),
+        Measure("adds_per_s", "adds a second", round(add_rate_per_s(tally), 1)),
+        Measure("dispatches_per_s", "dispatches a second", round(receive_rate_per_s(tally), 1)),
+        Measure("sync_match_share", "share matched at once", share(tally.started_at_once, tally.acknowledged)),
+        Measure("add_forward_share", "share of tasks forwarded", share(tally.adds_forwarded, tally.acknowledged)),
+        Measure("poll_forward_share", "share received by forwarding", share(tally.received_forwarded, tally.received)),
+        Measure("backlog_share", "share stored before it was received", share(tally.received_later, tally.received)),
+        Measure("polls", "polls answered", tally.polls),
+        Measure("polls_empty", "of them empty", tally.polls_empty),
+        Measure("jain_index", "Jain index of the keys' shares", rounded(tally.shares.jain_index(), 5)),
+        Measure("add_failures", "adds that failed", tally.add_failures.total()),
+        Measure("poll_failures", "polls that failed", tally.poll_failures.total()),
+    ]
+
+
+def loss_measures(tally: Tally) -> list[Measure]:
+    """What went wrong with tasks."""
+    return [
+        Measure("lost", "lost (acknowledged, and nowhere to be found)", tally.outstanding),
+        Measure("left_behind", "left behind (found in a partition at the end)", tally.swept),
+        Measure("duplicates", "received more than once", tally.duplicates),
+    ]
+
+
+def waits_table(tally: Tally, plan: LoadPlan) -> Table:
+    """How long everything took."""
+    since = "due" if plan.is_open_loop else "sending"
+    return Table(
+        name="waits",
+        title="Waits",
+        columns=("of", *WAIT_COLUMNS),
+        rows=[
+            (f"task, since {since}", *tally.task_waits.row()),
+            ("add", *tally.add_waits.row()),
+            ("poll", *tally.poll_waits.row()),
+            ("sending, since due", *tally.send_delays.row()),
+        ],
+        note="The last line is the generator's own delay, which is part of the first." if plan.is_open_loop else "",
+    )
+
+
+def keys_table(tally: Tally, plan: LoadPlan) -> Table:
+    """What each key got, and was owed; empty where there is only one."""
+    shares = [tally.shares.share(key) for key in range(plan.keys.count)] if plan.keys.count > 1 else []
+    weight_sum = sum(plan.keys.weight(key) for key in range(len(shares)))
+    contended_sum = sum(one.contended for one in shares)
+    rows = []
+    for key, one in enumerate(shares):
+        received = tally.key_received[key]
+        rows.append(
+            (
+                plan.keys.name(key),
+                plan.keys.weight(key),
+                received,
+                share(plan.keys.weight(key), weight_sum),
+                share(one.contended, contended_sum),
+                rounded(one.got / one.owed if one.owed else None, 4),
+                milliseconds(tally.key_wait_sum_s[key] / received if received else None),
+            )
+        )
+    return Table(
+        name="keys",
+        title="Fairness keys",
+        columns=("key", "weight", "received", "weight_share", "share_when_all_wait", "got_over_owed", "mean_wait_ms"),
+        rows=rows,
+        note="Owed: of each dispatch the share by weight among the keys that had tasks waiting then. "
+        f"The Jain index is over got / owed, of the keys that were owed at least {OWED_MIN:g}.",
+    )
+
+
+def partitions_table(counts: Mapping[int, PartitionCounts]) -> Table:
+    """What the client asked of each partition, and what came of it."""
+    rows = [
+        (number, one.adds, one.adds_started, one.polls, one.polls_with_task) for number, one in sorted(counts.items())
+    ]
+    return Table(
+        name="partitions",
+        title="Partitions",
+        columns=("partition", "adds", "started_at_once", "polls", "polls_with_task"),
+        rows=rows,
+    )
+
+
+def failures_table(tally: Tally) -> Table:
+    """What went wrong, by error; empty where nothing did."""
+    rows = [
+        (operation, error, times)
+        for operation, failures in (("add", tally.add_failures), ("poll", tally.poll_failures))
+        for error, times in failures.most_common()
+    ]
+    return Table(name="failures", title="Failures", columns=("operation", "error", "times"), rows=rows)
+
+
+def duration_s(tally: Tally) -> float:
+    """From the start to the last task received."""
+    return round(tally.last_received_s - tally.start_s, 3)
+
+
+def share(part: float, whole: float) -> float | None:
+    """A part of a whole, or None of nothing."""
+    return rounded(part / whole if whole else None, 4)
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """A number that people and programs may compare."""
+    return None if value is None else round(value, digits)
+
+
+def _rate(events: int, duration_s: float) -> float:
+    return events / duration_s if duration_s > 0 else 0.0

@@ -1,0 +1,165 @@
+"""What a run has seen: counted as it happens, task by task, so that none can go missing unnoticed."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from fairlead.cli.bench.keys import KeyPlan
+from fairlead.cli.bench.payload import Stamp
+from fairlead.cli.bench.shares import FairShares
+from fairlead.cli.bench.timeline import Timeline
+from fairlead.cli.bench.waits import Waits
+from fairlead.core.partitions import PartitionConfig
+from fairlead.matching.messages import AddAnswer, PollAnswer
+
+# What is known of a task.
+_ACKNOWLEDGED, _FAILED, _RECEIVED = 1, 2, 4
+_STATES_AT_ONCE = 65_536
+
+
+class ConfigSeen(NamedTuple):
+    """A partition configuration, and when an answer first told of it."""
+
+    at_s: float
+    config: PartitionConfig
+
+
+class Tally:
+    """Counts of one run. All moments are of the generator's clock; `start_s` is when the load began."""
+
+    def __init__(self, keys: KeyPlan, *, start_s: float) -> None:
+        self._states = bytearray()
+        self.start_s = start_s
+        # When anybody began to poll.
+        self.polling_since_s: float | None = None
+        self.preloaded = 0
+        self.sent = 0
+        self.acknowledged = 0
+        # Acknowledged and not received yet; when every partition has been asked for them, these are lost.
+        self.outstanding = 0
+        self.started_at_once = 0
+        self.started_forwarded = 0
+        self.adds_forwarded = 0
+        self.received = 0
+        self.received_forwarded = 0
+        # The add seemed to have failed, and the task came all the same.
+        self.received_unacknowledged = 0
+        # Of those received, the ones that came only when their very partition was asked after the load.
+        self.swept = 0
+        self.duplicates = 0
+        # Of another run, or of somebody else on the same task list.
+        self.foreign = 0
+        self.polls = 0
+        self.polls_empty = 0
+        self.add_failures: Counter[str] = Counter()
+        self.poll_failures: Counter[str] = Counter()
+        self.add_waits = Waits()
+        self.poll_waits = Waits()
+        self.poll_with_task_waits = Waits()
+        self.task_waits = Waits()
+        # From due to sent: what the generator itself adds to the waits of its tasks.
+        self.send_delays = Waits()
+        self.shares = FairShares([keys.weight(index) for index in range(keys.count)])
+        self.key_received = [0] * keys.count
+        self.key_wait_sum_s = [0.0] * keys.count
+        self.timeline = Timeline()
+        self.configs: list[ConfigSeen] = []
+        self.last_answered_s = start_s
+        self.last_received_s = start_s
+
+    @property
+    def received_later(self) -> int:
+        """Tasks that were received and not started at once: they had been stored meanwhile."""
+        # Not by what polls say: a stored task that its partition offers to the parent is a new one there.
+        return self.received - self.started_at_once
+
+    def preload(self, stamp: Stamp) -> None:
+        """A task is there before the load begins: it must come, but how it was added is not of interest."""
+        self._make_room(stamp)
+        self._states[stamp.number] |= _ACKNOWLEDGED
+        self.preloaded += 1
+        self.outstanding += 1
+        self.shares.waits(stamp.key)
+
+    def sends(self, stamp: Stamp, *, now_s: float) -> None:
+        """A task is being sent; it may be received before the add is answered."""
+        self._make_room(stamp)
+        self.sent += 1
+        self.send_delays.add(now_s - stamp.due_s)
+        self.shares.waits(stamp.key)
+
+    def added(self, stamp: Stamp, answer: AddAnswer, *, sent_s: float, now_s: float) -> None:
+        """The server has acknowledged a task: it must come."""
+        self._states[stamp.number] |= _ACKNOWLEDGED
+        if not self._states[stamp.number] & _RECEIVED:
+            self.outstanding += 1
+        self.acknowledged += 1
+        self.started_at_once += answer.is_started
+        self.started_forwarded += answer.is_started and answer.was_forwarded
+        self.adds_forwarded += answer.was_forwarded
+        self.timeline.at(now_s - self.start_s).adds += 1
+        self._answered(sent_s=sent_s, now_s=now_s, config=answer.config)
+
+    def add_failed(self, stamp: Stamp, error: Exception, *, sent_s: float, now_s: float) -> None:
+        """The server has refused a task, or has not answered: the task may come or not."""
+        state = self._states[stamp.number]
+        self._states[stamp.number] = state | _FAILED
+        if state & _RECEIVED:
+            self.received_unacknowledged += 1
+        else:
+            self.shares.withdrawn(stamp.key)
+        self.add_failures[type(error).__name__] += 1
+        self._answered(sent_s=sent_s, now_s=now_s, config=None)
+
+    def _make_room(self, stamp: Stamp) -> None:
+        while stamp.number >= len(self._states):
+            self._states.extend(bytes(_STATES_AT_ONCE))
+
+    def _answered(self, *, sent_s: float, now_s: float, config: PartitionConfig | None) -> None:
+        self.add_waits.add(now_s - sent_s)
+        self.last_answered_s = now_s
+        if config is not None:
+            self._note(config, now_s)
+
+    def polled(self, answer: PollAnswer, stamp: Stamp | None, *, begun_s: float, now_s: float) -> None:
+        """A poll was answered; `stamp` is that of its task, if it brought one of this run."""
+        self.polls += 1
+        self.poll_waits.add(now_s - begun_s)
+        self._note(answer.config, now_s)
+        if answer.task is None:
+            self.polls_empty += 1
+            return
+        self.poll_with_task_waits.add(now_s - begun_s)
+        if stamp is None:
+            self.foreign += 1
+        elif self._states[stamp.number] & _RECEIVED:
+            self.duplicates += 1
+        else:
+            self._received(stamp, answer, now_s)
+
+    def poll_failed(self, error: Exception) -> None:
+        """A poll came back with an error."""
+        self.poll_failures[type(error).__name__] += 1
+
+    def _received(self, stamp: Stamp, answer: PollAnswer, now_s: float) -> None:
+        state = self._states[stamp.number]
+        self._states[stamp.number] = state | _RECEIVED
+        if state & _ACKNOWLEDGED:
+            self.outstanding -= 1
+        if state & _FAILED:
+            self.received_unacknowledged += 1
+        else:
+            self.shares.dispatched(stamp.key)
+        self.received += 1
+        self.received_forwarded += answer.was_forwarded
+        wait_s = now_s - stamp.due_s
+        self.task_waits.add(wait_s)
+        self.key_received[stamp.key] += 1
+        self.key_wait_sum_s[stamp.key] += wait_s
+        current = self.timeline.at(now_s - self.start_s)
+        current.receives += 1
+        current.waits.add(wait_s)
+        self.last_received_s = now_s
+
+    def _note(self, config: PartitionConfig, now_s: float) -> None:
+        if not self.configs or config.version > self.configs[-1].config.version:
+            self.configs.append(ConfigSeen(now_s, config))

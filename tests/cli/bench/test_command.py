@@ -1,0 +1,245 @@
+"""`fairlead bench matching` as a user runs it."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fairlead.cli.bench.link import connect
+from fairlead.cli.bench.scenarios import NOT_OFFERED, SCENARIOS
+from fairlead.cli.main import cli
+from fairlead.core.errors import FairleadError
+from fairlead.core.partitions import TaskList, TaskType
+from fairlead.server import Server
+from fairlead.settings import DynamicSettings
+from fairlead.settings.static import Address, MemoryConfig, StaticConfig
+
+TASK_LIST = TaskList("default", "bench", TaskType.WORKFLOW)
+FAIRLEAD = Path(sys.executable).with_name("fairlead")
+
+
+def invoke(*arguments: str, **environment: str) -> Result:
+    return CliRunner(env=environment).invoke(cli, ["bench", "matching", *arguments])
+
+
+def bench(*arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(cli, ["bench", "matching", *arguments, "-o", "json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A real server in a thread of its own."""
+    ready, stopping, found = Event(), Event(), list[str]()
+
+    async def serve() -> None:
+        server = Server(StaticConfig(listen=Address("127.0.0.1", 0), store=MemoryConfig()))
+        await server.start()
+        found.append(server.address)
+        ready.set()
+        while not stopping.is_set():  # noqa: ASYNC110 - it is set in another thread
+            await asyncio.sleep(0.02)
+        await server.stop()
+
+    thread = Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(20)
+    yield found[0]
+    stopping.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--rate", "5", "--in-flight", "5"], "--rate is an open loop and --in-flight a closed one"),
+        (["--producers", "5", "--in-flight", "5"], "--producers is for the open loop"),
+        (["--rate", "0"], "'--rate': 0.0 is not in the range"),
+        (["--rate", "nan"], "nan is not a number"),
+        (["--rate", "1000000", "--duration", "1h"], "is more than 50,000,000 tasks"),
+        (["--pollers", "0"], "'--pollers': 0 is not in the range"),
+        (["--priority", "6"], "'--priority': 6 is not in the range"),
+        (["--payload-bytes", "3"], "'--payload-bytes': 3 is not in the range"),
+        (["--weights", "1:two"], "'--weights': '1:two' is no list of weights"),
+        (["--weights", "1:-2"], "every weight must be above 0 and finite"),
+        (["--weights", "1:nan"], "every weight must be above 0 and finite"),
+        (["--weights", "1:" * 1000 + "1"], "1001 weights are more than 1000"),
+        (["--duration", "soon"], "'--duration': 'soon' is no duration"),
+        (["--duration", "0s"], "'--duration': '0s' is out of bounds: choose 10ms to 24h"),
+        (["--work", "2h"], "'--work': '2h' is out of bounds"),
+        (["--address", "nowhere"], "'--address': 'nowhere' "),
+        (["--scenario", "default", "--rate", "5"], "--rate makes a load, and --scenario has one already"),
+        (["--all-scenarios", "--keys", "5"], "--keys makes a load, and --all-scenarios has one already"),
+        (["--scenario", "default", "--all-scenarios"], "--all-scenarios and --scenario exclude each other"),
+        (["--speed", "5"], "--speed is for scenarios"),
+        (["--store", "memory"], "--store is for scenarios"),
+        (["-o", "csv"], "-o csv is for --all-scenarios"),
+        (["--all-scenarios", "--plot", "a.png"], "--plot draws one run"),
+        (["--scenario", "default", "--speed", "0.5"], "'--speed': 0.5 is not in the range"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_sent(arguments: list[str], complaint: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--scenario", "nonsense"], "there is no scenario 'nonsense': see --list-scenarios"),
+        (["--scenario", "zonal_isolation"], "scenario zonal_isolation is not offered: it needs isolation groups"),
+        (["--tasklist", "/_sys/a/1"], "begins with '/_sys/', which is kept for partitions"),
+        (["--dynamic-config-value", "matching.nonsense=1"], "'matching.nonsense' is no setting"),
+        (["--dynamic-config-value", "nonsense"], "is not of the form KEY=JSON"),
+        (["--plot", "picture.jpg"], "ends in .png"),
+    ],
+)
+def test_what_can_not_be_run_is_refused(arguments: list[str], complaint: str) -> None:
+    result = invoke(*arguments)
+    assert isinstance(result.exception, FairleadError)
+    assert complaint in str(result.exception)
+
+
+def test_a_server_that_is_not_there_is_said_so_with_what_to_do() -> None:
+    with socket.socket() as held:
+        # Bound and not listening: nobody else can answer there.
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        result = invoke("--tasks", "1", FAIRLEAD_ADDRESS=address)
+    assert isinstance(result.exception, FairleadError)
+    assert f"no server answers at {address}: start one (fairlead server start)" in str(result.exception)
+
+
+def test_all_scenarios_are_listed_those_not_offered_with_the_reason() -> None:
+    answer = bench("--list-scenarios")
+    told = {row["name"]: row["about"] for row in answer["scenarios"]}
+    assert list(told) == [*SCENARIOS, *NOT_OFFERED]
+    assert told["zonal_isolation_skew"] == "Not offered: it needs isolation groups, which Fairlead does not have."
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_the_default_scenario_runs_from_end_to_end(store: str) -> None:
+    """Issue: it 'reproduces the scenarios of Cadence's matching simulation ... and prints the same summary'."""
+    answer = bench("--scenario", "default", "--speed", "20", "--store", store)
+    assert (answer["subject"], answer["parameters"]["hosts"], answer["parameters"]["store"]) == ("default", 4, store)
+    totals = answer["totals"]
+    assert (totals["tasks_generated"], totals["tasks_polled"], totals["lost"]) == (150, 150, 0)
+    assert totals["sync_matches"] + totals["db_writes"] == 150
+    assert totals["async_matches"] == totals["db_writes"]
+    assert totals["polls_with_task"] == 150
+    # On the four partitions that the table says, and so some tasks meet their polls by way of the root.
+    assert [row["partition"] for row in answer["partitions"]] == [0, 1, 2, 3]
+    assert all(row["adds"] > 0 for row in answer["partitions"])
+    assert sum(row["adds"] for row in answer["partitions"]) == 150
+    assert sum(row["sync_matches"] + row["async_matches"] for row in answer["partitions"]) == 150
+    assert totals["task_forwards"] + totals["poll_forwards"] > 0
+
+
+def test_an_adaptive_scenario_tells_how_the_partitions_followed() -> None:
+    answer = bench("--scenario", "burst_adaptive", "--speed", "10", "--store", "memory")
+    totals = answer["totals"]
+    assert (totals["tasks_polled"], totals["lost"], totals["partitions_ideal"]) == (1_000, 0, 3)
+    assert answer["configs"][0]["write"] == 1
+    assert totals["partitions_max"] == max(row["write"] for row in answer["configs"]) > 1
+    versions = [row["version"] for row in answer["configs"]]
+    assert versions == sorted(set(versions))
+
+
+def test_an_initial_backlog_is_put_where_the_scenario_says() -> None:
+    answer = bench("--scenario", "with_backlog", "--speed", "20", "--store", "memory")
+    totals = answer["totals"]
+    assert (totals["tasks_generated"], totals["tasks_preloaded"], totals["tasks_polled"]) == (150, 150, 300)
+    assert totals["lost"] == 0
+    assert totals["db_writes"] >= 150
+    # What was there before is not counted as the load's.
+    assert {row["partition"]: row["tasks_taken"] - row["adds"] for row in answer["partitions"]} == {
+        0: 0,
+        1: 50,
+        2: 100,
+        3: 0,
+    }
+
+
+def test_starting_a_task_takes_as_long_as_the_scenario_says() -> None:
+    answer = bench("--scenario", "round_robin_load_balancer", "--speed", "300", "--store", "memory")
+    assert answer["totals"]["tasks_polled"] == 100
+    assert answer["totals"]["latency_p50_ms"] >= 13
+
+
+def test_an_open_loop_on_a_running_server(address: str, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    options = ("--address", address, "--rate", "200", "--tasks", "200", "--keys", "4", "--plot", str(picture))
+    answer = bench(*options)
+    totals = answer["totals"]
+    assert (totals["tasks_sent"], totals["tasks_received"], totals["lost"], totals["duplicates"]) == (200, 200, 0, 0)
+    # However slow this machine is now, no task is sent before it is due.
+    assert totals["adds_per_s"] <= 201
+    assert answer["waits"][0]["of"] == "task, since due"
+    assert answer["partitions"][0]["adds"] == 200
+    assert [row["received"] for row in answer["keys"]] == [50] * 4
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_backlog_is_given_out_by_weight(address: str) -> None:
+    options = ("--in-flight", "50", "--tasks", "1200", "--keys", "3", "--weights", "1:2:5", "--backlog-first")
+    answer = bench("--address", address, *options, "--pollers", "4")
+    assert answer["totals"]["tasks_received"] == 1200
+    assert answer["totals"]["backlog_share"] == 1.0
+    assert answer["totals"]["jain_index"] > 0.999
+    for key in answer["keys"]:
+        assert key["share_when_all_wait"] == pytest.approx(key["weight_share"], rel=0.03)
+
+
+async def steal(address: str, tasks: int) -> None:
+    async with connect(address, DynamicSettings()) as link:
+        while tasks:
+            answer = await link.clients[0].poll(TASK_LIST, "thief", timeout_s=20)
+            tasks -= answer.task is not None
+
+
+def test_a_loss_is_a_loud_line_and_a_failure(address: str) -> None:
+    """Whatever takes them: tasks that were acknowledged, never came, and are in no partition any more."""
+    options = ["--rate", "1000", "--tasks", "5", "--pollers", "1", "--work", "1h", "--drain-timeout", "3s"]
+    with subprocess.Popen(  # noqa: S603
+        [FAIRLEAD, "bench", "matching", "--address", address, *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        asyncio.run(steal(address, 4))
+        shown, said = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "4 ACKNOWLEDGED TASKS WERE LOST of 5" in shown
+    assert said.splitlines()[-1].startswith("fairlead: ACKNOWLEDGED TASKS WERE LOST: 4 in bench matching.")
+
+
+def test_what_is_left_behind_is_found_and_is_no_loss(address: str) -> None:
+    """A worker that takes one task and never comes back: the others are still where they were put."""
+    options = ("--rate", "1000", "--tasks", "5", "--pollers", "1", "--work", "1h", "--drain-timeout", "200ms")
+    answer = bench("--address", address, *options)
+    totals = answer["totals"]
+    assert (totals["tasks_received"], totals["left_behind"], totals["lost"]) == (5, 4, 0)
+    assert answer["headline"].endswith("; 4 WERE LEFT BEHIND")
+
+
+def test_a_scenario_with_an_address_sends_only_its_load_there(address: str) -> None:
+    answer = bench("--scenario", "throughput", "--speed", "30", "--address", address)
+    assert answer["totals"]["tasks_polled"] == 100
+    assert "poll_forwards" not in answer["totals"]
+    assert answer["parameters"]["address"] == address
+
+
+def test_an_address_of_the_environment_is_not_for_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_ADDRESS", "127.0.0.1:1")
+    answer = bench("--scenario", "throughput", "--speed", "300", "--store", "memory")
+    assert answer["totals"]["tasks_polled"] == 10
