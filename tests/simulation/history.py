@@ -1,0 +1,94 @@
+"""Whoever wants the tasks done: starts each at most once, and knows which were acknowledged, started and delivered."""
+
+import asyncio
+from random import Random
+
+from fairlead.cluster.calls import CallLost
+from fairlead.matching.starting import NotStarted
+from tests.simulation.store import apart
+from tests.simulation.transcript import Transcript
+
+DELAY_S_MIN, DELAY_S_MAX = 0.0005, 0.01
+SLOW_S_MAX = 1.5
+
+
+class History:
+    """A history service that all hosts reach over a network of its own.
+
+    `refused` is the share of starts that are put off, `lost` the share whose answer does not arrive, `slow` the share
+    that takes long.
+    """
+
+    def __init__(self, random: Random, transcript: Transcript) -> None:
+        self._random = random
+        self._transcript = transcript
+        self._is_over = False
+        self.trouble()
+        # By task, when it was first acknowledged to a producer, started, and given to a worker.
+        self.acknowledged: dict[str, float] = {}
+        self.started: dict[str, float] = {}
+        self.delivered: dict[str, float] = {}
+        # From then on no answer is lost and nobody goes away: what is started must arrive.
+        self.is_at_peace = False
+        self.started_at_peace: list[str] = []
+
+    def stop(self) -> None:
+        """The run is over: everything fails at once."""
+        self._is_over = True
+
+    async def start(self, payload: bytes, identity: str) -> bytes | NotStarted:
+        """See `fairlead.matching.starting.Starter`."""
+        if self._is_over:
+            raise CallLost("the simulation is over")
+        outcome: bytes | NotStarted = await apart(self._start(payload.decode(), identity), "history.start")
+        return outcome
+
+    async def _start(self, task: str, identity: str) -> bytes | NotStarted:
+        await asyncio.sleep(self._draw_delay_s())
+        outcome = self._decide(task, identity)
+        is_lost = self._lost > 0 and self._random.random() < self._lost
+        await asyncio.sleep(self._draw_delay_s())
+        if is_lost:
+            self._transcript.note("history", f"the answer to {identity} about {task} is lost")
+            raise CallLost(f"start of {task}: simulated")
+        return outcome
+
+    def trouble(self, *, refused: float = 0.0, lost: float = 0.0, slow: float = 0.0) -> None:
+        """So much goes wrong from now on."""
+        self._refused, self._lost, self._slow = refused, lost, slow
+
+    def _draw_delay_s(self) -> float:
+        delay_s = self._random.uniform(DELAY_S_MIN, DELAY_S_MAX)
+        if self._slow > 0 and self._random.random() < self._slow:
+            delay_s += self._random.uniform(0.0, SLOW_S_MAX)
+        return delay_s
+
+    def _decide(self, task: str, identity: str) -> bytes | NotStarted:
+        if task in self.started:
+            self._transcript.note("history", f"start of {task} by {identity}: gone")
+            return NotStarted.GONE
+        if self._refused > 0 and self._random.random() < self._refused:
+            self._transcript.note("history", f"start of {task} by {identity}: refused")
+            return NotStarted.REFUSED
+        if self.is_at_peace:
+            self.started_at_peace.append(task)
+        self.started[task] = asyncio.get_running_loop().time()
+        self._transcript.note("history", f"start of {task} by {identity}: started")
+        return task.encode()
+
+    def acknowledge(self, task: str, producer: str, *, is_started: bool) -> None:
+        """A producer was told that the task is kept, or that it is started."""
+        self.acknowledged.setdefault(task, asyncio.get_running_loop().time())
+        self._transcript.note(producer, f"{task} is acknowledged" + (" as started" if is_started else ""))
+        if is_started and task not in self.started:
+            self._transcript.violate(producer, f"was told that {task} is started, and it is not")
+
+    def deliver(self, task: str, worker: str) -> None:
+        """A worker was given the task."""
+        now_s = asyncio.get_running_loop().time()
+        if task not in self.started:
+            self._transcript.violate(worker, f"was given {task} , which was never started")
+        if task in self.delivered:
+            self._transcript.violate(worker, f"was given {task} , which another had been given")
+        self.delivered.setdefault(task, now_s)
+        self._transcript.note(worker, f"was given {task}")
