@@ -20,7 +20,7 @@ from typing import Any
 
 import grpc
 import uvloop
-from hdrh.histogram import HdrHistogram
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
@@ -62,7 +62,7 @@ async def in_parallel(calls: int, at_once: int, call: Callable[[int], Awaitable[
 
 async def matches() -> Figures:
     """(a) Tasks that find a waiting poll, in one process: asked of the service, and by the client."""
-    figures = {}
+    figures: Figures = {}
     async with LocalCluster() as cluster:
         service = next(iter(cluster.hosts.values())).matching
         client = cluster.client()
@@ -135,9 +135,8 @@ async def backlog() -> Figures:
         store = await SqliteStore.open(Path(folder) / "backlog.db")
         async with LocalCluster(store=store) as cluster:
             service = next(iter(cluster.hosts.values())).matching
-            add = [AddRequest(ROOT, task(f"tenant-{number}")) for number in range(keys)]
-            written_per_s = await in_parallel(tasks, 1000, lambda number: service.add(add[number % keys]))
-            del add
+            adds = [AddRequest(ROOT, task(f"tenant-{number}")) for number in range(keys)]
+            written_per_s = await in_parallel(tasks, 1000, lambda number: service.add(adds[number % keys]))
             poll = PollRequest(ROOT, "worker", "", 5.0)
 
             async def drain(_: int) -> None:
@@ -160,7 +159,7 @@ async def calls() -> Figures:
     server = await _child("serve")
     echo = await _child("echo")
     try:
-        figures = {}
+        figures: Figures = {}
         for _ in range(2):
             for name, rate in (
                 *(await _echo(echo.address)).items(),
@@ -217,7 +216,7 @@ CALLS_AT_ONCE = 50
 async def _echo(address: str) -> Figures:
     """Two calls a task, one of the size of an add and one of the size of a poll's answer."""
     async with grpc.aio.insecure_channel(address) as channel:
-        send = channel.unary_unary("/bench/Echo")
+        send = channel.unary_unary("/bench/Echo", None, None)
         waits = HdrHistogram(1, 60_000_000, 3)
 
         async def pair(_: int) -> None:
@@ -384,11 +383,20 @@ def main() -> int:
         with console.status(f"measuring: {part}"):
             figures |= measure(part)
     figures["grpc_of_echo"] = figures["grpc_matched_per_s"] / figures["echo_pairs_per_s"]
-    table = Table("what", "measured", "target")
+    misses = 0
+    table = Table("what", "measured", "target", "")
     for name, (what, target, is_more_better) in TARGETS.items():
-        table.add_row(what, f"{figures.pop(name):,.3g}" if target < 10 else f"{figures.pop(name):,.0f}", "")
+        figure = figures.pop(name)
+        is_reached = figure >= target if is_more_better else figure <= target
+        misses += not is_reached
+        bound = f"{'at least' if is_more_better else 'at most'} {target:,g}"
+        table.add_row(
+            what, f"{figure:,.3f}" if target < 10 else f"{figure:,.0f}", bound, "" if is_reached else "missed"
+        )
+    for name, figure in figures.items():
+        table.add_row(f"[dim]{name.replace('_', ' ')}[/dim]", f"{figure:,.1f}", "", "")
     console.print(table)
-    return 0
+    return 1 if misses else 0
 
 
 async def _run(part: Callable[[], Awaitable[Figures | None]]) -> Figures | None:

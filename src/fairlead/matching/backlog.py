@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from fairlead.cluster.calls import Exhausted
 from fairlead.core.errors import RetryLater
 from fairlead.core.fairness import (
     LEVEL_ZERO,
@@ -44,7 +45,7 @@ from fairlead.telemetry import PartitionMetrics
 Clock = Callable[[], float]
 
 
-class AppendQueueFull(RetryLater):
+class AppendQueueFull(Exhausted):
     """More appends wait than the partition takes: nothing was stored."""
 
 
