@@ -35,6 +35,7 @@ from fairlead.storage.contract import Member, TaskStore
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
 from fairlead.telemetry import configure_logs
+from tests.traffic import Traffic
 
 LOOPBACK = Address("127.0.0.1", 0)
 IN_MEMORY = StaticConfig(listen=LOOPBACK, store=MemoryConfig(), hand_over_s=0.3)
@@ -162,41 +163,16 @@ async def test_a_host_that_stops_hands_over_without_a_failed_request(shared_stor
         "matching.numTasklistWritePartitions": 8,
         **QUICK,
     }
-    added: list[bytes] = []
-    polled: list[bytes] = []
-    is_over = False
-
-    async def produce(client: MatchingClient, name: str) -> None:
-        while not is_over:
-            payload = f"{name}-{len(added)}".encode()
-            await client.add(ORDERS, task(payload))
-            added.append(payload)
-            await asyncio.sleep(0.001)
-
-    async def work(client: MatchingClient) -> None:
-        # A task may come twice, and must not come never.
-        while not is_over or len(set(polled)) < len(added):
-            answer = await client.poll(ORDERS, "worker", timeout_s=0.5)
-            if answer.task is not None:
-                polled.append(answer.task)
-
     async with (
         running(SHARED, eight) as one,
         running(SHARED, eight) as two,
         client_of(one.address, two.address) as client,
-        asyncio.TaskGroup() as group,
+        Traffic(client, ORDERS, pairs=3) as traffic,
     ):
-        for number in range(3):
-            group.create_task(produce(client, str(number)))
-            group.create_task(work(client))
-        while len(polled) < 50:
-            await asyncio.sleep(0.01)
+        await traffic.more(50)
         await one.stop()
-        added_before = len(added)
-        while len(added) < added_before + 50:
-            await asyncio.sleep(0.01)
-        is_over = True
-    assert set(polled) == set(added)
+        await traffic.more(50)
+    assert traffic.added <= traffic.taken
 
 
 async def test_a_host_that_stops_goes_on_answering_and_says_that_it_is_leaving(shared_store: OpenToAll) -> None:

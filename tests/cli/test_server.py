@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.partitions import TaskList, TaskType
-from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import NewTask
 from tests.cli.processes import run, server
 from tests.storage.postgres_cluster import PostgresCluster, run_folder_of, shared_cluster
 from tests.test_server import client_of
+from tests.traffic import Traffic
 
 ORDERS = TaskList("default", "orders", TaskType.ACTIVITY)
 CONFIG = """\
@@ -90,32 +90,12 @@ async def test_hosts_on_one_database_find_each_other_and_hand_over(postgres: Pos
         rings = json.loads((await run("admin", "--address", one.address, "ring", "show", "-o", "json")).out)
         assert [row["host"] for row in rings["hosts"]] == sorted([one.address, two.address])
         assert rings["headline"] == "2 hosts; all agree"
-        added, polled = set[bytes](), set[bytes]()
-        is_over = False
-
-        async def produce(client: MatchingClient) -> None:
-            while not is_over:
-                payload = b"%d" % len(added)
-                await client.add(ORDERS, task(payload))
-                added.add(payload)
-
-        async def work(client: MatchingClient) -> None:
-            while not is_over or polled < added:
-                answer = await client.poll(ORDERS, "worker", timeout_s=1)
-                polled.update({answer.task} if answer.task is not None else ())
-
-        async with client_of(one.address, two.address) as client, asyncio.TaskGroup() as group:
-            for each in (produce, work, work):
-                group.create_task(each(client))
-            while len(polled) < 30:
-                await asyncio.sleep(0.01)
+        async with client_of(one.address, two.address) as client, Traffic(client, ORDERS, pairs=2) as traffic:
+            await traffic.more(30)
             one.process.send_signal(signal.SIGTERM)
             assert (await one.ended()).code == 0
-            added_before = len(added)
-            while len(added) < added_before + 30:
-                await asyncio.sleep(0.01)
-            is_over = True
-    assert polled == added
+            await traffic.more(30)
+    assert traffic.added <= traffic.taken
 
 
 async def test_what_was_acknowledged_outlives_a_kill(config: str) -> None:

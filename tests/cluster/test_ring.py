@@ -1,7 +1,5 @@
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from functools import wraps
 
 import msgspec
 import pytest
@@ -28,7 +26,7 @@ from fairlead.settings import Plain
 from fairlead.storage.contract import Member, QueueId, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
 from tests.simulation.settings import ChangingSettings
-from tests.simulation.virtual_loop import run
+from tests.virtual_time import on_virtual_time
 
 TASK_LIST = TaskList("namespace", "orders", TaskType.ACTIVITY)
 PARTITIONS = [Partition(TASK_LIST, number) for number in range(200)]
@@ -36,17 +34,6 @@ TIMES = MembershipTimes(heartbeat_s=1.0, alive_s=10.0)
 # 2001-09-09T01:46:40Z, to which virtual time is added.
 WALL_S = 1_000_000_000.0
 SPREAD = "matching.spreadRoutingBatchSize"
-
-
-def on_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    @wraps(test)
-    def wrapper() -> None:
-        async def main() -> None:
-            await test()
-
-        run(main())
-
-    return wrapper
 
 
 def wall_s() -> float:

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
 from fairlead.cluster.calls import Answer, CallLost, Method, Request, Unreachable
@@ -20,22 +19,8 @@ from fairlead.matching.messages import (
     PollRequest,
     StaleConfig,
 )
-from tests.simulation.virtual_loop import run
 
 TASK_LIST = TaskList("namespace", "orders", TaskType.ACTIVITY)
-
-
-def on_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run an asynchronous test on virtual time, where waiting costs nothing and every moment is exact."""
-
-    @wraps(test)
-    def wrapper() -> None:
-        async def main() -> None:
-            await test()
-
-        run(main())
-
-    return wrapper
 
 
 def now_s() -> float:

@@ -150,7 +150,7 @@ class World:
         self.logged: list[str] = []
         self.trouble = Trouble()
         self.store = MemoryStore(self.trouble)
-        self.lease = QueueLease(self.store, ROOT, Metrics().partition(*ROOT, 0))
+        self.lease = self.new_lease()
         self.settings = settings
         self.members: dict[int, Member] = {}
         self.sent: list[tuple[int, int]] = []
@@ -180,6 +180,10 @@ class World:
         world.members = {number: Member(config) for number in range(read)}
         world.trouble.calls.clear()
         return world
+
+    def new_lease(self) -> QueueLease:
+        """The hold of another host, once it has taken it."""
+        return QueueLease(self.store, ROOT, Metrics().partition(*ROOT, 0))
 
     @property
     def stored(self) -> PartitionConfig:

@@ -19,9 +19,10 @@ from fairlead.matching.engine import EngineClosed, NotOwner
 from fairlead.matching.messages import PollRequest, StaleConfig, TaskListKind
 from fairlead.settings import DynamicSettings, Plain
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, StoreUnavailable
-from tests.matching.fake_matching import TASK_LIST, FakeMatching, FakeRing, new, now_s, on_virtual_time
+from tests.matching.fake_matching import TASK_LIST, FakeMatching, FakeRing, new, now_s
 from tests.simulation.settings import ChangingSettings
 from tests.simulation.virtual_loop import run
+from tests.virtual_time import on_virtual_time
 
 
 class World:

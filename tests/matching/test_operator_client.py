@@ -31,8 +31,9 @@ from fairlead.matching.messages import (
 )
 from fairlead.matching.operator_client import ASKED_AT_ONCE_MAX, NobodyToAsk, OperatorClient, TooManyToList
 from fairlead.storage.contract import StoreUnavailable
-from tests.matching.fake_matching import TASK_LIST, FakeMatching, FakeRing, now_s, on_virtual_time
+from tests.matching.fake_matching import TASK_LIST, FakeMatching, FakeRing, now_s
 from tests.simulation.virtual_loop import run
+from tests.virtual_time import on_virtual_time
 
 
 class Cluster:

@@ -18,14 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fairlead.cluster.calls import CallLost, Unreachable
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import PartitionConfig, accept
-from fairlead.matching.lease import QueueLease
 from fairlead.matching.pushes import LOOKS_BETWEEN_REMINDERS
 from fairlead.settings import DynamicSettings
 from fairlead.storage.contract import OutcomeUnknown, QueueId, StoreUnavailable
-from fairlead.telemetry import Metrics
-from tests.matching.root_world import REPAIR_S, ROOT, VirtualLoop, World
+from tests.matching.root_world import REPAIR_S, VirtualLoop, World
 
-NUMBERS = st.integers(0, 6)
+MOMENTS = st.sampled_from([0.0, 0.0, 0.01, 1.0, 5.0, 40.0])
 SETTINGS = """
 matching.enableAdaptiveScaler: [{{value: {on}}}]
 matching.partitionUpscaleRPS: [{{value: 100}}]
@@ -80,16 +78,15 @@ class Storm:
 class TaskListMachine(RuleBasedStateMachine):
     """One task list, whose root changes hosts, in fair weather and foul."""
 
-    @initialize(seed=st.integers(0, 2**32), read=st.integers(1, 4))
-    def begin(self, seed: int, read: int) -> None:
+    @initialize(seed=st.integers(0, 2**32), read=st.integers(1, 4), on=st.booleans())
+    def begin(self, seed: int, read: int, on: bool) -> None:
         self.loop = VirtualLoop()
         self.folder = tempfile.TemporaryDirectory()
         self.file = Path(self.folder.name) / "settings.yaml"
-        self.file.write_text(SETTINGS.format(on="true"))
+        self.file.write_text(SETTINGS.format(on=str(on).lower()))
         self.settings = DynamicSettings(file=self.file)
         self.storm = Storm(seed)
         self.calls: set[asyncio.Task[Any]] = set()
-        self.incarnations: dict[int, int] = {}
 
         async def make() -> None:
             self.world = await World.make(read=read, write=read, settings=self.settings)
@@ -115,33 +112,32 @@ class TaskListMachine(RuleBasedStateMachine):
 
         self.calls.add(self.loop.create_task(ask()))
 
-    # What the root does
+    # What is asked of the root
 
-    @rule()
-    def tick(self) -> None:
+    @rule(seconds=MOMENTS)
+    def tick(self, seconds: float) -> None:
         self.call(self.root.tick)
-
-    @rule()
-    def repair(self) -> None:
-        self.call(self.root.repair)
-
-    @rule(read=st.integers(1, 7), write=st.integers(1, 7))
-    def update(self, read: int, write: int) -> None:
-        root = self.root
-        self.call(lambda: root.update(read=read, write=write, force=False))
-
-    @rule(on=st.booleans())
-    def switch(self, on: bool) -> None:
-        self.file.write_text(SETTINGS.format(on=str(on).lower()))
-        self.settings.reload()
-
-    @rule(seconds=st.sampled_from([0.0, 0.01, 1.0, 5.0, 20.0, 100.0]))
-    def wait(self, seconds: float) -> None:
         self.do(asyncio.sleep(seconds))
 
-    @rule(strength=st.sampled_from([0.0, 0.1, 0.5]))
-    def weather(self, strength: float) -> None:
-        self.storm.strength = strength
+    @rule(read=st.integers(1, 7), write=st.integers(1, 7), seconds=MOMENTS)
+    def update(self, read: int, write: int, seconds: float) -> None:
+        root = self.root
+        self.call(lambda: root.update(read=max(read, write), write=write, force=False))
+        self.do(asyncio.sleep(seconds))
+
+    @rule(write=st.integers(1, 3), between_s=MOMENTS, seconds=MOMENTS)
+    def lower_by_hand(self, write: int, between_s: float, seconds: float) -> None:
+        """Seed 001: the three steps of a decrease, by an operator who is not patient."""
+        root = self.root
+
+        async def lower() -> None:
+            with contextlib.suppress(FairleadError):
+                await root.update(read=root.config.read, write=write, force=False)
+            await asyncio.sleep(between_s)
+            await root.update(read=write, write=write, force=False)
+
+        self.call(lower)
+        self.do(asyncio.sleep(seconds))
 
     @rule(index=st.integers(0, 100))
     def give_up_a_call(self, index: int) -> None:
@@ -150,7 +146,17 @@ class TaskListMachine(RuleBasedStateMachine):
             calls[index % len(calls)].cancel()
             self.do(asyncio.sleep(0))
 
+    @rule(on=st.booleans())
+    def switch(self, on: bool) -> None:
+        self.file.write_text(SETTINGS.format(on=str(on).lower()))
+        self.settings.reload()
+
     # What happens to the root and to the partitions
+
+    @rule(strength=st.sampled_from([0.0, 0.05, 0.2, 0.5]), seconds=MOMENTS)
+    def weather(self, strength: float, seconds: float) -> None:
+        self.storm.strength = strength
+        self.do(asyncio.sleep(seconds))
 
     @rule(was_closed=st.booleans())
     def move_the_root(self, was_closed: bool) -> None:
@@ -159,7 +165,7 @@ class TaskListMachine(RuleBasedStateMachine):
         async def move() -> None:
             if was_closed:
                 await self.root.close()
-            lease, strength = QueueLease(self.world.store, ROOT, Metrics().partition(*ROOT, 0)), self.storm.strength
+            lease, strength = self.world.new_lease(), self.storm.strength
             self.storm.strength = 0.0
             await lease.take()
             self.world.lease = lease
@@ -168,61 +174,45 @@ class TaskListMachine(RuleBasedStateMachine):
             self.storm.strength = strength
             self.roots.append(self.root)
             self.root.start()
+            if len(self.roots) > 3:
+                await self.roots.pop(0).close()
 
         self.do(move())
-
-    @rule()
-    def close_a_former_root(self) -> None:
-        if self.roots[0] is not self.root:
-            self.do(self.roots.pop(0).close())
 
     @precondition(lambda self: self.root._background.is_ended)
     @rule()
     def load_the_root_again(self) -> None:
         self.move_the_root(was_closed=True)
 
-    @rule(number=NUMBERS, rate=st.sampled_from([0.0, 20.0, 90.0, 300.0]))
-    def load(self, number: int, rate: float) -> None:
-        if number in self.world.members:
-            self.world.members[number].adds_per_s = rate
-
-    @rule(number=NUMBERS, is_quick=st.booleans())
-    def add_a_task(self, number: int, is_quick: bool) -> None:
-        with contextlib.suppress(Unreachable):
-            member = self.world.member(number)
-            if number >= member.config.write:
-                return
-            if is_quick:
-                member.tasks += 1
-            else:
-                member.appends_in_flight += 1
-
-    @rule(number=NUMBERS)
-    def store_what_is_in_flight(self, number: int) -> None:
+    @rule(index=st.integers(0, 6), what=st.sampled_from(["add", "append", "append", "store", "finish", "finish"]))
+    def work(self, index: int, what: str) -> None:
+        """Tasks come, and wait to be stored, and are stored, and go."""
+        number = index % self.world.stored.read
         member = self.world.members.get(number)
-        if member is not None:
-            member.tasks += member.appends_in_flight
+        if what in {"add", "append"}:
+            with contextlib.suppress(Unreachable):
+                member = self.world.member(number)
+                if number < member.config.write:
+                    member.tasks += what == "add"
+                    member.appends_in_flight += what == "append"
+        elif member is not None:
+            member.tasks = 0 if what == "finish" else member.tasks + member.appends_in_flight
             member.appends_in_flight = 0
 
-    @rule(number=NUMBERS)
-    def finish_the_tasks(self, number: int) -> None:
-        if number in self.world.members:
-            self.world.members[number].tasks = 0
+    @rule(rate=st.sampled_from([1.0, 20.0, 90.0, 300.0]))
+    def load(self, rate: float) -> None:
+        self.world.load_each(rate)
 
     @rule(number=st.integers(1, 6))
     def crash(self, number: int) -> None:
+        """Or load it again: the owner has its lease before it reads the root's row, so that is not an older one."""
         member = self.world.members.get(number)
         if member is not None and member.is_up:
             member.is_up = False
             # It reached the store, and nobody heard of it.
             member.tasks += member.appends_in_flight
             member.appends_in_flight = 0
-
-    @rule(number=st.integers(1, 6))
-    def load_again(self, number: int) -> None:
-        """The new owner has the lease before it reads the root's row, so what it reads is not older than that."""
-        member = self.world.members.get(number)
-        if member is not None and not member.is_up:
+        elif member is not None:
             member.is_up, member.config = True, self.world.stored
             self.member_versions.pop(number, None)
 
@@ -284,7 +274,7 @@ class TaskListMachine(RuleBasedStateMachine):
                 self.member_versions.pop(number, None)
         await asyncio.sleep(100.0)
         if self.root._background.is_ended:
-            self.world.lease = QueueLease(self.world.store, ROOT, Metrics().partition(*ROOT, 0))
+            self.world.lease = self.world.new_lease()
             await self.world.lease.take()
             self.root = self.world.root()
             self.roots.append(self.root)

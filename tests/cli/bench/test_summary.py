@@ -151,7 +151,7 @@ def test_a_scenario_has_the_items_of_cadences_summary() -> None:
     partitions = answer["partitions"]
     assert isinstance(partitions, list)
     assert [row["partition"] for row in partitions] == [0, 1, 3]
-    assert (partitions[0]["forwarded_here"], partitions[0]["sync_matches"], partitions[1]["tasks_forwarded"]) == (
+    assert (partitions[0]["forwards_in"], partitions[0]["sync_matches"], partitions[1]["tasks_up"]) == (
         4,
         3,
         6,

@@ -17,10 +17,10 @@ COMPARED = {
     "latency_p99_ms": "p99",
     "latency_max_ms": "max",
     "sync_matches": "sync",
-    "db_writes": "stored",
-    "task_forwards": "tasks forw.",
-    "poll_forwards": "polls forw.",
-    "partitions_max": "part.",
+    "db_writes": "db",
+    "task_forwards": "task fw",
+    "poll_forwards": "poll fw",
+    "partitions_max": "part",
 }
 CSV = "csv"
 

@@ -26,9 +26,9 @@ from fairlead.cli.report import Cell, Table
 # By the names of their columns: the counters of a partition that a person wants to see beside each other.
 PARTITION_COUNTERS_SHOWN = {
     "tasks_taken": "tasks_added",
-    "forwarded_here": "forwarded",
-    "tasks_forwarded": "forwarded_tasks",
-    "polls_forwarded": "forwarded_polls",
+    "forwards_in": "forwarded",
+    "tasks_up": "forwarded_tasks",
+    "polls_up": "forwarded_polls",
     "sync_matches": "sync_matches",
     "async_matches": "backlog_matches",
 }
