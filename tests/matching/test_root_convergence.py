@@ -96,9 +96,26 @@ class TaskListMachine(RuleBasedStateMachine):
             self.root = self.world.root()
             self.roots = [self.root]
             self.root.start()
+            self.working = asyncio.create_task(self._work(random.Random(seed)))
 
         self.do(make())
         self.member_versions: dict[int, int] = {}
+
+    async def _work(self, chance: random.Random) -> None:
+        """All the time tasks come, and wait to be stored, and are stored, and go."""
+        while True:
+            number = chance.randrange(self.world.stored.read + 1)
+            with contextlib.suppress(Unreachable):
+                member = self.world.member(number)
+                if number < member.config.write:
+                    member.appends_in_flight += 1
+            for member in self.world.members.values():
+                if chance.random() < 0.2:
+                    member.tasks += member.appends_in_flight
+                    member.appends_in_flight = 0
+                if chance.random() < 0.4:
+                    member.tasks = 0
+            await asyncio.sleep(chance.choice([0.01, 0.5, 2.0]))
 
     def do(self, work: Awaitable[None]) -> None:
         self.loop.run_until_complete(work)
@@ -183,21 +200,6 @@ class TaskListMachine(RuleBasedStateMachine):
     @rule()
     def load_the_root_again(self) -> None:
         self.move_the_root(was_closed=True)
-
-    @rule(index=st.integers(0, 6), what=st.sampled_from(["add", "append", "append", "store", "finish", "finish"]))
-    def work(self, index: int, what: str) -> None:
-        """Tasks come, and wait to be stored, and are stored, and go."""
-        number = index % self.world.stored.read
-        member = self.world.members.get(number)
-        if what in {"add", "append"}:
-            with contextlib.suppress(Unreachable):
-                member = self.world.member(number)
-                if number < member.config.write:
-                    member.tasks += what == "add"
-                    member.appends_in_flight += what == "append"
-        elif member is not None:
-            member.tasks = 0 if what == "finish" else member.tasks + member.appends_in_flight
-            member.appends_in_flight = 0
 
     @rule(rate=st.sampled_from([1.0, 20.0, 90.0, 300.0]))
     def load(self, rate: float) -> None:
@@ -286,6 +288,7 @@ class TaskListMachine(RuleBasedStateMachine):
             assert self.world.member(number).config == self.root.config
         acknowledged = self.root.explain().acknowledged
         assert acknowledged == dict.fromkeys(range(self.root.config.read), self.root.config.version)
+        self.working.cancel()
         for root in self.roots:
             await root.close()
         sent = len(self.world.sent)

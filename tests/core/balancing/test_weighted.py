@@ -373,9 +373,10 @@ def test_no_report_is_ever_magnified_wherever_the_clock_jumps(steps: list[tuple[
             assert all(held <= said * (1.0 + 1e-9) for held, said in zip(aged, reported, strict=True))
 
 
-def test_growth_keeps_the_reports_of_the_old_partitions_and_takes_the_new_ones_for_empty() -> None:
+def test_growth_keeps_the_reports_of_the_old_partitions_and_tries_each_new_one_once() -> None:
     balancer = weighted(lambda: 0.99)
     report_all(balancer, [0.0, 5000.0])
+    assert {poll(balancer, 4), poll(balancer, 4)} == {2, 3}
     assert {poll(balancer, 4) for _ in range(20)} == {1}
 
     balancer.report(QUEUE, 3, tasks=1e6, now_s=NOW_S)
@@ -420,3 +421,12 @@ def test_only_the_task_lists_used_last_keep_their_reports() -> None:
         balancer.pick(TaskList("ns", f"other-{number}", TaskType.ACTIVITY), 3, NOW_S)
 
     assert picked_in_turn(balancer, 3, NOW_S)
+
+
+def test_partitions_that_were_not_heard_of_are_tried_before_polls_go_by_load() -> None:
+    """Else the first to report has nearly all polls, and the tasks of the others wait for the floor."""
+    balancer = weighted(Random(1).random)
+    assert poll(balancer, 16) in range(16)
+    balancer.report(QUEUE, 0, tasks=5000.0, now_s=NOW_S)
+    tried = {poll(balancer, 16) for _ in range(15)}
+    assert len(tried) >= 14

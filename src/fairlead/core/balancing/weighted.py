@@ -77,11 +77,12 @@ class ReportedLoads:
     stored larger: by two to the power of the half-lives since a landmark. Shares need no more; only where a load is
     compared with a number of tasks, that number is enlarged likewise.
 
-    A partition that has not reported counts as empty. Time that was set back stands still until it has caught up:
-    were it followed, loads that were stored large would count for more than was ever reported.
+    A partition that has not reported counts as empty, and is to be tried once for that. Time that was set back stands
+    still until it has caught up: were it followed, loads that were stored large would count for more than was ever
+    reported.
     """
 
-    __slots__ = ("_half_life_s", "_landmark_s", "_latest_s", "_tree", "partitions")
+    __slots__ = ("_half_life_s", "_landmark_s", "_latest_s", "_tree", "_untried", "partitions")
 
     def __init__(self, *, partitions: int, half_life_s: float, now_s: float) -> None:
         self.partitions = partitions
@@ -89,18 +90,29 @@ class ReportedLoads:
         self._landmark_s = now_s
         self._latest_s = now_s
         self._tree = LoadTree([0.0] * partitions)
+        self._untried = dict.fromkeys(range(partitions))
 
     def resize(self, partitions: int) -> None:
         """Follow a change of the number of partitions: new ones count as empty, removed ones are forgotten."""
         kept = min(partitions, self.partitions)
         added = partitions - kept
         self._tree = LoadTree([self._tree[partition] for partition in range(kept)] + [0.0] * added)
+        self._untried = dict.fromkeys([*(one for one in self._untried if one < kept), *range(kept, partitions)])
         self.partitions = partitions
+
+    def take_untried(self) -> int | None:
+        """A partition that was neither heard of nor tried yet, so that what it holds is soon known."""
+        return self._untried.popitem()[0] if self._untried else None
+
+    def tried(self, partition: int) -> None:
+        """A poll goes there."""
+        self._untried.pop(partition, None)
 
     def report(self, partition: int, tasks: float, now_s: float) -> None:
         """Take over what `partition` holds now; a partition that the task list does not have is ignored."""
         if not 0 <= partition < self.partitions:
             return
+        self.tried(partition)
         half_lives = self._half_lives(now_s)
         if half_lives > _HALF_LIVES_MAX:
             self._move_landmark()
@@ -170,7 +182,13 @@ class Weighted:
         elif loads.partitions != partitions:
             loads.resize(partitions)
         counts = self._outstanding.counts(task_list, partitions)
-        if loads.exceeds(rules.tasks_threshold, now_s):
+        if not loads.exceeds(rules.tasks_threshold, now_s):
+            partition = self._round_robin.pick(task_list, partitions)
+            loads.tried(partition)
+        elif (untried := loads.take_untried()) is not None:
+            # Else those that were heard of first would have all polls while the others wait for the floor.
+            partition = untried
+        else:
             # One draw decides twice: what is left of it on either side of the floor is itself drawn evenly.
             drawn, floor_share = self._random(), rules.floor_share
             if drawn >= floor_share:
@@ -179,8 +197,6 @@ class Weighted:
                 return counts.take(drawn / floor_share), counts
             else:
                 partition = loads.draw(drawn / floor_share)
-        else:
-            partition = self._round_robin.pick(task_list, partitions)
         counts.add(partition)
         return partition, counts
 

@@ -1,0 +1,70 @@
+"""The scenario `fluctuating_adaptive` through the real service, on virtual time, with calls that take a while."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+from fairlead.cli.bench.generator import LoadGenerator
+from fairlead.cli.bench.scenarios import SCENARIOS, Scenario
+from fairlead.cli.bench.tally import Tally
+from fairlead.cluster.calls import Answer, Caller, Method, Request
+from fairlead.matching.client import MatchingClient
+from tests.matching.hosts import ORDERS, hosts, virtually
+
+CALL_S = 0.001
+
+
+class SlowCaller:
+    """Every call takes a moment to arrive, as between hosts."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def call(self, host: str, method: Method[Request, Answer], request: Request, *, timeout_s: float) -> Answer:
+        await asyncio.sleep(CALL_S)
+        return await self._caller.call(host, method, request, timeout_s=timeout_s)
+
+
+async def run(scenario: Scenario) -> Tally:
+    names = [f"host-{number}" for number in range(scenario.hosts)]
+    loop = asyncio.get_running_loop()
+    async with hosts(*names, overrides=scenario.settings()) as there:
+        clients = [
+            MatchingClient(
+                SlowCaller(there.network.caller()),
+                host.ring,
+                settings=there.settings,
+                clock=loop.time,
+                random=random.Random(name).random,
+            )
+            for name, host in there.items()
+        ]
+        generator = LoadGenerator(
+            clients, scenario.load, task_list=ORDERS, run_id=1, random=random.Random(1).random, clock=loop.time
+        )
+        return await generator.run()
+
+
+@virtually
+async def test_the_scaler_neither_overshoots_nor_oscillates_nor_makes_tasks_wait() -> None:
+    """Issue, 'Scaler': and no task waits longer than with fixed partitions by more than 10 %."""
+    scenario = SCENARIOS["fluctuating_adaptive"]
+    ideal = scenario.ideal_write_partitions
+    assert ideal == 3
+    adaptive = await run(scenario)
+    fixed = await run(replace(scenario, scaler=None, read_partitions=ideal, write_partitions=ideal))
+    assert (adaptive.received, adaptive.outstanding, fixed.received, fixed.outstanding) == (8_000, 0, 8_000, 0)
+
+    writes = [seen.config.write for seen in adaptive.configs]
+    top = writes.index(max(writes))
+    assert max(writes) == ideal
+    assert writes[: top + 1] == sorted(writes[: top + 1])
+    assert writes[top:] == sorted(writes[top:], reverse=True)
+    assert all(seen.config.read <= ideal for seen in adaptive.configs)
+
+    for percentile in (50.0, 99.0):
+        waits = adaptive.task_waits.at_s(percentile), fixed.task_waits.at_s(percentile)
+        assert waits[0] is not None
+        assert waits[1] is not None
+        assert waits[0] <= 1.1 * waits[1]
+    assert adaptive.task_waits.max_s <= 1.1 * fixed.task_waits.max_s
