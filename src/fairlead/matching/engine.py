@@ -50,6 +50,8 @@ class _Loaded:
     node: Node
     opening: "asyncio.Task[None]"
     used_s: float
+    # It is open, and this host owns it as far as is known: nothing else has to be looked at.
+    is_ready: bool = False
     in_use: int = 0
     unused: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -110,7 +112,9 @@ class Engine:
         """Have a partition answer, which is loaded if need be. What is no use does not keep it loaded."""
         has_failed = False
         while True:
-            loaded = self._load(partition, kind)
+            loaded = self._loaded.get(partition)
+            if loaded is None or not loaded.is_ready:
+                loaded = self._load(partition, kind)
             loaded.in_use += 1
             try:
                 if not loaded.opening.done():
@@ -130,8 +134,13 @@ class Engine:
                 if not loaded.in_use:
                     loaded.unused.set()
 
+    def ring_changed(self) -> None:
+        """Look at every partition's owner again when it is next asked for."""
+        for loaded in self._loaded.values():
+            loaded.is_ready = False
+
     def reconsider(self) -> None:
-        """The ring has changed: unload what this host owns no longer."""
+        """Unload what this host owns no longer."""
         for partition in list(self._loaded):
             if self._route(partition) != self._host:
                 self._unload(partition)
@@ -166,6 +175,7 @@ class Engine:
             node = self._open_node(partition, kind)
             loaded = _Loaded(node, asyncio.create_task(node.open()), self._clock())
             self._loaded[partition] = loaded
+        loaded.is_ready = loaded.opening.done()
         return loaded
 
     def _unload(self, partition: Partition) -> None:

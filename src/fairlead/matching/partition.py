@@ -56,6 +56,10 @@ class Given:
     is_charged: bool = True
 
 
+def _new_future() -> "asyncio.Future[Given | Redirect | None]":
+    return asyncio.get_running_loop().create_future()
+
+
 class Redirect:
     """A poll is to look for a task elsewhere: see `node`."""
 
@@ -70,9 +74,7 @@ class WaitingPoll(Poll):
     since_s: float = 0.0
     may_redirect: bool = False
     tick: int = 0
-    given: "asyncio.Future[Given | Redirect | None]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    given: "asyncio.Future[Given | Redirect | None]" = field(default_factory=_new_future)
 
 
 @dataclass(slots=True, eq=False)
@@ -449,7 +451,10 @@ class Partition:
             self._wake = loop.call_later(wake_s - now_s, lambda: self._match(self._matcher.wake(self._clock())))
 
     def _weight(self, key: str, weight: float) -> float:
-        return self._overrides.get(key) or check_weight(weight)
+        # The weight itself was checked when the task came; 0 is for none.
+        if self._overrides and (override := self._overrides.get(key)):
+            return override
+        return weight if weight >= 1.0 else check_weight(weight)
 
     def _count_key(self, key: str) -> None:
         counts = self._dispatched_keys

@@ -280,6 +280,7 @@ class MatchingService:
 
     def _ring_changed(self) -> None:
         """Wait a moment before partitions are let go: the next change often follows at once."""
+        self.engine.ring_changed()
         if self._reconsidering is None:
             delay_s = self._settings.get(matching.MEMBERSHIP_UNLOAD_DELAY)
             self._reconsidering = asyncio.get_running_loop().call_later(delay_s, self._reconsider)

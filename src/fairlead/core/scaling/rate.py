@@ -21,7 +21,7 @@ class RateWindow:
     arrivals forgotten nor do all to come pile up in one bucket. Time that leaps forward is silence.
     """
 
-    __slots__ = ("_bucket_s", "_closed", "_counts", "_latest_s", "_open_index", "_origin_s")
+    __slots__ = ("_bucket_s", "_closed", "_counts", "_latest_s", "_open_index", "_open_until_s", "_origin_s")
 
     def __init__(self, *, bucket_s: float, buckets: int, started_s: float) -> None:
         if not 0 < bucket_s < float("inf"):
@@ -32,13 +32,16 @@ class RateWindow:
         self._origin_s = started_s
         self._latest_s = started_s
         self._open_index = 0
+        # Until then nothing has to be looked at when something arrives.
+        self._open_until_s = started_s
         # A ring: one bucket is open, the others have ended and sum up to `_closed`.
         self._counts = [0] * (buckets + 1)
         self._closed = 0
 
     def add(self, count: int, now_s: float) -> None:
         """Count `count` arrivals at this moment."""
-        self._advance(now_s)
+        if not self._latest_s <= now_s < self._open_until_s:
+            self._advance(now_s)
         self._counts[self._open_index % len(self._counts)] += count
 
     def rate(self, now_s: float) -> float:
@@ -58,6 +61,8 @@ class RateWindow:
             self._origin_s -= self._latest_s - now_s
         self._latest_s = now_s
         index = int((now_s - self._origin_s) // self._bucket_s)
+        # A little before the bucket's end, since the sum may round to just after it.
+        self._open_until_s = self._origin_s + (index + 1 - 1e-6) * self._bucket_s
         if index <= self._open_index:
             return
         size = len(self._counts)
