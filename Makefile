@@ -34,12 +34,14 @@ format: $(INSTALLED) ## put the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-sim: $(INSTALLED) ## search the interleavings of the core far deeper than `make test` does
-	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --timeout 900
+sim: $(INSTALLED) ## run 200 seeds of the cluster in trouble, then search the core's interleavings deeply
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulation --timeout 900
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --ignore tests/simulation --timeout 900
 
-bench: $(INSTALLED) ## measure the hot calls of the core, how they grow, and the stores
+bench: $(INSTALLED) ## measure the hot calls of the core, how they grow, the stores and the matching service
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.storage
+	$(BIN)/python -m benchmarks.matching
 
 clean: ## remove what the other verbs made
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -67,10 +67,10 @@ class Chaos:
         self._usual_network = Weather(slow=random.choice([0.0, 0.02, 0.1]), slow_s_max=random.choice([0.1, 1.0]))
 
         if is_shrinking:
-            # Little else happens: what comes meets partitions that are empty, is refused a start, and now and then is stored very slowly.
+            # Little else happens: what comes meets partitions that are empty, and is stored slowly.
             self._weights = [float(kind == self._change_settings) for kind in self._kinds]
-            self._usual_store = StoreWeather(slow=0.06, slow_s_max=4.0)
-            self._usual_history = {"refused": 0.5, "slow": 0.0}
+            self._usual_store = StoreWeather(append_slow=0.5, slow_s_max=2.0)
+            self._usual_history = {"refused": 0.8, "slow": 0.0}
 
     async def run(self, duration_s: float) -> None:
         """Cause trouble for this long, then wait until what it has begun is over."""
@@ -151,6 +151,7 @@ class Chaos:
         draw = self._random.choice
         self._faults.weather = StoreWeather(
             slow=draw([0.0, 0.1, 0.5]),
+            append_slow=draw([0.0, 0.3]),
             slow_s_max=draw([0.05, 0.5, 3.0]),
             unavailable=draw([0.0, 0.05, 0.3]),
             unknown=draw([0.0, 0.05, 0.3]),

@@ -124,7 +124,8 @@ class Checks:
             self._add_sent(call, request)
         elif isinstance(request, PollRequest):
             self._poll_sent(call, request)
-        self._see(call.caller, getattr(request, "config", None), getattr(request, "partition", None))
+        if isinstance(request, AddRequest | PollRequest):
+            self._see(call.caller, request.config, request.partition)
 
     def call_ended(self, call: Call) -> None:
         """A forward has come back, one way or another."""
@@ -169,9 +170,9 @@ class Checks:
         if self._forwarding[key] > 2 * maximum:
             self._violate(f"{call}: {self._forwarding[key]} {kind} of {key[2].name} are forwarded at once")
 
-    def _see(self, observer: Process, config: PartitionConfig | None, partition: Partition | None) -> None:
-        """What a process goes by never gets older."""
-        if config is None or partition is None:
+    def _see(self, observer: Process, config: PartitionConfig | None, partition: Partition) -> None:
+        """What a client goes by never gets older."""
+        if config is None:
             return
         key = (observer, partition.task_list)
         if config.version < self._versions.get(key, 0):

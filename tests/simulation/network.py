@@ -188,13 +188,14 @@ class SimNetwork:
             # Who has gone meanwhile may be heard of before its request, or after it.
             process, handlers = target
             loop = running_loop()
-            call.running.append(loop.spawn(process, self._handle(call, handlers), f"handle {call}"))
             # The other side knows how long the caller waits.
-            self._later(max(0.0, call.deadline_s - loop.time()), self._cancel, call)
+            deadline = self._later(max(0.0, call.deadline_s - loop.time()), self._cancel, call)
+            call.running.append(loop.spawn(process, self._handle(call, handlers, deadline), f"handle {call}"))
 
-    async def _handle(self, call: Call, handlers: Handlers) -> None:
+    async def _handle(self, call: Call, handlers: Handlers, deadline: asyncio.TimerHandle) -> None:
         """Runs inside the host that was called."""
         answer = await self._carry_out(call, handlers)
+        deadline.cancel()
         self._travel(call, self._deliver, call, answer, lost=self.weather.answer_lost)
 
     async def _carry_out(self, call: Call, handlers: Handlers) -> bytes | FairleadError:
@@ -229,8 +230,8 @@ class SimNetwork:
     def _happens(self, share: float) -> bool:
         return share > 0.0 and self._random.random() < share
 
-    def _later(self, delay_s: float, do: Callable[..., None], *arguments: Any) -> None:
-        running_loop().call_later(delay_s, do, *arguments, context=self._outside)
+    def _later(self, delay_s: float, do: Callable[..., None], *arguments: Any) -> asyncio.TimerHandle:
+        return running_loop().call_later(delay_s, do, *arguments, context=self._outside)
 
 
 class SimCaller:

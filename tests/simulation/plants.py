@@ -8,6 +8,7 @@ from typing import Any
 from fairlead.core.fairness import LEVEL_ZERO, Level
 from fairlead.core.fairness.buffer import ReadBuffer
 from fairlead.core.partitions import DrainReport
+from fairlead.matching.messages import AddAnswer, AddRequest
 from fairlead.matching.node import Node
 from fairlead.matching.partition import Given, Partition
 from fairlead.matching.pushes import Pushes
@@ -86,10 +87,24 @@ def poll_cancel_drops_task() -> AbstractContextManager[None]:
     return _patched(Partition, "give_back", give_back)
 
 
+def forwarded_task_stored() -> AbstractContextManager[None]:
+    """A partition keeps what a child has only offered to it."""
+
+    async def add_forwarded(self: Node, request: AddRequest) -> AddAnswer:
+        answer = await original(self, request)
+        if not answer.is_started:
+            await self.partition.keep(request.task)
+        return answer
+
+    original = Node._add_forwarded
+    return _patched(Node, "_add_forwarded", add_forwarded)
+
+
 PLANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "unfenced-delete": unfenced_delete,
     "unpinned-ack": unpinned_ack,
     "read-removed-with-append-in-flight": read_removed_with_append_in_flight,
+    "forwarded-task-stored": forwarded_task_stored,
     "lost-push-no-repair": lost_push_no_repair,
     "poll-cancel-drops-task": poll_cancel_drops_task,
 }

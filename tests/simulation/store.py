@@ -27,6 +27,8 @@ class StoreWeather:
     """What becomes of the store's operations: each share is of all, from 0 (never) to 1 (always)."""
 
     slow: float = 0.0
+    # Of appends, before they take effect: as when others hold a lock on the table.
+    append_slow: float = 0.0
     slow_s_max: float = 3.0
     unavailable: float = 0.0
     # Of writes; one in three each never takes effect, has taken effect, or does so later.
@@ -48,7 +50,7 @@ class SeededFaults:
 
     async def before(self, operation: str, queue: QueueId | None) -> Callable[[], Awaitable[None]] | None:
         """See `fairlead.storage.memory.Faults`."""
-        await self._wait()
+        await self._wait(max(self.weather.slow, self.weather.append_slow if operation == "append" else 0.0))
         if self._happens(self.weather.unavailable):
             self._note(operation, queue, "is unavailable")
             raise StoreUnavailable(f"{operation}: simulated")
@@ -71,11 +73,11 @@ class SeededFaults:
         if is_lost:
             self._note(operation, queue, "has effect, and its answer is lost")
             raise OutcomeUnknown(f"{operation}: simulated, with effect")
-        await self._wait()
+        await self._wait(self.weather.slow)
 
-    async def _wait(self) -> None:
+    async def _wait(self, slow: float) -> None:
         delay_s = self._random.uniform(DELAY_S_MIN, DELAY_S_MAX)
-        if self._happens(self.weather.slow):
+        if self._happens(slow):
             delay_s += self._random.uniform(0.0, self.weather.slow_s_max)
         await asyncio.sleep(delay_s)
 

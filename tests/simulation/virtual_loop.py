@@ -24,6 +24,7 @@ STEPS_MAX = 5_000_000
 STOP_S_MAX = 600.0
 # The tasks that ended well are forgotten whenever so many were started.
 _TASKS_SWEPT_AT = 2_000
+_TIMERS_SWEPT_MIN = 50
 
 
 class Deadlock(AssertionError):
@@ -104,6 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks_swept_at = _TASKS_SWEPT_AT
         self._tasks_ever = 0
         self._futures_ever = 0
+        self._timers_cancelled = 0
         # What would have run in processes that were killed.
         self._buried: list[asyncio.Handle] = []
         self.failures: list[str] = []
@@ -153,6 +155,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """One step: everything that is ready when it begins."""
         scheduled, ready = self._scheduled, self._ready
+        if self._timers_cancelled > len(scheduled) // 2 + _TIMERS_SWEPT_MIN:
+            scheduled[:] = [timer for timer in scheduled if not timer.cancelled()]
+            heapq.heapify(scheduled)
+            self._timers_cancelled = 0
         while scheduled and scheduled[0].cancelled():
             heapq.heappop(scheduled)
         if not ready:
@@ -191,7 +197,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nobody sleeps who would have to be woken."""
 
     def _timer_handle_cancelled(self, handle: object) -> None:
-        """Cancelled timers go when their time has come."""
+        """Cancelled timers go when their time has come, or when most of them are."""
+        self._timers_cancelled += 1
 
     def waiting(self) -> str:
         pending = [_describe(task, process) for task, process in self.pending()]

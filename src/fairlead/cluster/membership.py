@@ -109,8 +109,9 @@ class Membership:
         await self._look()
 
     async def _look(self) -> None:
-        members = await self._store.members(now_s=self._clock())
-        self._use(HashRing(member.host for member in members))
+        hosts = tuple(sorted(member.host for member in await self._store.members(now_s=self._clock())))
+        if hosts != self._ring.hosts:
+            self._use(HashRing(hosts))
 
     async def _beat_forever(self) -> None:
         while True:

@@ -268,7 +268,10 @@ class RemoteRing(_Ring):
         for host in self._candidates():
             try:
                 answer = await self._caller.call(host, RING, RingRequest(), timeout_s=REMOTE_TIMEOUT_S)
-                router = Router(HashRing(answer.hosts), answer.spread_batch_size)
+                known = self._router.ring
+                # To make a ring takes much longer than to see that it is the same.
+                ring = known if sorted(answer.hosts) == list(known.hosts) else HashRing(answer.hosts)
+                router = Router(ring, answer.spread_batch_size)
             except FairleadError as failure:
                 failures.append(f"{host}: {failure}")
                 continue

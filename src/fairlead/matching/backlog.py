@@ -24,7 +24,9 @@ from fairlead.core.fairness import (
     WeightOverrides,
     Write,
 )
+from fairlead.core.fairness.deletes import ACKED_MIN
 from fairlead.core.fairness.deletes import INTERVAL_S as DELETE_INTERVAL_S
+from fairlead.core.fairness.passes import KEYS_MAX
 from fairlead.core.fairness.weights import STRIDE_OF_WEIGHT_ONE
 from fairlead.core.partitions import PartitionConfig
 from fairlead.matching.lease import QueueLease
@@ -60,7 +62,11 @@ class BacklogLimits:
     appends_waiting_max: int = 2000
     batch_tasks_max: int = 100
     writes_max: int = 4
+    # Started tasks are deleted when there are so many, or some after this time, and so many at once at most.
+    delete_at_tasks: int = ACKED_MIN
+    delete_interval_s: float = DELETE_INTERVAL_S
     delete_batch_tasks: int = 1000
+    keys_counted_max: int = KEYS_MAX
     save_interval_s: float = 60.0
     close_timeout_s: float = 5.0
     read_backoff_s_min: float = 0.05
@@ -107,7 +113,8 @@ class PartitionBacklog:
         self._reads = asyncio.Event()
         self._acks = asyncio.Event()
         self._writes = asyncio.Semaphore(self._limits.writes_max)
-        self._running: set[asyncio.Task[None]] = set()
+        # In the order in which they were begun, so that a simulation repeats itself.
+        self._running: dict[asyncio.Task[None], None] = {}
         self._appends_in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -211,7 +218,7 @@ class PartitionBacklog:
         self._is_closing = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), self._limits.close_timeout_s)
-        for task in self._running:
+        for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         with suppress(LeaseLost, StoreUnavailable, OutcomeUnknown):
@@ -219,8 +226,8 @@ class PartitionBacklog:
 
     def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(lambda done: self._running.pop(done, None))
 
     def _add_priority(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
         self._backlogs[priority] = FairBacklog(
@@ -229,8 +236,11 @@ class PartitionBacklog:
             stored=stored,
             overrides=self._overrides,
             limits=self._limits.buffer,
+            keys_max=self._limits.keys_counted_max,
         )
-        self._deletes[priority] = DeleteSchedule()
+        self._deletes[priority] = DeleteSchedule(
+            acked_min=self._limits.delete_at_tasks, interval_s=self._limits.delete_interval_s
+        )
         self._reads.set()
         self._acks.set()
 
@@ -354,7 +364,7 @@ class PartitionBacklog:
     async def _delete_forever(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._acks.wait(), DELETE_INTERVAL_S)
+                await asyncio.wait_for(self._acks.wait(), self._limits.delete_interval_s)
             self._acks.clear()
             for priority in sorted(self._backlogs):
                 await self._delete(priority)
@@ -367,7 +377,6 @@ class PartitionBacklog:
         try:
             await self._delete_through(priority, delete.through)
         except (LeaseLost, StoreUnavailable, OutcomeUnknown):
-            # A lease that is really lost shows at the next write or save.
             schedule.delete_failed(delete)
         else:
             schedule.delete_succeeded(delete)
@@ -376,9 +385,12 @@ class PartitionBacklog:
         limit = self._limits.delete_batch_tasks
         gone = limit
         while gone == limit:
-            gone = await self._store.delete_through(
-                self._queue, self.lease.range_id, priority, through=through, limit=limit
-            )
+            range_id = self.lease.range_id
+            try:
+                gone = await self._store.delete_through(self._queue, range_id, priority, through=through, limit=limit)
+            except LeaseLost:
+                # Where our own renewal came between nothing was deleted, and it can be tried again.
+                self.lease.refused(range_id)
 
     async def _save_forever(self) -> None:
         hungry: set[int] = set()

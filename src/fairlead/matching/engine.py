@@ -163,10 +163,6 @@ class Engine:
         if owner != self._host:
             raise NotOwner(f"partition {partition.name!r} is owned by {owner!r}, not by {self._host!r}: ask there")
         loaded = self._loaded.get(partition)
-        if loaded is not None and loaded.opening.done() and loaded.opening.exception() is not None:
-            # It could not be loaded the last time.
-            self._unload(partition)
-            loaded = None
         if loaded is None:
             if len(self._loaded) >= PARTITIONS_LOADED_MAX:
                 raise TooManyPartitions(
@@ -175,8 +171,15 @@ class Engine:
             node = self._open_node(partition, kind)
             loaded = _Loaded(node, asyncio.create_task(node.open()), self._clock())
             self._loaded[partition] = loaded
+            loaded.opening.add_done_callback(lambda opened: self._opened(partition, opened))
         loaded.is_ready = loaded.opening.done()
         return loaded
+
+    def _opened(self, partition: Partition, opening: "asyncio.Task[None]") -> None:
+        """A partition that could not be loaded is let go at once: it may have its lease, and be at work already."""
+        loaded = self._loaded.get(partition)
+        if loaded is not None and loaded.opening is opening and (opening.cancelled() or opening.exception()):
+            self._unload(partition)
 
     def _unload(self, partition: Partition) -> None:
         loaded = self._loaded.pop(partition)

@@ -20,6 +20,9 @@ def backlog_limits(settings: DynamicSettings, scope: Scope) -> BacklogLimits:
     return BacklogLimits(
         appends_waiting_max=settings.get(matching.OUTSTANDING_TASK_APPENDS_THRESHOLD, scope),
         batch_tasks_max=settings.get(matching.MAX_TASK_BATCH_SIZE, scope),
+        delete_at_tasks=settings.get(matching.MAX_TASK_DELETE_BATCH_SIZE, scope),
+        delete_interval_s=settings.get(matching.TASK_DELETE_INTERVAL, scope),
+        keys_counted_max=settings.get(matching.FAIRNESS_COUNTER_KEYS_MAX, scope),
         save_interval_s=settings.get(matching.UPDATE_ACK_INTERVAL, scope),
         buffer=buffer_limits(settings, scope),
     )

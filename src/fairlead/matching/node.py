@@ -159,6 +159,9 @@ class Node:
         self.partition.answer_polls()
         self.idle_polls.stop()
         self._unserved.stop()
+        if self._root is not None:
+            # The next owner's root may be at work already.
+            self._root.stop()
 
     async def close(self) -> None:
         """Answer the polls, here and where they were forwarded to; store what was taken, and stop."""

@@ -117,9 +117,16 @@ class RootCoordinator:
         self._repair_due_s = now_s
         self._arm()
 
+    def stop(self) -> None:
+        """Decide and push nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pushes.end()
+        self._background.end()
+
     async def close(self) -> None:
         """Stop; may be called at any time, by anybody, also from within what this coordinator calls."""
-        self._stop()
+        self.stop()
         await self._background.ended()
 
     async def tick(self) -> Decision:
@@ -230,7 +237,7 @@ class RootCoordinator:
             return await self._store_calls.apart(call)
         except LeaseLost:
             # Another root decides now. This one is about to be unloaded.
-            self._stop()
+            self.stop()
             raise
 
     def _use(self, config: PartitionConfig) -> None:
@@ -280,12 +287,6 @@ class RootCoordinator:
             if not self._pushes.is_quiet and (self._repairing is None or self._repairing.done()):
                 self._repairing = self._background.begin(self.repair())
         self._arm()
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._pushes.end()
-        self._background.end()
 
 
 def _drain_reports(answers: Iterable[DescribeAnswer]) -> list[DrainReport]:
