@@ -43,9 +43,9 @@ PEACE_SETTINGS: dict[str, Plain] = {
     "matching.forwarderMaxOutstandingPolls": 1,
     "matching.forwarderMaxOutstandingPollsDown": 1000,
 }
-# When all is well again, so long may pass without any progress before what is left counts as lost. Longer than
-# `matching.updateAckInterval`: an owner that has lost its lease, and has nothing to write, may notice it only then.
-DRAIN_QUIET_S_MAX = 90.0
+# When all is well again, so long may pass without any progress before what is left counts as lost: a few deletes, by
+# which an owner that has lost its lease notices it.
+DRAIN_QUIET_S_MAX = 60.0
 # After the last trouble, so long until everybody knows who owns what.
 SETTLE_S = 8.0
 # What was on its way when the rate changed has been started by then.
