@@ -32,7 +32,8 @@ TASK_COLUMNS = 8
 @cache
 def save_levels(rows: int) -> str:
     """Save how far so many priorities have come."""
-    return f"INSERT OR REPLACE INTO levels (queue, priority, ack_pass, ack_id, max_pass, max_id, tasks) {_values(rows, LEVEL_COLUMNS)}"
+    columns = "queue, priority, ack_pass, ack_id, max_pass, max_id, tasks"
+    return f"INSERT OR REPLACE INTO levels ({columns}) {_values(rows, LEVEL_COLUMNS)}"
 
 
 @cache
