@@ -20,7 +20,7 @@ class InvalidName(FixRequest):
 class TaskType(IntEnum):
     """What the tasks of a task list are; the numbers are those of Temporal's `TaskQueueType`."""
 
-    # It is hashed with every request, as a part of what partitions are looked up by: the enum's own is ten times slower.
+    # Hashed with every request, as a part of what partitions are looked up by: the enum's own is ten times slower.
     __hash__ = int.__hash__
 
     WORKFLOW = 1
