@@ -15,6 +15,7 @@ from fairlead.matching.messages import NewTask
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
 from fairlead.telemetry import Metrics
+from tests.virtual_time import on_virtual_time
 
 QUEUE = QueueId("namespace", "orders", TaskType.ACTIVITY)
 LIMITS = BacklogLimits(
@@ -327,3 +328,45 @@ async def test_every_acknowledged_task_is_dispatched_whatever_goes_wrong(seed: i
     dispatched, acknowledged = await live(seed)
     assert acknowledged - set(dispatched) == set(), f"lost with seed {seed}"
     assert len(acknowledged) > 50
+
+
+class Broken:
+    """A store that hangs, or fails as nobody has thought of."""
+
+    def __init__(self) -> None:
+        self.hangs_at = ""
+        self.fails_at = ""
+
+    async def before(self, operation: str, queue: QueueId | None) -> None:
+        if operation == self.hangs_at:
+            await asyncio.sleep(1000)
+        if operation == self.fails_at:
+            raise RuntimeError("a fault of the driver")
+
+    async def after(self, operation: str, queue: QueueId | None) -> None:
+        """Nothing more."""
+
+
+@on_virtual_time
+async def test_appends_that_still_wait_when_the_backlog_is_closed_are_answered() -> None:
+    faults = Broken()
+    owner = Owner(MemoryStore(faults), BacklogLimits(batch_tasks_max=1, writes_max=1))
+    await owner.backlog.open()
+    faults.hangs_at = "append"
+    appends = [asyncio.create_task(owner.backlog.append(NewTask(3, "", 1.0, b"x"))) for _ in range(3)]
+    await asyncio.sleep(1)
+    await owner.backlog.close()
+    outcomes = await asyncio.wait_for(asyncio.gather(*appends, return_exceptions=True), 60)
+    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, BacklogClosed, BacklogClosed]
+    assert owner.backlog.appends_in_flight == 0
+
+
+@on_virtual_time
+async def test_a_failure_that_nobody_has_thought_of_ends_the_lease_and_not_the_partition() -> None:
+    faults = Broken()
+    owner = Owner(MemoryStore(faults))
+    await owner.backlog.open()
+    faults.fails_at = "read"
+    await owner.backlog.append(NewTask(3, "", 1.0, b"x"))
+    await asyncio.wait_for(owner.backlog.lease.lost.wait(), 60)
+    await owner.backlog.close()

@@ -23,6 +23,7 @@ from fairlead.settings import DynamicSettings
 from fairlead.storage.contract import OutcomeUnknown, QueueId, StoreUnavailable
 from tests.matching.root_world import REPAIR_S, VirtualLoop, World
 
+STRENGTHS = st.sampled_from([0.0, 0.05, 0.2, 0.5])
 MOMENTS = st.sampled_from([0.0, 0.0, 0.01, 1.0, 5.0, 40.0])
 SETTINGS = """
 matching.enableAdaptiveScaler: [{{value: {on}}}]
@@ -39,6 +40,8 @@ class Storm:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self.strength = 0.0
+        # They hear no push, but they answer when they are asked.
+        self.deaf: set[int] = set()
 
     def strikes(self) -> bool:
         return self._random.random() < self.strength
@@ -49,7 +52,7 @@ class Storm:
 
     async def around_push(self, number: int, config: PartitionConfig) -> int | None:
         await self.delay()
-        if self.strikes():
+        if number in self.deaf or self.strikes():
             raise self._random.choice([Unreachable, CallLost])("lost")
         # Acknowledged by a host that is not the owner any more: the owner hears nothing.
         return config.version if self.strikes() else None
@@ -78,8 +81,8 @@ class Storm:
 class TaskListMachine(RuleBasedStateMachine):
     """One task list, whose root changes hosts, in fair weather and foul."""
 
-    @initialize(seed=st.integers(0, 2**32), read=st.integers(1, 4), on=st.booleans())
-    def begin(self, seed: int, read: int, on: bool) -> None:
+    @initialize(seed=st.integers(0, 2**32), read=st.integers(1, 4), on=st.booleans(), strength=STRENGTHS)
+    def begin(self, seed: int, read: int, on: bool, strength: float) -> None:
         self.loop = VirtualLoop()
         self.folder = tempfile.TemporaryDirectory()
         self.file = Path(self.folder.name) / "settings.yaml"
@@ -99,6 +102,7 @@ class TaskListMachine(RuleBasedStateMachine):
             self.working = asyncio.create_task(self._work(random.Random(seed)))
 
         self.do(make())
+        self.storm.strength = strength
         self.member_versions: dict[int, int] = {}
 
     async def _work(self, chance: random.Random) -> None:
@@ -170,7 +174,12 @@ class TaskListMachine(RuleBasedStateMachine):
 
     # What happens to the root and to the partitions
 
-    @rule(strength=st.sampled_from([0.0, 0.05, 0.2, 0.5]), seconds=MOMENTS)
+    @rule(number=st.integers(1, 6))
+    def deafen(self, number: int) -> None:
+        """Or let it hear again."""
+        self.storm.deaf ^= {number}
+
+    @rule(strength=STRENGTHS, seconds=MOMENTS)
     def weather(self, strength: float, seconds: float) -> None:
         self.storm.strength = strength
         self.do(asyncio.sleep(seconds))
@@ -268,6 +277,7 @@ class TaskListMachine(RuleBasedStateMachine):
     async def _come_to_rest(self) -> None:
         """The weather is fair from now on, and all are up: all partitions go by what the root goes by."""
         self.storm.strength = 0.0
+        self.storm.deaf.clear()
         self.file.write_text(SETTINGS.format(on="false"))
         self.settings.reload()
         for number, member in self.world.members.items():

@@ -42,9 +42,11 @@ from fairlead.storage.contract import (
     StoreUnavailable,
     TaskStore,
 )
-from fairlead.telemetry import PartitionMetrics
+from fairlead.telemetry import PartitionMetrics, get_log
 
 Clock = Callable[[], float]
+
+_log = get_log("matching")
 
 
 class AppendQueueFull(Exhausted):
@@ -221,13 +223,24 @@ class PartitionBacklog:
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        waiting, self._waiting = self._waiting, []
+        _resolve(waiting, BacklogClosed(f"partition {self._queue.name!r} was unloaded first: nothing was stored"))
+        self._appends_in_flight -= len(waiting)
         with suppress(LeaseLost, StoreUnavailable, OutcomeUnknown):
             await self._save()
 
     def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._running[task] = None
-        task.add_done_callback(lambda done: self._running.pop(done, None))
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Where something failed as nobody has thought of, the lease counts as lost: another start may go better."""
+        self._running.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("backlog_failed", queue=self._queue.name, exc_info=error)
+            self.lease.lose()
 
     def _add_priority(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
         self._backlogs[priority] = FairBacklog(

@@ -37,6 +37,11 @@ class Forwarder:
             and self._clock() >= self._paused_until_s
         )
 
+    @property
+    def pause_left_s(self) -> float:
+        """How long the parent is still to be left alone."""
+        return max(0.0, self._paused_until_s - self._clock())
+
     def take_poll_token(self) -> bool:
         """Let a poll go up, if it may; `end_poll` when it is back."""
         if not self.has_poll_token:

@@ -9,7 +9,7 @@ from itertools import islice
 
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import Partition
-from fairlead.matching.forwarder import ChildBacklogs
+from fairlead.matching.forwarder import ChildBacklogs, Forwarder
 from fairlead.matching.messages import POLL, RECALL, BacklogReport, PollAnswer, PollRequest, RecallRequest
 from fairlead.matching.partition import Redirect, WaitingPoll
 from fairlead.matching.surroundings import CALL_S_MAX, PAUSE_S, Surroundings
@@ -20,24 +20,32 @@ HOP_S = 0.05
 # A poll that was sent down waits so long while the backlog is being loaded.
 SENT_DOWN_WAIT_S = 0.2
 REDIRECTED_AT_ONCE_MAX = 100
+CALLED_BACK_EARLY_MAX = 1000
 
 
 class _Up(Redirect):
     """To the parent."""
 
-    __slots__ = ()
+    __slots__ = ("_forwarder",)
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+
+    def release(self) -> None:
+        self._forwarder.end_poll()
 
 
 class _Down(Redirect):
     """To a partition with a backlog."""
 
-    __slots__ = ("number",)
+    __slots__ = ("_children", "number")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, children: ChildBacklogs, number: int) -> None:
+        self._children = children
         self.number = number
 
-
-_UP = _Up()
+    def release(self) -> None:
+        self._children.end(self.number)
 
 
 class IdlePolls:
@@ -50,21 +58,26 @@ class IdlePolls:
         # Those that children have sent here and that wait, and those that wait at the parent, by poll id.
         self._from_children: dict[str, WaitingPoll] = {}
         self._at_parent: dict[str, None] = {}
+        # Those that were called back before they had come.
+        self._called_back_early: dict[str, None] = {}
 
     @property
     def sent_down(self) -> int:
         """How many polls are on their way to other partitions' backlogs."""
         return self._children.polls_out
 
-    def begin(self, poll: WaitingPoll, *, is_from_child: bool) -> None:
-        """A poll begins to wait: it is looked after when its time here is over."""
+    def begin(self, poll: WaitingPoll, *, is_from_child: bool) -> bool:
+        """A poll begins to wait: it is looked after when its time here is over. False if it is needed at home."""
         if is_from_child:
+            if self._called_back_early.pop(poll.poll_id, self) is None:
+                return False
             self._from_children[poll.poll_id] = poll
         if self._has_elsewhere:
-            if self._timer is None:
-                self._arm(self._around.get(matching.LOCAL_POLL_WAIT_TIME))
+            self._look_after()
         elif self._around.parent is not None:
             self._around.counts.forwarded_polls_throttled += 1
+            self._look_after()
+        return True
 
     def end(self, poll: WaitingPoll) -> None:
         """A poll of a child waits no longer."""
@@ -98,19 +111,23 @@ class IdlePolls:
             # It has gone further up.
             self._call_back(poll_id)
             return True
+        # It may yet come: messages overtake each other.
+        self._called_back_early[poll_id] = None
+        if len(self._called_back_early) > CALLED_BACK_EARLY_MAX:
+            del self._called_back_early[next(iter(self._called_back_early))]
         return False
 
     async def look(self, target: Redirect, request: PollRequest, deadline_s: float) -> PollAnswer | None:
         """What a poll finds where it was redirected to; None: nothing, and it waits here again."""
         try:
             if isinstance(target, _Down):
-                return await self._look_down(target.number, request)
+                return await self._look_down(target.number, request, deadline_s)
             return await self._look_up(request, deadline_s)
         finally:
-            self._end_target(target)
+            target.release()
             # Its place is free for the next.
-            if self._timer is None and not self._around.is_closing and self._has_elsewhere:
-                self._arm(0.0)
+            if self._has_elsewhere:
+                self._look_after(0.0)
 
     @property
     def _has_elsewhere(self) -> bool:
@@ -122,6 +139,14 @@ class IdlePolls:
     def _may_send_down(self) -> bool:
         return self._children.polls_out < self._around.get(matching.FORWARDER_MAX_OUTSTANDING_POLLS_DOWN)
 
+    def _look_after(self, after_s: float | None = None) -> None:
+        """Look after the polls that wait here in a while: when their time here is over, and the parent may be asked."""
+        if self._timer is None and not self._around.is_closing:
+            wait_s = self._around.get(matching.LOCAL_POLL_WAIT_TIME) if after_s is None else after_s
+            pause_s = self._around.forwarder.pause_left_s
+            if pause_s or self._has_elsewhere:
+                self._arm(max(wait_s, pause_s))
+
     def _arm(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._redirect)
 
@@ -132,6 +157,8 @@ class IdlePolls:
             self._timer = None
         around = self._around
         if around.is_closing or not self._has_elsewhere:
+            if around.local.polls_waiting:
+                self._look_after()
             return
         now_s = asyncio.get_running_loop().time()
         wait_s = around.get(matching.LOCAL_POLL_WAIT_TIME)
@@ -145,21 +172,15 @@ class IdlePolls:
             if target is None:
                 return
             if not around.local.withdraw(poll, target):
-                self._end_target(target)
+                target.release()
 
     def _take_target(self) -> Redirect | None:
         if self._around.parent is not None:
-            return _UP if self._around.forwarder.take_poll_token() else None
+            return _Up(self._around.forwarder) if self._around.forwarder.take_poll_token() else None
         if not self._may_send_down:
             return None
         number = self._children.take()
-        return None if number is None else _Down(number)
-
-    def _end_target(self, target: Redirect) -> None:
-        if isinstance(target, _Down):
-            self._children.end(target.number)
-        else:
-            self._around.forwarder.end_poll()
+        return None if number is None else _Down(self._children, number)
 
     async def _look_up(self, request: PollRequest, deadline_s: float) -> PollAnswer | None:
         around = self._around
@@ -168,7 +189,14 @@ class IdlePolls:
         left_s = deadline_s - asyncio.get_running_loop().time()
         if left_s <= 2 * HOP_S or around.is_closing:
             return None
-        forwarded = PollRequest(parent, request.identity, request.poll_id, left_s - HOP_S, forwarded_from=around.number)
+        forwarded = PollRequest(
+            parent,
+            request.identity,
+            request.poll_id,
+            left_s - HOP_S,
+            rate_per_s=request.rate_per_s,
+            forwarded_from=around.number,
+        )
         around.counts.forwarded_polls += 1
         self._at_parent[request.poll_id] = None
         was_called_back = False
@@ -181,20 +209,31 @@ class IdlePolls:
         finally:
             was_called_back = self._at_parent.pop(request.poll_id, self) is self
         if answer.task is None:
-            if not was_called_back:
-                # It was answered before its time: the parent is being unloaded.
+            is_early = deadline_s - asyncio.get_running_loop().time() > 2 * HOP_S
+            if is_early and not was_called_back:
+                # The parent is being unloaded.
                 around.forwarder.pause(PAUSE_S)
             return None
         around.counts.forwarded_polls_matched += 1
         return answer
 
-    async def _look_down(self, number: int, request: PollRequest) -> PollAnswer | None:
+    async def _look_down(self, number: int, request: PollRequest, deadline_s: float) -> PollAnswer | None:
         around = self._around
         child = around.sibling(number)
-        sent = PollRequest(child, request.identity, request.poll_id, SENT_DOWN_WAIT_S, is_sent_down=True)
+        left_s = deadline_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            return None
+        sent = PollRequest(
+            child,
+            request.identity,
+            request.poll_id,
+            min(SENT_DOWN_WAIT_S, left_s),
+            rate_per_s=request.rate_per_s,
+            is_sent_down=True,
+        )
         around.counts.polls_sent_down += 1
         try:
-            answer = await around.peers.ask(child, POLL, sent, timeout_s=SENT_DOWN_WAIT_S + CALL_S_MAX)
+            answer = await around.peers.ask(child, POLL, sent, timeout_s=min(SENT_DOWN_WAIT_S + CALL_S_MAX, left_s))
         except FairleadError:
             self._children.forget(number)
             return None

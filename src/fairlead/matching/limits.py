@@ -41,6 +41,7 @@ class DispatchLimits:
         self._clock = clock
         # What each worker asked for, and when it last did.
         self._workers: dict[str, tuple[float, float]] = {}
+        self._holds_until_s = math.inf
 
     def note_worker(self, identity: str, rate_per_s: float) -> bool:
         """A worker says how many tasks a second there may be; True if that changes something."""
@@ -52,12 +53,19 @@ class DispatchLimits:
             del self._workers[next(iter(self._workers))]
         return known is None or known[0] != rate_per_s
 
+    @property
+    def has_expired(self) -> bool:
+        """Whether a worker that asked for a limit has not been heard of since: `of_each` may be another now."""
+        return self._clock() > self._holds_until_s
+
     def of_each(self, partitions: int) -> tuple[float, float]:
         """What each of so many partitions may dispatch in all, and of a fairness key of weight 1."""
         now_s = self._clock()
         self._workers = {
             identity: told for identity, told in self._workers.items() if now_s - told[1] <= WORKER_RATE_HOLDS_S
         }
+        told_s = min((told_s for _, told_s in self._workers.values()), default=math.inf)
+        self._holds_until_s = told_s + WORKER_RATE_HOLDS_S
         asked = min((rate_per_s for rate_per_s, _ in self._workers.values()), default=math.inf)
         override = _no_limit_if_zero(self._settings.get(matching.OVERRIDE_TASK_LIST_RPS, self._scope))
         key_rate_per_s = _no_limit_if_zero(self._settings.get(matching.FAIRNESS_KEY_RPS, self._scope))

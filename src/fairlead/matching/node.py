@@ -303,9 +303,11 @@ class Node:
         self.counts.forwarded += 1
         if self._parent is None:
             wait_s = min(request.wait_s, FORWARDED_TASK_WAIT_S)
-            is_started = await self.partition.offer(request.task, wait_s=wait_s, is_limited=False)
+            is_started = await self.partition.offer(
+                request.task, wait_s=wait_s, is_limited=False, is_backlog=request.wait_s > 0
+            )
             return AddAnswer(is_started, self.config)
-        if await self.partition.offer(request.task, is_limited=False):
+        if await self.partition.offer(request.task, is_limited=False, is_backlog=request.wait_s > 0):
             return AddAnswer(is_started=True, config=self.config)
         further = await self._unserved.pass_on(self._parent, request)
         return AddAnswer(further is not None and further.is_started, self.config, was_forwarded=True)
@@ -327,11 +329,13 @@ class Node:
         try:
             while answer is None and not self._around.is_closing:
                 poll = WaitingPoll(request.identity, request.poll_id, may_redirect=may_redirect)
-                if may_redirect:
-                    self.idle_polls.begin(poll, is_from_child=is_from_child)
-                got = await self.partition.wait(poll, deadline_s)
-                if is_from_child:
-                    self.idle_polls.end(poll)
+                if may_redirect and not self.idle_polls.begin(poll, is_from_child=is_from_child):
+                    break
+                try:
+                    got = await self.partition.wait(poll, deadline_s)
+                finally:
+                    if is_from_child:
+                        self.idle_polls.end(poll)
                 if got is None:
                     break
                 if isinstance(got, Given):
@@ -350,6 +354,9 @@ class Node:
         if not request.timeout_s > 0:
             raise InvalidPoll(f"poll of {request.identity!r} has {request.timeout_s} s left: its deadline is over")
         timeout_s = min(request.timeout_s, self._around.get(matching.LONG_POLL_EXPIRATION_INTERVAL))
+        has_news = request.rate_per_s is not None and self._limits.note_worker(request.identity, request.rate_per_s)
+        if has_news or self._limits.has_expired:
+            self._limit_rates()
         if request.is_sent_down or request.forwarded_from is not None:
             self.counts.forwarded += 1
             if request.is_sent_down:
@@ -358,8 +365,6 @@ class Node:
         if self._number >= self.config.read:
             raise self._stale("read")
         self.partition.note_poller(request.identity)
-        if request.rate_per_s is not None and self._limits.note_worker(request.identity, request.rate_per_s):
-            self._limit_rates()
         return timeout_s
 
     def _leave(self, answer: PollAnswer | None, began_s: float) -> PollAnswer:
@@ -376,7 +381,7 @@ class Node:
 
     def _started(self, request: PollRequest, given: Given, answer: bytes) -> PollAnswer:
         counts = self.counts
-        is_backlog, is_remote_task = given.held is not None, not given.is_charged
+        is_backlog, is_remote_task = given.is_backlog, not given.is_charged
         is_remote_poll = request.is_sent_down or request.forwarded_from is not None
         waited_s = max(0.0, self._clock() - given.created_s)
         if is_backlog:

@@ -30,6 +30,8 @@ RATE_BUCKET_S = 5.0
 RATE_BUCKETS = 6
 # Dispatches are counted for so many fairness keys; then those that had fewest are forgotten.
 KEYS_COUNTED_MAX = 10_000
+# A task that was not to be started now is tried again after this time.
+REFUSED_PAUSE_S = 0.2
 # Of the average wait of a task, how much the latest one counts.
 _WAIT_SMOOTHING = 0.05
 
@@ -54,6 +56,8 @@ class Given:
     told: "asyncio.Future[bytes | NotStarted | None] | None" = None
     # Counted against this partition's limits: not where another has counted it.
     is_charged: bool = True
+    # It was stored, here or at the partition that offers it.
+    is_backlog: bool = False
 
 
 def _new_future() -> "asyncio.Future[Given | Redirect | None]":
@@ -61,9 +65,12 @@ def _new_future() -> "asyncio.Future[Given | Redirect | None]":
 
 
 class Redirect:
-    """A poll is to look for a task elsewhere: see `node`."""
+    """A poll is to look for a task elsewhere: see `idle_polls`. Whoever gets one releases it when it has looked."""
 
     __slots__ = ()
+
+    def release(self) -> None:
+        """The place that was kept for the poll is free again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +131,8 @@ class Partition:
         self._wake: asyncio.TimerHandle | None = None
         self._deadlines = Deadlines[WaitingPoll](self._end_wait)
         self._hovering: OrderedDict[_Hovering, None] = OrderedDict()
+        # Tasks that were refused at their start, until they are tried again.
+        self._aside: dict[Place, asyncio.TimerHandle] = {}
         self._dispatches = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=clock())
         self._dispatched_keys: Counter[str] = Counter()
         self._pollers: OrderedDict[str, float] = OrderedDict()
@@ -201,27 +210,27 @@ class Partition:
         await self.keep(task)
         return False
 
-    async def offer(self, task: NewTask, *, wait_s: float = 0.0, is_limited: bool = True) -> bool:
+    async def offer(
+        self, task: NewTask, *, wait_s: float = 0.0, is_limited: bool = True, is_backlog: bool = False
+    ) -> bool:
         """Give a task to a poll that waits, or comes within `wait_s`: True if it has been started, or is gone.
 
         One that is not limited has been counted against the limits of the partition that it comes from.
         """
         weight = self._weight(task.fairness_key, task.weight)
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + wait_s if wait_s > 0 else -math.inf
-        while True:
-            told: asyncio.Future[bytes | NotStarted | None] = loop.create_future()
-            given = Given(task.payload, task.fairness_key, weight, task.created_s, None, told, is_limited)
-            poll = self._find_poll(given)
-            if poll is not None:
-                poll.given.set_result(given)
-                outcome = await told
-            elif loop.time() < until_s:
-                outcome = await self._hover(given, told, until_s)
-            else:
-                return False
-            if outcome is not NotStarted.REFUSED:
-                return outcome is not None
+        told: asyncio.Future[bytes | NotStarted | None] = loop.create_future()
+        given = Given(task.payload, task.fairness_key, weight, task.created_s, None, told, is_limited, is_backlog)
+        poll = self._find_poll(given)
+        if poll is not None:
+            poll.given.set_result(given)
+            outcome = await told
+        elif wait_s > 0:
+            outcome = await self._hover(given, told, loop.time() + wait_s)
+        else:
+            return False
+        # One that was refused may be started in a while, by another poll: it is kept meanwhile.
+        return outcome is not None and outcome is not NotStarted.REFUSED
 
     async def keep(self, task: NewTask) -> None:
         """Store a task until a poll takes it: it is durable when this returns."""
@@ -244,7 +253,7 @@ class Partition:
     async def wait(self, poll: WaitingPoll, deadline_s: float) -> Given | Redirect | None:
         """Let a poll wait for a task until its deadline, by the time of the event loop.
 
-        Whoever gets a task from this must `start` it, or `give_back`.
+        Whoever gets a task from this must `start` it, or `give_back`; a redirect is released.
         """
         if self._is_closing:
             return None
@@ -266,6 +275,8 @@ class Partition:
                 got = given.result()
                 if isinstance(got, Given):
                     self.give_back(got)
+                elif got is not None:
+                    got.release()
             raise
         finally:
             self._deadlines.remove(poll, poll.tick)
@@ -287,7 +298,7 @@ class Partition:
             self.give_back(given)
             raise
         if answer is NotStarted.REFUSED:
-            self.give_back(given)
+            self._put_aside(given)
             return None
         self.finish(given, answer)
         return answer if isinstance(answer, bytes) else None
@@ -318,6 +329,18 @@ class Partition:
             given.told.set_result(NotStarted.REFUSED)
         if given.held is not None:
             self._hold([given.held])
+
+    def _put_aside(self, given: Given) -> None:
+        """A task was not to be started now: it waits a moment before it is given to the next poll."""
+        held, given.held = given.held, None
+        self.give_back(given)
+        if held is not None and not self._is_closing:
+            timer = asyncio.get_running_loop().call_later(REFUSED_PAUSE_S, self._take_up, held)
+            self._aside[held.place] = timer
+
+    def _take_up(self, held: HeldTask[bytes]) -> None:
+        del self._aside[held.place]
+        self._hold([held])
 
     def take_held(self) -> Given | None:
         """The first task of the backlog that may go now, if no poll waits: to be offered elsewhere."""
@@ -361,6 +384,9 @@ class Partition:
         """Answer the polls that wait, store what was taken, and stop."""
         self.answer_polls()
         self._deadlines.close()
+        for aside in self._aside.values():
+            aside.cancel()
+        self._aside.clear()
         if self._wake is not None:
             self._wake.cancel()
         await self.backlog.close()
@@ -422,6 +448,9 @@ class Partition:
     def _let_go(self, places: Sequence[Place]) -> None:
         for place in places:
             self._matcher.remove(place)
+            aside = self._aside.pop(place, None)
+            if aside is not None:
+                aside.cancel()
 
     def _match(self, matches: Sequence[Match[bytes]]) -> None:
         left = deque(matches)
@@ -434,7 +463,9 @@ class Partition:
                 self._matcher.refund(task.fairness_key, task.weight)
                 left += self._matcher.hold(task, self._clock())
                 continue
-            poll.given.set_result(Given(task.payload, task.fairness_key, task.weight, task.created_s, task))
+            poll.given.set_result(
+                Given(task.payload, task.fairness_key, task.weight, task.created_s, task, is_backlog=True)
+            )
         self._set_wake()
 
     def _set_wake(self) -> None:

@@ -1,0 +1,191 @@
+"""How partitions share polls and tasks, in the moments in which something is cancelled, late, refused or away."""
+
+import asyncio
+from collections import Counter
+from itertools import count
+from typing import Any
+
+from fairlead.cluster.calls import CallLost
+from fairlead.core.partitions import Partition
+from fairlead.matching.messages import ADD, POLL, AddRequest, PollAnswer, PollRequest
+from fairlead.matching.node import Node
+from fairlead.matching.partition import Redirect, WaitingPoll
+from fairlead.matching.starting import NotStarted
+from tests.matching.hosts import ORDERS, Hosts, hosts, new, partitions, virtually
+
+IDS = count()
+
+
+def at(number: int) -> Partition:
+    return Partition(ORDERS, number)
+
+
+async def add_to(there: Hosts, number: int, payload: str) -> bool:
+    caller, host = there.network.caller(), there.client.route(at(number))
+    return (await caller.call(host, ADD, AddRequest(at(number), new(payload)), timeout_s=5)).is_started
+
+
+async def poll_at(
+    there: Hosts, number: int, *, timeout_s: float = 5.0, rate_per_s: float | None = None, identity: str = "worker"
+) -> PollAnswer:
+    caller, host = there.network.caller(), there.client.route(at(number))
+    request = PollRequest(at(number), identity, f"poll-{next(IDS)}", timeout_s, rate_per_s=rate_per_s)
+    return await caller.call(host, POLL, request, timeout_s=timeout_s + 1)
+
+
+def node(there: Hosts, number: int) -> Node:
+    nodes = there[there.client.route(at(number))].service.engine.nodes()
+    return next(one for one in nodes if one.partition_id == at(number))
+
+
+async def warm(there: Hosts, partitions: int) -> None:
+    for number in range(partitions):
+        await add_to(there, number, "warm")
+        assert (await poll_at(there, number)).task == b"warm"
+    await asyncio.sleep(2)
+
+
+async def stop(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@virtually
+async def test_a_poll_that_begins_after_another_has_waited_in_vain_at_the_parent_goes_there_too() -> None:
+    async with hosts(overrides=partitions(2)) as there:
+        await warm(there, 2)
+        assert (await poll_at(there, 1, timeout_s=5)).task is None
+        polling = asyncio.create_task(poll_at(there, 1, timeout_s=60))
+        await asyncio.sleep(3)
+        began_s = asyncio.get_running_loop().time()
+        await add_to(there, 0, "for the root")
+        assert (await polling).task == b"for the root"
+        assert asyncio.get_running_loop().time() - began_s < 2
+
+
+@virtually
+async def test_a_poll_that_is_cancelled_just_as_it_is_redirected_returns_its_token() -> None:
+    async with hosts(overrides=partitions(2)) as there:
+        await warm(there, 2)
+        child = node(there, 1)
+        polling = asyncio.create_task(poll_at(there, 1, timeout_s=60))
+        withdraw = child.partition.withdraw
+
+        def withdraw_and_cancel(poll: WaitingPoll, instead: Redirect | None = None) -> bool:
+            done = withdraw(poll, instead)
+            if instead is not None:
+                polling.cancel()
+            return done
+
+        child.partition.withdraw = withdraw_and_cancel  # type: ignore[method-assign]
+        await asyncio.gather(polling, return_exceptions=True)
+        child.partition.withdraw = withdraw  # type: ignore[method-assign]
+        assert polling.cancelled()
+        assert child.forwarder.polls_out == 0
+
+
+@virtually
+async def test_forwarded_polls_that_are_cancelled_leave_nothing_behind() -> None:
+    async with hosts(overrides=partitions(2)) as there:
+        await warm(there, 2)
+        for _ in range(50):
+            polling = asyncio.create_task(poll_at(there, 1, timeout_s=60))
+            await asyncio.sleep(0.6)
+            await stop(polling)
+        assert not node(there, 0).idle_polls._from_children
+        assert node(there, 1).forwarder.polls_out == 0
+
+
+@virtually
+async def test_a_workers_limit_holds_where_its_polls_are_sent() -> None:
+    async with hosts(overrides=partitions(2)) as there:
+        await warm(there, 2)
+        for number in range(40):
+            await add_to(there, 1, str(number))
+        got = Counter[str]()
+
+        async def work() -> None:
+            while True:
+                if (await poll_at(there, 0, timeout_s=30, rate_per_s=2.0)).task is not None:
+                    got["tasks"] += 1
+
+        workers = [asyncio.create_task(work()) for _ in range(5)]
+        await asyncio.sleep(5)
+        await stop(*workers)
+        assert 0 < got["tasks"] <= 14
+
+
+@virtually
+async def test_the_limit_of_a_worker_that_has_gone_ends() -> None:
+    async with hosts() as there:
+        await warm(there, 1)
+        await add_to(there, 0, "first")
+        await poll_at(there, 0, rate_per_s=0.01, identity="slow")
+        await asyncio.sleep(120)
+        for number in range(20):
+            await add_to(there, 0, str(number))
+        got = [(await poll_at(there, 0, timeout_s=1.0, identity="another")).task for _ in range(20)]
+        assert None not in got
+
+
+@virtually
+async def test_a_task_that_is_refused_at_its_start_is_kept_and_tried_again_now_and_then() -> None:
+    tries = Counter[bytes]()
+
+    async def refuse_at_first(payload: bytes, _identity: str) -> bytes | NotStarted:
+        tries[payload] += 1
+        await asyncio.sleep(0.001)
+        return NotStarted.REFUSED if tries[payload] <= 10 else payload
+
+    async with hosts(start=refuse_at_first) as there:
+        polling = asyncio.create_task(poll_at(there, 0, timeout_s=20))
+        await asyncio.sleep(1)
+        assert await add_to(there, 0, "busy") is False
+        assert (await polling).task == b"busy"
+        assert tries[b"busy"] == 11
+        assert node(there, 0).partition.backlog.tasks == 0
+
+
+@virtually
+async def test_a_poll_that_is_called_back_before_it_has_arrived_comes_back_at_once() -> None:
+    async with hosts(overrides={**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}) as there:
+        await warm(there, 2)
+        peers = node(there, 1)._around.peers
+        ask = peers.ask
+
+        async def ask_slowly(partition: Partition, method: Any, request: Any, *, timeout_s: float) -> Any:
+            if method is POLL:
+                await asyncio.sleep(0.2)
+            return await ask(partition, method, request, timeout_s=timeout_s)
+
+        peers.ask = ask_slowly  # type: ignore[method-assign]
+        polling = asyncio.create_task(poll_at(there, 1, timeout_s=60))
+        await asyncio.sleep(0.1)
+        began_s = asyncio.get_running_loop().time()
+        await add_to(there, 1, "mine")
+        assert (await polling).task == b"mine"
+        assert asyncio.get_running_loop().time() - began_s < 0.5
+
+
+@virtually
+async def test_a_poll_that_was_sent_down_to_a_dead_host_is_answered_by_its_deadline() -> None:
+    async with hosts(overrides={**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}) as there:
+        await warm(there, 2)
+        for number in range(3):
+            await add_to(there, 1, str(number))
+        peers = node(there, 0)._around.peers
+        ask = peers.ask
+
+        async def ask_the_dead(partition: Partition, method: Any, request: Any, *, timeout_s: float) -> Any:
+            if method is POLL and partition.number == 1:
+                await asyncio.sleep(timeout_s)
+                raise CallLost("not answered")
+            return await ask(partition, method, request, timeout_s=timeout_s)
+
+        peers.ask = ask_the_dead  # type: ignore[method-assign]
+        await asyncio.sleep(1.5)
+        began_s = asyncio.get_running_loop().time()
+        # As from another host: nobody but the handler itself ends it.
+        assert (await there["one"].service.poll(PollRequest(at(0), "worker", "poll", 0.3))).task is None
+        assert asyncio.get_running_loop().time() - began_s < 0.4
