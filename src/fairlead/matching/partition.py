@@ -335,6 +335,8 @@ class Partition:
         held, given.held = given.held, None
         self.give_back(given)
         if held is not None and not self._is_closing:
+            # One that was evicted and loaded again on its way may be refused twice, and waits once.
+            self._forget_aside(held.place)
             timer = asyncio.get_running_loop().call_later(REFUSED_PAUSE_S, self._take_up, held)
             self._aside[held.place] = timer
 
@@ -448,9 +450,12 @@ class Partition:
     def _let_go(self, places: Sequence[Place]) -> None:
         for place in places:
             self._matcher.remove(place)
-            aside = self._aside.pop(place, None)
-            if aside is not None:
-                aside.cancel()
+            self._forget_aside(place)
+
+    def _forget_aside(self, place: Place) -> None:
+        aside = self._aside.pop(place, None)
+        if aside is not None:
+            aside.cancel()
 
     def _match(self, matches: Sequence[Match[bytes]]) -> None:
         left = deque(matches)
