@@ -142,6 +142,7 @@ class World:
     def __init__(self, settings: DynamicSettings) -> None:
         _worlds.append(self)
         self.violations: list[str] = []
+        self.counts = Metrics().partition(*ROOT, 0)
         self.log: FilteringBoundLogger = structlog.wrap_logger(
             structlog.ReturnLogger(),
             processors=[self._hear],
@@ -222,6 +223,7 @@ class World:
             settings=self.settings,
             scope=SCOPE,
             clock=lambda: asyncio.get_running_loop().time(),
+            counts=self.counts,
             log=self.log,
         )
 

@@ -1,35 +1,25 @@
 """The record of what changed the number of partitions of a task list, and why: for people, and for the metrics."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import PartitionConfig
 from fairlead.core.scaling import Action, Decision
 from fairlead.matching.messages import DecisionInfo
+from fairlead.telemetry import PartitionMetrics
 
 CHANGES_KEPT_MAX = 100
 # Where a decision of the scaler has its action, a change by hand has this.
 BY_HAND = "update"
 
 
-@dataclass(slots=True)
-class ChangeCounts:
-    """How often the configuration was changed, and how often it could not be, since this root was loaded."""
-
-    upscales: int = 0
-    downscales: int = 0
-    drains: int = 0
-    by_hand: int = 0
-    failed: int = 0
-
-
 class DecisionLog:
-    """Keeps the last decision, the latest `CHANGES_KEPT_MAX` changes and the counts of all."""
+    """Keeps the last decision and the latest `CHANGES_KEPT_MAX` changes, and counts those of the scaler."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: PartitionMetrics) -> None:
         self.latest: Decision | None = None
-        self.counts = ChangeCounts()
+        self.counts = counts
         self._changes: deque[DecisionInfo] = deque(maxlen=CHANGES_KEPT_MAX)
 
     @property
@@ -48,20 +38,19 @@ class DecisionLog:
         if decision.after == decision.before:
             return
         self._changes.append(_info(decision))
-        self.counts.upscales += decision.action is Action.UPSCALE
-        self.counts.downscales += decision.action is Action.DOWNSCALE
-        self.counts.drains += decision.action is Action.DRAIN
+        self.counts.partition_upscale_per_tl += decision.action is Action.UPSCALE
+        self.counts.partition_downscale_per_tl += decision.action is Action.DOWNSCALE
+        self.counts.partition_drained_per_tl += decision.action is Action.DRAIN
 
     def note_failed(self, decision: Decision, error: FairleadError) -> Decision:
         """What the scaler decided could not be put into force: what was, stays."""
-        self.counts.failed += 1
+        self.counts.tasklist_partition_update_failed_per_tl += 1
         reason = f"{decision.reason} This {decision.action} was not done: {error}"
         self.latest = replace(decision, action=Action.HOLD, after=decision.before, reason=reason)
         return self.latest
 
     def note_by_hand(self, *, at_s: float, before: PartitionConfig, after: PartitionConfig, force: bool) -> None:
         """An operator has changed the configuration; the load played no part in it."""
-        self.counts.by_hand += 1
         reason = "Changed by hand, without regard to what is stored." if force else "Changed by hand."
         self._changes.append(DecisionInfo(at_s, BY_HAND, 0.0, 0.0, 0.0, before, after, reason))
 

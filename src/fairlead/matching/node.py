@@ -190,6 +190,7 @@ class Node:
             settings=around.settings,
             scope=around.scope,
             clock=self._clock,
+            counts=self.counts,
             log=self._log,
         )
         self._root.start()

@@ -22,11 +22,12 @@ from fairlead.core.partitions import PARTITIONS_MAX, DrainReport, PartitionConfi
 from fairlead.core.scaling import AdaptiveScaler, Decision, ScalerState
 from fairlead.matching.background import Background
 from fairlead.matching.backlog import Clock
-from fairlead.matching.decisions import ChangeCounts, DecisionLog
+from fairlead.matching.decisions import DecisionLog
 from fairlead.matching.messages import DescribeAnswer, ExplainAnswer, ScalerIsOn, UpdateAnswer
 from fairlead.matching.pushes import Push, Pushes, retry_pause_s
 from fairlead.settings import DynamicSettings, Scope, matching, scaler_settings
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, StoreUnavailable
+from fairlead.telemetry import PartitionMetrics
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class RootCoordinator:
         settings: DynamicSettings,
         scope: Scope,
         clock: Clock,
+        counts: PartitionMetrics,
         log: FilteringBoundLogger = _LOG,
     ) -> None:
         self._config = config
@@ -76,7 +78,7 @@ class RootCoordinator:
         self._clock = clock
         self._log = log.bind(namespace=scope.namespace, task_list=scope.task_list)
         self._scaler = AdaptiveScaler()
-        self._decisions = DecisionLog()
+        self._decisions = DecisionLog(counts)
         self._background = Background(self._log)
         # Never ended: to cancel a call of the store does not undo it, and it may be the one that closes us.
         self._store_calls = Background(self._log)
@@ -98,11 +100,6 @@ class RootCoordinator:
     def latest(self) -> Decision | None:
         """What the scaler decided last."""
         return self._decisions.latest
-
-    @property
-    def counts(self) -> ChangeCounts:
-        """How often the configuration was changed."""
-        return self._decisions.counts
 
     def start(self) -> None:
         """Begin to look at the load and after the partitions, at the intervals that the settings give.
@@ -196,7 +193,7 @@ class RootCoordinator:
                 try:
                     await self._put_in_force(after)
                 except FairleadError:
-                    self._decisions.counts.failed += 1
+                    self._decisions.counts.tasklist_partition_update_failed_per_tl += 1
                     raise
                 self._decisions.note_by_hand(at_s=self._clock(), before=before, after=after, force=force)
             return UpdateAnswer(before, after)
