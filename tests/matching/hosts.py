@@ -126,9 +126,10 @@ async def hosts(
     store: TaskStore | None = None,
     start: Starter = start_plainly,
     times: EngineTimes | None = None,
+    settings: DynamicSettings | None = None,
 ) -> AsyncIterator[Hosts]:
     """So many hosts, which are closed at the end."""
-    there = Hosts(store or MemoryStore(), DynamicSettings(overrides=overrides), start, times)
+    there = Hosts(store or MemoryStore(), settings or DynamicSettings(overrides=overrides), start, times)
     try:
         for name in names or ("one",):
             await there.add(name)

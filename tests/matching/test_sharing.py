@@ -2,16 +2,22 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 from fairlead.cluster.calls import CallLost
-from fairlead.core.partitions import Partition
+from fairlead.core.errors import FairleadError
+from fairlead.core.partitions import Partition, PartitionConfig
+from fairlead.matching.client import POLL_MARGIN_S
 from fairlead.matching.messages import ADD, POLL, AddRequest, PollAnswer, PollRequest
 from fairlead.matching.node import Node
 from fairlead.matching.partition import Redirect, WaitingPoll
 from fairlead.matching.starting import NotStarted
+from fairlead.storage.contract import QueueId, StoreUnavailable
+from fairlead.storage.memory import MemoryStore
 from tests.matching.hosts import ORDERS, Hosts, hosts, new, partitions, virtually
+from tests.simulation.settings import ChangingSettings
 
 IDS = count()
 
@@ -169,7 +175,7 @@ async def test_a_poll_that_is_called_back_before_it_has_arrived_comes_back_at_on
 
 
 @virtually
-async def test_a_poll_that_was_sent_down_to_a_dead_host_is_answered_by_its_deadline() -> None:
+async def test_a_poll_that_was_sent_down_to_a_dead_host_is_answered_before_its_caller_gives_up() -> None:
     async with hosts(overrides={**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}) as there:
         await warm(there, 2)
         for number in range(3):
@@ -188,4 +194,88 @@ async def test_a_poll_that_was_sent_down_to_a_dead_host_is_answered_by_its_deadl
         began_s = asyncio.get_running_loop().time()
         # As from another host: nobody but the handler itself ends it.
         assert (await there["one"].service.poll(PollRequest(at(0), "worker", "poll", 0.3))).task is None
-        assert asyncio.get_running_loop().time() - began_s < 0.4
+        assert asyncio.get_running_loop().time() - began_s < 0.3 + POLL_MARGIN_S
+
+
+@virtually
+async def test_a_poll_that_waits_for_the_token_of_another_goes_up_after_a_pause() -> None:
+    async with hosts(overrides=partitions(2)) as there:
+        await warm(there, 2)
+        first = asyncio.create_task(poll_at(there, 1, timeout_s=60))
+        await asyncio.sleep(0.5)
+        second = asyncio.create_task(poll_at(there, 1, timeout_s=60))
+        await asyncio.sleep(0.5)
+        # As where a task could not be forwarded.
+        node(there, 1).forwarder.pause(0.5)
+        await add_to(there, 0, "first")
+        assert (await first).task == b"first"
+        await asyncio.sleep(3)
+        began_s = asyncio.get_running_loop().time()
+        await add_to(there, 0, "second")
+        assert (await second).task == b"second"
+        assert asyncio.get_running_loop().time() - began_s < 1
+
+
+@virtually
+async def test_a_stored_task_that_can_not_be_started_does_not_fail_all_polls() -> None:
+    failed = 0
+
+    async def fail(_payload: bytes, _identity: str) -> bytes:
+        raise StoreUnavailable("whoever starts it does not answer")
+
+    async with hosts(start=fail) as there:
+
+        async def work() -> None:
+            nonlocal failed
+            while True:
+                try:
+                    await poll_at(there, 0, timeout_s=30)
+                except FairleadError:
+                    failed += 1
+
+        await add_to(there, 0, "poison")
+        workers = [asyncio.create_task(work()) for _ in range(5)]
+        await asyncio.sleep(3)
+        await stop(*workers)
+        assert 0 < failed < 20
+
+
+class FailsOnce:
+    """The store refuses the next lease, and something happens in that moment."""
+
+    def __init__(self) -> None:
+        self.then: Callable[[], None] | None = None
+
+    async def before(self, operation: str, queue: QueueId | None) -> None:
+        if operation == "take_lease" and self.then is not None:
+            then, self.then = self.then, None
+            then()
+            raise StoreUnavailable("not now")
+
+    async def after(self, operation: str, queue: QueueId | None) -> None:
+        """Nothing more."""
+
+
+@virtually
+async def test_a_request_that_comes_just_as_a_partition_fails_to_open_is_answered_at_once() -> None:
+    faults = FailsOnce()
+    async with hosts(store=MemoryStore(faults)) as there:
+        second: list[asyncio.Task[bool]] = []
+        faults.then = lambda: second.append(asyncio.create_task(add_to(there, 0, "second")))
+        first = asyncio.create_task(add_to(there, 0, "first"))
+        await asyncio.gather(first, return_exceptions=True)
+        assert isinstance(first.exception(), StoreUnavailable)
+        began_s = asyncio.get_running_loop().time()
+        await asyncio.gather(*second, return_exceptions=True)
+        assert asyncio.get_running_loop().time() - began_s < 1
+
+
+@virtually
+async def test_a_partition_whose_own_settings_have_changed_is_loaded_anew() -> None:
+    settings = ChangingSettings(overrides={"matching.enableGetNumberOfPartitionsFromCache": False, **partitions(2)})
+    async with hosts(settings=settings) as there:
+        await warm(there, 2)
+        settings.change({**partitions(2)})
+        await asyncio.sleep(5)
+        await there.client.add(ORDERS, new("a"))
+        assert node(there, 0).config == PartitionConfig(version=1, read=2, write=2)

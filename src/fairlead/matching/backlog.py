@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fairlead.cluster.calls import Exhausted
 from fairlead.core.errors import RetryLater
@@ -76,6 +77,14 @@ class BacklogLimits:
     buffer: BufferLimits = BufferLimits()  # noqa: RUF009 - frozen
 
 
+class WaitingKey(NamedTuple):
+    """A fairness key with tasks in the backlog: about how many, how far the last is behind, and its weight."""
+
+    tasks: int
+    lead: float
+    weight: float
+
+
 @dataclass(slots=True, eq=False)
 class _Append:
     task: NewTask
@@ -126,7 +135,7 @@ class PartitionBacklog:
     @property
     def tasks(self) -> int:
         """How many tasks the store holds that have not been started: exact once all of them have been read."""
-        if all(backlog.is_at_end for backlog in self._backlogs.values()):
+        if self.is_loaded:
             self._tasks_counted = sum(len(backlog.loaded) for backlog in self._backlogs.values())
         return max(0, self._tasks_counted)
 
@@ -138,11 +147,21 @@ class PartitionBacklog:
             for priority, backlog in sorted(self._backlogs.items())
         ]
 
-    def lead(self, fairness_key: str) -> float:
-        """How many rounds of weight 1 the last task of a key stands behind what is served now."""
-        return (
-            max((backlog.lead(fairness_key) for backlog in self._backlogs.values()), default=0) / STRIDE_OF_WEIGHT_ONE
-        )
+    @property
+    def is_loaded(self) -> bool:
+        """Whether everything that is stored is in memory."""
+        return all(backlog.is_at_end for backlog in self._backlogs.values())
+
+    def waiting_keys(self) -> dict[str, WaitingKey]:
+        """The keys that may have tasks waiting, as far as they are counted one by one."""
+        waiting: dict[str, WaitingKey] = {}
+        for backlog in self._backlogs.values():
+            for key, passes, stride in backlog.waiting():
+                known = waiting.get(key)
+                tasks = passes // stride + 1 + (known.tasks if known else 0)
+                lead = max(passes / STRIDE_OF_WEIGHT_ONE, known.lead if known else 0.0)
+                waiting[key] = WaitingKey(tasks, lead, STRIDE_OF_WEIGHT_ONE / stride)
+        return waiting
 
     @property
     def appends_in_flight(self) -> int:
@@ -178,8 +197,23 @@ class PartitionBacklog:
         self._appends_in_flight += 1
         self._idle.clear()
         self._work.set()
-        # The task is stored, or not, whether its caller still waits or has gone.
-        await asyncio.shield(append.done)
+        try:
+            # Once it was begun a write goes on, whether its caller still waits or has gone.
+            await asyncio.shield(append.done)
+        except asyncio.CancelledError:
+            self._forget(append)
+            raise
+
+    def _forget(self, append: _Append) -> None:
+        """The caller has gone: what was not begun need not be stored. It may have been tried again elsewhere."""
+        if append in self._waiting:
+            self._waiting.remove(append)
+            self._end_appends(1)
+
+    def _end_appends(self, count: int) -> None:
+        self._appends_in_flight -= count
+        if not self._appends_in_flight:
+            self._idle.set()
 
     def ack(self, place: Place) -> None:
         """A task has been started: it need not be kept."""
@@ -190,7 +224,13 @@ class PartitionBacklog:
 
     async def count(self) -> int:
         """How many tasks the store holds, dispatched ones that are not deleted yet among them."""
-        return await self._store.count(self._queue, self.lease.range_id)
+        while True:
+            range_id = self.lease.range_id
+            try:
+                return await self._store.count(self._queue, range_id)
+            except LeaseLost:
+                # Where our own renewal came between, it can be asked again.
+                self.lease.refused(range_id)
 
     async def save_config(self, config: PartitionConfig) -> None:
         """Save the partition configuration, under the lease."""
@@ -225,7 +265,7 @@ class PartitionBacklog:
         await asyncio.gather(*self._running, return_exceptions=True)
         waiting, self._waiting = self._waiting, []
         _resolve(waiting, BacklogClosed(f"partition {self._queue.name!r} was unloaded first: nothing was stored"))
-        self._appends_in_flight -= len(waiting)
+        self._end_appends(len(waiting))
         with suppress(LeaseLost, StoreUnavailable, OutcomeUnknown):
             await self._save()
 
@@ -266,7 +306,11 @@ class PartitionBacklog:
         while True:
             await self._work.wait()
             await self._writes.acquire()
-            # Nobody else takes from those that wait, so there still are some.
+            if not self._waiting:
+                # Those who asked have gone.
+                self._work.clear()
+                self._writes.release()
+                continue
             size = self._limits.batch_tasks_max
             first, rest = self._waiting[:size], self._waiting[size:]
             priority = first[0].task.priority
@@ -285,9 +329,7 @@ class PartitionBacklog:
         finally:
             # Also where this was cancelled or failed by a bug: nobody waits for ever.
             _resolve(batch, OutcomeUnknown(f"partition {self._queue.name!r} stopped while the task was being stored"))
-            self._appends_in_flight -= len(batch)
-            if not self._appends_in_flight:
-                self._idle.set()
+            self._end_appends(len(batch))
             self._writes.release()
 
     async def _append_batch(self, priority: int, batch: list[_Append]) -> None:

@@ -37,7 +37,7 @@ class EngineTimes:
     """How long an unused partition stays loaded, how often that is looked at, and how long the last requests have."""
 
     idle_s: float = 300.0
-    sweep_s: float = 15.0
+    sweep_s: float = 2.0
     last_requests_s: float = 5.0
 
 
@@ -50,6 +50,7 @@ class _Loaded:
     node: Node
     opening: "asyncio.Task[None]"
     used_s: float
+    is_open: bool = False
     # It is open, and this host owns it as far as is known: nothing else has to be looked at.
     is_ready: bool = False
     in_use: int = 0
@@ -93,7 +94,7 @@ class Engine:
     def nodes(self) -> Iterator[Node]:
         """The partitions that are loaded and can be asked."""
         for loaded in self._loaded.values():
-            if loaded.opening.done() and not loaded.opening.cancelled() and loaded.opening.exception() is None:
+            if loaded.is_open:
                 yield loaded.node
 
     def start(self) -> None:
@@ -113,11 +114,12 @@ class Engine:
         has_failed = False
         while True:
             loaded = self._loaded.get(partition)
-            if loaded is None or not loaded.is_ready:
+            is_ready = loaded is not None and loaded.is_ready
+            if loaded is None or not is_ready:
                 loaded = self._load(partition, kind)
             loaded.in_use += 1
             try:
-                if not loaded.opening.done():
+                if not is_ready:
                     # Shared by all who came while it was being loaded: one who goes must not stop it for the others.
                     await asyncio.shield(loaded.opening)
                 return await handle(loaded.node, request)
@@ -172,13 +174,16 @@ class Engine:
             loaded = _Loaded(node, asyncio.create_task(node.open()), self._clock())
             self._loaded[partition] = loaded
             loaded.opening.add_done_callback(lambda opened: self._opened(partition, opened))
-        loaded.is_ready = loaded.opening.done()
+        loaded.is_ready = loaded.is_open
         return loaded
 
     def _opened(self, partition: Partition, opening: "asyncio.Task[None]") -> None:
         """A partition that could not be loaded is let go at once: it may have its lease, and be at work already."""
         loaded = self._loaded.get(partition)
-        if loaded is not None and loaded.opening is opening and (opening.cancelled() or opening.exception()):
+        if loaded is None or loaded.opening is not opening:
+            return
+        loaded.is_open = not opening.cancelled() and opening.exception() is None
+        if not loaded.is_open:
             self._unload(partition)
 
     def _unload(self, partition: Partition) -> None:
@@ -204,9 +209,9 @@ class Engine:
             self.sweep()
 
     def sweep(self) -> None:
-        """Unload what nobody has used for long, and what has another owner by now."""
+        """Unload what nobody has used for long, what has another owner by now, and what goes by other settings."""
         now_s = self._clock()
         for partition, loaded in list(self._loaded.items()):
             is_idle = not loaded.in_use and now_s - loaded.used_s >= self._times.idle_s
-            if is_idle or loaded.node.partition.backlog.lease.lost.is_set():
+            if is_idle or loaded.node.is_outdated:
                 self._unload(partition)

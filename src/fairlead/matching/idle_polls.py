@@ -17,6 +17,8 @@ from fairlead.settings import matching
 
 # An answer has to come back over each hop before the caller's own time is over.
 HOP_S = 0.05
+# Beyond that it is waited for so much longer; the caller itself waits longer still.
+LATE_S_MAX = 0.5
 # A poll that was sent down waits so long while the backlog is being loaded.
 SENT_DOWN_WAIT_S = 0.2
 REDIRECTED_AT_ONCE_MAX = 100
@@ -60,11 +62,6 @@ class IdlePolls:
         self._at_parent: dict[str, None] = {}
         # Those that were called back before they had come.
         self._called_back_early: dict[str, None] = {}
-
-    @property
-    def sent_down(self) -> int:
-        """How many polls are on their way to other partitions' backlogs."""
-        return self._children.polls_out
 
     def begin(self, poll: WaitingPoll, *, is_from_child: bool) -> bool:
         """A poll begins to wait: it is looked after when its time here is over. False if it is needed at home."""
@@ -126,8 +123,7 @@ class IdlePolls:
         finally:
             target.release()
             # Its place is free for the next.
-            if self._has_elsewhere:
-                self._look_after(0.0)
+            self._look_after(0.0)
 
     @property
     def _has_elsewhere(self) -> bool:
@@ -162,9 +158,9 @@ class IdlePolls:
             return
         now_s = asyncio.get_running_loop().time()
         wait_s = around.get(matching.LOCAL_POLL_WAIT_TIME)
-        for poll in list(islice(around.local.waiting_polls(), REDIRECTED_AT_ONCE_MAX)):
-            if not poll.may_redirect:
-                continue
+        # A copy, since those that are redirected wait no longer.
+        redirectable = (poll for poll in around.local.waiting_polls() if poll.may_redirect)
+        for poll in list(islice(redirectable, REDIRECTED_AT_ONCE_MAX)):
             if poll.since_s + wait_s > now_s:
                 self._arm(poll.since_s + wait_s - now_s)
                 return
@@ -201,7 +197,8 @@ class IdlePolls:
         self._at_parent[request.poll_id] = None
         was_called_back = False
         try:
-            answer = await around.peers.ask(parent, POLL, forwarded, timeout_s=left_s)
+            # An answer that is late may have a task in it: better it comes than it is lost.
+            answer = await around.peers.ask(parent, POLL, forwarded, timeout_s=left_s + LATE_S_MAX)
         except FairleadError:
             around.counts.forwarded_polls_failed += 1
             around.forwarder.pause(PAUSE_S)
@@ -221,19 +218,21 @@ class IdlePolls:
         around = self._around
         child = around.sibling(number)
         left_s = deadline_s - asyncio.get_running_loop().time()
-        if left_s <= 0:
+        if left_s <= 2 * HOP_S:
             return None
         sent = PollRequest(
             child,
             request.identity,
             request.poll_id,
-            min(SENT_DOWN_WAIT_S, left_s),
+            min(SENT_DOWN_WAIT_S, left_s - HOP_S),
             rate_per_s=request.rate_per_s,
             is_sent_down=True,
         )
         around.counts.polls_sent_down += 1
         try:
-            answer = await around.peers.ask(child, POLL, sent, timeout_s=min(SENT_DOWN_WAIT_S + CALL_S_MAX, left_s))
+            answer = await around.peers.ask(
+                child, POLL, sent, timeout_s=min(SENT_DOWN_WAIT_S + CALL_S_MAX, left_s + LATE_S_MAX)
+            )
         except FairleadError:
             self._children.forget(number)
             return None

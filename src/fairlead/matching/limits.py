@@ -1,14 +1,30 @@
 """The limits of a partition, made of the settings in force and of what workers ask for."""
 
 import math
+from typing import Any
 
 from fairlead.core.errors import FixRequest
 from fairlead.matching.backlog import BacklogLimits, Clock
-from fairlead.settings import DynamicSettings, Scope, buffer_limits, matching
+from fairlead.settings import DynamicSettings, Scope, Setting, buffer_limits, matching
 
 # A worker's limit holds for so long after it last told it.
 WORKER_RATE_HOLDS_S = 60.0
 WORKERS_MAX = 1000
+
+
+# What `backlog_limits` goes by.
+BACKLOG_SETTINGS: tuple[Setting[Any], ...] = (
+    matching.OUTSTANDING_TASK_APPENDS_THRESHOLD,
+    matching.MAX_TASK_BATCH_SIZE,
+    matching.MAX_TASK_DELETE_BATCH_SIZE,
+    matching.TASK_DELETE_INTERVAL,
+    matching.FAIRNESS_COUNTER_KEYS_MAX,
+    matching.UPDATE_ACK_INTERVAL,
+    matching.GET_TASKS_BATCH_SIZE,
+    matching.GET_TASKS_RELOAD_AT,
+    matching.BACKLOG_PARKED_TASKS_MAX,
+    matching.BACKLOG_EVICTED_ACKS_MAX,
+)
 
 
 class InvalidWorkerRate(FixRequest):

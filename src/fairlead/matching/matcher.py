@@ -99,11 +99,6 @@ class Matcher(Generic[Payload]):
         """How many polls wait."""
         return len(self._polls)
 
-    @property
-    def first_poll(self) -> Poll | None:
-        """The poll that has waited longest."""
-        return next(iter(self._polls), None)
-
     def waiting(self) -> Iterable[Poll]:
         """The polls that wait, the first to come first. To be read, not changed."""
         return self._polls

@@ -153,13 +153,18 @@ class PollerInfo(Message, frozen=True):
 
 
 class KeyInfo(Message, frozen=True):
-    """A fairness key as the backlog sees it. `lead` is how many rounds its last task stands behind those served now."""
+    """A fairness key as a partition sees it. `lead` is how many rounds its last task stands behind those served now.
+
+    `tasks_waiting` follows from that and from its weight: an estimate of all its tasks in the backlog, loaded or not.
+    `tasks_dispatched` counts since the partition was loaded.
+    """
 
     fairness_key: str
     weight: float
     tasks_loaded: int
     tasks_dispatched: int
     lead: float
+    tasks_waiting: int = 0
 
 
 class PriorityInfo(Message, frozen=True):

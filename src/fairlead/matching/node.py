@@ -8,6 +8,7 @@ poll that was sent down is not forwarded: so nothing wanders.
 
 import asyncio
 import math
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
@@ -17,7 +18,7 @@ from fairlead.matching.background import Background
 from fairlead.matching.backlog import AppendQueueFull, Clock
 from fairlead.matching.forwarder import Forwarder
 from fairlead.matching.idle_polls import SENT_DOWN_WAIT_S, IdlePolls
-from fairlead.matching.limits import DispatchLimits, backlog_limits
+from fairlead.matching.limits import BACKLOG_SETTINGS, DispatchLimits, backlog_limits
 from fairlead.matching.messages import (
     DESCRIBE,
     PUSH,
@@ -50,10 +51,18 @@ from fairlead.matching.root import RootCoordinator
 from fairlead.matching.starting import Starter
 from fairlead.matching.surroundings import CALL_S_MAX, Surroundings
 from fairlead.matching.unserved import FORWARDED_TASK_WAIT_S, UnservedTasks, backlog_report
-from fairlead.settings import DynamicSettings, Scope, limits, matching, partition_config
+from fairlead.settings import DynamicSettings, Scope, Setting, limits, matching, partition_config
 from fairlead.storage.contract import QueueId, TaskStore
 from fairlead.telemetry import PartitionMetrics
 
+# What a partition is made by, and goes by while it is loaded: when one of these changes, it is loaded anew.
+FIXED_SETTINGS: tuple[Setting[Any], ...] = (
+    matching.ENABLE_GET_NUMBER_OF_PARTITIONS_FROM_CACHE,
+    matching.FAIRNESS_KEY_WEIGHTS,
+    matching.FORWARDER_MAX_CHILDREN_PER_NODE,
+    matching.QPS_TRACKER_INTERVAL,
+    *BACKLOG_SETTINGS,
+)
 # What a partition says of its backlog with every answer is made anew no more often than this.
 REPORT_FRESH_S = 0.1
 
@@ -127,7 +136,9 @@ class Node:
         self._adds_in_flight = 0
         self._report = backlog_report(self._around)
         self._report_until_s = -math.inf
+        self._has_other_settings = False
         self._subscriptions = [
+            *(settings.subscribe(setting, self._note_other_settings, scope) for setting in FIXED_SETTINGS),
             settings.subscribe(matching.OVERRIDE_TASK_LIST_RPS, lambda _: self._limit_rates(), scope),
             settings.subscribe(matching.FAIRNESS_KEY_RPS, lambda _: self._limit_rates(), scope),
             settings.subscribe(matching.NUM_READ_PARTITIONS, lambda _: self._use_settings(), scope),
@@ -135,6 +146,14 @@ class Node:
         ]
 
     # --- life
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it is to be loaded anew: its lease is lost, or it was made by settings that have changed."""
+        return self._has_other_settings or self.partition.backlog.lease.lost.is_set()
+
+    def _note_other_settings(self, _value: object) -> None:
+        self._has_other_settings = True
 
     async def open(self) -> None:
         """Take the lease, learn the configuration, begin to load; a root begins to look after its task list."""

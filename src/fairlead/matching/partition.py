@@ -8,14 +8,16 @@ each other out is the business of `node`.
 import asyncio
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.fairness import WeightOverrides, check_key, check_weight
 from fairlead.core.scaling import RateWindow
-from fairlead.matching.backlog import BacklogLimits, Clock, PartitionBacklog
+from fairlead.matching.backlog import BacklogLimits, Clock, PartitionBacklog, WaitingKey
 from fairlead.matching.deadlines import Deadlines
+from fairlead.matching.dispatch_counts import DispatchCounts
 from fairlead.matching.matcher import HeldTask, Match, Matcher, Place, Poll
 from fairlead.matching.messages import KeyInfo, NewTask
 from fairlead.matching.rates import KeyRates, Rate
@@ -28,8 +30,6 @@ POLLERS_MAX = 1000
 POLLER_HISTORY_S = 300.0
 RATE_BUCKET_S = 5.0
 RATE_BUCKETS = 6
-# Dispatches are counted for so many fairness keys; then those that had fewest are forgotten.
-KEYS_COUNTED_MAX = 10_000
 # A task that was not to be started now is tried again after this time.
 REFUSED_PAUSE_S = 0.2
 # Of the average wait of a task, how much the latest one counts.
@@ -134,7 +134,7 @@ class Partition:
         # Tasks that were refused at their start, until they are tried again.
         self._aside: dict[Place, asyncio.TimerHandle] = {}
         self._dispatches = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=clock())
-        self._dispatched_keys: Counter[str] = Counter()
+        self._dispatched_keys = DispatchCounts()
         self._pollers: OrderedDict[str, float] = OrderedDict()
         self._polled_s = -math.inf
         # In the order in which they came, so that a simulation repeats itself.
@@ -176,31 +176,33 @@ class Partition:
         """Whether anybody has polled of late."""
         return self._clock() - self._polled_s <= POLLER_HISTORY_S
 
-    def waiting_polls(self) -> Sequence[WaitingPoll]:
-        """The polls that wait here, the first to come first."""
-        return [poll for poll in self._matcher.waiting() if isinstance(poll, WaitingPoll)]
+    def waiting_polls(self) -> Iterator[WaitingPoll]:
+        """The polls that wait here, the first to come first; none may come or go meanwhile."""
+        return (poll for poll in self._matcher.waiting() if isinstance(poll, WaitingPoll))
 
     def keys(self, keys_max: int) -> list[KeyInfo]:
-        """The fairness keys with most tasks loaded or dispatched, at most so many."""
-        loaded: Counter[str] = Counter()
-        weights: dict[str, float] = {}
-        for task in self._matcher.held():
-            loaded[task.fairness_key] += 1
-            weights[task.fairness_key] = self._weight(task.fairness_key, task.weight)
-        keys = sorted(
-            loaded.keys() | self._dispatched_keys.keys(),
-            key=lambda key: (-loaded[key] - self._dispatched_keys[key], key),
-        )[:keys_max]
-        return [
-            KeyInfo(
+        """The fairness keys with most tasks waiting, then those with most dispatched, at most so many."""
+        waiting, is_loaded = self.backlog.waiting_keys(), self.backlog.is_loaded
+        loaded = Counter(task.fairness_key for task in self._matcher.held())
+        dispatched = self._dispatched_keys
+
+        def info(key: str) -> KeyInfo:
+            known = waiting.get(key) or WaitingKey(0, 0.0, dispatched.weight(key))
+            # Where all is loaded it is known how many there are; else it follows from how far they reach.
+            tasks = loaded[key] if is_loaded else max(loaded[key], known.tasks)
+            return KeyInfo(
                 fairness_key=key,
-                weight=weights.get(key, self._overrides.get(key) or 1.0),
+                weight=known.weight,
                 tasks_loaded=loaded[key],
-                tasks_dispatched=self._dispatched_keys[key],
-                lead=self.backlog.lead(key),
+                tasks_dispatched=dispatched.count(key),
+                lead=known.lead if tasks else 0.0,
+                tasks_waiting=tasks,
             )
-            for key in keys
-        ]
+
+        keys = waiting.keys() | loaded.keys() | dispatched.keys()
+        return nsmallest(
+            keys_max, map(info, keys), key=lambda one: (-one.tasks_waiting, -one.tasks_dispatched, one.fairness_key)
+        )
 
     async def add(self, task: NewTask) -> bool:
         """Take a task: True if a poll has started it, False if it is durable and waits for one."""
@@ -294,8 +296,12 @@ class Partition:
         """Start a task for a poll; None if it was not to be, and the poll may wait on."""
         try:
             answer = await self._start(given.payload, identity)
-        except BaseException:
+        except asyncio.CancelledError:
             self.give_back(given)
+            raise
+        except BaseException:
+            # Whoever starts tasks is away: the next poll would fare no better.
+            self._put_aside(given)
             raise
         if answer is NotStarted.REFUSED:
             self._put_aside(given)
@@ -320,7 +326,7 @@ class Partition:
         self._dispatches.add(1, now_s)
         if given.created_s:
             self.wait_s += _WAIT_SMOOTHING * (max(0.0, now_s - given.created_s) - self.wait_s)
-        self._count_key(given.fairness_key)
+        self._dispatched_keys.add(given.fairness_key, given.weight)
 
     def give_back(self, given: Given) -> None:
         """A task was not started: it waits for another poll, or whoever brought it keeps it."""
@@ -395,6 +401,9 @@ class Partition:
 
     def _end_wait(self, poll: WaitingPoll) -> None:
         self.withdraw(poll)
+        if self._matcher.tasks and not self._matcher.polls:
+            # A limit held them back while it waited.
+            self._on_unserved()
 
     def _find_poll(self, given: Given) -> WaitingPoll | None:
         key, weight = given.fairness_key, given.weight
@@ -491,12 +500,6 @@ class Partition:
         if self._overrides and (override := self._overrides.get(key)):
             return override
         return weight if weight >= 1.0 else check_weight(weight)
-
-    def _count_key(self, key: str) -> None:
-        counts = self._dispatched_keys
-        counts[key] += 1
-        if len(counts) > KEYS_COUNTED_MAX:
-            self._dispatched_keys = Counter(dict(counts.most_common(KEYS_COUNTED_MAX // 2)))
 
 
 def check_task(task: NewTask) -> None:

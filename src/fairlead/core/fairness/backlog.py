@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -64,9 +64,12 @@ class FairBacklog(ReadBuffer[Task]):
         """Where each key stands. To be read, not changed."""
         return self._counter
 
-    def lead(self, key: str) -> int:
-        """How many passes the last task of a key stands behind what is served now; 0 for one that has none waiting."""
-        return max(0, self._counter.last_pass(key, default=self.served_pass) - self.served_pass)
+    def waiting(self) -> Iterator[tuple[str, int, int]]:
+        """For each key with a task ahead of what is served now: how many passes its last one is ahead, and its stride.
+
+        A key may have been served up to its very last task: whether anything is left, the store knows.
+        """
+        return self._counter.waiting(self.served_pass)
 
     def override_weights(self, overrides: WeightOverrides) -> None:
         """Count with these overrides from the next write on."""

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 from fairlead.core.fairness.sketch import NEVER, PassSketch, places_of
 
 KEYS_MAX = 100_000
@@ -55,10 +57,11 @@ class PassCounter:
         self._remember_new(key, chosen, stride)
         return chosen
 
-    def last_pass(self, key: str, *, default: int) -> int:
-        """The pass of the latest task of `key`; `default` if it is not remembered by itself."""
-        known = self._known.get(key)
-        return default if known is None else known[0]
+    def waiting(self, served_pass: int) -> Iterator[tuple[str, int, int]]:
+        """Each key that is remembered by itself and not served yet: how far behind its last task is, and its stride."""
+        for key, (last_pass, idle_from_pass) in self._known.items():
+            if last_pass >= served_pass:
+                yield key, last_pass - served_pass, idle_from_pass - last_pass
 
     def give_back(self, key: str, *, pass_number: int, stride: int) -> None:
         """Undo `next_pass` for a task that was not written, unless the key has been given later passes since."""
