@@ -72,7 +72,7 @@ class DispatchLimits:
     @property
     def has_expired(self) -> bool:
         """Whether a worker that asked for a limit has not been heard of since: `of_each` may be another now."""
-        return self._clock() > self._holds_until_s
+        return self._holds_until_s < math.inf and self._clock() > self._holds_until_s
 
     def of_each(self, partitions: int) -> tuple[float, float]:
         """What each of so many partitions may dispatch in all, and of a fairness key of weight 1."""

@@ -219,6 +219,8 @@ class Partition:
 
         One that is not limited has been counted against the limits of the partition that it comes from.
         """
+        if not self._matcher.polls and wait_s <= 0:
+            return False
         weight = self._weight(task.fairness_key, task.weight)
         loop = asyncio.get_running_loop()
         told: asyncio.Future[bytes | NotStarted | None] = loop.create_future()
