@@ -557,7 +557,10 @@ async def test_hosts_that_start_together_make_one_schema(postgres_dsn: str, open
 async def test_a_newer_schema_is_refused_and_left_as_it_is(postgres_dsn: str, open_store: OpenStore) -> None:
     await open_store()
     async with raw_connection(postgres_dsn) as connection:
-        await connection.execute("INSERT INTO schema_migrations SELECT n, 'later' FROM generate_series(3, 99) n")
+        await connection.execute(
+            "INSERT INTO schema_migrations SELECT n, 'later' "
+            "FROM generate_series((SELECT max(version) + 1 FROM schema_migrations), 99) n"
+        )
         await connection.execute("DROP TABLE tasks")
         with pytest.raises(SchemaTooNew, match="99"):
             await open_store()

@@ -1,6 +1,6 @@
 import asyncio
 import select
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, LiteralString, Self
 
@@ -10,7 +10,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from fairlead.core.errors import FixRequest
 from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
-from fairlead.storage.postgres.statements import ALLOW_TIME
+from fairlead.storage.postgres.statements import ALLOW_ANY_PLAN, ALLOW_TIME
 
 CONNECT_S_MAX = 5.0
 # How much longer than the server's own limit a statement may take before its connection is given up.
@@ -108,6 +108,20 @@ class Connections:
         except OutcomeUnknown as lost:
             raise StoreUnavailable(str(lost)) from lost
 
+    async def search(self, statement: bytes, parameters: Mapping[str, object]) -> list[Row]:
+        """The rows that a statement finds which was put together for a query, by whatever plan is the best."""
+
+        async def ask(connection: Connection) -> list[Row]:
+            async with connection.transaction():
+                await connection.execute(ALLOW_ANY_PLAN)
+                cursor = await connection.execute(statement, parameters, binary=True)
+                return await cursor.fetchall()
+
+        try:
+            return await self._use(ask, s_max=self._statement_s_max)
+        except OutcomeUnknown as lost:
+            raise StoreUnavailable(str(lost)) from lost
+
     async def write(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
         """Run a statement in a transaction of its own, which is committed when this returns.
 
@@ -164,10 +178,15 @@ class Connections:
         await self._pool.close()
 
     async def _execute(self, statement: LiteralString, parameters: Mapping[str, object], *, s_max: float) -> list[Row]:
+        return await self._use(
+            lambda connection: self._ask(connection, statement, parameters, s_max=s_max), s_max=s_max
+        )
+
+    async def _use(self, ask: Callable[[Connection], Awaitable[list[Row]]], *, s_max: float) -> list[Row]:
         async with self.connection() as connection:
             try:
                 async with asyncio.timeout(s_max + ANSWER_GRACE_S):
-                    return await self._ask(connection, statement, parameters, s_max=s_max)
+                    return await ask(connection)
             except TimeoutError as silent:
                 await connection.close()
                 raise OutcomeUnknown(f"PostgreSQL gave no answer in {s_max + ANSWER_GRACE_S} s: renew the lease") from (
@@ -175,7 +194,8 @@ class Connections:
                 )
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 raise
-            except (errors.DataError, UnicodeEncodeError) as refused:
+            # The last of them: a key is longer than an index entry can be.
+            except (errors.DataError, UnicodeEncodeError, errors.ProgramLimitExceeded) as refused:
                 raise Unstorable(f"PostgreSQL can't store it, nothing was changed: {refused}") from refused
             except (psycopg.OperationalError, psycopg.InternalError) as failed:
                 # Only a server that is still there has said that the transaction was rolled back.

@@ -11,6 +11,11 @@ read only when all that was written under the old range id is committed, and not
 # Of all hosts that start at the same time, one brings the schema up to date and the others wait for it.
 LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(%(lock)s)"
 ALLOW_TIME = "SELECT set_config('statement_timeout', %(limit)s, true)"
+# For queries that somebody else thought of, until the end of the transaction.
+ALLOW_ANY_PLAN = """
+SELECT set_config('enable_bitmapscan', 'on', true), set_config('enable_sort', 'on', true),
+    set_config('enable_seqscan', 'on', true)
+"""
 HAS_MIGRATIONS_TABLE = "SELECT to_regclass('schema_migrations') IS NOT NULL"
 CREATE_MIGRATIONS_TABLE = "CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL)"
 APPLIED_MIGRATIONS = "SELECT version FROM schema_migrations"

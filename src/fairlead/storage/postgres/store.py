@@ -21,6 +21,7 @@ from fairlead.storage.migrations import load_migrations, pending
 from fairlead.storage.postgres import statements
 from fairlead.storage.postgres.appends import Appends, lease_lost, level_parameters
 from fairlead.storage.postgres.connections import Connections, Unstorable
+from fairlead.storage.postgres.history import PostgresHistory
 
 CONNECTIONS_MAX = 16
 STATEMENT_S_MAX = 10.0
@@ -35,6 +36,8 @@ class PostgresStore:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._appends = Appends(connections)
+        # Workflows, in the same database and through the same connections.
+        self.history = PostgresHistory(connections)
 
     @classmethod
     async def open(

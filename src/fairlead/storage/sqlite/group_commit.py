@@ -3,11 +3,10 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fairlead.core.errors import FairleadError
 from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
-from fairlead.storage.sqlite.tables import Tables
 
 # Changes that wait for the writer. More callers wait for room; what a change holds is theirs until it is answered.
 CHANGES_WAITING_MAX = 10_000
@@ -16,6 +15,26 @@ BATCH_CHANGES_MAX = 4_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 Answer = TypeVar("Answer")
+
+
+class Transactions(Protocol):
+    """What changes are made in, one transaction at a time."""
+
+    def begin(self) -> None:
+        """Begin the transaction in which the next changes are made."""
+        ...
+
+    def flush(self) -> None:
+        """Write all that has been changed, so that nothing but the commit is left."""
+        ...
+
+    def commit(self) -> None:
+        """Make the changes durable: when this has returned, they survive a crash of the machine."""
+        ...
+
+    def roll_back(self) -> None:
+        """Undo the changes of this transaction, and forget what was remembered of them."""
+        ...
 
 
 class _Change(NamedTuple):
@@ -35,7 +54,7 @@ class GroupCommit:
     transaction alone; a transaction that fails as a whole fails all of them.
     """
 
-    def __init__(self, tables: Tables, *, on_end: Callable[[], None]) -> None:
+    def __init__(self, tables: Transactions, *, on_end: Callable[[], None]) -> None:
         """Start the thread. `on_end` is called in it when the last change has been made."""
         self._tables = tables
         self._on_end = on_end

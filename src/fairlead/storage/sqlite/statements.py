@@ -2,6 +2,8 @@
 
 from functools import cache
 
+from fairlead.storage.sqlite.many_rows import values_clause
+
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 ROLLBACK = "ROLLBACK"
@@ -33,18 +35,14 @@ TASK_COLUMNS = 8
 def save_levels(rows: int) -> str:
     """Save how far so many priorities have come."""
     columns = "queue, priority, ack_pass, ack_id, max_pass, max_id, tasks"
-    return f"INSERT OR REPLACE INTO levels ({columns}) {_values(rows, LEVEL_COLUMNS)}"
+    return f"INSERT OR REPLACE INTO levels ({columns}) {values_clause(rows, LEVEL_COLUMNS)}"
 
 
 @cache
 def insert_tasks(rows: int) -> str:
     """Store so many new tasks."""
     columns = "queue, priority, pass, id, fairness_key, weight, payload, created_s"
-    return f"INSERT INTO tasks ({columns}) {_values(rows, TASK_COLUMNS)}"
-
-
-def _values(rows: int, columns: int) -> str:
-    return "VALUES " + ", ".join(["(" + ", ".join(["?"] * columns) + ")"] * rows)
+    return f"INSERT INTO tasks ({columns}) {values_clause(rows, TASK_COLUMNS)}"
 
 
 # The last of the first so many rows at or below a level: SQLite is mostly built without DELETE ... LIMIT.

@@ -1,25 +1,24 @@
 # ruff: noqa: D102 - the contract says what each method guarantees
 import asyncio
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Self
 
 from fairlead.core.fairness import Level, StoredKey
 from fairlead.core.partitions import PartitionConfig, TaskType
-from fairlead.storage.contract import Lease, Levels, Member, QueueId, StoredTask, StoreUnavailable
+from fairlead.storage.contract import Lease, Levels, Member, QueueId, StoredTask
 from fairlead.storage.sqlite import statements
 from fairlead.storage.sqlite.file import DatabaseFile
 from fairlead.storage.sqlite.group_commit import GroupCommit
+from fairlead.storage.sqlite.history import SqliteHistory
+from fairlead.storage.sqlite.history_clusterwide import ClusterwideTables
+from fairlead.storage.sqlite.history_tables import HistoryTables
+from fairlead.storage.sqlite.readers import Readers, Row
 from fairlead.storage.sqlite.tables import Tables, config_of, lease_lost
 
 READERS = 2
-
-_Row = tuple[Any, ...]
-_Item = TypeVar("_Item")
 
 
 class SqliteStore:
@@ -31,14 +30,12 @@ class SqliteStore:
 
     def __init__(self, file: DatabaseFile, threads: ThreadPoolExecutor) -> None:
         """Use `open`, which does what may block in a thread."""
-        self._threads = threads
-        self._readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
-        for reader in file.readers:
-            self._readers.put(reader)
-        self._reads: set[asyncio.Future[Any]] = set()
-        self._is_closing = False
+        self._readers = Readers(file.readers, threads)
         self._tables = Tables(file.writer)
-        self._changes = GroupCommit(self._tables, on_end=file.close)
+        history = HistoryTables(file.writer)
+        self._changes = GroupCommit(_AllTables(self._tables, history), on_end=file.close)
+        # Workflows, in the same file and the same transactions.
+        self.history = SqliteHistory(self._changes, history, ClusterwideTables(file.writer), self._readers)
 
     @classmethod
     async def open(cls, file: Path) -> Self:
@@ -73,10 +70,12 @@ class SqliteStore:
         await self._changes.run(make, size_bytes=size_bytes)
 
     async def read(self, queue: QueueId, priority: int, *, after: Level, limit: int) -> list[StoredTask]:
-        return await self._read(statements.READ_TASKS, (*queue, priority, *after, limit), _task)
+        return await self._readers.rows(statements.READ_TASKS, (*queue, priority, *after, limit), _task)
 
     async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:
-        return await self._read(statements.STORED_KEYS, (*queue, priority, *after), lambda row: StoredKey(*row[:4]))
+        return await self._readers.rows(
+            statements.STORED_KEYS, (*queue, priority, *after), lambda row: StoredKey(*row[:4])
+        )
 
     async def delete_through(self, queue: QueueId, range_id: int, priority: int, *, through: Level, limit: int) -> int:
         return await self._changes.run(partial(self._tables.delete_through, queue, range_id, priority, through, limit))
@@ -88,11 +87,11 @@ class SqliteStore:
         await self._changes.run(partial(self._tables.save_config, queue, range_id, config))
 
     async def load_config(self, queue: QueueId) -> PartitionConfig | None:
-        found = await self._read(statements.LOAD_CONFIG, queue, config_of)
+        found = await self._readers.rows(statements.LOAD_CONFIG, queue, config_of)
         return found[0] if found else None
 
     async def count(self, queue: QueueId, range_id: int) -> int:
-        found = await self._read(statements.COUNT_TASKS, queue, tuple[int, int])
+        found = await self._readers.rows(statements.COUNT_TASKS, queue, tuple[int, int])
         owner_range_id, tasks = found[0] if found else (None, 0)
         if owner_range_id != range_id:
             raise lease_lost(queue, range_id, owner_range_id)
@@ -101,8 +100,8 @@ class SqliteStore:
     async def list_queues(self, namespace_id: str | None, *, after: QueueId | None, limit: int) -> list[QueueId]:
         start = after or ("", "", 0)
         if namespace_id is None:
-            return await self._read(statements.LIST_QUEUES, (*start, limit), _queue)
-        return await self._read(statements.LIST_QUEUES_OF_NAMESPACE, (namespace_id, *start, limit), _queue)
+            return await self._readers.rows(statements.LIST_QUEUES, (*start, limit), _queue)
+        return await self._readers.rows(statements.LIST_QUEUES_OF_NAMESPACE, (namespace_id, *start, limit), _queue)
 
     async def heartbeat(self, member: Member) -> None:
         await self._changes.run(partial(self._tables.heartbeat, member))
@@ -111,39 +110,41 @@ class SqliteStore:
         await self._changes.run(partial(self._tables.leave, host))
 
     async def members(self, *, now_s: float) -> list[Member]:
-        return await self._read(statements.LIVE_MEMBERS, (now_s,), lambda row: Member(*row))
+        return await self._readers.rows(statements.LIVE_MEMBERS, (now_s,), lambda row: Member(*row))
 
     async def close(self) -> None:
-        self._is_closing = True
-        if self._reads:
-            await asyncio.wait(self._reads)
-        self._threads.shutdown()
+        await self._readers.close()
         await self._changes.close()
 
-    async def _read(self, statement: str, values: Sequence[object], make: Callable[[_Row], _Item]) -> list[_Item]:
-        if self._is_closing:
-            raise StoreUnavailable("the store is closing")
-        reading = asyncio.get_running_loop().run_in_executor(self._threads, self._fetch, statement, values, make)
-        self._reads.add(reading)
-        reading.add_done_callback(self._reads.discard)
-        return await reading
 
-    def _fetch(self, statement: str, values: Sequence[object], make: Callable[[_Row], _Item]) -> list[_Item]:
-        # There are as many connections as threads, so that one is always free.
-        reader = self._readers.get()
-        try:
-            return [make(row) for row in reader.execute(statement, values).fetchall()]
-        except sqlite3.OperationalError as failed:
-            raise StoreUnavailable(f"the store could not be read: {failed}") from failed
-        finally:
-            self._readers.put(reader)
+class _AllTables:
+    """The transactions that the task queues and the histories share."""
+
+    def __init__(self, queues: Tables, history: HistoryTables) -> None:
+        self._queues = queues
+        self._history = history
+
+    def begin(self) -> None:
+        self._queues.begin()
+
+    def flush(self) -> None:
+        self._queues.flush()
+        self._history.flush()
+
+    def commit(self) -> None:
+        self._queues.commit()
+        self._history.trim()
+
+    def roll_back(self) -> None:
+        self._history.forget()
+        self._queues.roll_back()
 
 
-def _task(row: _Row) -> StoredTask:
+def _task(row: Row) -> StoredTask:
     pass_number, task_id, key, weight, payload, created_s = row
     return StoredTask(Level(pass_number, task_id), key, weight, payload, created_s)
 
 
-def _queue(row: _Row) -> QueueId:
+def _queue(row: Row) -> QueueId:
     namespace_id, name, type_number = row
     return QueueId(namespace_id, name, TaskType(type_number))

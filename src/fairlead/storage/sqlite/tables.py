@@ -1,6 +1,6 @@
 # ruff: noqa: D102 - the contract says what each change guarantees
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,10 @@ from fairlead.storage.contract import (
     StoredTask,
 )
 from fairlead.storage.sqlite import statements
+from fairlead.storage.sqlite.many_rows import execute_rows
 
 # The queues whose lease and levels are remembered between transactions: some hundred bytes each.
 QUEUES_REMEMBERED_MAX = 20_000
-# A power of two. Longer statements are no faster.
-_ROWS_A_STATEMENT_MAX = 256
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class Tables:
         levels: list[Any] = []
         for place, reached in self._changed_levels.items():
             levels += (*place, *reached.ack_level, *reached.max_level, reached.tasks)
-        self._execute_rows(statements.save_levels, levels, statements.LEVEL_COLUMNS)
+        execute_rows(self._writer, statements.save_levels, levels, statements.LEVEL_COLUMNS)
         self._changed_levels.clear()
         for queue in self._changed_queues.values():
             config = queue.config
@@ -176,7 +175,7 @@ class Tables:
 
     def _insert_tasks(self) -> None:
         try:
-            self._execute_rows(statements.insert_tasks, self._tasks, statements.TASK_COLUMNS)
+            execute_rows(self._writer, statements.insert_tasks, self._tasks, statements.TASK_COLUMNS)
         except sqlite3.IntegrityError as refused:
             if refused.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
                 raise
@@ -185,16 +184,6 @@ class Tables:
             raise LevelTaken(message) from refused
         # Only where all went well: after a refusal, the flush at the end has to fail as well.
         self._tasks.clear()
-
-    def _execute_rows(self, statement: Callable[[int], str], values: list[Any], columns: int) -> None:
-        start = 0
-        while start < len(values):
-            rows_left = (len(values) - start) // columns
-            # The largest power of two that fits: few statements to prepare, and few to run.
-            rows = min(1 << (rows_left.bit_length() - 1), _ROWS_A_STATEMENT_MAX)
-            end = start + rows * columns
-            self._writer.execute(statement(rows), values[start:end])
-            start = end
 
 
 def config_of(columns: Sequence[int | None]) -> PartitionConfig | None:

@@ -1,0 +1,156 @@
+# ruff: noqa: S608 - what is put together are names of columns and placeholders; all values are bound
+"""Visibility queries in PostgreSQL's SQL: the search attributes are one JSONB object a row, with an index for what
+it contains: equal values, keywords of a list, words of a text.
+
+Each condition of the normal form is false or null of a row that it says nothing about, negated or not.
+"""
+
+from decimal import Decimal
+
+import msgspec
+
+from fairlead.storage.history_visibility import (
+    GROUPS_MAX,
+    INT64_MAX,
+    NULLABLE_NUMBERS,
+    TEXT_COLUMNS,
+    Attribute,
+    Between,
+    Column,
+    Compare,
+    Contains,
+    Cursor,
+    Field,
+    HasWord,
+    In,
+    IsNull,
+    Joined,
+    Kind,
+    Leaf,
+    Literal,
+    Operator,
+    Order,
+    Predicate,
+    Scalar,
+    SearchValue,
+    StartsWith,
+    VisibilityRow,
+    encode_attributes,
+    kind_of,
+    normal_form,
+)
+
+_NAMES = [name if name != "search_attributes" else "search_attributes::text" for name in VisibilityRow._fields]
+_JSON_TYPES = {Kind.TEXT: "string", Kind.NUMBER: "number", Kind.TRUTH: "boolean"}
+_SQL_TYPES = {Kind.TEXT: 'text COLLATE "C"', Kind.NUMBER: "numeric", Kind.TRUTH: "boolean"}
+
+
+class Query:
+    """One statement, put together with the values of its parameters."""
+
+    def __init__(self, namespace_id: str, where: Predicate | None) -> None:
+        self.parameters: dict[str, object] = {}
+        self._condition = f"namespace_id = {self._bind(namespace_id)}::text"
+        if where is not None:
+            self._condition += f" AND {self._compile(normal_form(where))}"
+
+    def list_rows(self, *, order: Order, after: Cursor | None, limit: int) -> bytes:
+        """The statement that finds a page of rows."""
+        keys = [*(_sort_key(column) for column in order.columns), "run_id"]
+        direction = "DESC" if order.descending else "ASC"
+        text = f"SELECT {', '.join(_NAMES)} FROM visibility WHERE {self._condition}"
+        if after is not None:
+            values = ", ".join(
+                self._bind(value) + ("::text" if isinstance(value, str) else "::bigint") for value in after
+            )
+            text += f" AND ({', '.join(keys)}) {'<' if order.descending else '>'} ({values})"
+        text += f" ORDER BY {', '.join(f'{key} {direction}' for key in keys)} LIMIT {self._bind(limit)}"
+        return text.encode()
+
+    def count_rows(self, *, group_by: Field | None) -> bytes:
+        """The statement that counts rows; each group by a value in JSON."""
+        if group_by is None:
+            return f"SELECT NULL::text, count(*) FROM visibility WHERE {self._condition}".encode()
+        if isinstance(group_by, Attribute):
+            value = f"search_attributes -> {self._bind(group_by.name)}::text"
+        else:
+            value = f"to_jsonb({group_by})"
+        found = f"SELECT {value} AS value FROM visibility WHERE {self._condition}"
+        return (
+            f"SELECT value::text, count(*) FROM ({found}) AS found "
+            f"GROUP BY value ORDER BY count(*) DESC, value LIMIT {GROUPS_MAX}"
+        ).encode()
+
+    def _bind(self, value: object) -> str:
+        name = f"p{len(self.parameters)}"
+        self.parameters[name] = value
+        return f"%({name})s"
+
+    def _compile(self, normal: Literal | Joined) -> str:
+        if isinstance(normal, Literal):
+            return self._leaf(normal.leaf, "NOT " if normal.is_negated else "")
+        if not normal.parts:
+            return "TRUE" if normal.is_all else "FALSE"
+        return f"({(' AND ' if normal.is_all else ' OR ').join(map(self._compile, normal.parts))})"
+
+    def _leaf(self, leaf: Leaf, negation: str) -> str:
+        if isinstance(leaf, IsNull):
+            return f"{self._field(leaf.field)} IS {negation}NULL"
+        if isinstance(leaf, Contains):
+            return self._contains(leaf.field, (leaf.keyword,), "array", negation)
+        if isinstance(leaf, HasWord):
+            contained = msgspec.json.encode({leaf.field.name: {"words": [leaf.word]}}).decode()
+            return self._contains_json(leaf.field, contained, "object", negation)
+        if isinstance(leaf, Compare) and isinstance(leaf.field, Attribute) and leaf.operator is Operator.EQUAL:
+            return self._contains(leaf.field, leaf.value, _JSON_TYPES[_kind(leaf.value)], negation)
+        return self._scalar_leaf(leaf, negation)
+
+    def _scalar_leaf(self, leaf: Compare | In | Between | StartsWith, negation: str) -> str:
+        if isinstance(leaf, Compare):
+            return f"{negation}({self._operand(leaf.field, leaf.value)} {leaf.operator} {self._value(leaf.value)})"
+        if isinstance(leaf, In):
+            values = ", ".join(map(self._value, leaf.values))
+            return f"{negation}({self._operand(leaf.field, leaf.values[0])} IN ({values}))"
+        if isinstance(leaf, Between):
+            low, high = self._value(leaf.low), self._value(leaf.high)
+            return f"{negation}({self._operand(leaf.field, leaf.low)} BETWEEN {low} AND {high})"
+        return f"{negation}starts_with({self._operand(leaf.field, leaf.prefix)}, {self._value(leaf.prefix)})"
+
+    def _contains(self, field: Attribute, value: SearchValue, json_type: str, negation: str) -> str:
+        return self._contains_json(field, encode_attributes({field.name: value}), json_type, negation)
+
+    def _contains_json(self, field: Attribute, contained: str, json_type: str, negation: str) -> str:
+        is_contained = f"search_attributes @> {self._bind(contained)}::text::jsonb"
+        if not negation:
+            return is_contained
+        return f"(jsonb_typeof({self._field(field)}) = '{json_type}' AND NOT {is_contained})"
+
+    def _field(self, field: Field) -> str:
+        return f"(search_attributes -> {self._bind(field.name)}::text)" if isinstance(field, Attribute) else field
+
+    def _operand(self, field: Field, value: Scalar) -> str:
+        """The field, or null where it is of another kind than the value."""
+        kind = _kind(value)
+        if isinstance(field, Attribute):
+            found = self._field(field)
+            is_of_kind = f"jsonb_typeof({found}) = '{_JSON_TYPES[kind]}'"
+            return f"CASE WHEN {is_of_kind} THEN ({found} #>> '{{}}')::{_SQL_TYPES[kind]} END"
+        column_kind = Kind.TEXT if field in TEXT_COLUMNS else Kind.NUMBER
+        return field if kind is column_kind else f"NULL::{_SQL_TYPES[kind]}"
+
+    def _value(self, value: Scalar) -> str:
+        if isinstance(value, float):
+            return f"{self._bind(Decimal(repr(value)))}::numeric"
+        sql_type = "boolean" if isinstance(value, bool) else "bigint" if isinstance(value, int) else "text"
+        return f"{self._bind(value)}::{sql_type}"
+
+
+def _sort_key(column: Column) -> str:
+    # As the index has it, which is found by its expression.
+    return f"coalesce({column}, {INT64_MAX})" if column in NULLABLE_NUMBERS else column
+
+
+def _kind(value: Scalar) -> Kind:
+    kind = kind_of(value)
+    assert kind is not None  # noqa: S101 - a predicate has scalars only
+    return kind

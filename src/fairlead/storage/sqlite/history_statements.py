@@ -1,0 +1,206 @@
+# ruff: noqa: S608 - the statements are put together from constants of this module
+"""Every statement of the history store on SQLite, by name; those of visibility queries are put together in
+`history_search`. The tables are in `schema/sqlite/0003_history.sql`.
+"""
+
+from functools import cache
+
+from fairlead.storage.sqlite.many_rows import values_clause
+
+FIND_SHARD = "SELECT range_id FROM history_shards WHERE shard_id = ?"
+FIND_LEVELS = "SELECT queue, fire_at_ns, task_id FROM history_levels WHERE shard_id = ?"
+SAVE_SHARD = "INSERT OR REPLACE INTO history_shards (shard_id, range_id) VALUES (?, ?)"
+SAVE_LEVEL = "INSERT OR REPLACE INTO history_levels (shard_id, queue, fire_at_ns, task_id) VALUES (?, ?, ?, ?)"
+
+LAST_RUN = "SELECT coalesce(max(run), 0) FROM history_runs"
+FIND_RUN = """
+SELECT run, db_version FROM history_runs
+WHERE shard_id = ? AND namespace_id = ? AND workflow_id = ? AND run_id = ?
+"""
+READ_RUN = """
+SELECT namespace_id, workflow_id, run_id, state, db_version, next_event_id, status, last_write_version
+FROM history_runs WHERE shard_id = ? AND namespace_id = ? AND workflow_id = ? AND run_id = ?
+"""
+LIST_RUNS = """
+SELECT namespace_id, workflow_id, run_id, db_version, next_event_id, status, last_write_version FROM history_runs
+WHERE shard_id = ? AND (namespace_id, workflow_id, run_id) > (?, ?, ?)
+ORDER BY namespace_id, workflow_id, run_id LIMIT ?
+"""
+DELETE_RUN = """
+DELETE FROM history_runs WHERE shard_id = ? AND namespace_id = ? AND workflow_id = ? AND run_id = ?
+"""
+READ_CURRENT = """
+SELECT namespace_id, workflow_id, run_id, request_id, status, last_write_version FROM history_currents
+WHERE shard_id = ? AND namespace_id = ? AND workflow_id = ?
+"""
+DELETE_CURRENT = """
+DELETE FROM history_currents WHERE shard_id = ? AND namespace_id = ? AND workflow_id = ? AND run_id = ?
+"""
+
+LAST_BRANCH = "SELECT coalesce(max(branch), 0) FROM history_branches"
+FIND_BRANCH = "SELECT branch, ancestors FROM history_branches WHERE tree_id = ? AND branch_id = ? AND NOT is_deleted"
+HAS_BATCH_TO = """
+SELECT 1 FROM history_batches
+WHERE branch = (SELECT branch FROM history_branches WHERE tree_id = ? AND branch_id = ?)
+    AND first_event_id = (
+        SELECT max(first_event_id) FROM history_batches
+        WHERE branch = (SELECT branch FROM history_branches WHERE tree_id = ? AND branch_id = ?)
+            AND first_event_id < ?
+    )
+    AND last_event_id = ?
+"""
+SAVE_BRANCH = """
+INSERT INTO history_branches (tree_id, branch_id, ancestors) VALUES (?, ?, ?)
+ON CONFLICT (tree_id, branch_id) DO UPDATE SET ancestors = excluded.ancestors, is_deleted = 0
+"""
+MARK_BRANCH_DELETED = "UPDATE history_branches SET is_deleted = 1 WHERE tree_id = ? AND branch_id = ?"
+BRANCHES_OF_TREE = "SELECT branch, branch_id, ancestors, is_deleted FROM history_branches WHERE tree_id = ?"
+DELETE_BRANCH = "DELETE FROM history_branches WHERE branch = ?"
+DELETE_BATCHES_FROM = "DELETE FROM history_batches WHERE branch = ? AND first_event_id >= ?"
+
+# The branches that hold parts of a history have their numbers found first, with the ancestors: they are few.
+BRANCH_NUMBER = "SELECT branch FROM history_branches WHERE tree_id = ? AND branch_id = ?"
+READ_BATCHES = """
+SELECT first_event_id, last_event_id, version, transaction_id, payload FROM history_batches
+WHERE branch = ?1
+    AND first_event_id >= coalesce(
+        (SELECT max(first_event_id) FROM history_batches WHERE branch = ?1 AND first_event_id <= ?2), 0
+    )
+    AND first_event_id < ?3 AND last_event_id >= ?2
+ORDER BY first_event_id
+"""
+READ_BATCHES_REVERSE = READ_BATCHES.rstrip() + " DESC"
+
+READ_TASKS = """
+SELECT fire_at_ns, task_id, payload FROM history_tasks
+WHERE shard_id = ? AND queue = ? AND (fire_at_ns, task_id) > (?, ?) AND fire_at_ns <= ?
+ORDER BY fire_at_ns, task_id LIMIT ?
+"""
+LAST_TO_DELETE = """
+SELECT fire_at_ns, task_id FROM history_tasks
+WHERE shard_id = ? AND queue = ? AND (fire_at_ns, task_id) <= (?, ?) ORDER BY fire_at_ns, task_id LIMIT 1 OFFSET ?
+"""
+DELETE_TASK = "DELETE FROM history_tasks WHERE shard_id = ? AND queue = ? AND fire_at_ns = ? AND task_id = ?"
+DELETE_TASKS = "DELETE FROM history_tasks WHERE shard_id = ? AND queue = ? AND (fire_at_ns, task_id) <= (?, ?)"
+
+_NAMESPACE_COLUMNS = "namespace_id, name, payload, version"
+READ_NAMESPACE = f"SELECT {_NAMESPACE_COLUMNS} FROM namespaces WHERE namespace_id = ?"
+READ_NAMESPACE_BY_NAME = f"SELECT {_NAMESPACE_COLUMNS} FROM namespaces WHERE name = ?"
+LIST_NAMESPACES = f"SELECT {_NAMESPACE_COLUMNS} FROM namespaces WHERE namespace_id > ? ORDER BY namespace_id LIMIT ?"
+INSERT_NAMESPACE = f"INSERT INTO namespaces ({_NAMESPACE_COLUMNS}) VALUES (?, ?, ?, ?)"
+UPDATE_NAMESPACE = "UPDATE namespaces SET name = ?, payload = ?, version = ? WHERE namespace_id = ?"
+DELETE_NAMESPACE = "DELETE FROM namespaces WHERE namespace_id = ?"
+
+READ_METADATA = "SELECT key, payload, version FROM cluster_metadata WHERE key = ?"
+LIST_METADATA = """
+SELECT key, payload, version FROM cluster_metadata
+WHERE key > ? AND key >= ? AND substr(key, 1, ?) = ? ORDER BY key LIMIT ?
+"""
+SAVE_METADATA = "INSERT OR REPLACE INTO cluster_metadata (key, payload, version) VALUES (?, ?, ?)"
+DELETE_METADATA = "DELETE FROM cluster_metadata WHERE key = ?"
+
+RUN_COLUMNS = 10
+BRANCH_COLUMNS = 3
+BRANCH_KEY_COLUMNS = 2
+BATCH_COLUMNS = 6
+CURRENT_COLUMNS = 7
+TASK_COLUMNS = 5
+VISIBILITY_KEY_COLUMNS = 2
+
+VISIBILITY_NAMES = (
+    "namespace_id",
+    "run_id",
+    "workflow_id",
+    "workflow_type",
+    "status",
+    "start_time_ns",
+    "execution_time_ns",
+    "task_queue",
+    "close_time_ns",
+    "execution_duration_ns",
+    "history_length",
+    "history_size_bytes",
+    "state_transition_count",
+    "parent_workflow_id",
+    "parent_run_id",
+    "root_workflow_id",
+    "root_run_id",
+    "memo",
+    "search_attributes",
+)
+VISIBILITY_COLUMNS = len(VISIBILITY_NAMES)
+SELECT_VISIBILITY = f"SELECT {', '.join(VISIBILITY_NAMES)} FROM visibility WHERE namespace_id = ?"
+
+
+@cache
+def save_runs(rows: int) -> str:
+    """Save so many runs, new ones and others."""
+    names = (
+        "run, shard_id, namespace_id, workflow_id, run_id, db_version, next_event_id, status, last_write_version, state"
+    )
+    return f"""
+INSERT INTO history_runs ({names}) {values_clause(rows, RUN_COLUMNS)}
+ON CONFLICT (run) DO UPDATE SET
+    db_version = excluded.db_version, next_event_id = excluded.next_event_id, status = excluded.status,
+    last_write_version = excluded.last_write_version, state = excluded.state
+"""
+
+
+# What is given is selected from VALUES, not listed by it: SQLite would go through the whole table for the latter.
+@cache
+def find_branches(rows: int) -> str:
+    """The numbers of those of so many branches that are there."""
+    return f"""
+SELECT tree_id, branch_id, branch FROM history_branches
+WHERE (tree_id, branch_id) IN (SELECT * FROM ({values_clause(rows, BRANCH_KEY_COLUMNS)}))
+"""
+
+
+@cache
+def insert_branches(rows: int) -> str:
+    """Store so many branches that begin with their own events."""
+    return f"INSERT INTO history_branches (branch, tree_id, branch_id) {values_clause(rows, BRANCH_COLUMNS)}"
+
+
+@cache
+def save_batches(rows: int) -> str:
+    """Store so many batches; of those that are there, only with a higher transaction id."""
+    names = "branch, first_event_id, last_event_id, version, transaction_id, payload"
+    return f"""
+INSERT INTO history_batches ({names}) {values_clause(rows, BATCH_COLUMNS)}
+ON CONFLICT (branch, first_event_id) DO UPDATE SET
+    last_event_id = excluded.last_event_id, version = excluded.version,
+    transaction_id = excluded.transaction_id, payload = excluded.payload
+WHERE excluded.transaction_id > transaction_id
+"""
+
+
+@cache
+def save_currents(rows: int) -> str:
+    """Save the current runs of so many workflow ids."""
+    names = "shard_id, namespace_id, workflow_id, run_id, request_id, status, last_write_version"
+    return f"INSERT OR REPLACE INTO history_currents ({names}) {values_clause(rows, CURRENT_COLUMNS)}"
+
+
+@cache
+def save_tasks(rows: int) -> str:
+    """Store so many tasks."""
+    names = "shard_id, queue, fire_at_ns, task_id, payload"
+    return f"INSERT OR REPLACE INTO history_tasks ({names}) {values_clause(rows, TASK_COLUMNS)}"
+
+
+@cache
+def save_visibility(rows: int) -> str:
+    """Save what can be found of so many runs."""
+    changed = ", ".join(f"{name} = excluded.{name}" for name in VISIBILITY_NAMES[2:])
+    return f"""
+INSERT INTO visibility ({", ".join(VISIBILITY_NAMES)}) {values_clause(rows, VISIBILITY_COLUMNS)}
+ON CONFLICT (namespace_id, run_id) DO UPDATE SET {changed}
+"""
+
+
+@cache
+def delete_visibility(rows: int) -> str:
+    """Delete what can be found of so many runs."""
+    keys = values_clause(rows, VISIBILITY_KEY_COLUMNS)
+    return f"DELETE FROM visibility WHERE (namespace_id, run_id) IN (SELECT * FROM ({keys}))"

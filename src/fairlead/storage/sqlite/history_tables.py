@@ -1,0 +1,348 @@
+# ruff: noqa: D102 - the contract says what each change guarantees
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fairlead.storage.history_contract import (
+    TASK_KEY_ZERO,
+    Ancestor,
+    BatchWrite,
+    BranchWrite,
+    Commit,
+    CurrentRun,
+    RunConflict,
+    RunKey,
+    RunWrite,
+    ShardLease,
+    StoredRun,
+    TaskKey,
+    current_conflict,
+    fork_broken,
+    is_met,
+    run_conflict,
+    shard_lost,
+    task_below_level,
+)
+from fairlead.storage.history_visibility import VisibilityRow, encode_attributes
+from fairlead.storage.sqlite import history_statements as statements
+from fairlead.storage.sqlite.many_rows import execute_rows
+
+# What is remembered between transactions of each kind: some hundred bytes each.
+REMEMBERED_MAX = 20_000
+
+_RunPlace = tuple[int, str, str, str]
+_CurrentPlace = tuple[int, str, str]
+_BranchPlace = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Shard:
+    range_id: int
+    levels: dict[str, TaskKey]
+
+
+@dataclass(slots=True)
+class _Run:
+    number: int
+    db_version: int
+
+
+class HistoryTables:
+    """The changes of history, inside one transaction at a time: each is made whole, or refused without any change.
+
+    The commits of many callers share a transaction, so their rows are gathered into few statements. Leases, versions
+    and current runs are remembered, which is right as long as nobody else writes to the file, and forgotten when a
+    transaction fails.
+    """
+
+    def __init__(self, writer: sqlite3.Connection) -> None:
+        self._writer = writer
+        self._shards: dict[int, _Shard] = {}
+        self._runs: dict[_RunPlace, _Run] = {}
+        # None where it is known that there is none.
+        self._currents: dict[_CurrentPlace, CurrentRun | None] = {}
+        self._branches: dict[_BranchPlace, int] = {}
+        # The highest number that was ever given, once it is known: one that was given in vain leaves a gap.
+        self._last_run: int | None = None
+        # What this transaction has changed and not yet written.
+        self._changed_runs: dict[int, tuple[Any, ...]] = {}
+        self._changed_currents: dict[_CurrentPlace, CurrentRun] = {}
+        self._batches: list[BatchWrite] = []
+        self._tasks: list[Any] = []
+        self._changed_visibility: dict[tuple[str, str], VisibilityRow | None] = {}
+
+    def flush(self) -> None:
+        """Write all that has been changed. `RunConflict` if one of the new runs was there."""
+        self._write_runs()
+        self._write_batches()
+        currents: list[Any] = []
+        for (shard_id, _, _), row in self._changed_currents.items():
+            currents.append(shard_id)
+            currents += row
+        execute_rows(self._writer, statements.save_currents, currents, statements.CURRENT_COLUMNS)
+        self._changed_currents.clear()
+        self._write_tasks()
+        self._write_visibility()
+
+    def trim(self) -> None:
+        """Forget what is too much, after a commit: before it, what is remembered may not be written yet."""
+        remembered: tuple[dict[Any, Any], ...] = (self._shards, self._runs, self._currents, self._branches)
+        for kind in remembered:
+            while len(kind) > REMEMBERED_MAX:
+                del kind[next(iter(kind))]
+
+    def forget(self) -> None:
+        """Forget everything, before a transaction is rolled back."""
+        self._shards.clear()
+        self._runs.clear()
+        self._currents.clear()
+        self._branches.clear()
+        self._changed_runs.clear()
+        self._changed_currents.clear()
+        self._batches.clear()
+        self._tasks.clear()
+        self._changed_visibility.clear()
+
+    def take_shard(self, shard_id: int) -> ShardLease:
+        shard = self._find_shard(shard_id)
+        if shard is None:
+            shard = self._shards[shard_id] = _Shard(0, {})
+        shard.range_id += 1
+        self._writer.execute(statements.SAVE_SHARD, (shard_id, shard.range_id))
+        return ShardLease(shard.range_id, dict(shard.levels))
+
+    def renew_shard(self, shard_id: int, range_id: int) -> int:
+        shard = self._owned(shard_id, range_id)
+        shard.range_id += 1
+        self._writer.execute(statements.SAVE_SHARD, (shard_id, shard.range_id))
+        return shard.range_id
+
+    def commit(self, shard_id: int, range_id: int, commit: Commit) -> None:
+        shard = self._owned(shard_id, range_id)
+        self._check(shard_id, shard, commit)
+        # Nothing is refused from here on.
+        for run in commit.runs:
+            self._change_run(shard_id, run)
+        for current in commit.current:
+            place = (shard_id, current.namespace_id, current.workflow_id)
+            self._currents[place] = self._changed_currents[place] = CurrentRun(*current[:6])
+        for branch in commit.branches:
+            ancestors = msgspec.json.encode(branch.ancestors).decode()
+            self._writer.execute(statements.SAVE_BRANCH, (branch.tree_id, branch.branch_id, ancestors))
+        self._batches += commit.batches
+        for task in commit.tasks:
+            self._tasks.append(shard_id)
+            self._tasks += task
+        for row in commit.visibility:
+            place_of_row = (row.namespace_id, row.run_id)
+            self._changed_visibility[place_of_row] = row if isinstance(row, VisibilityRow) else None
+
+    def complete_tasks(
+        self,
+        shard_id: int,
+        range_id: int,
+        queue: str,
+        through: TaskKey | None,
+        *,
+        singles: Sequence[TaskKey],
+        limit: int,
+    ) -> int:
+        shard = self._owned(shard_id, range_id)
+        # Those that this transaction has yet to write may be among them.
+        self._write_tasks()
+        places = [(shard_id, queue, *key) for key in singles]
+        deleted = self._writer.executemany(statements.DELETE_TASK, places).rowcount if places else 0
+        if through is None:
+            return deleted
+        place = (shard_id, queue)
+        last = self._writer.execute(statements.LAST_TO_DELETE, (*place, *through, limit - 1)).fetchone()
+        deleted += self._writer.execute(statements.DELETE_TASKS, (*place, *(last or through))).rowcount
+        if through > shard.levels.get(queue, TASK_KEY_ZERO):
+            shard.levels[queue] = through
+            self._writer.execute(statements.SAVE_LEVEL, (*place, *through))
+        return deleted
+
+    def delete_run(self, shard_id: int, range_id: int, key: RunKey, branches: Sequence[_BranchPlace]) -> None:
+        self._owned(shard_id, range_id)
+        self.flush()
+        self._writer.execute(statements.DELETE_RUN, (shard_id, *key))
+        self._writer.execute(statements.DELETE_CURRENT, (shard_id, *key))
+        self._writer.execute(statements.delete_visibility(1), (key.namespace_id, key.run_id))
+        self._runs.pop((shard_id, *key), None)
+        self._currents.pop((shard_id, key.namespace_id, key.workflow_id), None)
+        for place in branches:
+            self._writer.execute(statements.MARK_BRANCH_DELETED, place)
+        for tree_id in dict.fromkeys(tree_id for tree_id, _ in branches):
+            self._delete_unneeded(tree_id)
+
+    def _check(self, shard_id: int, shard: _Shard, commit: Commit) -> None:
+        for current in commit.current:
+            present = self._find_current((shard_id, current.namespace_id, current.workflow_id))
+            if not is_met(current.condition, present):
+                raise current_conflict(current, present)
+        for run in commit.runs:
+            place = (shard_id, run.namespace_id, run.workflow_id, run.run_id)
+            if run.expected_db_version is None:
+                # One that is stored but not remembered shows when this is written, as a new run's id is hardly ever
+                # there: to look for each would cost more.
+                is_expected = place not in self._runs
+            else:
+                stored = self._find_run(place)
+                is_expected = stored is not None and stored.db_version == run.expected_db_version
+            if not is_expected:
+                self._write_runs()
+                raise run_conflict(run, self._read_run(place))
+        for task in commit.tasks:
+            level = shard.levels.get(task.queue)
+            if level is not None and (task.fire_at_ns, task.task_id) <= level:
+                raise task_below_level(task, level)
+        for branch in commit.branches:
+            self._check_fork(branch)
+
+    def _check_fork(self, branch: BranchWrite) -> None:
+        self._write_batches()
+        for ancestor in branch.ancestors:
+            place = (branch.tree_id, ancestor.branch_id)
+            end = ancestor.end_event_id
+            if self._writer.execute(statements.HAS_BATCH_TO, (*place, *place, end, end - 1)).fetchone() is None:
+                raise fork_broken(branch, ancestor)
+
+    def _change_run(self, shard_id: int, write: RunWrite) -> None:
+        place = (shard_id, write.namespace_id, write.workflow_id, write.run_id)
+        run = self._runs.get(place)
+        if run is None:
+            if self._last_run is None:
+                (self._last_run,) = self._writer.execute(statements.LAST_RUN).fetchone()
+            self._last_run += 1
+            run = self._runs[place] = _Run(self._last_run, 0)
+        run.db_version += 1
+        rest = (write.next_event_id, write.status, write.last_write_version, write.state)
+        self._changed_runs[run.number] = (run.number, *place, run.db_version, *rest)
+
+    def _write_runs(self) -> None:
+        values = [value for row in self._changed_runs.values() for value in row]
+        try:
+            execute_rows(self._writer, statements.save_runs, values, statements.RUN_COLUMNS)
+        except sqlite3.IntegrityError as refused:
+            if refused.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+                raise
+            raise self._taken_run() from refused
+        # Only where all went well: after a refusal, the flush at the end has to fail as well.
+        self._changed_runs.clear()
+
+    def _taken_run(self) -> RunConflict:
+        """Which of the new runs was there already."""
+        for number, *place, _, _, _, _, _ in self._changed_runs.values():
+            found = self._writer.execute(statements.FIND_RUN, place).fetchone()
+            if found is not None and found[0] != number:
+                present = self._read_run((place[0], place[1], place[2], place[3]))
+                return RunConflict(f"run {place[3]} of {place[2]!r} is there already: nothing was changed", present)
+        return RunConflict("one of the new runs is there already: nothing was changed", None)
+
+    def _write_batches(self) -> None:
+        if not self._batches:
+            return
+        self._number_branches()
+        rows: list[Any] = []
+        for batch in self._batches:
+            rows.append(self._branches[batch.tree_id, batch.branch_id])
+            rows += batch[2:]
+        execute_rows(self._writer, statements.save_batches, rows, statements.BATCH_COLUMNS)
+        self._batches.clear()
+
+    def _number_branches(self) -> None:
+        """Find, or give, the number of each branch that has a batch to write."""
+        places = dict.fromkeys((batch.tree_id, batch.branch_id) for batch in self._batches)
+        unknown = [part for place in places if place not in self._branches for part in place]
+        if not unknown:
+            return
+        found = execute_rows(self._writer, statements.find_branches, unknown, statements.BRANCH_KEY_COLUMNS)
+        for tree_id, branch_id, number in found:
+            self._branches[tree_id, branch_id] = number
+        new = [place for place in places if place not in self._branches]
+        if not new:
+            return
+        (last,) = self._writer.execute(statements.LAST_BRANCH).fetchone()
+        rows: list[Any] = []
+        for number, place in enumerate(new, start=last + 1):
+            self._branches[place] = number
+            rows += (number, *place)
+        execute_rows(self._writer, statements.insert_branches, rows, statements.BRANCH_COLUMNS)
+
+    def _write_tasks(self) -> None:
+        execute_rows(self._writer, statements.save_tasks, self._tasks, statements.TASK_COLUMNS)
+        self._tasks.clear()
+
+    def _write_visibility(self) -> None:
+        if not self._changed_visibility:
+            return
+        saved: list[Any] = []
+        deleted: list[Any] = []
+        for place, row in self._changed_visibility.items():
+            if row is None:
+                deleted += place
+            else:
+                saved += row[:-1]
+                saved.append(encode_attributes(row.search_attributes))
+        execute_rows(self._writer, statements.save_visibility, saved, statements.VISIBILITY_COLUMNS)
+        execute_rows(self._writer, statements.delete_visibility, deleted, statements.VISIBILITY_KEY_COLUMNS)
+        self._changed_visibility.clear()
+
+    def _delete_unneeded(self, tree_id: str) -> None:
+        """Delete the events of deleted branches that no other branch of the tree begins with."""
+        branches = self._writer.execute(statements.BRANCHES_OF_TREE, (tree_id,)).fetchall()
+        needed: dict[str, int] = {}
+        for _, _, ancestors, is_deleted in branches:
+            for ancestor in () if is_deleted else ancestors_of(ancestors):
+                needed[ancestor.branch_id] = max(needed.get(ancestor.branch_id, 0), ancestor.end_event_id)
+        for number, branch_id, _, is_deleted in branches:
+            if not is_deleted:
+                continue
+            self._writer.execute(statements.DELETE_BATCHES_FROM, (number, needed.get(branch_id, 0)))
+            if branch_id not in needed:
+                self._writer.execute(statements.DELETE_BRANCH, (number,))
+                self._branches.pop((tree_id, branch_id), None)
+
+    def _find_shard(self, shard_id: int) -> _Shard | None:
+        shard = self._shards.get(shard_id)
+        if shard is not None:
+            return shard
+        row = self._writer.execute(statements.FIND_SHARD, (shard_id,)).fetchone()
+        if row is None:
+            return None
+        levels = self._writer.execute(statements.FIND_LEVELS, (shard_id,)).fetchall()
+        shard = _Shard(row[0], {queue: TaskKey(fire_at_ns, task_id) for queue, fire_at_ns, task_id in levels})
+        self._shards[shard_id] = shard
+        return shard
+
+    def _owned(self, shard_id: int, range_id: int) -> _Shard:
+        shard = self._find_shard(shard_id)
+        if shard is None or shard.range_id != range_id:
+            raise shard_lost(shard_id, range_id, None if shard is None else shard.range_id)
+        return shard
+
+    def _find_run(self, place: _RunPlace) -> _Run | None:
+        run = self._runs.get(place)
+        if run is None:
+            row = self._writer.execute(statements.FIND_RUN, place).fetchone()
+            if row is not None:
+                run = self._runs[place] = _Run(*row)
+        return run
+
+    def _read_run(self, place: _RunPlace) -> StoredRun | None:
+        row = self._writer.execute(statements.READ_RUN, place).fetchone()
+        return None if row is None else StoredRun(*row)
+
+    def _find_current(self, place: _CurrentPlace) -> CurrentRun | None:
+        if place not in self._currents:
+            row = self._writer.execute(statements.READ_CURRENT, place).fetchone()
+            self._currents[place] = None if row is None else CurrentRun(*row)
+        return self._currents[place]
+
+
+def ancestors_of(encoded: str) -> list[Ancestor]:
+    """The ancestors of a branch, as its row has them."""
+    return [Ancestor(*pair) for pair in msgspec.json.decode(encoded)]

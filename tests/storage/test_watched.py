@@ -1,0 +1,188 @@
+import logging
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead.core.fairness import Level
+from fairlead.core.partitions import TaskType
+from fairlead.storage import watched
+from fairlead.storage.contract import LeaseLost, Levels, Member, OutcomeUnknown, QueueId, StoreUnavailable, TaskStore
+from fairlead.storage.failures import PoolReasons, follow_pool, reason_of
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.watched import UNAVAILABLE_AFTER_S, WatchedStore
+from fairlead.telemetry import Metrics
+from tests.telemetry.scrapes import scrape, value, values
+
+QUEUE = QueueId("default", "orders", TaskType.ACTIVITY)
+LEVELS = Levels(Level(1, 0), Level(1, 0))
+NOON_S = 1_800_000_000.0
+
+
+class Faults:
+    """What the store fails with, if it does."""
+
+    error: Exception | None = None
+
+    async def before(self, operation: str, queue: QueueId | None) -> None:
+        if self.error is not None:
+            raise self.error
+
+    async def after(self, operation: str, queue: QueueId | None) -> None:
+        return
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_s = NOON_S
+        self.faults = Faults()
+        self.metrics = Metrics()
+        self.store = WatchedStore(MemoryStore(self.faults), self.metrics, clock=lambda: self.now_s)
+
+    async def beat(self) -> None:
+        await self.store.heartbeat(Member("host", self.now_s + 10))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def unavailable() -> StoreUnavailable:
+    error = StoreUnavailable("the changes could not be written")
+    error.__cause__ = sqlite3.OperationalError("database or disk is full")
+    return error
+
+
+async def test_it_answers_what_the_store_answers(world: World) -> None:
+    store: TaskStore = world.store
+    lease = await store.take_lease(QUEUE)
+    await store.save_levels(QUEUE, lease.range_id, {3: LEVELS})
+    assert (await store.take_lease(QUEUE)).levels == {3: LEVELS}
+    assert await store.read(QUEUE, 3, after=Level(0, 0), limit=5) == []
+    assert await store.list_queues(None, after=None, limit=5) == [QUEUE]
+    with pytest.raises(LeaseLost):
+        await store.renew_lease(QUEUE, lease.range_id)
+    await store.close()
+
+
+async def test_a_failure_is_counted_and_logged_with_the_stores_own_words(world: World) -> None:
+    world.faults.error = unavailable()
+    with capture_logs() as lines, pytest.raises(StoreUnavailable):
+        await world.beat()
+    (line,) = lines
+    assert (line["event"], line["log_level"], line["operation"]) == ("store failed", "error", "heartbeat")
+    assert (line["error_type"], line["reason"]) == ("StoreUnavailable", "database or disk is full")
+    world.faults.error = OutcomeUnknown("who knows")
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknown):
+            await world.store.members(now_s=0)
+    counts = scrape(world.metrics)
+    assert value(counts, "persistence_error_with_type", operation="heartbeat", error_type="StoreUnavailable") == 1
+    assert value(counts, "persistence_error_with_type", operation="members", error_type="OutcomeUnknown") == 2
+
+
+async def test_what_nobody_expected_is_a_failure_too(world: World) -> None:
+    world.faults.error = sqlite3.DatabaseError("database disk image is malformed")
+    with pytest.raises(sqlite3.DatabaseError):
+        await world.beat()
+    assert world.store.is_failing_since_s == NOON_S
+    assert value(scrape(world.metrics), "persistence_error_with_type", error_type="DatabaseError") == 1
+
+
+async def test_an_answer_that_refuses_is_no_failure(world: World) -> None:
+    world.faults.error = LeaseLost("another has it")
+    with capture_logs() as lines, pytest.raises(LeaseLost):
+        await world.store.take_lease(QUEUE)
+    assert (lines, world.store.is_failing_since_s) == ([], None)
+    assert values(scrape(world.metrics), "persistence_error_with_type") == []
+
+
+async def test_it_is_unavailable_when_all_writes_have_failed_for_long_and_not_before(world: World) -> None:
+    world.faults.error = unavailable()
+    with pytest.raises(StoreUnavailable):
+        await world.beat()
+    world.now_s += UNAVAILABLE_AFTER_S - 0.1
+    assert world.store.unavailable_since is None
+    world.now_s += 0.2
+    assert world.store.unavailable_since == "2027-01-15T08:00:00Z"
+    with pytest.raises(StoreUnavailable):
+        await world.beat()
+    assert world.store.is_failing_since_s == NOON_S
+
+
+async def test_one_write_that_succeeds_makes_it_available_again_and_a_read_does_not(world: World) -> None:
+    world.faults.error = unavailable()
+    with pytest.raises(StoreUnavailable):
+        await world.beat()
+    world.now_s += UNAVAILABLE_AFTER_S
+    world.faults.error = None
+    await world.store.members(now_s=0)
+    assert world.store.unavailable_since is not None
+    with capture_logs() as lines:
+        await world.beat()
+        await world.beat()
+    assert world.store.unavailable_since is None
+    assert [(line["event"], line["failed_s"]) for line in lines] == [("store takes writes again", UNAVAILABLE_AFTER_S)]
+
+
+async def test_a_read_that_fails_says_nothing_of_writes(world: World) -> None:
+    world.faults.error = unavailable()
+    with pytest.raises(StoreUnavailable):
+        await world.store.members(now_s=0)
+    assert world.store.is_failing_since_s is None
+
+
+async def test_what_comes_when_the_store_is_closing_is_no_failure(world: World) -> None:
+    await world.store.close()
+    world.faults.error = StoreUnavailable("the store is closing")
+    with capture_logs() as lines, pytest.raises(StoreUnavailable):
+        await world.beat()
+    assert (lines, world.store.is_failing_since_s) == ([], None)
+
+
+def test_a_moment_is_of_universal_time() -> None:
+    assert watched.moment(0.0) == "1970-01-01T00:00:00Z"
+
+
+class PoolTimeout(Exception):
+    """As the pool's own, which says only how long it was waited."""
+
+
+@pytest.fixture
+def pool_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    log = logging.getLogger("psycopg.pool")
+    level, filters = log.level, list(log.filters)
+    follow_pool()
+    follow_pool()
+    yield log
+    log.setLevel(level)
+    log.filters[:] = filters
+
+
+def test_the_pools_warnings_are_kept_as_reasons_and_not_logged(
+    pool_log: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    timeout = StoreUnavailable("no connection within 5 s")
+    timeout.__cause__ = PoolTimeout("after 5 sec")
+    pool_log.info("connection requested from %r", "fairlead")
+    pool_log.warning("error connecting in %r: %s", "fairlead", OSError("connection\n refused"))
+    pool_log.warning("reconnection attempt in pool %r failed after %s sec", "fairlead", 5.0)
+    assert reason_of(timeout) == "connection refused"
+    pool_log.error("broken")
+    assert caplog.messages == ["broken"]
+
+
+def test_a_reason_of_long_ago_is_none() -> None:
+    reasons = PoolReasons()
+    assert reasons.latest == ""
+    warning = logging.LogRecord("psycopg.pool", logging.WARNING, "", 0, "%s", (OSError("refused"),), None)
+    assert reasons.filter(warning) is False
+    assert reasons.latest == "refused"
+    reasons._told_s -= 31
+    assert reasons.latest == ""
+
+
+def test_a_reason_is_never_empty() -> None:
+    assert reason_of(TimeoutError()) == "TimeoutError"
