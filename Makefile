@@ -42,6 +42,7 @@ bench: $(INSTALLED) ## measure the hot calls of the core, how they grow, the sto
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.matching
+	$(BIN)/python -m benchmarks.rpc
 
 clean: ## remove what the other verbs made
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

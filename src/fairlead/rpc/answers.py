@@ -1,0 +1,56 @@
+"""Header blocks of answers. The common ones are made once; none uses a header table, so each is good for every peer."""
+
+import base64
+from collections.abc import Iterable
+
+from fairlead.rpc.header_block import literal
+from fairlead.rpc.status import Code, RpcStatus, percent_encoded
+
+_STATUS_200 = b"\x88"
+_CONTENT_TYPE = literal(b"content-type", b"application/grpc")
+
+# Before the first message of an answer, and after the last one of a call that went well.
+HEADERS_BLOCK = _STATUS_200 + _CONTENT_TYPE
+OK_TRAILERS_BLOCK = literal(b"grpc-status", b"0")
+
+_ACCEPTED_ENCODINGS = literal(b"grpc-accept-encoding", b"identity,gzip")
+# The fields of a status without its details, as the peer counts them: names, the code, and 32 bytes for each.
+_STATUS_LIST_BYTES = 256
+
+Trailers = Iterable[tuple[str, str | bytes]]
+
+
+def ok_trailers_block(trailers: Trailers) -> bytes:
+    """The end of a call that went well, with what its handler added."""
+    return OK_TRAILERS_BLOCK + _added(trailers)
+
+
+def status_block(status: RpcStatus, trailers: Trailers = (), *, list_bytes_max: int, is_whole_answer: bool) -> bytes:
+    """The end of a call that did not go well; `is_whole_answer`: no headers went before.
+
+    Details that the peer would not take are left out: with them, it would drop the code and the message as well.
+    """
+    message = percent_encoded(status.message)
+    block = literal(b"grpc-status", b"%d" % status.code)
+    if message:
+        block += literal(b"grpc-message", message)
+    block += _added(trailers)
+    if status.details is not None:
+        details = base64.b64encode(status.details).rstrip(b"=")
+        if len(block) + len(details) + _STATUS_LIST_BYTES <= list_bytes_max:
+            block += literal(b"grpc-status-details-bin", details)
+    if status.code is Code.UNIMPLEMENTED:
+        block += _ACCEPTED_ENCODINGS
+    return HEADERS_BLOCK + block if is_whole_answer else block
+
+
+def http_block(http_status: int) -> bytes:
+    """An answer to what is no call of gRPC's."""
+    return literal(b":status", b"%d" % http_status)
+
+
+def _added(trailers: Trailers) -> bytes:
+    return b"".join(
+        literal(name.encode(), base64.b64encode(value).rstrip(b"=") if isinstance(value, bytes) else value.encode())
+        for name, value in trailers
+    )

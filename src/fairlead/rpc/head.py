@@ -1,0 +1,158 @@
+"""The head of a call: what its header block says, checked once."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fairlead.rpc.frames import ErrorCode, StreamFault
+from fairlead.rpc.header_block import Field, list_bytes
+from fairlead.rpc.status import Code, RpcStatus
+
+IDENTITY = "identity"
+GZIP = "gzip"
+# A longer timeout is as good as none, and the clock of a loop has no room for ten thousand years.
+TIMEOUT_S_MAX = 365 * 86_400.0
+
+_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_PSEUDO_NAMES = frozenset((b":method", b":scheme", b":authority", b":path"))
+_REQUIRED_PSEUDO_NAMES = (b":method", b":scheme", b":path")
+_OF_A_CONNECTION = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+# These are the transport's own: a handler gets what they mean, not what they say.
+_OF_THE_TRANSPORT = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"))
+
+_NO_METADATA: Mapping[str, str] = MappingProxyType({})
+_NO_BINARY_METADATA: Mapping[str, bytes] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The call goes no further: by a status of HTTP if it is no call of gRPC's at all, else by one of gRPC's."""
+
+    http_status: int
+    status: RpcStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the headers of a call say. Calls with the same headers share one."""
+
+    path: str
+    metadata: Mapping[str, str]
+    binary_metadata: Mapping[str, bytes]
+    timeout_s: float | None
+    encoding: str
+    refusal: Refusal | None
+
+
+def request_head(fields: Sequence[Field], *, list_bytes_max: int) -> Head:
+    """Read the headers of a call; raises StreamFault where they are not even those of an HTTP/2 request."""
+    pseudo, rest = _parted(fields)
+    path = pseudo[b":path"].decode("latin-1")
+    refusal = _http_refusal(pseudo, rest)
+    if refusal is None and list_bytes(fields) > list_bytes_max:
+        refusal = Refusal(
+            200, RpcStatus(Code.RESOURCE_EXHAUSTED, f"the call's headers have more than {list_bytes_max} bytes")
+        )
+    if refusal is None:
+        try:
+            return _head(path, rest)
+        except RpcStatus as status:
+            refusal = Refusal(200, status)
+    return Head(path, _NO_METADATA, _NO_BINARY_METADATA, timeout_s=None, encoding=IDENTITY, refusal=refusal)
+
+
+def check_trailers(fields: Sequence[Field]) -> None:
+    """Trailers of a request say nothing to us, but they must be well formed."""
+    for name, _ in fields:
+        if not _NAME.fullmatch(name):
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"a trailer named {name!r}")
+
+
+def _parted(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], list[Field]]:
+    """The pseudo-headers, and the rest."""
+    pseudo: dict[bytes, bytes] = {}
+    rest: list[Field] = []
+    for field in fields:
+        name, value = field
+        if name[:1] == b":":
+            if rest or name in pseudo or name not in _PSEUDO_NAMES:
+                raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"pseudo-header {name!r} late, repeated or unknown")
+            pseudo[name] = value
+            continue
+        if not _NAME.fullmatch(name) or name in _OF_A_CONNECTION or (name == b"te" and value != b"trailers"):
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"header {name!r} is not one of HTTP/2")
+        if b"\x00" in value or b"\r" in value or b"\n" in value:
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"the value of header {name!r} has control characters")
+        rest.append(field)
+    for name in _REQUIRED_PSEUDO_NAMES:
+        if not pseudo.get(name):
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"no {name.decode()} in a request")
+    return pseudo, rest
+
+
+def _head(path: str, rest: Sequence[Field]) -> Head:
+    metadata: dict[str, str] = {}
+    binary_metadata: dict[str, bytes] = {}
+    timeout_s: float | None = None
+    encoding = IDENTITY
+    for name, value in rest:
+        if name == b"grpc-timeout":
+            timeout_s = _timeout_s(value)
+        elif name == b"grpc-encoding":
+            encoding = value.decode("latin-1")
+        elif name in _OF_THE_TRANSPORT:
+            continue
+        elif name.endswith(b"-bin"):
+            _add_binary(binary_metadata, name.decode("ascii"), value)
+        else:
+            _add(metadata, name.decode("ascii"), value.decode("latin-1"))
+    if encoding not in {IDENTITY, GZIP}:
+        raise RpcStatus(Code.UNIMPLEMENTED, f"grpc-encoding {encoding!r} is not supported: send {IDENTITY} or {GZIP}")
+    return Head(
+        path,
+        MappingProxyType(metadata),
+        MappingProxyType(binary_metadata),
+        timeout_s=timeout_s,
+        encoding=encoding,
+        refusal=None,
+    )
+
+
+def _http_refusal(pseudo: Mapping[bytes, bytes], rest: Sequence[Field]) -> Refusal | None:
+    if pseudo[b":method"] != b"POST":
+        return Refusal(405, RpcStatus(Code.UNKNOWN, "a call of gRPC is a POST"))
+    content_type = next((value for name, value in rest if name == b"content-type"), b"")
+    # Anything after these, such as +proto, says how the message is made; that is the handler's business.
+    if content_type != b"application/grpc" and not content_type.startswith(
+        (b"application/grpc+", b"application/grpc;")
+    ):
+        return Refusal(415, RpcStatus(Code.UNKNOWN, f"content-type {content_type.decode('latin-1')!r} is not gRPC's"))
+    return None
+
+
+def _timeout_s(value: bytes) -> float:
+    match = _TIMEOUT.fullmatch(value)
+    if match is None:
+        raise RpcStatus(
+            Code.INVALID_ARGUMENT, f"grpc-timeout {value.decode('latin-1')!r} is not 1 to 8 digits and one of HMSmun"
+        )
+    return min(int(match[1]) * _UNIT_S[match[2]], TIMEOUT_S_MAX)
+
+
+def _add(metadata: dict[str, str], name: str, value: str) -> None:
+    metadata[name] = f"{metadata[name]},{value}" if name in metadata else value
+
+
+def _add_binary(metadata: dict[str, bytes], name: str, value: bytes) -> None:
+    # A name that is sent twice may come as two headers or as one with a comma; the first of them counts.
+    first = value.partition(b",")[0].rstrip(b"=")
+    try:
+        decoded = base64.b64decode(first + b"=" * (-len(first) % 4), validate=True)
+    except binascii.Error as error:
+        raise RpcStatus(Code.INVALID_ARGUMENT, f"header {name!r} is not base64: {error}") from None
+    metadata.setdefault(name, decoded)

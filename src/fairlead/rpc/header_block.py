@@ -1,0 +1,177 @@
+"""Header blocks (HPACK, RFC 7541): what a peer's encoder sends, and blocks of ours that need no state at either end."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from hpack import HPACKError
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
+
+from fairlead.rpc.frames import ConnectionFault, ErrorCode
+
+# What an entry of a table or list counts beside its name and value.
+ENTRY_BYTES = 32
+# The protocol's default, which our settings leave as it is.
+TABLE_BYTES_MAX = 4_096
+# Enough octets for 32 bits: nothing in a block of ours may be longer.
+INTEGER_OCTETS_MAX = 5
+# Names and values are few and come again and again. Longer ones are tokens: seldom repeated, and not to be kept here.
+_REMEMBERED_STRINGS_MAX = 4_096
+_REMEMBERED_BYTES_MAX = 128
+
+Field = tuple[bytes, bytes]
+
+_STATIC: tuple[Field, ...] = HeaderTable.STATIC_TABLE
+_STATIC_LENGTH = len(_STATIC)
+
+
+class HeaderDecoder:
+    """Decodes the header blocks of one connection, in their order.
+
+    The Huffman code and the static table are those of the `hpack` package; its decoder takes five times as long as
+    this one, which remembers strings that it has seen. A test holds them to the same answers.
+    """
+
+    __slots__ = ("_entries", "_list_bytes_max", "_table_bytes", "_table_bytes_max", "generation")
+
+    def __init__(self, *, list_bytes_max: int) -> None:
+        self._list_bytes_max = list_bytes_max
+        # The newest is last. At most TABLE_BYTES_MAX / ENTRY_BYTES of them.
+        self._entries: list[Field] = []
+        self._table_bytes = 0
+        self._table_bytes_max = TABLE_BYTES_MAX
+        # Changes with the table: as long as it is the same, a block that did not change it means what it meant before.
+        self.generation = 0
+
+    def decode(self, block: bytes) -> list[Field]:
+        """The fields of a block; raises ConnectionFault, after which the connection's table is worth nothing."""
+        try:
+            return self._decoded(block)
+        except (IndexError, HPACKError) as error:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, f"a header block can't be decoded: {error}") from None
+
+    def _decoded(self, block: bytes) -> list[Field]:
+        fields: list[Field] = []
+        list_bytes = 0
+        position, end = 0, len(block)
+        while position < end:
+            first = block[position]
+            if first >= 0x80:
+                if first < 0xFF:
+                    index = first & 0x7F
+                    position += 1
+                else:
+                    index, position = _integer(block, position, 0x7F)
+                field = self._entry(index)
+            elif first >= 0x40:
+                field, position = self._literal(block, position, 0x3F)
+                self._add(field)
+            elif first >= 0x20:
+                if fields:
+                    raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "a table size that follows a field")
+                size, position = _integer(block, position, 0x1F)
+                self._resize(size)
+                continue
+            else:
+                field, position = self._literal(block, position, 0x0F)
+            list_bytes += len(field[0]) + len(field[1]) + ENTRY_BYTES
+            if list_bytes > self._list_bytes_max:
+                raise ConnectionFault(
+                    ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._list_bytes_max} bytes: send fewer"
+                )
+            fields.append(field)
+        return fields
+
+    def _entry(self, index: int) -> Field:
+        if 0 < index <= _STATIC_LENGTH:
+            return _STATIC[index - 1]
+        dynamic_index = index - _STATIC_LENGTH
+        if not 0 < dynamic_index <= len(self._entries):
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, f"no field {index} in the header table")
+        return self._entries[-dynamic_index]
+
+    def _literal(self, block: bytes, position: int, mask: int) -> tuple[Field, int]:
+        if block[position] & mask:
+            index, position = _integer(block, position, mask)
+            name = self._entry(index)[0]
+        else:
+            name, position = _string(block, position + 1)
+        value, position = _string(block, position)
+        return (name, value), position
+
+    def _add(self, field: Field) -> None:
+        self.generation += 1
+        self._entries.append(field)
+        self._table_bytes += len(field[0]) + len(field[1]) + ENTRY_BYTES
+        self._evict()
+
+    def _resize(self, size: int) -> None:
+        if size > TABLE_BYTES_MAX:
+            raise ConnectionFault(
+                ErrorCode.COMPRESSION_ERROR, f"a header table of {size} bytes: at most {TABLE_BYTES_MAX}"
+            )
+        self.generation += 1
+        self._table_bytes_max = size
+        self._evict()
+
+    def _evict(self) -> None:
+        # An entry larger than the table empties it and is not in it either: that is no error.
+        while self._table_bytes > self._table_bytes_max:
+            name, value = self._entries.pop(0)
+            self._table_bytes -= len(name) + len(value) + ENTRY_BYTES
+
+
+def list_bytes(fields: Iterable[Field]) -> int:
+    """The size of a list of headers, as HTTP/2 counts it."""
+    return sum(len(name) + len(value) + ENTRY_BYTES for name, value in fields)
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A field that neither side puts in its table."""
+    return b"\x00" + _length(name) + name + _length(value) + value
+
+
+def _length(text: bytes) -> bytes:
+    length = len(text)
+    if length < 0x7F:
+        return bytes((length,))
+    octets = bytearray((0x7F,))
+    length -= 0x7F
+    while length >= 0x80:
+        octets.append(length & 0x7F | 0x80)
+        length >>= 7
+    octets.append(length)
+    return bytes(octets)
+
+
+def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
+    number = block[position] & mask
+    position += 1
+    if number < mask:
+        return number, position
+    shift = 0
+    for _ in range(INTEGER_OCTETS_MAX):
+        octet = block[position]
+        position += 1
+        number += (octet & 0x7F) << shift
+        if octet < 0x80:
+            return number, position
+        shift += 7
+    raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "an integer of more than 32 bits in a header block")
+
+
+def _string(block: bytes, position: int) -> tuple[bytes, int]:
+    is_huffman = block[position] >= 0x80
+    length, position = _integer(block, position, 0x7F)
+    end = position + length
+    if end > len(block):
+        raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "a header block ends within a string")
+    text = block[position:end]
+    if is_huffman:
+        text = _plain(text) if length <= _REMEMBERED_BYTES_MAX else decode_huffman(text)
+    return text, end
+
+
+@lru_cache(maxsize=_REMEMBERED_STRINGS_MAX)
+def _plain(text: bytes) -> bytes:
+    return decode_huffman(text)

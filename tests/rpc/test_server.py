@@ -1,0 +1,487 @@
+"""The server with the clients of grpcio, which are C-core's: asynchronous and synchronous."""
+
+import asyncio
+import gzip
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from fairlead.rpc import (
+    AlreadyAdded,
+    Call,
+    CannotListen,
+    InvalidLimits,
+    InvalidTrailer,
+    RpcLimits,
+    RpcServer,
+    RpcStats,
+    RpcStatus,
+)
+from fairlead.rpc.connection import DRAIN_NOTICE_S
+from fairlead.rpc.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, PING, STREAM_ID_MAX, UINT32, ErrorCode, frame
+from fairlead.rpc.message import framed
+from fairlead.rpc.status import Code
+from tests.rpc.serving import (
+    ABOUT,
+    COUNT,
+    CRASH,
+    ECHO,
+    EOF,
+    FAIL,
+    LARGE,
+    TALK,
+    WAIT,
+    Peer,
+    channel,
+    request_headers,
+    serving,
+    until,
+)
+
+LARGE_MESSAGES = ("grpc.max_receive_message_length", 64 * 1024 * 1024)
+
+
+async def failure(call: Any) -> Any:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call
+    return raised.value
+
+
+async def test_a_unary_call_is_answered() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        assert await client.unary_unary(ECHO)(b"hello") == b"hello"
+        assert await client.unary_unary(ECHO)(b"") == b""
+
+
+async def test_the_synchronous_client_is_answered() -> None:
+    async with serving() as served:
+
+        def calls() -> list[bytes]:
+            client: Any
+            with grpc.insecure_channel(served.address) as client:
+                return [client.unary_unary(ECHO)(b"%d" % number, timeout=10) for number in range(20)]
+
+        assert await asyncio.to_thread(calls) == [b"%d" % number for number in range(20)]
+
+
+async def test_a_status_carries_its_code_message_details_and_trailers() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        error = await failure(client.unary_unary(FAIL)(b""))
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert error.details() == "100 % naïve\n"
+        assert dict(error.trailing_metadata()) == {
+            "reason": "asked",
+            "grpc-status-details-bin": b"\x08\x09\x12\x03why",
+        }
+
+
+async def test_details_that_the_peer_would_not_take_are_left_out_and_the_rest_arrives() -> None:
+    async def handler(request: bytes, call: Call) -> bytes:
+        raise RpcStatus(Code.NOT_FOUND, "gone", bytes(int(request)))
+
+    server = RpcServer("127.0.0.1:0")
+    server.add("/x/Y", handler)
+    address = await server.start()
+    try:
+        async with channel(address) as client:
+            error = await failure(client.unary_unary("/x/Y")(b"100000"))
+            assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "gone")
+            assert "grpc-status-details-bin" not in dict(error.trailing_metadata())
+        # A peer that names no bound gets all of it, in several frames where one is too small.
+        async with await Peer.connect(address) as peer:
+            peer.call(1, "/x/Y", b"30000")
+            first = await peer.read_until(1)
+            assert not first.flags & END_HEADERS
+            assert (await peer.read_until(9)).flags & END_HEADERS == 0
+            assert (await peer.read_until(9)).flags & END_HEADERS
+    finally:
+        await server.stop(0)
+
+
+async def test_a_fault_of_a_handler_is_internal_and_keeps_its_secrets() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        error = await failure(client.unary_unary(CRASH)(b""))
+        assert error.code() is grpc.StatusCode.INTERNAL
+        assert "secret" not in str(error.details())
+        assert "ZeroDivisionError" in str(error.details())
+        assert await client.unary_unary(ECHO)(b"on") == b"on"
+
+
+async def test_an_unknown_method_is_unimplemented_by_its_name() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        error = await failure(client.unary_unary("/test.Service/Nothing")(bytes(100_000)))
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert "/test.Service/Nothing" in str(error.details())
+        assert await client.unary_unary(ECHO)(b"on") == b"on"
+
+
+async def test_a_handler_knows_metadata_path_peer_and_time_and_sends_trailers() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        metadata = (("name", "a"), ("name", "b"), ("data-bin", b"\x00\x01\xff"))
+        call = client.unary_unary(ABOUT)(b"", metadata=metadata, timeout=100)
+        path, peer, seen, seen_binary, remaining_s = eval(await call)  # noqa: S307 - the handler's own repr
+        assert path == ABOUT
+        assert peer.startswith("127.0.0.1:")
+        assert seen["name"] in {"a,b", "a, b"}
+        assert seen_binary == {"data-bin": b"\x00\x01\xff"}
+        assert "te" not in seen
+        assert "grpc-timeout" not in seen
+        # C-core rounds up to three digits.
+        assert 50 < remaining_s <= 101
+        assert dict(await call.trailing_metadata()) == {"seen": "yes", "seen-bin": b"\x00\xff"}
+        assert eval(await client.unary_unary(ABOUT)(b""))[-1] is None  # noqa: S307 - the handler's own repr
+
+
+async def test_a_passed_deadline_is_answered_and_cancels_the_handler() -> None:
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        started_s = time.monotonic()
+        peer.call(1, WAIT, extra=[("grpc-timeout", "100m")])
+        assert await peer.status(1) == Code.DEADLINE_EXCEEDED
+        assert time.monotonic() - started_s >= 0.1
+        await served.until_idle()
+        assert served.handlers.cancelled == 1
+        async with channel(served.address, LARGE_MESSAGES) as client:
+            error = await failure(client.unary_unary(WAIT)(b"", timeout=0.1))
+            assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            await served.until_idle()
+            assert served.handlers.cancelled == 2
+
+
+async def test_a_timeout_that_is_none_is_refused() -> None:
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        peer.call(1, ECHO, extra=[("grpc-timeout", "soon")])
+        assert await peer.status(1) == Code.INVALID_ARGUMENT
+
+
+async def test_a_call_that_is_given_up_cancels_its_handler_and_no_other() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        first, second = (client.unary_unary(WAIT)(b"%d" % number) for number in range(2))
+        await until(lambda: served.handlers.begun == 2)
+        first.cancel()
+        await until(lambda: served.handlers.cancelled == 1)
+        served.handlers.release.set()
+        assert await second == b"1"
+        assert served.handlers.cancelled == 1
+        await served.until_idle()
+
+
+async def test_a_lost_connection_cancels_its_handlers() -> None:
+    async with serving() as served:
+        async with await Peer.connect(served.address) as peer:
+            for stream_id in (1, 3, 5):
+                peer.call(stream_id, WAIT)
+            await until(lambda: served.handlers.begun == 3)
+        await served.until_idle()
+        assert served.handlers.cancelled == 3
+        await until(lambda: served.server.stats() == RpcStats(connections=0, streams=0, handlers=0))
+
+
+async def test_a_thousand_calls_wait_at_once_on_one_connection() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        wait = client.unary_unary(WAIT)
+        calls = [asyncio.ensure_future(_awaited(wait(b"%d" % number))) for number in range(1_000)]
+        await until(lambda: served.handlers.begun == 1_000)
+        assert served.server.stats() == RpcStats(connections=1, streams=1_000, handlers=1_000)
+        served.handlers.release.set()
+        assert await asyncio.gather(*calls) == [b"%d" % number for number in range(1_000)]
+        await served.until_idle()
+
+
+async def _awaited(call: Any) -> bytes:
+    answer: bytes = await call
+    return answer
+
+
+async def test_messages_of_three_megabytes_go_both_ways_many_at_once() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        messages = [bytes([number]) * 3_000_000 for number in range(8)]
+        assert await asyncio.gather(*(_awaited(client.unary_unary(ECHO)(message)) for message in messages)) == messages
+
+
+async def test_large_messages_that_do_not_all_fit_come_in_turn() -> None:
+    limits = RpcLimits(message_bytes_max=1_000_000, receive_bytes_max=1_500_000)
+    async with serving(limits) as served, channel(served.address, LARGE_MESSAGES) as client:
+        messages = [bytes([number]) * 700_000 for number in range(20)]
+        assert await asyncio.gather(*(_awaited(client.unary_unary(ECHO)(message)) for message in messages)) == messages
+
+
+async def test_a_message_of_the_largest_setting_passes_and_one_byte_more_does_not() -> None:
+    limits = RpcLimits(message_bytes_max=500_000)
+    async with serving(limits) as served, channel(served.address, LARGE_MESSAGES) as client:
+        assert len(await client.unary_unary(ECHO)(bytes(500_000))) == 500_000
+        error = await failure(client.unary_unary(ECHO)(bytes(500_001)))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "500001" in str(error.details())
+        error = await failure(client.unary_unary(LARGE)(b"500001"))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await client.unary_unary(ECHO)(b"on") == b"on"
+
+
+async def test_compressed_requests_are_inflated() -> None:
+    async with serving() as served:
+        algorithm = "grpc.default_compression_algorithm"
+        async with channel(served.address, (algorithm, grpc.Compression.Gzip.value)) as client:
+            assert await client.unary_unary(ECHO)(bytes(1_000_000)) == bytes(1_000_000)
+        async with channel(served.address, (algorithm, grpc.Compression.Deflate.value)) as client:
+            error = await failure(client.unary_unary(ECHO)(bytes(1_000)))
+            assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def _compressed(data: bytes, *, flag: int = 1) -> bytes:
+    return bytes([flag]) + UINT32.pack(len(data)) + data
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "code"),
+    [
+        ("gzip", _compressed(gzip.compress(b"yes")), Code.OK),
+        ("gzip", framed(b"plain"), Code.OK),
+        ("gzip", _compressed(b"not gzip"), Code.INVALID_ARGUMENT),
+        ("gzip", _compressed(gzip.compress(b"yes")[:-3]), Code.INVALID_ARGUMENT),
+        ("gzip", _compressed(gzip.compress(bytes(10_001))), Code.RESOURCE_EXHAUSTED),
+        ("gzip", _compressed(b"", flag=2), Code.INTERNAL),
+        ("identity", _compressed(gzip.compress(b"yes")), Code.INTERNAL),
+        ("zstd", framed(b""), Code.UNIMPLEMENTED),
+        ("identity", b"", Code.UNIMPLEMENTED),
+        ("identity", framed(b"one") + framed(b"two"), Code.UNIMPLEMENTED),
+        ("identity", framed(b"one") + b"\x00", Code.UNIMPLEMENTED),
+        ("identity", framed(b"one")[:-1], Code.INVALID_ARGUMENT),
+        ("identity", framed(b"one")[:3], Code.INVALID_ARGUMENT),
+        ("identity", b"\x00\xff\xff\xff\xff", Code.RESOURCE_EXHAUSTED),
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [1, 4, 16_384])
+async def test_a_request_is_one_whole_message(encoding: str, body: bytes, code: Code, piece_bytes: int) -> None:
+    async with serving(RpcLimits(message_bytes_max=10_000)) as served, await Peer.connect(served.address) as peer:
+        peer.send(peer.headers(1, request_headers(ECHO, [("grpc-encoding", encoding)])))
+        for start in range(0, len(body), piece_bytes):
+            peer.send(frame(DATA, 0, 1, body[start : start + piece_bytes]))
+        peer.send(frame(DATA, END_STREAM, 1))
+        assert await peer.status(1) == code
+        await served.until_idle()
+        peer.call(3, ECHO)
+        assert await peer.status(3) == Code.OK
+
+
+async def test_a_stream_of_answers_arrives_in_order_and_may_end_by_a_status() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        count = client.unary_stream(COUNT)
+        assert [len(message) async for message in count(b"5 100000")] == [100_000] * 5
+        assert [message async for message in count(b"0 7")] == []
+        call = count(b"3 1")
+        assert [await call.read() for _ in range(3)] == [b"\x00"] * 3
+        assert (await failure(call.read())).code() is grpc.StatusCode.ABORTED
+
+
+async def test_a_slow_reader_makes_the_handler_wait_and_not_the_memory_grow() -> None:
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        peer.call(1, COUNT, b"1000 50000")
+        await peer.read_until(DATA)
+        await asyncio.sleep(0.1)
+        # The window of 64 KiB is used up, and a little more than as much again waits.
+        assert served.handlers.sent <= 5
+        async with channel(served.address, LARGE_MESSAGES) as client:
+            call = client.unary_stream(COUNT)(b"1000 50000")
+            assert len(await call.read()) == 50_000
+            await asyncio.sleep(0.1)
+            assert served.handlers.sent < 500
+            call.cancel()
+        peer.close()
+        await served.until_idle()
+        assert served.handlers.cancelled == 2
+
+
+async def test_a_conversation_goes_both_ways() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        call = client.stream_stream(TALK)()
+        for size in (1, 100, 200_000, 3, 3_000_000):
+            await call.write(bytes(size))
+            assert len(await call.read()) == size + 6
+        await call.done_writing()
+        assert await call.read() is EOF
+
+        async def requests() -> AsyncIterator[bytes]:
+            for _ in range(100):
+                yield bytes(10_000)
+
+        answers = [len(message) async for message in client.stream_stream(TALK)(requests())]
+        assert answers == [10_006] * 100
+
+
+async def test_an_unread_conversation_is_held_back() -> None:
+    """A handler that does not read must not be sent more than a window."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handler(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+        started.set()
+        await go_on.wait()
+        number = 0
+        async for _ in requests:
+            number += 1
+        yield b"%d" % number
+
+    server = RpcServer("127.0.0.1:0")
+    server.add_duplex("/x/Y", handler)
+    address = await server.start()
+    try:
+        async with channel(address) as client:
+            call = client.stream_stream("/x/Y")()
+            written = 0
+
+            async def write() -> None:
+                nonlocal written
+                for _ in range(300):
+                    await call.write(bytes(100_000))
+                    written += 1
+                await call.done_writing()
+
+            writing = asyncio.ensure_future(write())
+            await started.wait()
+            await asyncio.sleep(0.2)
+            # One that is larger than the window was given room; the next was not.
+            assert written < 10
+            go_on.set()
+            await writing
+            assert await call.read() == b"300"
+    finally:
+        await server.stop(0)
+
+
+async def test_draining_finishes_open_calls_and_those_on_their_way() -> None:
+    """Two words: from the first, the peer opens no more; up to the second, what it has opened is served."""
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        peer.call(1, WAIT, b"long poll")
+        await until(lambda: served.handlers.begun == 1)
+        served.server.drain()
+        drained_s = time.monotonic()
+        first = await peer.read_until(GOAWAY)
+        assert UINT32.unpack_from(first.payload)[0] == STREAM_ID_MAX
+        assert first.code is ErrorCode.NO_ERROR
+        peer.call(3, ECHO, b"crossed the word")
+        ping = await peer.read_until(PING)
+        assert await peer.status(3) == Code.OK
+        peer.send(frame(PING, 1, 0, ping.payload))
+        last = await peer.read_until(GOAWAY)
+        assert UINT32.unpack_from(last.payload)[0] == 3
+        # It came by the peer's word, not because the time for that was up.
+        assert time.monotonic() - drained_s < DRAIN_NOTICE_S
+        peer.call(5, ECHO, b"too late: to be sent elsewhere")
+        served.handlers.release.set()
+        assert (await peer.read_until(DATA)).payload == framed(b"long poll")
+        assert await peer.status(1) == Code.OK
+        assert await peer.read() is None
+        with pytest.raises(ConnectionRefusedError):
+            await Peer.connect(served.address)
+
+
+async def test_a_peer_that_does_not_take_notice_of_a_drain_is_drained_all_the_same() -> None:
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        peer.call(1, ECHO)
+        assert await peer.status(1) == Code.OK
+        served.server.drain()
+        words = [UINT32.unpack_from((await peer.read_until(GOAWAY)).payload)[0] for _ in range(2)]
+        assert words == [STREAM_ID_MAX, 1]
+        assert await peer.read() is None
+
+
+async def test_a_client_reads_the_answer_of_a_long_poll_from_a_server_that_stops() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        calls = [asyncio.ensure_future(_awaited(client.unary_unary(WAIT)(b"%d" % number))) for number in range(50)]
+        await until(lambda: served.handlers.begun == 50)
+        stopping = asyncio.ensure_future(served.server.stop(10))
+        await asyncio.sleep(0.1)
+        assert not stopping.done()
+        served.handlers.release.set()
+        assert await asyncio.gather(*calls) == [b"%d" % number for number in range(50)]
+        await stopping
+        assert served.server.stats() == RpcStats(connections=0, streams=0, handlers=0)
+
+
+async def test_calls_that_outlast_the_grace_are_told_to_ask_again() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        call = asyncio.ensure_future(failure(client.unary_unary(WAIT)(b"")))
+        await until(lambda: served.handlers.begun == 1)
+        await served.server.stop(0.1)
+        assert (await call).code() is grpc.StatusCode.UNAVAILABLE
+        assert served.handlers.cancelled == 1
+
+
+async def test_a_client_finds_a_server_that_came_back() -> None:
+    async with serving() as served, channel(served.address, LARGE_MESSAGES) as client:
+        assert await client.unary_unary(ECHO)(b"first") == b"first"
+        await served.server.stop(5)
+        again = RpcServer(served.address)
+        again.add(ECHO, served.handlers.echo)
+        await again.start()
+        try:
+            assert await client.unary_unary(ECHO)(b"again", wait_for_ready=True, timeout=20) == b"again"
+        finally:
+            await again.stop(0)
+
+
+async def test_an_address_that_is_taken_or_none_is_refused() -> None:
+    async with serving() as served:
+        for address in (served.address, "127.0.0.1:x", "127.0.0.1:99999", "nowhere.invalid:1"):
+            with pytest.raises(CannotListen, match="can't listen on"):
+                RpcServer(address).bind()
+
+
+async def test_the_address_is_known_before_the_start_and_may_be_of_ipv6() -> None:
+    for listen, begin in (("127.0.0.1:0", "127.0.0.1:"), ("[::1]:0", "[::1]:")):
+        server = RpcServer(listen)
+        address = server.bind()
+        assert address.startswith(begin)
+        assert await server.start() == address
+        await server.stop(0)
+    await RpcServer("127.0.0.1:0").stop(0)
+
+
+def test_a_path_has_one_handler() -> None:
+    async def handler(request: bytes, call: Call) -> bytes:
+        return b""
+
+    server = RpcServer("127.0.0.1:0")
+    server.add("/a.B/C", handler)
+    with pytest.raises(AlreadyAdded, match=r"/a\.B/C"):
+        server.add("/a.B/C", handler)
+    assert server.services == ("a.B",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Upper", "x"),
+        ("grpc-status", "0"),
+        ("a b", "x"),
+        ("x-bin", "text"),
+        ("x", b"bytes"),
+        ("x", "line\nbreak"),
+        ("x", "é"),
+    ],
+)
+async def test_a_trailer_that_can_not_be_sent_is_refused(name: str, value: str | bytes) -> None:
+    async with serving() as served:
+        refused = []
+
+        async def handler(request: bytes, call: Call) -> bytes:
+            with pytest.raises(InvalidTrailer) as raised:
+                call.set_trailer(name, value)
+            refused.append(raised.value)
+            return b""
+
+        served.server.add("/x/Y", handler)
+        async with channel(served.address, LARGE_MESSAGES) as client:
+            await client.unary_unary("/x/Y")(b"")
+        assert len(refused) == 1
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"message_bytes_max": 0}, {"message_bytes_max": 2**27}, {"send_bytes_max": 10}, {"receive_bytes_max": 10}],
+)
+def test_limits_that_contradict_are_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(InvalidLimits):
+        RpcLimits(**limits)
