@@ -17,11 +17,12 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from fairlead import server as composition
 from fairlead.cluster.grpc_server import CannotListen
-from fairlead.cluster.ring import RING, RemoteRing, RingRequest
+from fairlead.cluster.ring import RING, NoAnswer, RemoteRing, RingRequest
+from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import Partition, TaskList, TaskType
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import POLL, NewTask, PollRequest
-from fairlead.server import CannotOpenStore, LocalCluster, Server, new_caller, open_store
+from fairlead.server import CannotOpenStore, LocalCluster, Server, connect, new_caller, open_store
 from fairlead.settings import DynamicSettings, InvalidSettings, Plain
 from fairlead.settings.static import (
     Address,
@@ -31,7 +32,8 @@ from fairlead.settings.static import (
     StaticConfig,
     StoreConfig,
 )
-from fairlead.storage.contract import Member, TaskStore
+from fairlead.storage import watched
+from fairlead.storage.contract import Member, StoreUnavailable, TaskStore
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
 from fairlead.telemetry import configure_logs
@@ -99,8 +101,11 @@ class OpenToAll(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.answered_at_join: dict[str, bool] = {}
+        self.is_away = False
 
     async def heartbeat(self, member: Member) -> None:
+        if self.is_away:
+            raise StoreUnavailable("away")
         if member.host not in self.answered_at_join:
             caller = new_caller()
             await caller.call(member.host, RING, RingRequest(), timeout_s=5)
@@ -231,6 +236,76 @@ async def test_an_address_that_is_taken_is_told_and_nothing_is_left_behind(tmp_p
     # The file is free again, and so is the port.
     async with running(dataclasses.replace(config, listen=address)) as server:
         assert server.address == str(address)
+
+
+async def test_an_address_that_is_taken_is_told_before_the_store_is_opened(tmp_path: Path) -> None:
+    config = dataclasses.replace(IN_MEMORY, store=SqliteConfig(tmp_path / "tasks.db"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = Address(*taken.getsockname())
+        for refused in (
+            dataclasses.replace(config, listen=address),
+            dataclasses.replace(config, metrics_listen=address),
+        ):
+            with pytest.raises(FixRequest, match="Address already in use"):
+                await Server(refused).start()
+    assert list(tmp_path.glob("*")) == []  # noqa: ASYNC240 - nothing waits for it
+
+
+async def test_the_log_says_who_joins_and_who_leaves_the_ring(shared_store: OpenToAll) -> None:
+    log = io.StringIO()
+    configure_logs("info", "json", stream=log)
+    async with running(SHARED) as one:
+        async with client_of(one.address) as client:
+            await client.add(ORDERS, task(b"one"))
+        async with running(SHARED) as two:
+            names = one.address, two.address
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    changes = [line for line in lines if line["event"] == "ring changed" and line["host"] == names[0]]
+    assert [line.get("joined", []) for line in changes] == [[names[0]], [names[1]], [], []]
+    assert [line.get("left", []) for line in changes] == [[], [], [names[1]], [names[0]]]
+    assert changes[1]["hosts"] == sorted(names)
+    assert (changes[0]["partitions_loaded"], changes[1]["partitions_loaded"]) == (0, 1)
+
+
+async def test_every_event_of_the_log_says_which_part_it_is_of() -> None:
+    log = io.StringIO()
+    configure_logs("debug", "json", stream=log)
+    async with LocalCluster() as cluster:
+        await cluster.client().add(ORDERS, task(b"one"))
+        await cluster.operator().update(ORDERS, read=4, write=4, force=True)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [line["logger"] for line in lines if line["event"] == "partition_config_changed"] == ["matching"]
+    assert all(line["logger"] for line in lines)
+
+
+async def test_a_store_that_fails_is_told_by_the_health_until_it_does_no_more(
+    shared_store: OpenToAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "UNAVAILABLE_AFTER_S", 0.3)
+    async with running(dataclasses.replace(SHARED, metrics_listen=LOOPBACK)) as server:
+        assert server.metrics_address is not None
+        shared_store.is_away = True
+        await asyncio.sleep(1.2)
+        status, said = await http_status(server.metrics_address, "/healthz")
+        assert (status, "store unavailable since 20" in said) == (503, True)
+        assert await health(server.address) == HealthCheckResponse.NOT_SERVING
+        shared_store.is_away = False
+        await asyncio.sleep(1.0)
+        assert (await http_status(server.metrics_address, "/healthz"))[0] == 200
+        assert await health(server.address) == HealthCheckResponse.SERVING
+
+
+async def test_connect_gives_a_client_and_refuses_where_nobody_answers() -> None:
+    async with running() as server, connect(server.address) as client:
+        await client.add(ORDERS, task(b"one"))
+        assert (await client.poll(ORDERS, "worker", timeout_s=5)).task == b"one"
+    with pytest.raises(NoAnswer, match="is the server running"):
+        async with connect(server.address):
+            raise AssertionError
 
 
 async def test_a_host_is_called_by_the_name_that_it_was_given() -> None:

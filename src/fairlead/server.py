@@ -8,9 +8,10 @@ to it where to go.
 import asyncio
 import random
 import socket
+import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 from fairlead.cluster.calls import Caller, Handlers
@@ -35,12 +36,16 @@ from fairlead.matching.starting import Starter, start_plainly
 from fairlead.settings import DynamicSettings, Outcome, Plain, membership
 from fairlead.settings.static import Address, MemoryConfig, PostgresConfig, SqliteConfig, StaticConfig, StoreConfig
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, StoreUnavailable, TaskStore
+from fairlead.storage.failures import follow_pool, reason_of
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
-from fairlead.telemetry import DYNAMIC_CONFIG_RELOADS, MEMBERSHIP_CHANGED, Metrics, MetricsEndpoint, get_log
+from fairlead.storage.watched import WatchedStore
+from fairlead.telemetry import DYNAMIC_CONFIG_RELOADS, MEMBERSHIP_CHANGED, Metrics, MetricsEndpoint, get_log, refusal
 
 # Others hear that a host comes or goes within this time, or find out by their own heartbeats.
 NUDGE_S_MAX = 1.0
+# How soon those who watch the health of a host hear that its store fails, or does no more.
+HEALTH_INTERVAL_S = 0.5
 
 # Those that a caller at another host must tell from others of their kind.
 WIRE_ERRORS = (
@@ -84,15 +89,23 @@ class Host:
             clock=time.time,
             start=start,
             metrics=metrics,
+            log=get_log("matching"),
         )
         self._nudges = Nudges(self.membership)
         self.handlers = self.matching.handlers()
         self._nudges.add_to(self.handlers)
 
-        def count_change(_ring: HashRing) -> None:
+        def note_change(ring: HashRing) -> None:
             metrics.count(MEMBERSHIP_CHANGED)
+            _log.info(
+                "ring changed",
+                host=name,
+                hosts=list(ring.hosts),
+                **{what: list(who) for what, who in self.membership.latest_change._asdict().items() if who},
+                partitions_loaded=len(self.matching.engine.loaded),
+            )
 
-        self.membership.on_change(count_change)
+        self.membership.on_change(note_change)
 
     def start(self) -> None:
         """Begin what runs by itself; the host can be asked from now on."""
@@ -139,6 +152,7 @@ class Server:
         self._grpc = GrpcServer(self._handlers, listen=str(config.listen), errors=Errors(WIRE_ERRORS))
         self._endpoint: MetricsEndpoint | None = None
         self._host: Host | None = None
+        self._store: WatchedStore | None = None
         self._is_serving = False
         self._closing = AsyncExitStack()
 
@@ -156,8 +170,10 @@ class Server:
         """Begin to serve, and then enter the ring. Where this raises, nothing is left behind."""
         try:
             await self._start()
-        except BaseException:
+        except BaseException as failure:
             await self._closing.aclose()
+            if isinstance(self._config.store, SqliteConfig) and (said := _damage_of(failure)):
+                raise _damaged(self._config.store, said) from failure
             raise
 
     async def stop(self) -> None:
@@ -173,12 +189,14 @@ class Server:
     async def _start(self) -> None:
         """What is opened first is closed last: polls are answered before gRPC stops, and the store outlives all."""
         config, closing = self._config, self._closing
-        store = await open_store(config.store)
+        # Before the store is opened: who is refused for an address leaves no new file behind.
+        _check_free(config.listen)
+        await self._serve_metrics()
+        opened = await open_store(config.store)
+        store = self._store = WatchedStore(opened, self._metrics)
         closing.push_async_callback(store.close)
         if not isinstance(config.store, PostgresConfig):
             await _forget_members(store)
-        await self._serve_metrics()
-        _check_free(config.listen)
         bound = self._grpc.bind()
         closing.push_async_callback(self._grpc.stop, config.grace_s)
         name = bound if config.name is None else str(config.name)
@@ -201,6 +219,8 @@ class Server:
         await self._grpc.start()
         reloading = asyncio.create_task(self._reload_forever())
         closing.push_async_callback(_cancel, reloading)
+        following = asyncio.create_task(self._follow_store(store))
+        closing.push_async_callback(_cancel, following)
         # Also where it is told to stop in the middle of joining. To leave twice does no harm.
         closing.push_async_callback(host.membership.leave)
         await host.join()
@@ -211,10 +231,21 @@ class Server:
     async def _serve_metrics(self) -> None:
         if self._config.metrics_listen is not None:
             listen = str(self._config.metrics_listen)
-            endpoint = MetricsEndpoint(self._metrics, listen, is_serving=lambda: self._is_serving)
+            endpoint = MetricsEndpoint(self._metrics, listen, why_not_serving=self._why_not_serving)
             await endpoint.start()
             self._closing.push_async_callback(endpoint.stop)
             self._endpoint = endpoint
+
+    def _why_not_serving(self) -> str | None:
+        if not self._is_serving:
+            return "not serving"
+        since = None if self._store is None else self._store.unavailable_since
+        return None if since is None else f"store unavailable since {since}"
+
+    async def _follow_store(self, store: WatchedStore) -> None:
+        while True:
+            self._grpc.set_able(is_able=store.unavailable_since is None)
+            await asyncio.sleep(HEALTH_INTERVAL_S)
 
     async def _reload_forever(self) -> None:
         """Follow the file of dynamic settings. What is wrong with it is logged once, and the last good one stays."""
@@ -257,7 +288,31 @@ async def open_store(config: StoreConfig) -> TaskStore:
             "what store.postgres gives says not how to connect: "
             'write it like "host=10.0.0.5 dbname=fairlead user=fairlead" or "postgresql://fairlead@10.0.0.5/fairlead"'
         ) from None
-    return await PostgresStore.open(config.dsn)
+    follow_pool()
+    try:
+        return await PostgresStore.open(config.dsn)
+    except StoreUnavailable as failure:
+        said, reason = str(failure), reason_of(failure)
+        raise StoreUnavailable(said if reason in said else f"{said} It says: {reason}") from failure
+
+
+@asynccontextmanager
+async def connect(address: str, *, settings: DynamicSettings | None = None) -> AsyncIterator[MatchingClient]:
+    """A client of the cluster that the host at `address` is of; the other hosts it finds by itself.
+
+    async with connect("127.0.0.1:7240") as client:
+        await client.add(task_list, task)
+    """
+    caller = new_caller()
+    ring = RemoteRing(caller, [address], clock=time.time)
+    try:
+        await ring.open()
+        yield MatchingClient(
+            caller, ring, settings=settings or DynamicSettings(), clock=time.time, random=random.random
+        )
+    finally:
+        await ring.close()
+        await caller.close()
 
 
 def new_caller() -> GrpcCaller:
@@ -279,8 +334,26 @@ def _check_free(address: Address) -> None:
                 failure = refused
     except OSError as unknown:
         failure = unknown
-    reason = failure.strerror if failure else "it has no address"
-    raise CannotListen(f"can't listen at {address}: {reason}; stop what listens there, or choose another `listen`")
+    why = refusal(failure, key="listen") if failure else "it has no address; choose another `listen`"
+    raise CannotListen(f"can't listen at {address}: {why}")
+
+
+def _damage_of(failure: BaseException) -> str | None:
+    """What SQLite said of a file that is no database or no whole one; None if that is not what failed."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        # Itself, and none of those derived from it: a disk that is full, or a file that may not be read, is whole.
+        if type(cause) is sqlite3.DatabaseError:
+            return str(cause)
+        cause = cause.__cause__
+    return None
+
+
+def _damaged(config: SqliteConfig, said: str) -> CannotOpenStore:
+    return CannotOpenStore(
+        f"{config.file} is damaged, or no database: SQLite says {said!r}; restore it from a backup, or move it and "
+        f"{config.file.name}-wal away to begin with an empty one"
+    )
 
 
 async def _forget_members(store: TaskStore) -> None:

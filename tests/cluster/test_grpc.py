@@ -498,6 +498,25 @@ async def test_the_health_service_says_serving_until_the_host_drains(caller: Grp
         assert raised.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+async def test_the_health_service_says_when_the_host_is_not_able_to_serve_and_when_it_is_again() -> None:
+    async with served(echo) as (server, address), grpc.aio.insecure_channel(address) as channel:
+        watch = channel.unary_stream(
+            "/grpc.health.v1.Health/Watch", HealthCheckRequest.SerializeToString, HealthCheckResponse.FromString
+        )
+        watching = watch(HealthCheckRequest())
+        assert (await watching.read()).status == HealthCheckResponse.SERVING  # type: ignore[attr-defined]
+        for is_able, status in ((False, HealthCheckResponse.NOT_SERVING), (True, HealthCheckResponse.SERVING)):
+            server.set_able(is_able=is_able)
+            server.set_able(is_able=is_able)
+            assert (await watching.read()).status == status  # type: ignore[attr-defined]
+            assert (await check(channel)("")).status == status
+        server.drain()
+        server.set_able(is_able=False)
+        server.set_able(is_able=True)
+        assert (await watching.read()).status == HealthCheckResponse.NOT_SERVING  # type: ignore[attr-defined]
+        assert (await check(channel)("")).status == HealthCheckResponse.NOT_SERVING
+
+
 async def test_who_watches_the_health_hears_of_the_drain_and_does_not_keep_the_host_from_stopping() -> None:
     async with served(echo) as (server, address), grpc.aio.insecure_channel(address) as channel:
         watch = channel.unary_stream(

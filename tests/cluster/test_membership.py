@@ -1,11 +1,25 @@
 import asyncio
+import sqlite3
+from collections.abc import Iterator
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from fairlead.cluster import InvalidMembership, Membership, MembershipTimes
+from fairlead.cluster.membership import RingChange
 from fairlead.core.routing import HashRing
-from fairlead.storage.contract import QueueId, StoreUnavailable
+from fairlead.storage.contract import Member, QueueId, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def _all_levels() -> Iterator[None]:
+    """Have the log of every level, whatever was configured."""
+    config = structlog.get_config()
+    structlog.reset_defaults()
+    yield
+    structlog.configure(**config)
 
 
 class WallClock:
@@ -136,3 +150,84 @@ async def test_a_host_that_can_not_reach_the_store_does_not_join() -> None:
 def test_a_heartbeat_that_would_run_out_before_the_next_is_refused(heartbeat_s: float, alive_s: float) -> None:
     with pytest.raises(InvalidMembership, match="at least two"):
         MembershipTimes(heartbeat_s=heartbeat_s, alive_s=alive_s)
+
+
+async def test_a_change_says_who_came_who_left_and_who_timed_out() -> None:
+    store, clock = MemoryStore(), WallClock()
+    stays, leaves, dies = (Membership(store, name, clock=clock, times=TIMES) for name in ("stays", "leaves", "dies"))
+    for host in (stays, leaves, dies):
+        await host.join()
+    assert stays.latest_change == RingChange(joined=("stays",))
+    await stays.beat()
+    assert stays.latest_change == RingChange(joined=("dies", "leaves"))
+    await leaves.leave()
+    assert leaves.latest_change == RingChange(left=("leaves",))
+    await stays.beat()
+    assert stays.latest_change == RingChange(left=("leaves",))
+    clock.now_s += TIMES.alive_s
+    await stays.beat()
+    assert stays.latest_change == RingChange(timed_out=("dies",))
+    for host in (stays, dies):
+        await host.leave()
+
+
+@pytest.mark.parametrize(
+    ("names", "consequence"), [(["host"], "could not renew its heartbeat"), (["host", "other"], "owns nothing until")]
+)
+async def test_an_outage_of_the_store_is_told_once_and_so_is_its_end(names: list[str], consequence: str) -> None:
+    reach, clock = Reach(), WallClock()
+    store = MemoryStore(reach)
+    host, *others = (Membership(store, name, clock=clock, times=TIMES) for name in names)
+    for one in (*others, host):
+        await one.join()
+    with capture_logs() as lines:
+        reach.is_away = True
+        await host.beat()
+        # The last heartbeat still holds.
+        assert lines == []
+        clock.now_s += TIMES.alive_s
+        await host.beat()
+        await host.beat()
+        (line,) = lines
+        assert line["event"].startswith("the store can't be reached: ")
+        assert consequence in line["event"]
+        assert (line["log_level"], line["since"], line["error"]) == ("warning", "1970-01-01T00:16:40Z", "away")
+        reach.is_away = False
+        await host.beat()
+        await host.beat()
+    assert [one["event"] for one in lines[1:]] == ["the store can be reached again: this host is back"]
+    assert lines[1]["out_s"] == TIMES.alive_s
+    for one in (host, *others):
+        await one.leave()
+
+
+async def test_a_host_that_has_left_misses_no_heartbeat() -> None:
+    reach = Reach()
+    host = Membership(MemoryStore(reach), "host", clock=WallClock(), times=SLOW)
+    await host.join()
+    await host.leave()
+    reach.is_away = True
+    with capture_logs() as lines:
+        await host.beat()
+    assert lines == []
+
+
+async def test_a_failure_that_nobody_expected_does_not_end_the_heartbeats() -> None:
+    class Damaged(MemoryStore):
+        beats = 0
+
+        async def heartbeat(self, member: Member) -> None:
+            self.beats += 1
+            if self.beats == 2:
+                raise sqlite3.DatabaseError("malformed")
+            await super().heartbeat(member)
+
+    store, clock = Damaged(), asyncio.get_running_loop().time
+    host = Membership(store, "host", clock=clock, times=MembershipTimes(heartbeat_s=0.01, alive_s=0.1))
+    with capture_logs() as lines:
+        await host.join()
+        await asyncio.sleep(0.3)
+        assert store.beats > 2
+        assert host.is_alive
+        await host.leave()
+    assert [line["event"] for line in lines if "exc_info" in line] == ["heartbeat failed"]

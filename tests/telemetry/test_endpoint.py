@@ -117,14 +117,14 @@ async def test_a_slow_reader_gets_all_of_it(endpoint: MetricsEndpoint, metrics: 
 
 
 async def test_health_is_what_the_process_says_of_itself(metrics: Metrics) -> None:
-    is_serving = True
-    endpoint = MetricsEndpoint(metrics, is_serving=lambda: is_serving)
+    why_not: str | None = None
+    endpoint = MetricsEndpoint(metrics, why_not_serving=lambda: why_not)
     await endpoint.start()
     answer, content = await ask(endpoint, "/healthz")
     assert (answer.status, content) == (200, b"serving\n")
-    is_serving = False
+    why_not = "store unavailable"
     answer, content = await ask(endpoint, "/healthz")
-    assert (answer.status, content) == (503, b"not serving\n")
+    assert (answer.status, content) == (503, b"store unavailable\n")
     await endpoint.stop()
 
 
@@ -237,7 +237,7 @@ async def test_stopping_breaks_off_what_is_under_way_and_may_be_repeated(metrics
 
 
 async def test_an_address_in_use_is_told(endpoint: MetricsEndpoint, metrics: Metrics) -> None:
-    with pytest.raises(CannotListen, match=f"{endpoint.address}: .*address already in use.*choose another"):
+    with pytest.raises(CannotListen, match=f"{endpoint.address}: Address already in use; stop what listens there"):
         await MetricsEndpoint(metrics, endpoint.address).start()
 
 

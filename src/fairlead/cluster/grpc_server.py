@@ -84,6 +84,10 @@ class GrpcServer:
         await server.start()
         return self._address
 
+    def set_able(self, *, is_able: bool) -> None:
+        """Tell those who ask for this host's health whether it is able to serve; everybody is answered as before."""
+        self._health.set_able(is_able=is_able)
+
     def drain(self) -> None:
         """Tell those who ask for this host's health to go elsewhere, and answer everybody as before."""
         self._health.drain()

@@ -11,13 +11,16 @@ HEALTH_SERVICE = "grpc.health.v1.Health"
 
 
 class Health:
-    """Says SERVING until this host drains, then NOT_SERVING to everyone who asks or watches."""
+    """Says SERVING while this host is able to serve and until it drains, else NOT_SERVING, to all who ask or watch."""
 
     def __init__(self, service: str) -> None:
         # The empty name asks for the whole host.
         self._services = ("", service)
-        self._is_draining = asyncio.Event()
-        self._is_stopping = asyncio.Event()
+        self._is_able = True
+        self._is_draining = False
+        self._is_stopping = False
+        # Set at the next change, and then replaced.
+        self._changed = asyncio.Event()
 
     def rpc_handler(self) -> "grpc.GenericRpcHandler[Any, Any]":
         """Answers Check and Watch."""
@@ -37,14 +40,21 @@ class Health:
             },
         )
 
+    def set_able(self, *, is_able: bool) -> None:
+        """Ask for requests, or for none until this host is able to serve again."""
+        if is_able is not self._is_able:
+            self._is_able = is_able
+            self._tell()
+
     def drain(self) -> None:
         """Ask for no more requests."""
-        self._is_draining.set()
+        self._is_draining = True
+        self._tell()
 
     def stop(self) -> None:
         """End the watches: the host would wait for them otherwise."""
-        self._is_draining.set()
-        self._is_stopping.set()
+        self._is_draining = self._is_stopping = True
+        self._tell()
 
     async def _check(self, request: HealthCheckRequest, context: Any) -> HealthCheckResponse:
         if request.service not in self._services:
@@ -52,15 +62,23 @@ class Health:
         return self._response(request)
 
     async def _watch(self, request: HealthCheckRequest, _: Any) -> AsyncIterator[HealthCheckResponse]:
-        for change in (self._is_draining, self._is_stopping):
-            if not change.is_set():
-                yield self._response(request)
-                await change.wait()
+        said: HealthCheckResponse | None = None
+        while not self._is_stopping:
+            changed, response = self._changed, self._response(request)
+            if response != said:
+                yield response
+                said = response
+            # What has changed meanwhile has set this one.
+            await changed.wait()
 
     def _response(self, request: HealthCheckRequest) -> HealthCheckResponse:
         if request.service not in self._services:
             return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
-        is_draining = self._is_draining.is_set()
+        is_serving = self._is_able and not self._is_draining
         return HealthCheckResponse(
-            status=HealthCheckResponse.NOT_SERVING if is_draining else HealthCheckResponse.SERVING
+            status=HealthCheckResponse.SERVING if is_serving else HealthCheckResponse.NOT_SERVING
         )
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,16 +1,21 @@
 """Membership by heartbeat: every host says in the store that it is alive, and makes its ring of those who do."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.routing import HashRing
 from fairlead.storage.contract import Member, OutcomeUnknown, StoreUnavailable, TaskStore
+from fairlead.storage.watched import moment
+from fairlead.telemetry.logs import get_log
 
 Clock = Callable[[], float]
 RingListener = Callable[[HashRing], None]
+
+_log = get_log("cluster.membership")
 
 
 class InvalidMembership(FixRequest):
@@ -36,6 +41,14 @@ class MembershipTimes:
             )
 
 
+class RingChange(NamedTuple):
+    """Who came and who went. One who timed out was silent until its heartbeat ran out; one who left has said so."""
+
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    timed_out: tuple[str, ...] = ()
+
+
 class Membership:
     """Keeps this host in the cluster, and its ring like everybody else's within one heartbeat.
 
@@ -49,7 +62,11 @@ class Membership:
         self._clock = clock
         self._times = times or MembershipTimes()
         self._ring = HashRing([])
+        self._latest_change = RingChange()
+        # Until when those in the ring have said that they are alive.
+        self._expires_s: dict[str, float] = {}
         self._alive_until_s = float("-inf")
+        self._is_out_since_s: float | None = None
         self._listeners: list[RingListener] = []
         self._beating: asyncio.Task[None] | None = None
 
@@ -62,6 +79,11 @@ class Membership:
     def ring(self) -> HashRing:
         """The hosts that are alive, as far as this one knows."""
         return self._ring
+
+    @property
+    def latest_change(self) -> RingChange:
+        """What made the ring of the one before."""
+        return self._latest_change
 
     @property
     def is_alive(self) -> bool:
@@ -89,12 +111,14 @@ class Membership:
         # Where the store can't be reached the heartbeat runs out by itself.
         with suppress(StoreUnavailable, OutcomeUnknown):
             await self._store.leave(self._host)
-        self._use(HashRing(host for host in self._ring.hosts if host != self._host))
+        self._use([Member(host, expires_s) for host, expires_s in self._expires_s.items() if host != self._host])
 
     async def beat(self) -> None:
         """Say that this host is alive, and learn who else is; what can't be done now is done next time."""
-        with suppress(StoreUnavailable, OutcomeUnknown):
+        try:
             await self._beat()
+        except (StoreUnavailable, OutcomeUnknown) as failure:
+            self._note_silence(failure)
 
     async def look(self) -> None:
         """Learn who is alive, and say nothing: so that one who has left may look, and stays away."""
@@ -106,21 +130,52 @@ class Membership:
         until_s = now_s + self._times.alive_s
         await self._store.heartbeat(Member(self._host, until_s))
         self._alive_until_s = until_s
+        self._note_heard(now_s)
         await self._look()
 
     async def _look(self) -> None:
-        hosts = tuple(sorted(member.host for member in await self._store.members(now_s=self._clock())))
-        if hosts != self._ring.hosts:
-            self._use(HashRing(hosts))
+        self._use(await self._store.members(now_s=self._clock()))
 
     async def _beat_forever(self) -> None:
         while True:
             await asyncio.sleep(self._times.heartbeat_s)
-            await self.beat()
+            try:
+                await self.beat()
+            except Exception as failure:  # noqa: BLE001 - a host that no longer beats is lost, whatever the reason was
+                _log.error("heartbeat failed", host=self._host, exc_info=failure)
+                self._note_silence(failure)
 
-    def _use(self, ring: HashRing) -> None:
-        if ring == self._ring:
+    def _use(self, members: Sequence[Member]) -> None:
+        known, now_s = self._expires_s, self._clock()
+        self._expires_s = {member.host: member.expires_s for member in members}
+        hosts = tuple(sorted(self._expires_s))
+        if hosts == self._ring.hosts:
             return
-        self._ring = ring
+        gone = sorted(known.keys() - self._expires_s.keys())
+        self._latest_change = RingChange(
+            joined=tuple(host for host in hosts if host not in known),
+            left=tuple(host for host in gone if now_s < known[host]),
+            timed_out=tuple(host for host in gone if now_s >= known[host]),
+        )
+        self._ring = HashRing(hosts)
         for listener in self._listeners:
-            listener(ring)
+            listener(self._ring)
+
+    def _note_silence(self, failure: Exception) -> None:
+        """Say once in an outage that this host counts as dead."""
+        # One that has left, or never was there, is silent because it should be.
+        if self._is_out_since_s is not None or self.is_alive or self._alive_until_s == float("-inf"):
+            return
+        self._is_out_since_s = self._alive_until_s - self._times.alive_s
+        fields = {"host": self._host, "since": moment(self._is_out_since_s), "error": str(failure)}
+        if len(self._ring.hosts) > 1:
+            _log.warning("the store can't be reached: this host owns nothing until it can", **fields)
+        else:
+            # Nobody else is known who could have taken over.
+            _log.warning("the store can't be reached: this host could not renew its heartbeat", **fields)
+
+    def _note_heard(self, now_s: float) -> None:
+        if self._is_out_since_s is not None:
+            out_s = round(now_s - self._is_out_since_s, 3)
+            _log.info("the store can be reached again: this host is back", host=self._host, out_s=out_s)
+            self._is_out_since_s = None

@@ -92,7 +92,7 @@ class MatchingService:
         self.engine = Engine(
             host,
             open_node=self._open_node,
-            close_node=lambda node: metrics.forget(node.counts),
+            close_node=self._node_closed,
             route=self._owner,
             clock=clock,
             times=times or EngineTimes(idle_s=settings.get(matching.MAX_TASK_QUEUE_IDLE_TIME)),
@@ -263,6 +263,7 @@ class MatchingService:
             raise InvalidRequest(f"partition is {number} of a sticky task list: these have partition 0 only")
         # Refuses a name that nobody may use, before anything is made for it.
         _ = partition.name
+        self._log.debug("partition loaded", task_list=task_list.name, partition=number)
         return Node(
             partition,
             kind,
@@ -276,6 +277,12 @@ class MatchingService:
                 task_list.namespace_id, task_list.name, task_list.type, number, is_sticky=kind is TaskListKind.STICKY
             ),
             log=self._log,
+        )
+
+    def _node_closed(self, node: Node) -> None:
+        self._metrics.forget(node.counts)
+        self._log.debug(
+            "partition unloaded", task_list=node.partition_id.task_list.name, partition=node.partition_id[1]
         )
 
     def _ring_changed(self) -> None:

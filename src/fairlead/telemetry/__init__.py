@@ -4,9 +4,10 @@ from fairlead.telemetry.buckets import LATENCY_BOUNDS_S, Buckets
 from fairlead.telemetry.calls import CallMetrics
 from fairlead.telemetry.declaration import OTHER, STICKY, Kind, Metric
 from fairlead.telemetry.endpoint import CannotListen, MetricsEndpoint
-from fairlead.telemetry.events import DYNAMIC_CONFIG_RELOADS, MEMBERSHIP_CHANGED
+from fairlead.telemetry.events import DYNAMIC_CONFIG_RELOADS, MEMBERSHIP_CHANGED, PERSISTENCE_ERROR_WITH_TYPE
 from fairlead.telemetry.exposition import render
 from fairlead.telemetry.gauges import Component, ConfigGauges, PartitionGauges, ScalerGauges, Source
+from fairlead.telemetry.listening import refusal
 from fairlead.telemetry.logs import InvalidLogSetting, Log, LogFormat, configure_logs, get_log
 from fairlead.telemetry.metrics import PARTITION_SERIES_MAX, Metrics, Snapshot
 from fairlead.telemetry.partition import PartitionMetrics
@@ -19,6 +20,7 @@ __all__ = [
     "METRICS",
     "OTHER",
     "PARTITION_SERIES_MAX",
+    "PERSISTENCE_ERROR_WITH_TYPE",
     "STICKY",
     "Buckets",
     "CallMetrics",
@@ -40,5 +42,6 @@ __all__ = [
     "configure_logs",
     "get_log",
     "reference",
+    "refusal",
     "render",
 ]

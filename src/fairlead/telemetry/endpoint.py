@@ -13,6 +13,7 @@ from prometheus_client.exposition import gzip_accepted
 
 from fairlead.core.errors import FixRequest
 from fairlead.telemetry.exposition import render
+from fairlead.telemetry.listening import refusal
 from fairlead.telemetry.logs import get_log
 from fairlead.telemetry.metrics import Metrics, Snapshot
 
@@ -53,15 +54,20 @@ class MetricsEndpoint:
     """Serves `/metrics` and `/healthz`, one request a connection, and nothing else.
 
     The numbers are taken in the event loop, so that they fit together, and written out in a thread, one scrape at a
-    time, so that nobody waits for that. `is_serving` is what `/healthz` says; an event loop that hangs says nothing.
+    time, so that nobody waits for that. `/healthz` says what `why_not_serving` says: why the
+    process should get no requests, or None where it should. An event loop that hangs says nothing.
     """
 
     def __init__(
-        self, metrics: Metrics, listen: str = LISTEN_DEFAULT, *, is_serving: Callable[[], bool] = lambda: True
+        self,
+        metrics: Metrics,
+        listen: str = LISTEN_DEFAULT,
+        *,
+        why_not_serving: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._metrics = metrics
         self._host, self._port = _parse_listen(listen)
-        self._is_serving = is_serving
+        self._why_not_serving = why_not_serving
         self._rendering = asyncio.Lock()
         # Of its own: those of the event loop may all be busy just when somebody wants to see why. Begins when needed.
         self._renderer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics")
@@ -80,8 +86,8 @@ class MetricsEndpoint:
                 self._connected, self._host, self._port, limit=REQUEST_BYTES_MAX, backlog=CONNECTIONS_MAX
             )
         except OSError as refused:
-            reason = refused.strerror or str(refused)
-            raise CannotListen(f"metrics can't be served at {self.address}: {reason}; choose another") from refused
+            why = refusal(refused, key="metrics.listen")
+            raise CannotListen(f"metrics can't be served at {self.address}: {why}") from refused
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -136,9 +142,10 @@ class MetricsEndpoint:
 
     async def _answer(self, path: str, asked: dict[str, str]) -> _Answer:
         if path == "/healthz":
-            if self._is_serving():
+            why_not = self._why_not_serving()
+            if why_not is None:
                 return _Answer(HTTPStatus.OK, b"serving\n")
-            return _Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"not serving\n")
+            return _Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{why_not}\n".encode())
         if path != "/metrics":
             raise _Refused(HTTPStatus.NOT_FOUND)
         async with self._rendering:

@@ -11,7 +11,13 @@ MEMBERSHIP_CHANGED = Metric("membership_changed_count", Kind.COUNTER, (), "Times
 DYNAMIC_CONFIG_RELOADS = Metric(
     "dynamic_config_reloads", Kind.COUNTER, ("outcome",), "Times that the settings file was read again, by outcome."
 )
-EVENTS = (MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS)
+PERSISTENCE_ERROR_WITH_TYPE = Metric(
+    "persistence_error_with_type",
+    Kind.COUNTER,
+    ("operation", "error_type"),
+    "Calls of the store that failed by its own fault, by kind: not reached, not writable, or outcome unknown.",
+)
+EVENTS = (MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE)
 
 
 class EventCounts:
