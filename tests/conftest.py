@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from fairlead.telemetry import get_log
 from tests.storage.postgres_cluster import PostgresCluster, run_folder_of, shared_cluster
 
 settings.register_profile(
@@ -39,3 +40,9 @@ def postgres_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postg
 def postgres_dsn(postgres_cluster: PostgresCluster) -> str:
     """A database of its own for each test."""
     return postgres_cluster.create_database()
+
+
+@pytest.fixture(autouse=True)
+def logs_as_at_the_start() -> None:
+    """Tests of the logs leave them without any configuration: then they would go to standard output."""
+    get_log("tests")
