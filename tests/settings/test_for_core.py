@@ -29,6 +29,7 @@ def test_the_scaler_is_governed_by_the_settings() -> None:
             "matching.enableAdaptiveScaler": True,
             "matching.partitionUpscaleRPS": 120,
             "matching.partitionDownscaleFactor": 0.7,
+            "matching.qpsTrackerInterval": "2s",
             "matching.partitionUpscaleSustainedDuration": "3s",
             "matching.partitionDownscaleSustainedDuration": "4s",
             "matching.adaptiveScalerUpdateInterval": "1s",
@@ -106,3 +107,16 @@ def test_the_core_accepts_every_setting_at_both_of_its_bounds(setting: Setting[A
         assert scaler_settings(settings, TASK_LIST).partitions_max >= 1
         assert buffer_limits(settings, TASK_LIST).batch_size >= 1
         assert weighted_rules(settings).floor_share > 0
+
+
+def test_a_load_lasts_no_shorter_than_it_takes_to_be_counted() -> None:
+    """Else what old partitions received before counts beside what new ones receive, and more are added than needed."""
+    settings = DynamicSettings(
+        overrides={
+            "matching.qpsTrackerInterval": "10s",
+            "matching.partitionUpscaleSustainedDuration": "5s",
+            "matching.partitionDownscaleSustainedDuration": "60s",
+        }
+    )
+    scaler = scaler_settings(settings, Scope())
+    assert (scaler.upscale_sustained_s, scaler.downscale_sustained_s) == (15.0, 60.0)

@@ -18,7 +18,16 @@ from fairlead.core.errors import FixRequest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Cell = str | int | float | bool | None
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A cell that people and programs are told differently: `text` in a table, `plain` in JSON."""
+
+    text: str
+    plain: object
+
+
+Cell = str | int | float | bool | Told | None
 
 WIDTH_COLUMNS_WHEN_PIPED = 110
 PICTURE_WIDTH_INCHES = 11.0
@@ -39,13 +48,19 @@ class CannotDraw(FixRequest):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a report. `name` is its key in JSON, `title` its heading for people."""
+    """One table of a report. `name` is its key in JSON, `title` its heading for people.
+
+    `headings` are what people read above the columns, where these are not the names of the columns. `plain` is what
+    programs get in place of the rows. A line of the note that begins with a space is a command, and is never cut.
+    """
 
     name: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+    headings: Sequence[str] = ()
+    plain: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,11 @@ class Report:
     parameters: Mapping[str, Cell]
     tables: Sequence[Table]
     draw: Callable[["Figure"], None] | None = None
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of something, in words that agree with the number: 1 key, 2,000 keys."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def new_console() -> Console:
@@ -78,25 +98,50 @@ def show(report: Report, *, output: Output, plot: Path | None, rows_max: int | N
     if output is Output.JSON:
         console.out(as_json(report), highlight=False)
         return
-    parameters = ", ".join(f"{name} {_for_people(value)}" for name, value in report.parameters.items())
-    console.print(f"[bold]{report.subject}[/bold]: {report.summary}")
-    console.print(f"[dim]{parameters}[/dim]")
+    parameters = ", ".join(
+        f"{name.replace('_', ' ')} {_for_people(value)}" for name, value in report.parameters.items()
+    )
+    console.print(f"[bold]{report.subject}[/bold]: {escape(report.summary)}")
+    if parameters:
+        console.print(f"[dim]{parameters}[/dim]")
     for table in report.tables:
-        console.print()
-        console.print(_as_rich(table, rows_max))
-        if rows_max is not None and len(table.rows) > rows_max:
-            console.print(f"[dim]... and {len(table.rows) - rows_max} more: fairlead simulate {report.subject}[/dim]")
-        if table.note:
-            console.print(f"[dim]{table.note}[/dim]")
+        _show_table(console, table, subject=report.subject, rows_max=rows_max)
     if plot is not None:
         console.print(f"\nPicture: {plot}")
 
 
+def _show_table(console: Console, table: Table, *, subject: str, rows_max: int | None) -> None:
+    """Print one table; of an empty one only what there is to say of it."""
+    if not table.rows and not table.note:
+        return
+    console.print()
+    if table.rows:
+        console.print(_as_rich(table, rows_max))
+    elif table.title:
+        console.print(table.title, style="italic", markup=False)
+    if rows_max is not None and len(table.rows) > rows_max:
+        console.print(f"[dim]... and {len(table.rows) - rows_max} more: fairlead simulate {subject}[/dim]")
+    for line in table.note.splitlines():
+        console.print(line, style="dim", markup=False, soft_wrap=line.startswith(" "))
+
+
 def as_json(report: Report) -> str:
     """The report as one JSON object: the parameters, then each table as a list of objects."""
-    tables = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in report.tables}
-    head = {"subject": report.subject, "headline": report.summary, "parameters": dict(report.parameters)}
+    tables = {table.name: table_as_plain(table) for table in report.tables}
+    head = {"subject": report.subject, "headline": report.summary, "parameters": as_plain(report.parameters)}
     return json.dumps(head | tables, indent=2)
+
+
+def table_as_plain(table: Table) -> object:
+    """What programs get of a table: a list of objects, if it is not something of its own."""
+    if table.plain is not None:
+        return table.plain
+    return [as_plain(dict(zip(table.columns, row, strict=True))) for row in table.rows]
+
+
+def as_plain(cells: Mapping[str, Cell]) -> dict[str, object]:
+    """Cells by their names, as programs get them."""
+    return {name: cell.plain if isinstance(cell, Told) else cell for name, cell in cells.items()}
 
 
 def check_picture(file: Path) -> None:
@@ -127,7 +172,7 @@ def draw_picture(report: Report, file: Path) -> None:
 
 def _as_rich(table: Table, rows_max: int | None) -> RichTable:
     shown = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
-    for index, column in enumerate(table.columns):
+    for index, column in enumerate(table.headings or table.columns):
         is_number = all(row[index] is None or isinstance(row[index], int | float) for row in table.rows)
         # What a row is about stays whole: a name that was cut can't be used for anything.
         shown.add_column(column.replace("_", " "), justify="right" if is_number else "left", no_wrap=index == 0)
@@ -139,6 +184,8 @@ def _as_rich(table: Table, rows_max: int | None) -> RichTable:
 def _for_people(cell: Cell) -> str:
     if cell is None:
         return "-"
+    if isinstance(cell, Told):
+        return escape(cell.text)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, int):

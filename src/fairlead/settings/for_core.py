@@ -12,6 +12,9 @@ from fairlead.settings import matching
 from fairlead.settings.rules import EVERYWHERE, Scope
 from fairlead.settings.source import DynamicSettings
 
+# The count of arrivals is of whole halves of the tracker's interval, and so up to this many intervals old.
+WINDOWS_TO_COUNT = 1.5
+
 
 def partition_config(settings: DynamicSettings, scope: Scope) -> PartitionConfig:
     """What a task list has by the settings alone, at version 0; write is never more than read."""
@@ -20,14 +23,19 @@ def partition_config(settings: DynamicSettings, scope: Scope) -> PartitionConfig
 
 
 def scaler_settings(settings: DynamicSettings, scope: Scope) -> ScalerSettings:
-    """What governs the scaler of a task list; the maximum wins over the minimum."""
+    """What governs the scaler of a task list; the maximum wins over the minimum.
+
+    A load lasts no shorter than it takes to be counted. Else, just after partitions were added, what the old ones
+    received before would be counted beside what the new ones receive, and more would be added.
+    """
     maximum = settings.get(matching.MAXIMUM_WRITE_PARTITIONS, scope)
+    counted_s = WINDOWS_TO_COUNT * settings.get(matching.QPS_TRACKER_INTERVAL, scope)
     return ScalerSettings(
         enabled=settings.get(matching.ENABLE_ADAPTIVE_SCALER, scope),
         upscale_rps=settings.get(matching.PARTITION_UPSCALE_RPS, scope),
         downscale_factor=settings.get(matching.PARTITION_DOWNSCALE_FACTOR, scope),
-        upscale_sustained_s=settings.get(matching.PARTITION_UPSCALE_SUSTAINED_DURATION, scope),
-        downscale_sustained_s=settings.get(matching.PARTITION_DOWNSCALE_SUSTAINED_DURATION, scope),
+        upscale_sustained_s=max(counted_s, settings.get(matching.PARTITION_UPSCALE_SUSTAINED_DURATION, scope)),
+        downscale_sustained_s=max(counted_s, settings.get(matching.PARTITION_DOWNSCALE_SUSTAINED_DURATION, scope)),
         interval_s=settings.get(matching.ADAPTIVE_SCALER_UPDATE_INTERVAL, scope),
         partitions_min=min(maximum, settings.get(matching.MINIMUM_WRITE_PARTITIONS, scope)),
         partitions_max=maximum,

@@ -86,14 +86,14 @@ PARTITION_UPSCALE_SUSTAINED_DURATION = Setting(
     kind=Duration(0.0, _DAY_S),
     default=_SCALER.upscale_sustained_s,
     reach=Reach.TASK_LIST,
-    about="How long the load must stay above the threshold before partitions are added.",
+    about="How long the load must stay above the threshold before partitions are added; not less than 1.5 qpsTrackerInterval.",
 )
 PARTITION_DOWNSCALE_SUSTAINED_DURATION = Setting(
     key="matching.partitionDownscaleSustainedDuration",
     kind=Duration(0.0, _DAY_S),
     default=_SCALER.downscale_sustained_s,
     reach=Reach.TASK_LIST,
-    about="How long the load must stay below the threshold before partitions are taken away.",
+    about="Likewise, below the threshold before partitions are taken away.",
 )
 ADAPTIVE_SCALER_UPDATE_INTERVAL = Setting(
     key="matching.adaptiveScalerUpdateInterval",

@@ -4,10 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.cli.admin.cluster import why_silent
 from fairlead.cli.admin.ring import ring_report, shares_of
+from fairlead.cli.report import Told
 from fairlead.cluster.calls import Unreachable
-from fairlead.cluster.ring import RingAnswer
+from fairlead.cluster.ring import RING, RingAnswer, RingRequest
+from fairlead.core.errors import FairleadError
 from fairlead.core.routing import GradualChange, HashRing
+from fairlead.server import new_caller
 from tests.cli.admin.conftest import Admin
 
 
@@ -31,13 +35,30 @@ def test_hosts_that_disagree_or_are_silent_are_told() -> None:
             "c:1": Unreachable("it is gone"),
         },
     )
-    assert report.summary == "3 hosts; 1 of them see another ring; 1 do not answer"
-    assert report.parameters["spread routing batch size"] == "0 or 0, becoming 8"
+    assert report.summary == "3 hosts; 1 of them does not answer; 1 of them sees another ring"
+    assert report.parameters["spread_routing_batch_size"] == Told("0 or 0, becoming 8", [0, {"old": 0, "new": 8}])
     assert [row[2:] for row in report.tables[0].rows] == [
         (5, 3, "the same"),
         (7, 3, "not a:1; also d:1"),
         (None, None, "no answer: it is gone"),
     ]
+
+
+def test_hosts_do_not_all_agree_while_one_is_silent() -> None:
+    report = ring_report(["a:1", "b:1"], {"a:1": RingAnswer("a:1", ["a:1", "b:1"], 5), "b:1": Unreachable("gone")})
+    assert report.summary == "2 hosts; 1 of them does not answer; the others agree"
+    assert ring_report(["a:1"], {"a:1": Unreachable("gone")}).summary == "1 host; 1 of them does not answer"
+
+
+async def test_a_host_that_is_gone_is_told_in_a_few_words() -> None:
+    caller = new_caller()
+    try:
+        with pytest.raises(FairleadError) as refused:
+            await caller.call("127.0.0.1:1", RING, RingRequest(), timeout_s=5)
+    finally:
+        await caller.close()
+    assert why_silent(refused.value) == "connection refused"
+    assert why_silent(Unreachable("x" * 200)) == "x" * 57 + "..."
 
 
 @given(st.sets(st.text(min_size=1, max_size=8), max_size=6))

@@ -1,8 +1,12 @@
 """`fairlead admin scaler explain`: what was decided, why, and who does not know it yet."""
 
 import asyncio
+import json
 
-from fairlead.cli.admin.scaler import explain_report
+import pytest
+
+from fairlead.cli.admin.scaler import explain_report, with_round_seconds
+from fairlead.cli.report import Output, Told, as_json, show
 from fairlead.core.partitions import PartitionConfig
 from fairlead.matching.messages import DecisionInfo, ExplainAnswer
 from fairlead.server import Server
@@ -41,11 +45,10 @@ async def test_a_scaler_that_is_on_explains_its_decisions_and_keeps_hands_off() 
         await admin.drain(tasks=1)
         told = await admin.ask("scaler", "explain", *NAMED)
         assert told["changes"][-1]["action"] == "upscale"
-        assert "(v1)" in told["changes"][-1]["before"]
+        assert told["changes"][-1]["before"] == {"version": 1, "read": 1, "write": 1}
         assert "QPS" in told["changes"][-1]["reason"]
-        facts = {row["what"]: row["is"] for row in told["latest"]}
-        assert facts["scaler"] == "on"
-        assert facts["adds partitions above"].endswith(" a second")
+        assert told["latest"]["is_enabled"] is True
+        assert told["latest"]["upscale_threshold_qps"] == 5 * told["latest"]["configuration"]["write"]
         refused = await admin.run("tasklist", "up", *NAMED, "--nwp", "2")
         assert refused.code == 2
         assert "the adaptive scaler governs the partitions of 'checkout': switch it off with" in refused.line
@@ -63,8 +66,8 @@ def test_who_has_not_acknowledged_is_told() -> None:
     assert changes.rows[0][:4] == (
         "2023-11-14 22:13:20Z",
         "upscale",
-        "read 1, write 1 (v1)",
-        "read 4, write 4 (v2)",
+        Told("read 1, write 1 (v1)", {"version": 1, "read": 1, "write": 1}),
+        Told("read 4, write 4 (v2)", {"version": 2, "read": 4, "write": 4}),
     )
     assert ("tasks a second", "700.0") in latest.rows
 
@@ -73,3 +76,35 @@ def test_a_scaler_that_has_just_begun_says_so() -> None:
     report = explain_report(CHECKOUT, ExplainAnswer(True, ONE, None, [], {0: 1}))
     assert report.summary == "it is on, and has not decided anything yet since the root was loaded"
     assert report.tables[2].note == "All partitions go by version 1."
+
+
+def test_what_was_changed_by_hand_has_no_load() -> None:
+    by_hand = DecisionInfo(1_700_000_000.0, "update", 0.0, 0.0, 0.0, ONE, FOUR, "Changed by hand.")
+    told = json.loads(as_json(explain_report(CHECKOUT, ExplainAnswer(False, FOUR, None, [UPSCALE, by_hand], {}))))
+    assert [change["qps"] for change in told["changes"]] == [None, 700.0]
+    assert told["latest"] == {
+        "is_enabled": False,
+        "configuration": {"version": 2, "read": 4, "write": 4},
+        **dict.fromkeys(("decided_at", "action", "qps", "upscale_threshold_qps", "downscale_threshold_qps")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("700.0 QPS are above 200.0 for 44.9998 s of the 60 s that a change takes.", "for 45 s of the 60 s"),
+        ("for 3.00049 s; partitions needed at 0.5 QPS each: 4", "for 3 s; partitions needed at 0.5 QPS each"),
+        ("for 0.25 s of the 1.5 s", "for 0.2 s of the 1.5 s"),
+        ("for 9.53674e-07 s of", "for 0 s of"),
+        ("for 100000 s, but", "for 100,000 s, but"),
+    ],
+)
+def test_seconds_have_no_digits_that_mean_nothing(told: str, shown: str) -> None:
+    assert shown in with_round_seconds(told)
+
+
+def test_a_table_with_nothing_in_it_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    show(explain_report(CHECKOUT, ExplainAnswer(True, ONE, None, [], {0: 1})), output=Output.TABLE, plot=None)
+    shown = capsys.readouterr().out
+    assert "Changes, the newest first\nNone since the root was loaded." in shown
+    assert "acknowledged  " not in shown

@@ -6,7 +6,7 @@ from fairlead.cli.admin.cluster import Described
 from fairlead.cli.admin.tasklist import describe_report
 from fairlead.cli.report import as_json
 from fairlead.core.partitions import NAME_CHARACTERS_MAX, TaskList, TaskType
-from tests.cli.admin.answers import described
+from tests.cli.admin.answers import CONFIG, described
 from tests.cli.admin.conftest import CHECKOUT, NAMED, PARTITIONS, Admin
 from tests.cli.processes import run
 
@@ -18,14 +18,18 @@ async def test_describe_shows_all_partitions_and_all_of_them_together(admin: Adm
     await admin.fill(tasks=20)
     await admin.drain(tasks=4)
     told = await admin.ask("tasklist", "describe", *NAMED)
-    assert told["configuration"] == [{"version": 1, "read": PARTITIONS, "write": PARTITIONS}]
+    assert told["configuration"] == {"version": 1, "read": PARTITIONS, "write": PARTITIONS}
     assert [row["partition"] for row in told["partitions"]] == list(range(PARTITIONS))
     assert {row["host"] for row in told["partitions"]} == {admin.server.address}
     assert sum(row["backlog"] for row in told["partitions"]) == 16
     assert told["headline"].startswith("16 tasks wait, the oldest for ")
     assert [row["identity"] for row in told["pollers"]] == ["worker-1"]
     assert {row["priority"] for row in told["levels"]} == {3}
-    assert all(row["M"].startswith("<") for row in told["levels"])
+    for row in told["levels"]:
+        assert [len(row[level]) for level in ("ack_level", "read_level", "max_level")] == [2, 2, 2]
+        assert all(isinstance(part, int) for part in row["max_level"])
+    assert told["headline"].endswith(" out, over the last 30 s")
+    assert told["parameters"] == {"task_list": "checkout", "type": "activity", "namespace": "default"}
 
 
 async def test_describe_shows_people_a_table(admin: Admin) -> None:
@@ -54,6 +58,7 @@ async def test_list_shows_the_task_lists_of_a_namespace_or_of_all(admin: Admin) 
         ("default", "checkout", "activity"),
     ]
     assert listed[1]["partitions"] == PARTITIONS
+    assert (await admin.ask("tasklist", "list"))["parameters"] == {"namespace": None}
     of_one = await admin.ask("tasklist", "list", "--namespace", "billing")
     assert [row["task_list"] for row in of_one["task_lists"]] == ["invoices"]
 
@@ -99,6 +104,22 @@ async def test_a_cluster_that_can_not_be_asked_is_told_in_one_line(
     done = await run("admin", *arguments, "tasklist", "list")
     assert (done.code, done.out) == (code, "")
     assert complaint in done.line
+
+
+async def test_the_address_and_the_timeout_may_come_after_the_command(admin: Admin) -> None:
+    """What is said last holds: nobody listens where the first would lead."""
+    await admin.fill(tasks=1)
+    for command in (["ring", "show"], ["tasklist", "list"], ["tasklist", "desc", *NAMED], ["fairness", "top", *NAMED]):
+        done = await run("admin", "--address", NOBODY, *command, "--address", admin.server.address, "--timeout", "20s")
+        assert done.code == 0, done.err
+    wrong = await run("admin", "ring", "show", "--timeout", "soon")
+    assert (wrong.code, "'--timeout': 'soon' is no duration" in wrong.line) == (2, True)
+
+
+def test_one_task_waits_and_none_has_no_age() -> None:
+    for tasks, said in ((1, "1 task waits, the oldest for 1.0 s; 0 polls wait; "), (0, "0 tasks wait; 0 polls wait; ")):
+        found = Described(CONFIG, [described(0, tasks=tasks)], {})
+        assert describe_report(CHECKOUT, found, now_s=0.0).summary.startswith(said)
 
 
 async def test_the_address_may_come_from_the_environment() -> None:

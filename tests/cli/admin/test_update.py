@@ -2,7 +2,11 @@
 
 import asyncio
 
-from fairlead.core.partitions import TaskList, TaskType
+import pytest
+
+from fairlead.cli.admin.update import update_report
+from fairlead.core.partitions import PartitionConfig, TaskList, TaskType
+from fairlead.matching.messages import UpdateAnswer
 from tests.cli.admin.conftest import NAMED, PARTITIONS, Admin
 
 UP = ("tasklist", "update-partition", *NAMED)
@@ -10,7 +14,7 @@ UP = ("tasklist", "update-partition", *NAMED)
 
 async def config_of(admin: Admin) -> dict[str, int]:
     told = await admin.ask("tasklist", "describe", *NAMED)
-    config: dict[str, int] = told["configuration"][0]
+    config: dict[str, int] = told["configuration"]
     return config
 
 
@@ -25,7 +29,9 @@ async def test_a_decrease_takes_two_phases_and_each_refusal_says_what_to_do(admi
     lowered = await admin.run(*UP, "--num_write_partitions", "2")
     assert lowered.code == 0
     assert "Successfully updated (activity: read 4 -> 4, write 4 -> 2)" in lowered.out
-    assert "then lower read" in lowered.out
+    assert "Partitions 2 to 3 are drained now." in lowered.out
+    second = "fairlead admin tasklist update-partition --tasklist checkout --tasklisttype activity "
+    assert f"  {second}--num_read_partitions 2\n" in lowered.out
 
     early = await admin.run(*UP, "--num_read_partitions", "2")
     assert early.code == 1
@@ -36,6 +42,7 @@ async def test_a_decrease_takes_two_phases_and_each_refusal_says_what_to_do(admi
     drained = await admin.run(*UP, "--num_read_partitions", "2")
     assert drained.code == 0, drained.err
     assert "Successfully updated (activity: read 4 -> 2, write 2 -> 2)" in drained.out
+    assert "drained now" not in drained.out
     assert await config_of(admin) == {"version": 3, "read": 2, "write": 2}
 
 
@@ -44,7 +51,11 @@ async def test_an_increase_takes_one_step_and_read_follows_write(admin: Admin) -
     await admin.drain(tasks=1)
     told = await admin.ask("tasklist", "up", *NAMED, "--nwp", "8")
     (row,) = told["updated"]
-    assert (row["read_before"], row["read"], row["write"], row["version"]) == (4, 8, 8, 2)
+    assert row == {
+        "type": "activity",
+        "before": {"version": 1, "read": 4, "write": 4},
+        "after": {"version": 2, "read": 8, "write": 8},
+    }
     again = await admin.run(*UP, "--nrp", "8", "--nwp", "8")
     assert "Nothing to change" in again.out
     assert (await config_of(admin))["version"] == 2
@@ -73,7 +84,41 @@ async def test_without_a_type_both_that_are_in_use_are_changed(admin: Admin) -> 
     assert (await config_of(admin))["write"] == 3
     await admin.drain(tasks=1, task_list=workflow)
     both = await admin.ask("tasklist", "up", "--tasklist", "checkout", "--nwp", "2")
-    assert [(row["type"], row["write"]) for row in both["updated"]] == [("workflow", 2), ("activity", 2)]
+    assert [(row["type"], row["after"]["write"]) for row in both["updated"]] == [("workflow", 2), ("activity", 2)]
+
+
+@pytest.mark.parametrize("named", [("--tasklist", "chekcout"), ("--tasklist", "checkout", "--tlt", "workflow")])
+async def test_force_makes_no_task_list_that_there_was_not(admin: Admin, named: tuple[str, ...]) -> None:
+    await admin.fill(tasks=1)
+    refused = await admin.run("tasklist", "up", *named, "--nrp", "8", "--force")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.line.startswith("no task list 'ch")
+    forced = await admin.ask("tasklist", "up", "--tasklist", "checkout", "--nrp", "8", "--nwp", "8", "--force")
+    assert [row["type"] for row in forced["updated"]] == ["activity"]
+    listed = (await admin.ask("tasklist", "list"))["task_lists"]
+    assert [(row["task_list"], row["type"]) for row in listed] == [("checkout", "activity")]
+
+
+async def test_very_many_partitions_are_allowed_with_a_warning(admin: Admin) -> None:
+    await admin.fill(tasks=1)
+    many = await admin.run(*UP, "--nrp", "1001", "--nwp", "1", "--force")
+    assert many.code == 0
+    assert many.line.startswith("warning: 1,001 partitions are a lot")
+
+
+def updated(before: PartitionConfig, after: PartitionConfig) -> str:
+    task_list = TaskList("orders", "check out", TaskType.WORKFLOW)
+    return update_report("orders", "check out", [(task_list, UpdateAnswer(before, after))]).tables[0].note
+
+
+def test_only_when_write_was_lowered_there_is_a_second_phase() -> None:
+    eight, two = PartitionConfig(1, 8, 8), PartitionConfig(2, 8, 2)
+    assert updated(two, eight) == updated(eight, PartitionConfig(2, 2, 2)) == ""
+    # Only read was raised: there is nothing to wait for.
+    assert updated(PartitionConfig(1, 2, 2), two) == ""
+    note = updated(eight, two)
+    assert "--tasklist 'check out' --tasklisttype workflow --namespace orders --num_read_partitions 2" in note
+    assert updated(eight, PartitionConfig(2, 8, 7)).startswith("Partition 7 is drained now.")
 
 
 async def test_what_makes_no_sense_is_refused(admin: Admin) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +24,7 @@ from fairlead.core.partitions import TaskList, TaskType
 from fairlead.server import Server
 from fairlead.settings import DynamicSettings
 from fairlead.settings.static import Address, MemoryConfig, StaticConfig
+from tests.cli.processes import server
 
 TASK_LIST = TaskList("default", "bench", TaskType.WORKFLOW)
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
@@ -44,13 +48,13 @@ def address() -> Iterator[str]:
     ready, stopping, found = Event(), Event(), list[str]()
 
     async def serve() -> None:
-        server = Server(StaticConfig(listen=Address("127.0.0.1", 0), store=MemoryConfig()))
-        await server.start()
-        found.append(server.address)
+        started = Server(StaticConfig(listen=Address("127.0.0.1", 0), store=MemoryConfig()))
+        await started.start()
+        found.append(started.address)
         ready.set()
         while not stopping.is_set():  # noqa: ASYNC110 - it is set in another thread
             await asyncio.sleep(0.02)
-        await server.stop()
+        await started.stop()
 
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
@@ -72,8 +76,9 @@ def address() -> Iterator[str]:
         (["--priority", "6"], "'--priority': 6 is not in the range"),
         (["--payload-bytes", "3"], "'--payload-bytes': 3 is not in the range"),
         (["--weights", "1:two"], "'--weights': '1:two' is no list of weights"),
-        (["--weights", "1:-2"], "every weight must be above 0 and finite"),
-        (["--weights", "1:nan"], "every weight must be above 0 and finite"),
+        (["--weights", "1:-2"], "weight '-2' is out of bounds: choose 0.001 to 1000"),
+        (["--weights", "1:nan"], "weight 'nan' is out of bounds"),
+        (["--weights", "1e300"], "weight '1e300' is out of bounds"),
         (["--weights", "1:" * 1000 + "1"], "1001 weights are more than 1000"),
         (["--duration", "soon"], "'--duration': 'soon' is no duration"),
         (["--duration", "0s"], "'--duration': '0s' is out of bounds: choose 10ms to 24h"),
@@ -243,3 +248,47 @@ def test_an_address_of_the_environment_is_not_for_scenarios(monkeypatch: pytest.
     monkeypatch.setenv("FAIRLEAD_ADDRESS", "127.0.0.1:1")
     answer = bench("--scenario", "throughput", "--speed", "300", "--store", "memory")
     assert answer["totals"]["tasks_polled"] == 10
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("mode", [["--rate", "200", "--duration", "1h"], ["--scenario", "burst"]])
+def test_a_run_that_is_stopped_tells_what_it_has_and_leaves_nothing(
+    address: str, tmp_path: Path, mode: list[str], number: int, code: int
+) -> None:
+    where = [] if "--scenario" in mode else ["--address", address]
+    with subprocess.Popen(  # noqa: S603
+        [FAIRLEAD, "bench", "matching", *mode, *where, "-o", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as running:  # fmt: skip
+        assert running.stderr is not None
+        # The first line of its progress, after five seconds.
+        assert " received" in running.stderr.readline()
+        assert len(list(tmp_path.iterdir())) == ("--scenario" in mode)
+        running.send_signal(number)
+        shown, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (code, "")
+    answer = json.loads(shown)
+    assert answer["headline"].startswith("STOPPED after ")
+    assert answer["totals"]["lost"] == 0
+    assert answer["totals"].get("tasks_received", answer["totals"].get("tasks_polled")) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_requests_that_fail_for_good_make_the_run_a_failure(tmp_path: Path) -> None:
+    config = tmp_path / "memory.yaml"
+    config.write_text("listen: 127.0.0.1:0\nstore: {memory: {}}\n")
+    async with server("--config", str(config)) as started:
+        running = await asyncio.create_subprocess_exec(
+            *(FAIRLEAD, "bench", "matching", "--address", started.address, "--rate", "10", "--tasks", "60"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert running.stderr is not None
+        # The first line of its progress, after five seconds: there are some to come.
+        await running.stderr.readline()
+        started.process.kill()
+        shown, said = await asyncio.wait_for(running.communicate(), 60)
+    assert running.returncode == 1
+    assert re.search(r"; \d+ ADDS? (AND \d+ POLLS? )?FAILED", " ".join(shown.decode().split()))
+    assert re.search(r"fairlead: \d+ requests failed for good in bench matching: ", said.decode())
+    assert "LOST" not in said.decode()

@@ -240,7 +240,7 @@ def test_a_load_ends_at_its_limit_whatever_is_outstanding() -> None:
     assert (tally.received, tally.outstanding) == (11, 29)
 
 
-def test_what_was_left_behind_is_found_and_the_rest_is_lost() -> None:
+def test_what_was_left_behind_is_found_and_the_rest_is_lost_or_was_not_looked_for() -> None:
     async def main() -> Tally:
         client = FakeClient(FakeBehaviour(lose=frozenset({7}), repeat=frozenset({39})))
         generator = new_generator([client], plan(tasks=40, pollers=1, work_s=5.0, limit_s=52.0))
@@ -257,6 +257,8 @@ def test_what_was_left_behind_is_found_and_the_rest_is_lost() -> None:
 
     tally = run_in_virtual_time(main())[0]
     assert (tally.received, tally.swept, tally.outstanding, tally.duplicates) == (39, 28, 1, 1)
+    # One of the partitions could not be asked: who knows what it has.
+    assert (tally.unasked, tally.lost) == (1, 0)
 
 
 def test_configurations_are_noted_once_and_never_backwards() -> None:

@@ -108,8 +108,38 @@ def test_a_loss_is_the_headline() -> None:
 
 def test_a_run_in_which_nothing_came_has_a_result_too() -> None:
     result = result_of(FakeBehaviour(refuse=frozenset(range(200))))
-    assert result.headline == "no task was received"
+    assert result.headline == "no task was received; 200 ADDS FAILED"
+    assert (result.failed, result.lost) == (200, 0)
     assert {measure.name: measure.value for measure in result.totals}["sync_match_share"] is None
+
+
+def test_what_failed_is_in_the_headline() -> None:
+    result = result_of(FakeBehaviour(refuse=frozenset({3, 4}), refuse_polls=1))
+    assert result.headline.endswith("; 2 ADDS AND 1 POLL FAILED")
+    assert result.failed == 3
+
+
+def test_without_anything_received_no_time_is_negative() -> None:
+    totals = {measure.name: measure.value for measure in result_of(FakeBehaviour(refuse=frozenset(range(200)))).totals}
+    assert totals["duration_s"] == 0.0
+    empty = LoadPlan(phases=(Phase(1.0),), tasks=1, duration_s=0.0, drain_timeout_s=1.0)
+    answer = as_plain(summarise(tally_of(empty, FakeBehaviour(foreign=(b"",))), empty, COUNTS, {}))
+    assert answer["totals"]["add_duration_s"] == answer["totals"]["duration_s"] == 0.0  # type: ignore[index]
+    # A poll was answered before the load began.
+    assert answer["configs"] == [{"at_s": 0.0, "version": 1, "read": 2, "write": 2}]
+
+
+def test_what_could_not_be_looked_for_is_not_called_lost() -> None:
+    plan = LoadPlan(phases=(Phase(1000.0),), tasks=200, drain_timeout_s=1.0)
+    tally = tally_of(plan, FakeBehaviour(lose=frozenset({1, 2})))
+    tally.unasked = 1
+    result = summarise(tally, plan, COUNTS, {})
+    assert (result.lost, result.unexplained) == (0, 2)
+    assert result.headline.endswith("; 2 acknowledged and not received, 1 partition did not answer")
+    tally.is_interrupted = True
+    stopped = summarise(tally, plan, COUNTS, {})
+    assert stopped.headline.startswith("STOPPED after 0.2 s: 198 tasks, ")
+    assert stopped.headline.endswith("; 2 acknowledged and not received, the run was stopped")
 
 
 def test_a_turn_is_a_decrease_that_an_increase_follows() -> None:
@@ -133,7 +163,7 @@ def test_a_scenario_has_the_items_of_cadences_summary() -> None:
     totals = {measure.name: measure.value for measure in result.totals}
     assert set(totals) == {
         *("generate_duration_s", "duration_s", "tasks_generated", "tasks_preloaded", "tasks_polled"),
-        *("adds_per_s", "dispatches_per_s", "lost", "left_behind", "duplicates"),
+        *("adds_per_s", "dispatches_per_s", "lost", "unexplained", "left_behind", "duplicates"),
         *("latency_avg_ms", "latency_p50_ms", "latency_p75_ms", "latency_p95_ms", "latency_p99_ms", "latency_max_ms"),
         *("polls_with_task", "polls_with_forwarded_task", "polls_empty"),
         *("sync_matches", "sync_matches_forwarded", "async_matches", "db_writes"),

@@ -14,6 +14,17 @@ from fairlead.matching.messages import DescribeAnswer, ExplainAnswer, UpdateAnsw
 from fairlead.matching.operator_client import OperatorClient
 from fairlead.server import new_caller
 
+REASON_CHARACTERS_MAX = 60
+# What the network says of a host that is not there, in lower case, and what a person wants to know of it.
+_REASONS = {
+    "connection refused": "connection refused",
+    "timed out": "timed out",
+    "deadline": "timed out",
+    "errors resolving": "no such host name",
+    "no route to host": "no route to it",
+    "is stopping": "it is stopping",
+}
+
 
 class NotReached(RetryLater):
     """No server answers where the command looks for one."""
@@ -72,6 +83,15 @@ class Cluster:
         """Refuse a name that was never used. To ask its root all the same would make a task list of it."""
         if task_list not in await self.task_lists(task_list.namespace_id):
             raise unknown(task_list)
+
+
+def why_silent(error: FairleadError) -> str:
+    """Why a host did not answer, in a few words where it is one of the usual reasons."""
+    told = str(error)
+    for words, reason in _REASONS.items():
+        if words in told.lower():
+            return reason
+    return told if len(told) <= REASON_CHARACTERS_MAX else told[: REASON_CHARACTERS_MAX - 3].rstrip() + "..."
 
 
 def unknown(task_list: TaskList) -> UnknownTaskList:

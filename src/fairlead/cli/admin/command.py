@@ -15,6 +15,7 @@ from fairlead.settings import InvalidValue
 from fairlead.settings.duration import format_duration, parse_duration_s
 from fairlead.settings.static import DEFAULTS, parse_address
 
+DEFAULT_NAMESPACE = "default"
 TIMEOUT_S = 10.0
 TIMEOUT_S_MAX = 3600.0
 # Whoever waits for longer is told so.
@@ -34,6 +35,26 @@ class Target:
     timeout_s: float = TIMEOUT_S
 
 
+def read_address(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Reads HOST:PORT."""
+    try:
+        return None if text is None else str(parse_address(text))
+    except InvalidValue as wrong:
+        raise click.BadParameter(f"{text!r} {wrong}", context, option) from wrong
+
+
+def _read_timeout(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        timeout_s = parse_duration_s(text)
+    except InvalidValue as wrong:
+        raise click.BadParameter(f"{text!r} {wrong}", context, option) from wrong
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise click.BadParameter(f"{text!r} is not above 0 and at most 1h", context, option)
+    return timeout_s
+
+
 @click.group(no_args_is_help=True)
 @click.option(
     "--address",
@@ -41,34 +62,48 @@ class Target:
     default=str(DEFAULTS.listen),
     show_default=True,
     metavar="HOST:PORT",
+    callback=read_address,
     help="Any host of the cluster; or set FAIRLEAD_ADDRESS.",
 )
 @click.option(
     "--timeout",
+    "timeout_s",
     default=format_duration(TIMEOUT_S),
     show_default=True,
     metavar="TIME",
+    callback=_read_timeout,
     help='How long to wait for it, like "10s" or "1m".',
 )
 @click.pass_context
-def admin(context: click.Context, address: str, timeout: str) -> None:
+def admin(context: click.Context, address: str, timeout_s: float) -> None:
     """Look at a running cluster, and change what is changed by hand.
+
+    Each command takes --address and --timeout, too.
 
     \b
     fairlead admin tasklist list
-    fairlead admin --address 10.0.0.1:7240 ring show
+    fairlead admin ring show --address 10.0.0.1:7240
     """
-    try:
-        where = parse_address(address)
-    except InvalidValue as wrong:
-        raise click.BadParameter(f"{address!r} {wrong}", context, param_hint="'--address'") from wrong
-    try:
-        timeout_s = parse_duration_s(timeout)
-    except InvalidValue as wrong:
-        raise click.BadParameter(f"{timeout!r} {wrong}", context, param_hint="'--timeout'") from wrong
-    if not 0 < timeout_s <= TIMEOUT_S_MAX:
-        raise click.BadParameter(f"{timeout!r} is not above 0 and at most 1h", context, param_hint="'--timeout'")
-    context.obj = Target(str(where), timeout_s)
+    context.obj = Target(address, timeout_s)
+
+
+def _common_options() -> list[click.Parameter]:
+    """What every command takes after its own options; where it does not, what was said after `admin` holds."""
+    return [
+        click.Option(
+            ["--address"], metavar="HOST:PORT", callback=read_address, help="Any host of the cluster, as after admin."
+        ),
+        click.Option(
+            ["--timeout", "timeout_s"], metavar="TIME", callback=_read_timeout, help="How long to wait, as after admin."
+        ),
+        click.Option(
+            ["-o", "--output"],
+            type=click.Choice([shape.value for shape in Output]),
+            default=Output.TABLE.value,
+            show_default=True,
+            help="A table for people, or JSON for programs.",
+        ),
+    ]
 
 
 def asks(group: click.Group, name: str, *aliases: str) -> Callable[[Command], click.Command]:
@@ -84,21 +119,14 @@ def asks(group: click.Group, name: str, *aliases: str) -> Callable[[Command], cl
             finally:
                 waiting.cancel()
 
-        def ask_and_show(output: str, **parameters: object) -> None:
-            target = click.get_current_context().ensure_object(Target)
+        def ask_and_show(*, address: str | None, timeout_s: float | None, output: str, **parameters: object) -> None:
+            before = click.get_current_context().ensure_object(Target)
+            target = Target(address or before.address, timeout_s or before.timeout_s)
             show(asyncio.run(ask(target, parameters)), output=Output(output), plot=None)
 
         command = click.command(name)(run)
         command.callback = ask_and_show
-        command.params.append(
-            click.Option(
-                ["-o", "--output"],
-                type=click.Choice([shape.value for shape in Output]),
-                default=Output.TABLE.value,
-                show_default=True,
-                help="A table for people, or JSON for programs.",
-            )
-        )
+        command.params += _common_options()
         group.add_command(command)
         for alias in aliases:
             hidden = copy.copy(command)
@@ -116,7 +144,9 @@ def _say_waiting(target: Target) -> None:
 def names_task_list(command: Command) -> Command:
     """Give a command the options that name a task list, of whatever type, as they are after a look at them."""
 
-    @click.option("--namespace", default="default", show_default=True, metavar="NAME", callback=_check_namespace)
+    @click.option(
+        "--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAME", callback=_check_namespace
+    )
     @click.option("--tasklist", "--tl", "name", required=True, metavar="NAME", callback=_check_name, help="Its name.")
     @wraps(command)
     async def run(*arguments: object, **parameters: object) -> Report:

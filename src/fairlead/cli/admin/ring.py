@@ -1,10 +1,10 @@
 """`fairlead admin ring show`: which hosts there are, what each of them owns, and whether they agree on it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from fairlead.cli.admin.cluster import Cluster
+from fairlead.cli.admin.cluster import Cluster, why_silent
 from fairlead.cli.admin.command import admin, asks
-from fairlead.cli.report import Cell, Report, Table
+from fairlead.cli.report import Cell, Report, Table, Told, counted
 from fairlead.cluster.ring import RingAnswer
 from fairlead.core.errors import FairleadError
 from fairlead.core.hashing import HASH_MAX
@@ -29,25 +29,33 @@ async def show_ring(cluster: Cluster) -> Report:
 def ring_report(told: Collection[str], answers: Mapping[str, RingAnswer | FairleadError]) -> Report:
     """The hosts that one of them has told, beside what each says itself."""
     shares = shares_of(HashRing(told))
-    sizes: set[str] = set()
+    sizes: list[int | GradualChange[int]] = []
     rows: list[tuple[Cell, ...]] = []
     silent = differing = 0
     for host, answer in answers.items():
         if isinstance(answer, FairleadError):
             silent += 1
-            rows.append((host, shares[host], None, None, f"no answer: {answer}"))
+            rows.append((host, shares[host], None, None, f"no answer: {why_silent(answer)}"))
         else:
-            sizes.add(_batch_size(answer.spread_batch_size))
+            if answer.spread_batch_size not in sizes:
+                sizes.append(answer.spread_batch_size)
             difference = _difference(told, answer.hosts)
             differing += bool(difference)
             rows.append((host, shares[host], answer.loaded, len(answer.hosts), difference or "the same"))
-    summary = [
-        f"{len(told)} host" + "s" * (len(told) != 1),
-        f"{differing} of them see another ring" if differing else "all agree",
-    ]
-    summary += [f"{silent} do not answer"] if silent else []
     table = Table("hosts", "", ("host", "share", "partitions_loaded", "hosts_known", "sees"), rows)
-    return Report("ring", "; ".join(summary), {"spread routing batch size": " or ".join(sorted(sizes))}, [table])
+    summary = _summary(len(told), silent=silent, differing=differing)
+    return Report("ring", summary, {"spread_routing_batch_size": _batch_sizes(sizes)}, [table])
+
+
+def _summary(hosts: int, *, silent: int, differing: int) -> str:
+    said = [counted(hosts, "host")]
+    if silent:
+        said.append(f"{silent} of them {'does' if silent == 1 else 'do'} not answer")
+    if differing:
+        said.append(f"{differing} of them {'sees' if differing == 1 else 'see'} another ring")
+    elif silent < hosts:
+        said.append("the others agree" if silent else "all agree")
+    return "; ".join(said)
 
 
 def shares_of(circle: HashRing) -> dict[str, float]:
@@ -68,5 +76,12 @@ def _difference(told: Collection[str], seen: Collection[str]) -> str:
     return "; ".join(said)
 
 
-def _batch_size(size: int | GradualChange[int]) -> str:
-    return f"{size.old}, becoming {size.new}" if isinstance(size, GradualChange) else str(size)
+def _batch_sizes(sizes: Sequence[int | GradualChange[int]]) -> Cell:
+    """What the hosts say the size is: one value where they agree, all of them where they do not."""
+    texts = sorted(
+        f"{size.old}, becoming {size.new}" if isinstance(size, GradualChange) else str(size) for size in sizes
+    )
+    plain = [{"old": size.old, "new": size.new} if isinstance(size, GradualChange) else size for size in sizes]
+    if not plain:
+        return None
+    return Told(" or ".join(texts), plain[0] if len(plain) == 1 else plain)

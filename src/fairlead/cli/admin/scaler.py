@@ -1,13 +1,19 @@
 """`fairlead admin scaler explain`: what the adaptive scaler decided about a task list, and why."""
 
+import re
 from datetime import UTC, datetime
 
 from fairlead.cli.admin.cluster import Cluster
 from fairlead.cli.admin.command import admin, asks, choose_task_list
-from fairlead.cli.admin.tasklist import parameters_of
-from fairlead.cli.report import Report, Table
+from fairlead.cli.admin.tasklist import parameters_of, plain_config
+from fairlead.cli.report import Cell, Report, Table, Told
 from fairlead.core.partitions import PartitionConfig, TaskList
+from fairlead.matching.decisions import BY_HAND
 from fairlead.matching.messages import DecisionInfo, ExplainAnswer
+
+# Of a longer time nobody wants to know the tenths.
+SECONDS_WHOLE_MIN = 10.0
+_SECONDS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?(?:e[+-]\d+)?) s\b")
 
 
 @admin.group(no_args_is_help=True)
@@ -33,7 +39,7 @@ def explain_report(task_list: TaskList, answer: ExplainAnswer) -> Report:
     """The scaler's word on a task list."""
     config, latest = answer.config, answer.latest
     if latest is not None:
-        summary = latest.reason
+        summary = with_round_seconds(latest.reason)
     elif answer.enabled:
         summary = "it is on, and has not decided anything yet since the root was loaded"
     else:
@@ -46,7 +52,7 @@ def explain_report(task_list: TaskList, answer: ExplainAnswer) -> Report:
     ]
     everyone = "" if behind else f"All partitions go by version {config.version}."
     tables = [
-        Table("latest", "Latest decision", ("what", "is"), _facts(answer)),
+        Table("latest", "Latest decision", ("what", "is"), _facts(answer), plain=_plain_facts(answer)),
         Table(
             "changes",
             "Changes, the newest first",
@@ -73,9 +79,35 @@ def _facts(answer: ExplainAnswer) -> list[tuple[str, str]]:
     return facts
 
 
-def _change_row(change: DecisionInfo) -> tuple[str, str, str, str, float, str]:
-    before, after = _config(change.before), _config(change.after)
-    return _moment(change.at_s), change.action, before, after, change.qps, change.reason
+def _plain_facts(answer: ExplainAnswer) -> dict[str, object]:
+    """The facts for programs: all keys are always there."""
+    latest = answer.latest
+    return {
+        "is_enabled": answer.enabled,
+        "configuration": plain_config(answer.config),
+        "decided_at": latest and _moment(latest.at_s),
+        "action": latest and latest.action,
+        "qps": latest and latest.qps,
+        "upscale_threshold_qps": latest and latest.upscale_threshold_qps,
+        "downscale_threshold_qps": latest and latest.downscale_threshold_qps,
+    }
+
+
+def _change_row(change: DecisionInfo) -> tuple[Cell, ...]:
+    # The load played no part in what was done by hand.
+    qps = None if change.action == BY_HAND else change.qps
+    before, after = (Told(_config(config), plain_config(config)) for config in (change.before, change.after))
+    return _moment(change.at_s), change.action, before, after, qps, with_round_seconds(change.reason)
+
+
+def with_round_seconds(reason: str) -> str:
+    """The scaler's reason without digits of its clock that mean nothing: 44.9998 s are 45 s."""
+    return _SECONDS.sub(lambda found: f"{_rounded(float(found[1])):,} s", reason)
+
+
+def _rounded(seconds: float) -> float:
+    tenths = round(seconds, 1)
+    return round(seconds) if seconds >= SECONDS_WHOLE_MIN or tenths.is_integer() else tenths
 
 
 def _config(config: PartitionConfig) -> str:

@@ -7,8 +7,9 @@ import click
 
 from fairlead.cli.admin.cluster import Cluster, Described
 from fairlead.cli.admin.command import admin, asks, choose_task_list
-from fairlead.cli.report import Cell, Report, Table
-from fairlead.core.partitions import Partition, TaskList
+from fairlead.cli.report import Cell, Report, Table, Told, counted
+from fairlead.core.partitions import Partition, PartitionConfig, TaskList
+from fairlead.matching.partition import RATE_BUCKET_S, RATE_BUCKETS
 
 
 @admin.group(no_args_is_help=True)
@@ -40,8 +41,8 @@ async def list_task_lists(cluster: Cluster, namespace: str | None) -> Report:
     rows = [(each.name, each.type.name.lower(), each.namespace_id, len(numbers)) for each, numbers in found.items()]
     return Report(
         "task lists",
-        f"{len(rows):,}, with {sum(row[-1] for row in rows):,} partitions",
-        {"namespace": namespace or "all"},
+        f"{len(rows):,}, with {counted(sum(row[-1] for row in rows), 'partition')}",
+        {"namespace": namespace or Told("all", None)},
         [Table("task_lists", "", ("task_list", "type", "namespace", "partitions"), rows)],
     )
 
@@ -55,7 +56,7 @@ async def list_partition(cluster: Cluster, task_list: TaskList) -> Report:
     rows = [(each.number, cluster.ring.route(each), each.number < config.write, each.name) for each in partitions]
     return Report(
         "partitions",
-        f"{config.read} are polled, {config.write} of them take new tasks, by version {config.version}",
+        f"{counted(config.read, 'partition')}, new tasks go to {config.write}; version {config.version}",
         parameters_of(task_list),
         [Table("partitions", "", ("partition", "host", "takes_tasks", "name"), rows)],
     )
@@ -64,10 +65,15 @@ async def list_partition(cluster: Cluster, task_list: TaskList) -> Report:
 def parameters_of(task_list: TaskList) -> dict[str, Cell]:
     """The task list, as a report names what it is about."""
     return {
-        "task list": task_list.name,
+        "task_list": task_list.name,
         "type": task_list.type.name.lower(),
         "namespace": task_list.namespace_id,
     }
+
+
+def plain_config(config: PartitionConfig) -> dict[str, int]:
+    """A configuration as programs get it."""
+    return {"version": config.version, "read": config.read, "write": config.write}
 
 
 def describe_report(task_list: TaskList, described: Described, *, now_s: float) -> Report:
@@ -78,11 +84,16 @@ def describe_report(task_list: TaskList, described: Described, *, now_s: float) 
     dispatches_per_s = sum(each.dispatches_per_s for each in answers)
     oldest_s = max(each.report.age_s for each in answers)
     summary = (
-        f"{backlog:,} tasks wait, the oldest for {oldest_s:,.1f} s; {polls:,} polls wait; "
-        f"{adds_per_s:,.1f} tasks a second in, {dispatches_per_s:,.1f} out"
+        f"{counted(backlog, 'task')} {_wait(backlog)}{f', the oldest for {oldest_s:,.1f} s' if backlog else ''}; "
+        f"{counted(polls, 'poll')} {_wait(polls)}; {adds_per_s:,.1f} tasks a second in, {dispatches_per_s:,.1f} out, "
+        f"over the last {RATE_BUCKETS * RATE_BUCKET_S:.0f} s"
     )
     configuration = Table(
-        "configuration", "Configuration", ("version", "read", "write"), [(config.version, config.read, config.write)]
+        "configuration",
+        "Configuration",
+        ("version", "read", "write"),
+        [(config.version, config.read, config.write)],
+        plain=plain_config(config),
     )
     return Report(
         "task list",
@@ -123,7 +134,13 @@ def _levels_table(described: Described) -> Table:
         for answer in described.answers
         for each in answer.priorities
     ]
-    return Table("levels", "Levels <pass, id>", ("partition", "priority", "A", "R", "M"), rows)
+    return Table(
+        "levels",
+        "Levels <pass, id>",
+        ("partition", "priority", "ack_level", "read_level", "max_level"),
+        rows,
+        headings=("partition", "priority", "A", "R", "M"),
+    )
 
 
 def _pollers_table(described: Described, now_s: float) -> Table:
@@ -141,5 +158,9 @@ def _pollers_table(described: Described, now_s: float) -> Table:
     return Table("pollers", "Workers", ("identity", "polled_s_ago", "partitions"), rows, note=note)
 
 
-def _level(level: tuple[int, int]) -> str:
-    return f"<{level[0]}, {level[1]}>"
+def _level(level: tuple[int, int]) -> Told:
+    return Told(f"<{level[0]}, {level[1]}>", list(level))
+
+
+def _wait(number: int) -> str:
+    return "waits" if number == 1 else "wait"

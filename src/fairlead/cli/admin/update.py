@@ -1,14 +1,19 @@
 """`fairlead admin tasklist update-partition`: the number of partitions, changed by hand."""
 
+from shlex import quote
+
 import click
 
 from fairlead.cli.admin.cluster import Cluster, unknown
-from fairlead.cli.admin.command import TYPES, asks, names_task_list
-from fairlead.cli.admin.tasklist import tasklist
+from fairlead.cli.admin.command import DEFAULT_NAMESPACE, TYPES, asks, names_task_list
+from fairlead.cli.admin.tasklist import plain_config, tasklist
 from fairlead.cli.report import Report, Table
 from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import PARTITIONS_MAX, PartitionConfig, TaskList, TaskType
 from fairlead.matching.messages import UpdateAnswer
+
+# More are allowed, and are mostly a slip of the hand.
+PARTITIONS_USUAL_MAX = 1_000
 
 
 class NoPollers(FixRequest):
@@ -38,7 +43,12 @@ class NoPollers(FixRequest):
     type=click.IntRange(1, PARTITIONS_MAX),
     help="Partitions that take new tasks, of those that are polled. [default: as now, or as many as read]",
 )
-@click.option("--force", "-f", is_flag=True, help="Without the checks; tasks may wait where nobody looks.")
+@click.option(
+    "--force",
+    "-f",
+    is_flag=True,
+    help="Without looking for pollers and for tasks that are stored: some may wait where nobody looks.",
+)
 async def update_partition(
     cluster: Cluster,
     *,
@@ -63,9 +73,9 @@ async def update_partition(
     if read is None and write is None:
         raise click.UsageError("nothing to change: give --num_read_partitions, --num_write_partitions or both")
     types = [TYPES[type_name]] if type_name else [TaskType.WORKFLOW, TaskType.ACTIVITY]
-    task_lists = [TaskList(namespace, name, task_type) for task_type in types]
-    if not force:
-        task_lists = await _in_use(cluster, task_lists)
+    # By force, too: to ask for a task list that there is not would make one.
+    task_lists = await _in_use(cluster, [TaskList(namespace, name, task_type) for task_type in types])
+    _warn_of_many(max(read or 1, write or 1))
     # All of them before any change.
     currents = [await _current(cluster, task_list, force=force) for task_list in task_lists]
     done: list[tuple[TaskList, UpdateAnswer]] = []
@@ -84,6 +94,15 @@ async def _in_use(cluster: Cluster, task_lists: list[TaskList]) -> list[TaskList
     if not in_use:
         raise unknown(task_lists[0])
     return in_use
+
+
+def _warn_of_many(partitions: int) -> None:
+    if partitions > PARTITIONS_USUAL_MAX:
+        click.echo(
+            f"fairlead: warning: {partitions:,} partitions are a lot, each is polled and kept in memory: "
+            f"more than {PARTITIONS_USUAL_MAX:,} are hardly ever of use",
+            err=True,
+        )
 
 
 async def _current(cluster: Cluster, task_list: TaskList, *, force: bool) -> PartitionConfig:
@@ -113,11 +132,39 @@ def update_report(namespace: str, name: str, done: list[tuple[TaskList, UpdateAn
         )
         for task_list, answer in done
     ]
+    plain = [
+        {
+            "type": task_list.type.name.lower(),
+            "before": plain_config(answer.before),
+            "after": plain_config(answer.after),
+        }
+        for task_list, answer in done
+    ]
     unchanged = all(answer.before == answer.after for _, answer in done)
     summary = "Nothing to change" if unchanged else "Successfully updated"
-    drains = any(answer.after.write < answer.after.read for _, answer in done)
-    note = "The partitions outside write are drained now; then lower read. Watch: fairlead admin tasklist describe"
-    table = Table("updated", "", columns, rows, note=note if drains else "")
+    note = "\n".join(_second_phase(task_list, answer.after) for task_list, answer in done if _is_draining(answer))
     return Report(
-        "partitions", f"{summary} ({'; '.join(changed)})", {"task list": name, "namespace": namespace}, [table]
+        "partitions",
+        f"{summary} ({'; '.join(changed)})",
+        {"task_list": name, "namespace": namespace},
+        [Table("updated", "", columns, rows, note=note, plain=plain)],
+    )
+
+
+def _is_draining(answer: UpdateAnswer) -> bool:
+    return answer.after.write < min(answer.before.write, answer.after.read)
+
+
+def _second_phase(task_list: TaskList, config: PartitionConfig) -> str:
+    """What is left to do after write was lowered."""
+    named = f"--tasklist {quote(task_list.name)} --tasklisttype {task_list.type.name.lower()}"
+    if task_list.namespace_id != DEFAULT_NAMESPACE:
+        named += f" --namespace {quote(task_list.namespace_id)}"
+    first, last = config.write, config.read - 1
+    going = f"Partition {first} is" if first == last else f"Partitions {first} to {last} are"
+    return (
+        f"{going} drained now. Wait until the backlog there is 0:\n"
+        f"  fairlead admin tasklist describe {named}\n"
+        "then lower read as well:\n"
+        f"  fairlead admin tasklist update-partition {named} --num_read_partitions {config.write}"
     )

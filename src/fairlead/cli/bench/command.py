@@ -1,24 +1,29 @@
 """The group `fairlead bench`, and its command: what to send where, and how to show what came of it."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from fairlead.cli.admin.command import read_address
 from fairlead.cli.bench.cluster import StoreKind
 from fairlead.cli.bench.comparison import CSV, show_comparison
 from fairlead.cli.bench.keys import KEYS_MAX, KeyPlan
-from fairlead.cli.bench.options import duration_within, read_address, read_weights
+from fairlead.cli.bench.options import duration_within, read_weights
 from fairlead.cli.bench.payload import PAYLOAD_BYTES_MIN
 from fairlead.cli.bench.plan import DRAIN_POLLS, POLL_TIMEOUT_S, POLLERS_MAX, PRODUCERS_MAX, TASKS_MAX, LoadPlan
 from fairlead.cli.bench.result import BenchResult, show_result
 from fairlead.cli.bench.run import Target, run_load, run_scenario
 from fairlead.cli.bench.scenarios import NOT_OFFERED, SCENARIOS, find_scenario
 from fairlead.cli.bench.schedule import Phase
-from fairlead.cli.report import Cell, Output, Report, Table, check_picture, show
+from fairlead.cli.bench.stopping import Stop, until_signal
+from fairlead.cli.report import Cell, Output, Report, Table, check_picture, counted, show
 from fairlead.cli.simulate.command import SEED_MAX, refuse_nan
 from fairlead.core.errors import GiveUp
 from fairlead.core.partitions import TaskList, TaskType, check_user_name
@@ -42,6 +47,10 @@ MODES = frozenset({"scenario", "all_scenarios", "list_scenarios"})
 
 class TasksLost(GiveUp):
     """A server has acknowledged tasks that never came."""
+
+
+class RequestsFailed(GiveUp):
+    """Adds or polls came back with an error after all retries, or tasks could not be looked for."""
 
 
 @click.group(no_args_is_help=True)
@@ -121,7 +130,8 @@ def matching(context: click.Context, /, **options: Any) -> None:
     fairlead bench matching --scenario burst_adaptive --plot burst.png
     fairlead bench matching --all-scenarios --speed 10 -o csv
 
-    The exit code is 1 if an acknowledged task was lost. docs/benchmarks.md says what the numbers mean.
+    Ctrl-C ends it and shows the figures so far. The exit code is 1 if an acknowledged task was lost, or an add or a
+    poll failed for good. docs/benchmarks.md says what the numbers mean.
     """
     configure_logs("warning")
     refuse_nan(context.command, options)
@@ -143,37 +153,59 @@ def matching(context: click.Context, /, **options: Any) -> None:
 def _run_one(options: dict[str, Any]) -> None:
     target = _target(options)
     if options["scenario"] is None:
-        result = _run(run_load(_plan(options), target, target.address or str(DEFAULTS.listen)))
+        plan, address = _plan(options), target.address or str(DEFAULTS.listen)
+        result, exit_code = _run(lambda stop: run_load(plan, target, address, stop))
     else:
         scenario = find_scenario(options["scenario"]).faster(options["speed"])
-        result = _run(run_scenario(scenario, target))
+        result, exit_code = _run(lambda stop: run_scenario(scenario, target, stop))
     show_result(result, output=Output(options["output"]), plot=options["plot"])
-    _refuse_loss([result])
+    _end([result], exit_code)
 
 
 def _compare(options: dict[str, Any]) -> None:
     target = _target(options)
-    results = [_run(run_scenario(scenario.faster(options["speed"]), target)) for scenario in SCENARIOS.values()]
+    results: list[BenchResult] = []
+    exit_code = None
+    for scenario in SCENARIOS.values():
+        faster = scenario.faster(options["speed"])
+        result, exit_code = _run(partial(run_scenario, faster, target))
+        results.append(result)
+        if exit_code is not None:
+            break
     show_comparison(results, output=options["output"])
-    _refuse_loss(results)
+    _end(results, exit_code)
 
 
-def _run(running: Coroutine[Any, Any, BenchResult]) -> BenchResult:
-    try:
+def _run(run: Callable[[Stop], Coroutine[Any, Any, BenchResult]]) -> tuple[BenchResult, int | None]:
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
         # As the server does: the load should cost less than what it loads. Not on every platform.
-        from uvloop import run  # noqa: PLC0415
-    except ImportError:
-        return asyncio.run(running)
-    return run(running)
+        from uvloop import new_event_loop as new_loop  # noqa: PLC0415
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(until_signal(run))
+    except asyncio.CancelledError:
+        raise click.Abort from None
 
 
-def _refuse_loss(results: Sequence[BenchResult]) -> None:
-    """End with a loud line, and a failure, if any task was lost."""
+def _end(results: Sequence[BenchResult], exit_code: int | None) -> None:
+    """Exit as the signal says that ended the run; else with a loud line, and a failure, if anything went wrong."""
+    if exit_code is not None:
+        sys.exit(exit_code)
     lost = [f"{result.lost:,} in {result.subject}" for result in results if result.lost]
     if lost:
         raise TasksLost(
             f"ACKNOWLEDGED TASKS WERE LOST: {', '.join(lost)}. This must never happen: keep the server's logs"
         )
+    bad = [result for result in results if result.failed or result.unexplained]
+    if bad:
+        subjects = ", ".join(result.subject for result in bad)
+        failed, unexplained = sum(result.failed for result in bad), sum(result.unexplained for result in bad)
+        said = [f"{counted(failed, 'request')} failed for good"] if failed else []
+        said += (
+            [f"{counted(unexplained, 'acknowledged task')} could not be looked for everywhere"] if unexplained else []
+        )
+        raise RequestsFailed(f"{', and '.join(said)} in {subjects}: is the server up, and what does its log say?")
 
 
 def _refuse_conflicts(context: click.Context, options: dict[str, Any], given: set[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from fairlead.cli.bench.result import BenchResult, as_plain
-from fairlead.cli.report import Cell, Output, Report, Table, show
+from fairlead.cli.report import Cell, Output, Report, Table, counted, show
 
 # The measures that tell scenarios apart, and what people read above them.
 COMPARED = {
@@ -38,7 +38,9 @@ def show_comparison(results: Sequence[BenchResult], *, output: str) -> None:
             rows.append((result.subject, *(values.get(name) for name in COMPARED)))
         table = Table(name="scenarios", title="Scenarios", columns=("scenario", *COMPARED.values()), rows=rows)
         lost = sum(result.lost for result in results)
-        summary = f"{len(results)} scenarios, " + (f"{lost:,} TASKS LOST" if lost else "no task lost")
+        failed = sum(result.failed for result in results)
+        summary = f"{counted(len(results), 'scenario')}, " + (f"{lost:,} TASKS LOST" if lost else "no task lost")
+        summary += f", {counted(failed, 'request').upper()} FAILED" if failed else ""
         show(Report("scenarios", summary, parameters={}, tables=[table]), output=Output.TABLE, plot=None)
 
 

@@ -6,7 +6,6 @@ with it the producers, all that became due meanwhile waits, and is seen to. Noth
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
 from itertools import count, islice, repeat
 from typing import Protocol
 
@@ -103,13 +102,18 @@ class LoadGenerator:
         return self.tally
 
     async def sweep(self, polls: Sequence[Poll]) -> None:
-        """After the load: ask every partition by its own poll for what was left behind there. The rest is lost."""
+        """After the load: ask every partition by its own poll for what was left behind there.
+
+        The rest is lost, if all of them could be asked.
+        """
         for poll in polls:
-            with suppress(FairleadError):
+            try:
                 while (answer := await poll(f"bench-{self._run_id:016x}-sweep")).task is not None:
                     received_before = self.tally.received
                     self._polled(answer, begun_s=self._now_s())
                     self.tally.swept += self.tally.received - received_before
+            except FairleadError:
+                self.tally.unasked += 1
 
     async def _produce(self, client: Client) -> None:
         for offset_s in self._schedule:

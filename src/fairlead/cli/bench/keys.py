@@ -7,6 +7,9 @@ from itertools import accumulate
 
 KEYS_MAX = 100_000
 WEIGHTS_MAX = 1_000
+# One key more than a million times as heavy as another tells nothing, and the figures would not add up any more.
+WEIGHT_MIN = 0.001
+WEIGHT_MAX = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,12 @@
 """Kinds of options that the bench has, as callbacks: durations as settings write them, and weights."""
 
-import math
 from collections.abc import Callable
 
 import click
 
-from fairlead.cli.bench.keys import WEIGHTS_MAX
+from fairlead.cli.bench.keys import WEIGHT_MAX, WEIGHT_MIN, WEIGHTS_MAX
 from fairlead.settings import InvalidValue
 from fairlead.settings.duration import format_duration, parse_duration_s
-from fairlead.settings.static import parse_address
 
 Callback = Callable[[click.Context, click.Parameter, str | None], float | None]
 
@@ -39,14 +37,8 @@ def read_weights(context: click.Context, option: click.Parameter, text: str) -> 
         raise click.BadParameter(f"{text!r} is no list of weights: write them like 1:2:5", context, option) from wrong
     if len(weights) > WEIGHTS_MAX:
         raise click.BadParameter(f"{len(weights)} weights are more than {WEIGHTS_MAX}", context, option)
-    if not all(0 < weight < math.inf for weight in weights):
-        raise click.BadParameter(f"{text!r}: every weight must be above 0 and finite", context, option)
+    for part, weight in zip(text.split(":"), weights, strict=True):
+        if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+            bounds = f"{WEIGHT_MIN:g} to {WEIGHT_MAX:g}"
+            raise click.BadParameter(f"weight {part!r} is out of bounds: choose {bounds}", context, option)
     return weights
-
-
-def read_address(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Reads HOST:PORT."""
-    try:
-        return None if text is None else str(parse_address(text))
-    except InvalidValue as wrong:
-        raise click.BadParameter(f"{text!r} {wrong}", context, option) from wrong

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.cli.report import Cell, Output, Report, Table, draw_picture, new_console, show
+from fairlead.cli.report import Cell, Output, Report, Table, draw_picture, new_console, show, table_as_plain
+from fairlead.cli.report import as_plain as cells_as_plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,11 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """All that one run has to say. `series` are tables for programs only. Any `lost` task makes the run a failure."""
+    """All that one run has to say. `series` are tables for programs only.
+
+    Any task that is `lost` makes the run a failure, and so does one that may be (`unexplained`), and any request that
+    `failed`.
+    """
 
     subject: str
     headline: str
@@ -34,20 +39,19 @@ class BenchResult:
     tables: Sequence[Table]
     series: Sequence[Table]
     lost: int
+    unexplained: int = 0
+    failed: int = 0
     draw: Callable[["Figure"], None] | None = None
 
 
 def as_plain(result: BenchResult) -> dict[str, object]:
     """The result in plain types: the totals by their names, each table as a list of objects."""
-    tables = {
-        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        for table in (*result.tables, *result.series)
-    }
+    tables = {table.name: table_as_plain(table) for table in (*result.tables, *result.series)}
     head: dict[str, object] = {
         "subject": result.subject,
         "headline": result.headline,
-        "parameters": dict(result.parameters),
-        "totals": {measure.name: measure.value for measure in result.totals},
+        "parameters": cells_as_plain(result.parameters),
+        "totals": cells_as_plain({measure.name: measure.value for measure in result.totals}),
     }
     return head | tables
 

@@ -17,6 +17,7 @@ from fairlead.cli.bench.progress import with_progress
 from fairlead.cli.bench.result import BenchResult
 from fairlead.cli.bench.scenario_summary import summarise_scenario
 from fairlead.cli.bench.scenarios import Scenario
+from fairlead.cli.bench.stopping import Stop
 from fairlead.cli.bench.summary import summarise
 from fairlead.cli.bench.tally import Tally
 from fairlead.cli.report import Cell
@@ -39,14 +40,14 @@ class Target:
     console: Console = field(default_factory=lambda: Console(stderr=True))
 
 
-async def run_load(plan: LoadPlan, target: Target, address: str) -> BenchResult:
+async def run_load(plan: LoadPlan, target: Target, address: str, stop: Stop) -> BenchResult:
     """Put a load on the server at `address`."""
     async with connect(address, DynamicSettings(overrides=target.overrides)) as link:
-        tally = await _generate("bench matching", plan, {}, link, target)
+        tally = await _generate("bench matching", plan, {}, link, target, stop=stop)
         return summarise(tally, plan, link.counts, _described(plan, target) | {"address": address})
 
 
-async def run_scenario(scenario: Scenario, target: Target) -> BenchResult:
+async def run_scenario(scenario: Scenario, target: Target, stop: Stop) -> BenchResult:
     """Run a scenario on a cluster of its own or, where the target has an address, its load on the server there."""
     plan = scenario.load
     if target.drain_timeout_s is not None:
@@ -54,18 +55,20 @@ async def run_scenario(scenario: Scenario, target: Target) -> BenchResult:
     parameters = _of_scenario(scenario)
     if target.address is not None:
         async with connect(target.address, DynamicSettings(overrides=target.overrides)) as link:
-            tally = await _generate(scenario.name, plan, scenario.backlog, link, target)
+            tally = await _generate(scenario.name, plan, scenario.backlog, link, target, stop=stop)
             return summarise_scenario(scenario, tally, link.counts, None, parameters | {"address": target.address})
     settings = DynamicSettings(overrides=scenario.settings() | dict(target.overrides))
     async with own_cluster(scenario, settings, target.store) as cluster:
-        tally = await _generate(scenario.name, plan, scenario.backlog, cluster.link, target)
+        tally = await _generate(scenario.name, plan, scenario.backlog, cluster.link, target, stop=stop)
         server = cluster.counts(target.task_list)
         return summarise_scenario(
             scenario, tally, cluster.link.counts, server, parameters | {"store": target.store.value}
         )
 
 
-async def _generate(subject: str, plan: LoadPlan, backlog: Mapping[int, int], link: Link, target: Target) -> Tally:
+async def _generate(
+    subject: str, plan: LoadPlan, backlog: Mapping[int, int], link: Link, target: Target, *, stop: Stop
+) -> Tally:
     generator = LoadGenerator(
         link.clients,
         plan,
@@ -77,18 +80,21 @@ async def _generate(subject: str, plan: LoadPlan, backlog: Mapping[int, int], li
     )
     tasks = None if plan.tasks is None else plan.tasks + sum(backlog.values())
 
-    async def run() -> Tally:
+    tally = generator.tally
+
+    async def run() -> None:
         for number, count in backlog.items():
             await generator.preload(count, partial(link.add_to, Partition(target.task_list, number)))
-        tally = await generator.run()
+        await generator.run()
         if tally.outstanding:
             partitions = max((seen.config.read for seen in tally.configs), default=1)
             await generator.sweep(
                 [partial(link.poll_at, Partition(target.task_list, number)) for number in range(partitions)]
             )
-        return tally
 
-    return await with_progress(run(), generator.tally, subject=subject, tasks=tasks, console=target.console)
+    running = stop.bounds(run())
+    tally.is_interrupted = not await with_progress(running, tally, subject=subject, tasks=tasks, console=target.console)
+    return tally
 
 
 def _described(plan: LoadPlan, target: Target) -> dict[str, Cell]:

@@ -52,7 +52,9 @@ def summarise_scenario(
         totals=[*load_measures(tally), *server_measures(tally, server), *scaling_measures(scenario, tally)],
         tables=tables,
         series=[timeline_table(tally), *([] if scenario.scaler is not None else [configs_table(tally)])],
-        lost=tally.outstanding,
+        lost=tally.lost,
+        unexplained=tally.outstanding - tally.lost,
+        failed=tally.failed,
         draw=lambda figure: draw(figure, tally),
     )
 
@@ -66,7 +68,9 @@ def load_measures(tally: Tally) -> list[Measure]:
         ("max", "maximum", waits.max_s if waits.count else None),
     ]
     return [
-        Measure("generate_duration_s", "task generate duration, s", round(tally.last_answered_s - tally.start_s, 3)),
+        Measure(
+            "generate_duration_s", "task generate duration, s", round(tally.since_start_s(tally.last_answered_s), 3)
+        ),
         Measure("duration_s", "simulation duration, s", duration_s(tally)),
         Measure("tasks_generated", "tasks generated", tally.acknowledged),
         Measure("tasks_preloaded", "tasks of the initial backlog", tally.preloaded),

@@ -24,7 +24,7 @@ def timeline_table(tally: Tally) -> Table:
 def configs_table(tally: Tally) -> Table:
     """The partition configurations that the answers told of."""
     rows = [
-        (round(seen.at_s - tally.start_s, 3), seen.config.version, seen.config.read, seen.config.write)
+        (round(tally.since_start_s(seen.at_s), 3), seen.config.version, seen.config.read, seen.config.write)
         for seen in tally.configs
     ]
     return Table("configs", "Partition configurations", ("at_s", "version", "read", "write"), rows)

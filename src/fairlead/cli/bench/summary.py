@@ -11,7 +11,7 @@ from fairlead.cli.bench.shares import OWED_MIN
 from fairlead.cli.bench.tally import Tally
 from fairlead.cli.bench.waits import COLUMNS as WAIT_COLUMNS
 from fairlead.cli.bench.waits import milliseconds
-from fairlead.cli.report import Cell, Table
+from fairlead.cli.report import Cell, Table, counted
 
 
 def summarise(
@@ -27,23 +27,46 @@ def summarise(
             waits_table(tally, plan), keys_table(tally, plan), partitions_table(counts), failures_table(tally),
         ],
         series=[timeline_table(tally), configs_table(tally)],
-        lost=tally.outstanding,
+        lost=tally.lost,
+        unexplained=tally.outstanding - tally.lost,
+        failed=tally.failed,
         draw=lambda figure: draw(figure, tally),
     )  # fmt: skip
 
 
 def headline(tally: Tally) -> str:
-    """The run in one sentence."""
-    if tally.outstanding:
-        return f"{tally.outstanding:,} ACKNOWLEDGED TASKS WERE LOST of {tally.acknowledged + tally.preloaded:,}"
+    """The run in one sentence, what went wrong in capitals."""
+    said = [_course(tally)]
+    if tally.swept:
+        said.append(f"{tally.swept:,} {_were(tally.swept)} LEFT BEHIND")
+    if tally.outstanding and not tally.lost:
+        why = "the run was stopped" if tally.is_interrupted else f"{counted(tally.unasked, 'partition')} did not answer"
+        said.append(f"{tally.outstanding:,} acknowledged and not received, {why}")
+    if tally.failed:
+        adds, polls = tally.add_failures.total(), tally.poll_failures.total()
+        failed = [counted(times, noun).upper() for times, noun in ((adds, "add"), (polls, "poll")) if times]
+        said.append(f"{' AND '.join(failed)} FAILED")
+    latest_s = tally.since_start_s(max(tally.last_answered_s, tally.last_received_s))
+    stopped = f"STOPPED after {latest_s:,.1f} s: " if tally.is_interrupted else ""
+    return stopped + "; ".join(said)
+
+
+def _course(tally: Tally) -> str:
+    if tally.lost:
+        acknowledged = tally.acknowledged + tally.preloaded
+        return f"{counted(tally.lost, 'ACKNOWLEDGED TASK').upper()} {_were(tally.lost)} LOST of {acknowledged:,}"
     p50_s, p99_s = tally.task_waits.at_s(50), tally.task_waits.at_s(99)
     if p50_s is None or p99_s is None:
         return "no task was received"
     return (
-        f"{tally.received:,} tasks, added at {add_rate_per_s(tally):,.0f} and received at "
+        f"{counted(tally.received, 'task')}, added at {add_rate_per_s(tally):,.0f} and received at "
         f"{receive_rate_per_s(tally):,.0f} a second; half waited {p50_s * 1000:,.1f} ms at most, "
-        f"99 % {p99_s * 1000:,.1f} ms" + (f"; {tally.swept:,} WERE LEFT BEHIND" if tally.swept else "")
+        f"99 % {p99_s * 1000:,.1f} ms"
     )
+
+
+def _were(number: int) -> str:
+    return "WAS" if number == 1 else "WERE"
 
 
 def add_rate_per_s(tally: Tally) -> float:
@@ -66,7 +89,7 @@ def totals(tally: Tally) -> list[Measure]:
         *loss_measures(tally),
         Measure("received_unacknowledged", "received though the add had failed", tally.received_unacknowledged),
         Measure("foreign", "received of other runs", tally.foreign),
-        Measure("add_duration_s", "seconds of adding", round(tally.last_answered_s - tally.start_s, 3)),
+        Measure("add_duration_s", "seconds of adding", round(tally.since_start_s(tally.last_answered_s), 3)),
         Measure("duration_s", "seconds until the last task was received", duration_s(tally)),
         Measure("adds_per_s", "adds a second", round(add_rate_per_s(tally), 1)),
         Measure("dispatches_per_s", "dispatches a second", round(receive_rate_per_s(tally), 1)),
@@ -85,7 +108,8 @@ def totals(tally: Tally) -> list[Measure]:
 def loss_measures(tally: Tally) -> list[Measure]:
     """What went wrong with tasks."""
     return [
-        Measure("lost", "lost (acknowledged, and nowhere to be found)", tally.outstanding),
+        Measure("lost", "lost (acknowledged, and nowhere to be found)", tally.lost),
+        Measure("unexplained", "not received, and not looked for everywhere", tally.outstanding - tally.lost),
         Measure("left_behind", "left behind (found in a partition at the end)", tally.swept),
         Measure("duplicates", "received more than once", tally.duplicates),
     ]
@@ -162,7 +186,7 @@ def failures_table(tally: Tally) -> Table:
 
 def duration_s(tally: Tally) -> float:
     """From the start to the last task received."""
-    return round(tally.last_received_s - tally.start_s, 3)
+    return round(tally.since_start_s(tally.last_received_s), 3)
 
 
 def share(part: float, whole: float) -> float | None:

@@ -46,6 +46,9 @@ class Tally:
         # Of those received, the ones that came only when their very partition was asked after the load.
         self.swept = 0
         self.duplicates = 0
+        # Partitions that could not be asked for what is outstanding; and whether the run was stopped before it could.
+        self.unasked = 0
+        self.is_interrupted = False
         # Of another run, or of somebody else on the same task list.
         self.foreign = 0
         self.polls = 0
@@ -71,6 +74,20 @@ class Tally:
         """Tasks that were received and not started at once: they had been stored meanwhile."""
         # Not by what polls say: a stored task that its partition offers to the parent is a new one there.
         return self.received - self.started_at_once
+
+    @property
+    def lost(self) -> int:
+        """Tasks that are outstanding though every partition has said that it does not have them."""
+        return 0 if self.unasked or self.is_interrupted else self.outstanding
+
+    @property
+    def failed(self) -> int:
+        """Adds and polls that the client itself has given up, after its retries."""
+        return self.add_failures.total() + self.poll_failures.total()
+
+    def since_start_s(self, moment_s: float) -> float:
+        """Seconds since the load began; what was before it, such as the first polls, was at its beginning."""
+        return max(0.0, moment_s - self.start_s)
 
     def preload(self, stamp: Stamp) -> None:
         """A task is there before the load begins: it must come, but how it was added is not of interest."""
