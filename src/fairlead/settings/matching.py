@@ -86,7 +86,7 @@ PARTITION_UPSCALE_SUSTAINED_DURATION = Setting(
     kind=Duration(0.0, _DAY_S),
     default=_SCALER.upscale_sustained_s,
     reach=Reach.TASK_LIST,
-    about="How long the load must stay above the threshold before partitions are added; not less than 1.5 qpsTrackerInterval.",
+    about="How long the load must stay above the threshold to add partitions; at least 1.5 times qpsTrackerInterval.",
 )
 PARTITION_DOWNSCALE_SUSTAINED_DURATION = Setting(
     key="matching.partitionDownscaleSustainedDuration",
