@@ -120,3 +120,5 @@ def test_a_load_lasts_no_shorter_than_it_takes_to_be_counted() -> None:
     )
     scaler = scaler_settings(settings, Scope())
     assert (scaler.upscale_sustained_s, scaler.downscale_sustained_s) == (15.0, 60.0)
+    at_once = DynamicSettings(overrides={"matching.partitionUpscaleSustainedDuration": "0s"})
+    assert scaler_settings(at_once, Scope()).upscale_sustained_s == 0.0

@@ -26,16 +26,18 @@ def scaler_settings(settings: DynamicSettings, scope: Scope) -> ScalerSettings:
     """What governs the scaler of a task list; the maximum wins over the minimum.
 
     A load lasts no shorter than it takes to be counted. Else, just after partitions were added, what the old ones
-    received before would be counted beside what the new ones receive, and more would be added.
+    received before would be counted beside what the new ones receive, and more would be added. 0 is for at once.
     """
     maximum = settings.get(matching.MAXIMUM_WRITE_PARTITIONS, scope)
+    up_s = settings.get(matching.PARTITION_UPSCALE_SUSTAINED_DURATION, scope)
+    down_s = settings.get(matching.PARTITION_DOWNSCALE_SUSTAINED_DURATION, scope)
     counted_s = WINDOWS_TO_COUNT * settings.get(matching.QPS_TRACKER_INTERVAL, scope)
     return ScalerSettings(
         enabled=settings.get(matching.ENABLE_ADAPTIVE_SCALER, scope),
         upscale_rps=settings.get(matching.PARTITION_UPSCALE_RPS, scope),
         downscale_factor=settings.get(matching.PARTITION_DOWNSCALE_FACTOR, scope),
-        upscale_sustained_s=max(counted_s, settings.get(matching.PARTITION_UPSCALE_SUSTAINED_DURATION, scope)),
-        downscale_sustained_s=max(counted_s, settings.get(matching.PARTITION_DOWNSCALE_SUSTAINED_DURATION, scope)),
+        upscale_sustained_s=max(counted_s, up_s) if up_s else 0.0,
+        downscale_sustained_s=max(counted_s, down_s) if down_s else 0.0,
         interval_s=settings.get(matching.ADAPTIVE_SCALER_UPDATE_INTERVAL, scope),
         partitions_min=min(maximum, settings.get(matching.MINIMUM_WRITE_PARTITIONS, scope)),
         partitions_max=maximum,
