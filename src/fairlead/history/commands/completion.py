@@ -1,0 +1,276 @@
+"""The step with which a worker answers a workflow task: its commands become events, or the task fails."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from temporalio.api.command.v1 import Command
+from temporalio.api.enums.v1 import CommandType
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import WorkflowTaskCompletedEventAttributes
+from temporalio.api.update.v1 import Rejection
+from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedRequest
+
+from fairlead.history.commands import (
+    cancel_activity,
+    cancel_external,
+    cancel_timer,
+    cancel_workflow,
+    complete_workflow,
+    continue_as_new,
+    fail_workflow,
+    modify_properties,
+    protocol_message,
+    record_marker,
+    schedule_activity,
+    signal_external,
+    start_child,
+    start_timer,
+    upsert_search_attributes,
+)
+from fairlead.history.commands.answer import Answer, Surroundings, UpdateNews
+from fairlead.history.events.copying import copy_set
+from fairlead.history.events.transaction import Transaction
+from fairlead.history.events.write_activities import start_activity
+from fairlead.history.events.write_closing import terminate
+from fairlead.history.events.write_workflow_tasks import (
+    HISTORY_SERVICE,
+    fail_workflow_task,
+    schedule_workflow_task,
+    start_workflow_task,
+    started_task,
+    wake,
+    write_unwritten,
+)
+from fairlead.history.state.errors import BadCommand, BadRequest, NotPending
+from fairlead.history.state.times import from_duration
+from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
+
+Handler = Callable[[Answer, Command], None]
+
+HANDLERS: dict[CommandType.ValueType, Handler] = {
+    CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK: schedule_activity.handle,
+    CommandType.COMMAND_TYPE_REQUEST_CANCEL_ACTIVITY_TASK: cancel_activity.handle,
+    CommandType.COMMAND_TYPE_START_TIMER: start_timer.handle,
+    CommandType.COMMAND_TYPE_CANCEL_TIMER: cancel_timer.handle,
+    CommandType.COMMAND_TYPE_RECORD_MARKER: record_marker.handle,
+    CommandType.COMMAND_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES: upsert_search_attributes.handle,
+    CommandType.COMMAND_TYPE_MODIFY_WORKFLOW_PROPERTIES: modify_properties.handle,
+    CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION: start_child.handle,
+    CommandType.COMMAND_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION: signal_external.handle,
+    CommandType.COMMAND_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION: cancel_external.handle,
+    CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE: protocol_message.handle,
+    CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION: complete_workflow.handle,
+    CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION: fail_workflow.handle,
+    CommandType.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION: cancel_workflow.handle,
+    CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION: continue_as_new.handle,
+}
+CLOSING_COMMANDS = frozenset(
+    {
+        CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION,
+        CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION,
+        CommandType.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION,
+        CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION,
+    }
+)
+_PASSED_ON = ("sdk_metadata", "metering_metadata", "deployment")
+
+
+class Completion(NamedTuple):
+    """What came of an answer. `failed`: the task failed instead, and the worker hears INVALID_ARGUMENT with `message`.
+
+    `eager_activities` were given to the answering worker; `new_task` is the next workflow task, started for it if it
+    is one that it asked to have returned. `left_no_trace`: a speculative task came to nothing.
+    """
+
+    failed: BadCommand | None = None
+    message: str = ""
+    new_task: WorkflowTask | None = None
+    eager_activities: tuple[int, ...] = ()
+    update_news: tuple[UpdateNews, ...] = ()
+    left_no_trace: bool = False
+
+
+def complete_workflow_task(
+    transaction: Transaction,
+    request: RespondWorkflowTaskCompletedRequest,
+    surroundings: Surroundings,
+    *,
+    scheduled_event_id: int,
+    attempt: int,
+    has_updates: bool = False,
+) -> Completion:
+    """Carry the answer out whole, or fail the task and carry out none of it.
+
+    The two numbers are from the token that the worker was given. `has_updates`: there are updates that were not
+    delivered with this task. Reads `transaction.state` anew afterwards.
+    """
+    state = transaction.state
+    state.check_open()
+    task = started_task(state)
+    if (task.scheduled_event_id, task.attempt) != (scheduled_event_id, attempt):
+        raise NotPending("Workflow task not found.")
+    _check_sequence(request)
+    if _leaves_no_trace(transaction, task, request):
+        return _drop(transaction, request, surroundings, has_updates=has_updates)
+    checkpoint = transaction.checkpoint()
+    has_unseen = transaction.buffered_count > 0 or has_updates
+    try:
+        answer = _carry_out(transaction, request, surroundings, has_unseen=has_unseen)
+    except BadCommand as bad:
+        transaction.roll_back(checkpoint)
+        return _fail(transaction, request, bad)
+    eager = _start_eagerly(answer)
+    new_task = _schedule_next(answer, request)
+    return Completion(new_task=new_task, eager_activities=eager, update_news=tuple(answer.update_news))
+
+
+def _check_sequence(request: RespondWorkflowTaskCompletedRequest) -> None:
+    kinds = [command.command_type for command in request.commands]
+    for place, kind in enumerate(kinds):
+        if kind not in HANDLERS:
+            raise BadRequest(f"unknown command type: {_name(CommandType.Name(kind), 'COMMAND_TYPE_')}")
+        if kind in CLOSING_COMMANDS and place + 1 < len(kinds):
+            names = ", ".join(_name(CommandType.Name(each), "COMMAND_TYPE_") for each in kinds)
+            last = _name(CommandType.Name(kind), "COMMAND_TYPE_")
+            raise BadRequest(f"invalid command sequence: [{names}], command {last} must be the last command.")
+
+
+def _carry_out(
+    transaction: Transaction,
+    request: RespondWorkflowTaskCompletedRequest,
+    surroundings: Surroundings,
+    *,
+    has_unseen: bool,
+) -> Answer:
+    task = write_unwritten(transaction)
+    live = transaction.state.live
+    live.sticky_task_queue = request.sticky_attributes.worker_task_queue.name
+    live.sticky_timeout_ns = from_duration(request.sticky_attributes.schedule_to_start_timeout)
+    completed = transaction.add(_completed_attributes(request, task))
+    answer = Answer(
+        transaction=transaction,
+        surroundings=surroundings,
+        completed_event_id=completed.event_id,
+        identity=request.identity,
+        messages={message.id: message for message in request.messages},
+        has_unseen=has_unseen,
+    )
+    for command in request.commands:
+        HANDLERS[command.command_type](answer, command)
+    if transaction.state.is_open:
+        for message in tuple(answer.messages.values()):
+            protocol_message.handle_message(answer, message)
+    return answer
+
+
+def _completed_attributes(
+    request: RespondWorkflowTaskCompletedRequest, task: WorkflowTask
+) -> WorkflowTaskCompletedEventAttributes:
+    attributes = WorkflowTaskCompletedEventAttributes(
+        scheduled_event_id=task.scheduled_event_id,
+        started_event_id=task.started_event_id,
+        identity=request.identity,
+        binary_checksum=request.binary_checksum,
+        versioning_behavior=request.versioning_behavior,
+    )
+    copy_set(request, attributes, _PASSED_ON)
+    if request.HasField("worker_version_stamp"):
+        attributes.worker_version.CopyFrom(request.worker_version_stamp)
+    return attributes
+
+
+def _start_eagerly(answer: Answer) -> tuple[int, ...]:
+    """Give the worker the activities it asked for, unless they or the run ended within the same answer."""
+    transaction = answer.transaction
+    started = []
+    for scheduled_event_id in answer.eager_activities:
+        if transaction.state.is_open and transaction.state.open_activity(scheduled_event_id) is not None:
+            start_activity(transaction, scheduled_event_id, request_id=transaction.new_id(), identity=answer.identity)
+            started.append(scheduled_event_id)
+    return tuple(started)
+
+
+def _schedule_next(answer: Answer, request: RespondWorkflowTaskCompletedRequest) -> WorkflowTask | None:
+    """The next workflow task, if the workflow has something to hear or its worker wants to keep it."""
+    transaction = answer.transaction
+    heartbeat = request.force_create_new_workflow_task
+    if not transaction.state.is_open or not (answer.has_unseen or answer.needs_task or heartbeat):
+        return None
+    returned = request.return_new_workflow_task
+    row_since_ns = transaction.state.live.task_row_since_ns if heartbeat and not answer.has_unseen else 0
+    task = schedule_workflow_task(transaction, row_since_ns=row_since_ns, push=not returned)
+    if returned:
+        task = start_workflow_task(
+            transaction,
+            task.scheduled_event_id,
+            request_id=transaction.new_id(),
+            identity=request.identity,
+            worker_version=request.worker_version_stamp if request.HasField("worker_version_stamp") else None,
+        )
+    return task
+
+
+def _fail(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest, bad: BadCommand) -> Completion:
+    """The task fails for the command's sake, and the next attempt is scheduled, or the run ended."""
+    name = _name(Cause.Name(bad.cause), "WORKFLOW_TASK_FAILED_CAUSE_")
+    message = f"{name}: {bad.message}" if bad.message else name
+    failure = Failure(message=message)
+    failure.server_failure_info.SetInParent()
+    fail_workflow_task(
+        transaction,
+        bad.cause,
+        failure=failure,
+        identity=request.identity,
+        binary_checksum=request.binary_checksum,
+    )
+    if bad.ends_run:
+        transaction.flush()
+        terminate(transaction, reason=message, identity=HISTORY_SERVICE)
+    else:
+        schedule_workflow_task(transaction)
+    return Completion(failed=bad, message=message)
+
+
+def _leaves_no_trace(
+    transaction: Transaction, task: WorkflowTask, request: RespondWorkflowTaskCompletedRequest
+) -> bool:
+    """Whether a speculative task may vanish: the worker only rejected, and the history ended where the task began."""
+    state = transaction.state
+    return (
+        task.kind is TaskKind.SPECULATIVE
+        and not request.commands
+        and not request.force_create_new_workflow_task
+        and state.next_event_id == state.completed_task_event_id + 1
+        and all(message.body.Is(Rejection.DESCRIPTOR) for message in request.messages)
+    )
+
+
+def _drop(
+    transaction: Transaction,
+    request: RespondWorkflowTaskCompletedRequest,
+    surroundings: Surroundings,
+    *,
+    has_updates: bool,
+) -> Completion:
+    transaction.state.live.unwritten_task = None
+    answer = Answer(
+        transaction=transaction,
+        surroundings=surroundings,
+        completed_event_id=0,
+        identity=request.identity,
+        messages={},
+        has_unseen=has_updates,
+    )
+    for message in request.messages:
+        protocol_message.handle_message(answer, message)
+    if transaction.buffered_count:
+        wake(transaction)
+    return Completion(
+        new_task=transaction.state.workflow_task, update_news=tuple(answer.update_news), left_no_trace=True
+    )
+
+
+def _name(text: str, prefix: str) -> str:
+    """An enumeration's value as Go writes it: `UNHANDLED_COMMAND` is `UnhandledCommand`."""
+    return "".join(word.capitalize() for word in text.removeprefix(prefix).split("_"))

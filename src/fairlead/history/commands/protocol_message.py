@@ -1,0 +1,69 @@
+"""PROTOCOL_MESSAGE: the place among the commands where a message about an update takes effect."""
+
+from temporalio.api.command.v1 import Command
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
+from temporalio.api.protocol.v1 import Message
+from temporalio.api.update.v1 import Acceptance, Rejection, Response
+
+from fairlead.history.commands.answer import Answer, UpdateAccepted, UpdateCompleted, UpdateRejected
+from fairlead.history.commands.checks import check, check_size
+from fairlead.history.events.write_updates import accept_update, complete_update
+from fairlead.history.state.errors import BadCommand, BadRequest
+
+_CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_UPDATE_WORKFLOW_EXECUTION_MESSAGE
+
+
+def handle(answer: Answer, command: Command) -> None:
+    """Carry out the message that the command names."""
+    check(
+        command.HasField("protocol_message_command_attributes"),
+        _CAUSE,
+        "ProtocolMessageCommandAttributes is not set on ProtocolMessageCommand.",
+    )
+    message_id = command.protocol_message_command_attributes.message_id
+    check(bool(message_id), _CAUSE, "MessageID is not set on ProtocolMessageCommand.")
+    message = answer.messages.pop(message_id, None)
+    if message is None:
+        raise BadCommand(_CAUSE, f"ProtocolMessageCommand referenced absent message ID {message_id}")
+    handle_message(answer, message)
+
+
+def handle_message(answer: Answer, message: Message) -> None:
+    """Write what an update's message says: accepted or completed; a rejection is only passed on."""
+    kind = message.body.TypeName()
+    check_size(answer, message.body.ByteSize(), _CAUSE, f"Message type {kind} exceeds size limit.")
+    update_id = message.protocol_instance_id
+    known = update_id in answer.surroundings.updates or update_id in answer.transaction.state.updates
+    try:
+        if kind == Acceptance.DESCRIPTOR.full_name:
+            _accept(answer, update_id, message, known=known)
+        elif kind == Response.DESCRIPTOR.full_name:
+            response = Response()
+            message.body.Unpack(response)
+            event = complete_update(answer.transaction, update_id, response)
+            answer.update_news.append(UpdateCompleted(update_id, event.event_id, response.outcome))
+        elif kind == Rejection.DESCRIPTOR.full_name:
+            rejection = Rejection()
+            message.body.Unpack(rejection)
+            answer.update_news.append(UpdateRejected(update_id, rejection.failure))
+        else:
+            raise BadCommand(_CAUSE, f"unsupported protocol type {kind}")
+    except BadRequest as wrong:
+        raise BadCommand(_CAUSE, str(wrong)) from wrong
+
+
+def _accept(answer: Answer, update_id: str, message: Message, *, known: bool) -> None:
+    acceptance = Acceptance()
+    message.body.Unpack(acceptance)
+    if not acceptance.HasField("accepted_request"):
+        check(
+            known,
+            _CAUSE,
+            f"update {update_id} wasn't found on the server. This is most likely a transient error which will be "
+            "resolved automatically by retries",
+        )
+        request = answer.surroundings.updates.get(update_id)
+        if request is not None:
+            acceptance.accepted_request.CopyFrom(request)
+    event = accept_update(answer.transaction, update_id, acceptance)
+    answer.update_news.append(UpdateAccepted(update_id, event.event_id))

@@ -1,0 +1,146 @@
+"""What the events of the run as a whole do: its start, its end, and what is said to it from outside."""
+
+from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
+from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
+
+from fairlead.history.events.attributes import merge_payloads
+from fairlead.history.events.refusal import refusal
+from fairlead.history.state.limits import RESET_POINTS_MAX
+from fairlead.history.state.run import PAUSED, RUNNING, Origin, Parent, RunState
+from fairlead.history.state.times import from_duration, from_timestamp
+
+_STATUSES = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CANCELED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: (
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+    ),
+}
+
+
+def started(state: RunState, event: HistoryEvent) -> None:
+    """The run's facts are known."""
+    if state.origin is not None:
+        raise refusal(state, event, "the run has started already")
+    attributes = event.workflow_execution_started_event_attributes
+    retry_policy = attributes.retry_policy.SerializeToString() if attributes.HasField("retry_policy") else None
+    root = attributes.root_workflow_execution
+    parent = _parent(attributes)
+    state.origin = Origin(
+        workflow_type=attributes.workflow_type.name,
+        task_queue=attributes.task_queue.name,
+        execution_timeout_ns=from_duration(attributes.workflow_execution_timeout),
+        run_timeout_ns=from_duration(attributes.workflow_run_timeout),
+        task_timeout_ns=from_duration(attributes.workflow_task_timeout),
+        expires_at_ns=from_timestamp(attributes.workflow_execution_expiration_time),
+        started_ns=from_timestamp(event.event_time),
+        first_backoff_ns=from_duration(attributes.first_workflow_task_backoff),
+        attempt=attributes.attempt,
+        first_run_id=attributes.first_execution_run_id,
+        original_run_id=attributes.original_execution_run_id,
+        continued_run_id=attributes.continued_execution_run_id,
+        initiator=attributes.initiator,
+        cron_schedule=attributes.cron_schedule,
+        retry_policy=retry_policy,
+        priority=attributes.priority.SerializeToString() if attributes.HasField("priority") else None,
+        parent=parent,
+        root_workflow_id=root.workflow_id or state.identity.workflow_id,
+        root_run_id=root.run_id or state.identity.run_id,
+        identity=attributes.identity,
+        completion_callbacks=[callback.SerializeToString() for callback in attributes.completion_callbacks],
+        version=event.version,
+    )
+    merge_payloads(state.memo, attributes.memo.fields)
+    merge_payloads(state.search_attributes, attributes.search_attributes.indexed_fields)
+    points = attributes.prev_auto_reset_points.points[-RESET_POINTS_MAX:]
+    state.reset_points = [point.SerializeToString() for point in points]
+
+
+def _parent(attributes: WorkflowExecutionStartedEventAttributes) -> Parent | None:
+    if not attributes.HasField("parent_workflow_execution"):
+        return None
+    return Parent(
+        namespace=attributes.parent_workflow_namespace,
+        namespace_id=attributes.parent_workflow_namespace_id,
+        workflow_id=attributes.parent_workflow_execution.workflow_id,
+        run_id=attributes.parent_workflow_execution.run_id,
+        initiated_event_id=attributes.parent_initiated_event_id,
+        initiated_version=attributes.parent_initiated_event_version,
+    )
+
+
+def closed(state: RunState, event: HistoryEvent) -> None:
+    """The run is over: nothing is pending any more, and no workflow task is."""
+    state.status = _STATUSES[event.event_type]
+    state.closed_ns = from_timestamp(event.event_time)
+    state.close_event_id = event.event_id
+    state.new_run_id = _new_run_id(event)
+    state.task = None
+    for table in (
+        state.activities,
+        state.activity_ids,
+        state.timers,
+        state.children,
+        state.external_signals,
+        state.external_cancels,
+        state.nexus_operations,
+    ):
+        table.clear()
+
+
+def _new_run_id(event: HistoryEvent) -> str:
+    """The run that goes on where this one ends: by its own wish, by cron, or as a retry."""
+    match event.WhichOneof("attributes"):
+        case "workflow_execution_continued_as_new_event_attributes":
+            return event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        case "workflow_execution_completed_event_attributes":
+            return event.workflow_execution_completed_event_attributes.new_execution_run_id
+        case "workflow_execution_failed_event_attributes":
+            return event.workflow_execution_failed_event_attributes.new_execution_run_id
+        case "workflow_execution_timed_out_event_attributes":
+            return event.workflow_execution_timed_out_event_attributes.new_execution_run_id
+        case _:
+            return ""
+
+
+def cancel_requested(state: RunState, event: HistoryEvent) -> None:
+    """The workflow is asked to end; it may be asked only once."""
+    if state.cancel_requested:
+        raise refusal(state, event, f"event {state.cancel_event_id} asked for that already")
+    state.cancel_requested = True
+    state.cancel_event_id = event.event_id
+
+
+def signaled(state: RunState, _event: HistoryEvent) -> None:
+    """One signal more."""
+    state.signal_count += 1
+
+
+def options_updated(state: RunState, event: HistoryEvent) -> None:
+    """A request was attached to the run, or its priority changed."""
+    attributes = event.workflow_execution_options_updated_event_attributes
+    if attributes.attached_request_id:
+        state.attached_request_ids[attributes.attached_request_id] = event.event_id
+    origin = state.started
+    origin.completion_callbacks.extend(
+        callback.SerializeToString() for callback in attributes.attached_completion_callbacks
+    )
+    if attributes.HasField("priority"):
+        origin.priority = attributes.priority.SerializeToString()
+
+
+def paused(state: RunState, event: HistoryEvent) -> None:
+    """No workflow task or activity is handed out until the run goes on."""
+    if state.status != RUNNING:
+        raise refusal(state, event, "the run is not running")
+    state.status = PAUSED
+
+
+def unpaused(state: RunState, event: HistoryEvent) -> None:
+    """The run goes on."""
+    if state.status != PAUSED:
+        raise refusal(state, event, "the run is not paused")
+    state.status = RUNNING

@@ -1,0 +1,69 @@
+"""What the events of Nexus operations do to the workflow that called them."""
+
+from temporalio.api.history.v1 import HistoryEvent
+
+from fairlead.history.events.refusal import pending
+from fairlead.history.state.pending import PendingNexusOperation
+from fairlead.history.state.run import RunState
+from fairlead.history.state.times import from_duration, from_timestamp
+
+_NOUN = "Nexus operation scheduled by event"
+
+
+def scheduled(state: RunState, event: HistoryEvent) -> None:
+    """An operation is to be started."""
+    attributes = event.nexus_operation_scheduled_event_attributes
+    state.nexus_operations[event.event_id] = PendingNexusOperation(
+        scheduled_event_id=event.event_id,
+        version=event.version,
+        endpoint=attributes.endpoint,
+        service=attributes.service,
+        operation=attributes.operation,
+        request_id=attributes.request_id,
+        scheduled_ns=from_timestamp(event.event_time),
+        schedule_to_close_ns=from_duration(attributes.schedule_to_close_timeout),
+    )
+
+
+def started(state: RunState, event: HistoryEvent) -> None:
+    """The operation runs, and will report by callback."""
+    attributes = event.nexus_operation_started_event_attributes
+    operation = pending(state, event, state.nexus_operations, attributes.scheduled_event_id, _NOUN)
+    operation.started_event_id = event.event_id
+    operation.operation_token = attributes.operation_token or attributes.operation_id
+
+
+def cancel_requested(state: RunState, event: HistoryEvent) -> None:
+    """The operation is asked to end."""
+    attributes = event.nexus_operation_cancel_requested_event_attributes
+    operation = pending(state, event, state.nexus_operations, attributes.scheduled_event_id, _NOUN)
+    operation.cancel_requested_event_id = event.event_id
+
+
+def cancel_answered(_state: RunState, _event: HistoryEvent) -> None:
+    """Nothing: whether the request was heard changes nothing until the operation ends."""
+
+
+def completed(state: RunState, event: HistoryEvent) -> None:
+    """The operation has a result."""
+    _end(state, event, event.nexus_operation_completed_event_attributes.scheduled_event_id)
+
+
+def failed(state: RunState, event: HistoryEvent) -> None:
+    """The operation failed."""
+    _end(state, event, event.nexus_operation_failed_event_attributes.scheduled_event_id)
+
+
+def canceled(state: RunState, event: HistoryEvent) -> None:
+    """The operation ended because it was asked to."""
+    _end(state, event, event.nexus_operation_canceled_event_attributes.scheduled_event_id)
+
+
+def timed_out(state: RunState, event: HistoryEvent) -> None:
+    """The operation took too long."""
+    _end(state, event, event.nexus_operation_timed_out_event_attributes.scheduled_event_id)
+
+
+def _end(state: RunState, event: HistoryEvent, scheduled_event_id: int) -> None:
+    pending(state, event, state.nexus_operations, scheduled_event_id, _NOUN)
+    del state.nexus_operations[scheduled_event_id]

@@ -1,0 +1,243 @@
+"""The steps that end a run, and those with which another one takes over."""
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payloads, RetryPolicy, WorkflowExecution
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, ParentClosePolicy, RetryState, TimeoutType
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import (
+    HistoryEvent,
+    WorkflowExecutionCompletedEventAttributes,
+    WorkflowExecutionFailedEventAttributes,
+    WorkflowExecutionStartedEventAttributes,
+    WorkflowExecutionTerminatedEventAttributes,
+    WorkflowExecutionTimedOutEventAttributes,
+)
+from temporalio.api.sdk.v1 import UserMetadata
+from temporalio.api.workflow.v1 import ResetPointInfo
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
+
+from fairlead.history.events.copying import copy_set
+from fairlead.history.events.transaction import Transaction
+from fairlead.history.events.write_start import Continuation, StartRun, start_workflow
+from fairlead.history.events.write_workflow_tasks import fail_workflow_task
+from fairlead.history.state import cron
+from fairlead.history.state.retry import RetryDecision, decide_retry, timeout_failure
+from fairlead.history.state.run import Origin
+from fairlead.history.state.tasks import CloseRun, DeleteAfterRetention, ParentClose
+from fairlead.history.state.times import to_duration, to_timestamp
+
+_CRON = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
+_RETRY = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_RETRY
+_ABANDON = ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON
+_NO_POLICY = RetryDecision(None, RetryState.RETRY_STATE_RETRY_POLICY_NOT_SET)
+# What the first event of a retried or repeated run takes over from that of the run before.
+_INHERITED = ("input", "header", "memo", "search_attributes", "retry_policy", "priority", "workflow_run_timeout")
+
+
+def complete_workflow(
+    transaction: Transaction, *, completed_event_id: int, result: Payloads | None, user_metadata: UserMetadata | None
+) -> HistoryEvent:
+    """End the run with a result; by its cron schedule, the next run takes over."""
+    backoff_ns = _cron_backoff_ns(transaction)
+    new_run_id = transaction.new_id() if backoff_ns is not None else ""
+    start = transaction.required_start_event() if backoff_ns is not None else None
+    event = close(
+        transaction,
+        WorkflowExecutionCompletedEventAttributes(
+            result=result, workflow_task_completed_event_id=completed_event_id, new_execution_run_id=new_run_id
+        ),
+        user_metadata=user_metadata,
+    )
+    if backoff_ns is not None and start is not None:
+        _repeat(transaction, start, new_run_id, backoff_ns=backoff_ns, initiator=_CRON, result=result, failure=None)
+    return event
+
+
+def fail_workflow(
+    transaction: Transaction, *, completed_event_id: int, failure: Failure, user_metadata: UserMetadata | None
+) -> HistoryEvent:
+    """End the run with a failure; by its retry policy, or else its cron schedule, the next run takes over."""
+    decision = _retry_decision(transaction, failure)
+    initiator, backoff_ns = _RETRY, decision.backoff_ns
+    if backoff_ns is None:
+        initiator, backoff_ns = _CRON, _cron_backoff_ns(transaction)
+    new_run_id = transaction.new_id() if backoff_ns is not None else ""
+    start = transaction.required_start_event() if backoff_ns is not None else None
+    event = close(
+        transaction,
+        WorkflowExecutionFailedEventAttributes(
+            failure=failure,
+            retry_state=decision.state,
+            workflow_task_completed_event_id=completed_event_id,
+            new_execution_run_id=new_run_id,
+        ),
+        user_metadata=user_metadata,
+    )
+    if backoff_ns is not None and start is not None:
+        _repeat(
+            transaction, start, new_run_id, backoff_ns=backoff_ns, initiator=initiator, result=None, failure=failure
+        )
+    return event
+
+
+def time_out_run(transaction: Transaction) -> None:
+    """End the run because its time, or that of the whole chain of runs, is over."""
+    state = transaction.state
+    state.check_open()
+    origin = state.started
+    failure = timeout_failure("workflow timeout", TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE)
+    decision = RetryDecision(None, RetryState.RETRY_STATE_TIMEOUT)
+    initiator, backoff_ns = _RETRY, None
+    if not origin.expires_at_ns or transaction.now_ns < origin.expires_at_ns:
+        decision = _retry_decision(transaction, failure)
+        backoff_ns = decision.backoff_ns
+        if backoff_ns is None:
+            initiator, backoff_ns = _CRON, _cron_backoff_ns(transaction)
+    new_run_id = transaction.new_id() if backoff_ns is not None else ""
+    start = transaction.required_start_event() if backoff_ns is not None else None
+    _abort_task(transaction)
+    close(
+        transaction,
+        WorkflowExecutionTimedOutEventAttributes(retry_state=decision.state, new_execution_run_id=new_run_id),
+    )
+    if backoff_ns is not None and start is not None:
+        _repeat(
+            transaction, start, new_run_id, backoff_ns=backoff_ns, initiator=initiator, result=None, failure=failure
+        )
+
+
+def terminate(transaction: Transaction, *, reason: str, identity: str, details: Payloads | None = None) -> HistoryEvent:
+    """End the run without asking it."""
+    transaction.state.check_open()
+    _abort_task(transaction)
+    return close(
+        transaction, WorkflowExecutionTerminatedEventAttributes(reason=reason, details=details, identity=identity)
+    )
+
+
+def close(transaction: Transaction, attributes: Message, *, user_metadata: UserMetadata | None = None) -> HistoryEvent:
+    """Write the last event, and leave what has to follow: the parent is told, children are seen to, retention begins.
+
+    Where another run takes over, the parent is told of that one's end, not of this one's.
+    """
+    state = transaction.state
+    children = tuple(
+        ParentClose(child.namespace_id, child.workflow_id, child.run_id, child.parent_close_policy)
+        for child in state.children.values()
+        if child.parent_close_policy != _ABANDON
+    )
+    event = transaction.add(attributes, user_metadata=user_metadata)
+    state.live.unwritten_task = None
+    state.live.activities.clear()
+    tells_parent = state.started.parent is not None and not state.new_run_id
+    transaction.add_task(CloseRun(transaction.version, event.event_id, tells_parent=tells_parent, children=children))
+    transaction.show()
+    delete_at_ns = transaction.now_ns + transaction.retention_ns
+    transaction.add_task(DeleteAfterRetention(transaction.version, delete_at_ns))
+    return event
+
+
+def begin_next_run(
+    transaction: Transaction,
+    request: StartWorkflowExecutionRequest,
+    run_id: str,
+    continuation: Continuation,
+) -> Transaction:
+    """Start the run that takes over, with the same parent and root."""
+    origin = transaction.state.started
+    root = None
+    if origin.parent is not None:
+        root = WorkflowExecution(workflow_id=origin.root_workflow_id, run_id=origin.root_run_id)
+    new_run = transaction.begin_new_run(run_id)
+    start_workflow(new_run, StartRun(request, parent=origin.parent, root=root, continuation=continuation))
+    return new_run
+
+
+def spaced_backoff_ns(transaction: Transaction, backoff_ns: int) -> int:
+    """The backoff, lengthened so that runs of one workflow begin no closer together than the limit says."""
+    lifetime_ns = transaction.now_ns - transaction.state.started.started_ns
+    return max(backoff_ns, transaction.limits.run_interval_min_ns - lifetime_ns)
+
+
+def inherited_reset_points(transaction: Transaction) -> tuple[ResetPointInfo, ...]:
+    """The points of this run and of those before it, with the time until which their histories are kept."""
+    expires = to_timestamp(transaction.now_ns + transaction.retention_ns)
+    points = []
+    for stored in transaction.state.reset_points:
+        point = ResetPointInfo.FromString(stored)
+        if point.run_id == transaction.state.identity.run_id:
+            point.expire_time.CopyFrom(expires)
+        points.append(point)
+    return tuple(points)
+
+
+def _abort_task(transaction: Transaction) -> None:
+    """A worker has a task of a run that ends: it has failed, and what waited for it is written."""
+    if transaction.state.has_started_task:
+        fail_workflow_task(transaction, Cause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND)
+    transaction.flush()
+
+
+def _retry_decision(transaction: Transaction, failure: Failure) -> RetryDecision:
+    origin = transaction.state.started
+    if origin.retry_policy is None:
+        return _NO_POLICY
+    return decide_retry(
+        RetryPolicy.FromString(origin.retry_policy),
+        attempt=origin.attempt,
+        failure=failure,
+        now_ns=transaction.now_ns,
+        expires_at_ns=origin.expires_at_ns,
+    )
+
+
+def _cron_backoff_ns(transaction: Transaction) -> int | None:
+    origin = transaction.state.started
+    return cron.backoff_ns(origin.cron_schedule, scheduled_ns=origin.execution_ns, now_ns=transaction.now_ns)
+
+
+def _repeat(
+    transaction: Transaction,
+    start: HistoryEvent,
+    new_run_id: str,
+    *,
+    backoff_ns: int,
+    initiator: ContinueAsNewInitiator.ValueType,
+    result: Payloads | None,
+    failure: Failure | None,
+) -> None:
+    """Start the same workflow again, as a retry or as the schedule says."""
+    attributes = start.workflow_execution_started_event_attributes
+    origin = transaction.state.started
+    last_result = result
+    if failure is not None and attributes.HasField("last_completion_result"):
+        last_result = attributes.last_completion_result
+    continuation = Continuation(
+        previous_run_id=transaction.state.identity.run_id,
+        first_run_id=origin.first_run_id,
+        initiator=initiator,
+        attempt=origin.attempt + 1 if initiator == _RETRY else 1,
+        failure=failure,
+        last_completion_result=last_result,
+        backoff_ns=spaced_backoff_ns(transaction, backoff_ns),
+        expires_at_ns=origin.expires_at_ns,
+        reset_points=inherited_reset_points(transaction),
+    )
+    request = _repeated_request(origin, attributes)
+    if start.HasField("user_metadata"):
+        request.user_metadata.CopyFrom(start.user_metadata)
+    begin_next_run(transaction, request, new_run_id, continuation)
+
+
+def _repeated_request(
+    origin: Origin, attributes: WorkflowExecutionStartedEventAttributes
+) -> StartWorkflowExecutionRequest:
+    request = StartWorkflowExecutionRequest(cron_schedule=origin.cron_schedule)
+    request.workflow_type.name = origin.workflow_type
+    request.task_queue.name = origin.task_queue
+    request.workflow_task_timeout.CopyFrom(to_duration(origin.task_timeout_ns))
+    if origin.execution_timeout_ns:
+        request.workflow_execution_timeout.CopyFrom(to_duration(origin.execution_timeout_ns))
+    copy_set(attributes, request, _INHERITED)
+    return request

@@ -1,0 +1,206 @@
+"""The step with which a run begins: by a client, by its parent, or where another run ends."""
+
+from dataclasses import dataclass
+
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, TaskQueueKind
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
+from temporalio.api.workflow.v1 import ResetPointInfo
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
+
+from fairlead.history.events.copying import copy_set
+from fairlead.history.events.transaction import Transaction
+from fairlead.history.events.write_workflow_tasks import schedule_workflow_task
+from fairlead.history.state import cron
+from fairlead.history.state.limits import Limits
+from fairlead.history.state.retry import fill_retry_policy
+from fairlead.history.state.run import Parent
+from fairlead.history.state.tasks import ExecutionTimeout, RunTimeout, WorkflowBackoff
+from fairlead.history.state.times import MILLISECOND_NS, from_duration, shorter, to_duration, to_timestamp
+
+# Fields that the first event takes over from the request as they are, and only if they are there.
+_PASSED_ON = (
+    "input",
+    "retry_policy",
+    "memo",
+    "search_attributes",
+    "header",
+    "workflow_execution_timeout",
+    "workflow_run_timeout",
+    "workflow_task_timeout",
+    "priority",
+    "versioning_override",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How a run follows another one of its workflow id."""
+
+    previous_run_id: str
+    first_run_id: str
+    initiator: ContinueAsNewInitiator.ValueType
+    attempt: int = 1
+    failure: Failure | None = None
+    last_completion_result: Payloads | None = None
+    backoff_ns: int = 0
+    expires_at_ns: int = 0
+    reset_points: tuple[ResetPointInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """What a run begins with. `request` is complete: `complete_request` has filled in what it left open."""
+
+    request: StartWorkflowExecutionRequest
+    parent: Parent | None = None
+    root: WorkflowExecution | None = None
+    continuation: Continuation | None = None
+    eager_execution_accepted: bool = False
+    # A child's first workflow task waits until its parent knows that it has started.
+    schedules_task: bool = True
+
+
+def run_timeout_ns(run_ns: int, execution_ns: int) -> int:
+    """A run may last no longer than the whole chain of runs; 0 is for ever."""
+    return shorter(run_ns, execution_ns)
+
+
+def task_timeout_ns(task_ns: int, run_ns: int, limits: Limits) -> int:
+    """The workflow task's timeout: a default if there is none, no more than the limit, nor than the run's."""
+    chosen_ns = min(task_ns or limits.workflow_task_timeout_default_ns, limits.workflow_task_timeout_max_ns)
+    return shorter(chosen_ns, run_ns)
+
+
+def complete_request(request: StartWorkflowExecutionRequest, limits: Limits) -> None:
+    """Fill in the timeouts and the retry policy that a request leaves open, as Temporal's frontend does."""
+    if request.HasField("retry_policy"):
+        fill_retry_policy(request.retry_policy)
+    run_ns = from_duration(request.workflow_run_timeout)
+    new_run_ns = run_timeout_ns(run_ns, from_duration(request.workflow_execution_timeout))
+    if new_run_ns != run_ns:
+        request.workflow_run_timeout.CopyFrom(to_duration(new_run_ns))
+    task_ns = from_duration(request.workflow_task_timeout)
+    new_task_ns = task_timeout_ns(task_ns, new_run_ns, limits)
+    if new_task_ns != task_ns:
+        request.workflow_task_timeout.CopyFrom(to_duration(new_task_ns))
+
+
+def start_workflow(transaction: Transaction, start: StartRun) -> HistoryEvent:
+    """Write the run's first event, its timeouts, and the first workflow task or the wait for it."""
+    request = start.request
+    backoff_ns = _first_backoff_ns(start, transaction.now_ns)
+    event = transaction.add(
+        _started_attributes(transaction, start, backoff_ns),
+        user_metadata=request.user_metadata if request.HasField("user_metadata") else None,
+        links=request.links,
+    )
+    origin = transaction.state.started
+    run_id = transaction.state.identity.run_id
+    if origin.run_expires_at_ns:
+        transaction.add_task(RunTimeout(transaction.version, origin.run_expires_at_ns))
+    if origin.expires_at_ns and origin.first_run_id == run_id:
+        transaction.add_task(ExecutionTimeout(transaction.version, origin.expires_at_ns, run_id))
+    transaction.show()
+    if start.schedules_task:
+        schedule_first_workflow_task(transaction, push=not start.eager_execution_accepted)
+    return event
+
+
+def schedule_first_workflow_task(transaction: Transaction, *, push: bool = True) -> None:
+    """Schedule the first workflow task now, or at the end of the backoff; nothing if it was scheduled before."""
+    state = transaction.state
+    if state.had_task or not state.is_open:
+        return
+    if state.started.first_backoff_ns:
+        transaction.add_task(WorkflowBackoff(transaction.version, state.started.execution_ns))
+    else:
+        schedule_workflow_task(transaction, push=push)
+
+
+def end_backoff(transaction: Transaction) -> bool:
+    """The wait is over; false if the first workflow task was scheduled before, or the run is closed."""
+    if transaction.state.had_task or not transaction.state.is_open:
+        return False
+    schedule_workflow_task(transaction)
+    return True
+
+
+def _first_backoff_ns(start: StartRun, now_ns: int) -> int:
+    if start.continuation is not None:
+        return start.continuation.backoff_ns
+    if start.request.cron_schedule:
+        return cron.backoff_ns(start.request.cron_schedule, scheduled_ns=now_ns, now_ns=now_ns) or 0
+    return from_duration(start.request.workflow_start_delay)
+
+
+def _started_attributes(
+    transaction: Transaction, start: StartRun, backoff_ns: int
+) -> WorkflowExecutionStartedEventAttributes:
+    request, run_id = start.request, transaction.state.identity.run_id
+    attributes = WorkflowExecutionStartedEventAttributes(
+        workflow_type=request.workflow_type,
+        workflow_id=transaction.state.identity.workflow_id,
+        original_execution_run_id=run_id,
+        first_execution_run_id=run_id,
+        identity=request.identity,
+        attempt=1,
+        cron_schedule=request.cron_schedule,
+        first_workflow_task_backoff=to_duration(backoff_ns),
+        completion_callbacks=request.completion_callbacks,
+        eager_execution_accepted=start.eager_execution_accepted,
+    )
+    attributes.task_queue.name = request.task_queue.name
+    attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+    copy_set(request, attributes, _PASSED_ON)
+    if request.cron_schedule:
+        attributes.initiator = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
+    _add_expiry(attributes, start, transaction.now_ns, backoff_ns)
+    _add_family(attributes, start)
+    if start.continuation is not None:
+        _add_continuation(attributes, start.continuation)
+    elif request.HasField("last_completion_result"):
+        attributes.last_completion_result.CopyFrom(request.last_completion_result)
+        if request.HasField("continued_failure"):
+            attributes.continued_failure.CopyFrom(request.continued_failure)
+    return attributes
+
+
+def _add_expiry(
+    attributes: WorkflowExecutionStartedEventAttributes, start: StartRun, now_ns: int, backoff_ns: int
+) -> None:
+    execution_ns = from_duration(start.request.workflow_execution_timeout)
+    if start.continuation is not None:
+        expires_at_ns = start.continuation.expires_at_ns
+    else:
+        expires_at_ns = now_ns + backoff_ns + execution_ns if execution_ns else 0
+    if expires_at_ns:
+        rounded_ns = expires_at_ns - expires_at_ns % MILLISECOND_NS
+        attributes.workflow_execution_expiration_time.CopyFrom(to_timestamp(rounded_ns))
+
+
+def _add_family(attributes: WorkflowExecutionStartedEventAttributes, start: StartRun) -> None:
+    parent = start.parent
+    if parent is not None:
+        attributes.parent_workflow_namespace = parent.namespace
+        attributes.parent_workflow_namespace_id = parent.namespace_id
+        attributes.parent_workflow_execution.workflow_id = parent.workflow_id
+        attributes.parent_workflow_execution.run_id = parent.run_id
+        attributes.parent_initiated_event_id = parent.initiated_event_id
+        attributes.parent_initiated_event_version = parent.initiated_version
+    if start.root is not None:
+        attributes.root_workflow_execution.CopyFrom(start.root)
+
+
+def _add_continuation(attributes: WorkflowExecutionStartedEventAttributes, continuation: Continuation) -> None:
+    attributes.continued_execution_run_id = continuation.previous_run_id
+    attributes.first_execution_run_id = continuation.first_run_id
+    attributes.initiator = continuation.initiator
+    attributes.attempt = continuation.attempt
+    if continuation.failure is not None:
+        attributes.continued_failure.CopyFrom(continuation.failure)
+    if continuation.last_completion_result is not None:
+        attributes.last_completion_result.CopyFrom(continuation.last_completion_result)
+    if continuation.reset_points:
+        attributes.prev_auto_reset_points.points.extend(continuation.reset_points)

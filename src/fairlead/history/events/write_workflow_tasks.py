@@ -1,0 +1,329 @@
+"""The steps of workflow tasks: scheduled, started, failed, timed out. Their completion is in `commands`."""
+
+from temporalio.api.common.v1 import WorkerVersionStamp
+from temporalio.api.enums.v1 import TaskQueueKind, TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import (
+    WorkflowTaskFailedEventAttributes,
+    WorkflowTaskScheduledEventAttributes,
+    WorkflowTaskStartedEventAttributes,
+    WorkflowTaskTimedOutEventAttributes,
+)
+from temporalio.api.taskqueue.v1 import TaskQueue
+
+from fairlead.history.events.transaction import Transaction
+from fairlead.history.state.errors import NotPending
+from fairlead.history.state.run import PAUSED, RunState
+from fairlead.history.state.tasks import PushWorkflowTask, TaskTimeout, WorkflowTaskTimeout
+from fairlead.history.state.times import SECOND_NS, to_duration
+from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
+
+HISTORY_SERVICE = "history-service"
+_BACKOFF_ATTEMPTS_MIN = 3
+_BACKOFF_FIRST_NS = 5 * SECOND_NS
+_BACKOFF_JITTER = 0.2
+# A speculative task is not on disk: if nobody takes it soon, a normal one takes its place.
+SPECULATIVE_SCHEDULE_TO_START_NS = 5 * SECOND_NS
+
+
+def wake(transaction: Transaction, *, despite_backoff: bool = False) -> None:
+    """See to it that the workflow hears of what this step wrote, by a workflow task that is or will be there.
+
+    A run that waits out its first backoff is not woken, except for what must not wait. One that is paused hears of it
+    when it goes on.
+    """
+    state = transaction.state
+    if not state.is_open:
+        return
+    task = state.live.unwritten_task
+    if state.has_started_task:
+        _relieve_buffer(transaction)
+    elif task is not None and task.kind is TaskKind.SPECULATIVE:
+        # What was written does not go away, so neither may the task that tells of it.
+        state.live.unwritten_task = None
+        schedule_workflow_task(transaction)
+    elif state.workflow_task is None and (despite_backoff or not state.in_backoff) and state.status != PAUSED:
+        schedule_workflow_task(transaction)
+
+
+def _relieve_buffer(transaction: Transaction) -> None:
+    """When as much waits as may, the worker's task is taken away, and another one tells of it all."""
+    if transaction.buffered_count >= transaction.limits.buffered_events_max:
+        fail_workflow_task(transaction, WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND)
+        schedule_workflow_task(transaction)
+
+
+def schedule_workflow_task(
+    transaction: Transaction,
+    *,
+    kind: TaskKind = TaskKind.NORMAL,
+    row_since_ns: int = 0,
+    push: bool = True,
+) -> WorkflowTask:
+    """Schedule the next workflow task, which must not be there yet.
+
+    After a failure it is transient whatever `kind` says, unless events have come since that the worker was not shown.
+    `row_since_ns` is given where a worker only keeps its claim alive; `push` is false where it gets the task at once,
+    with the answer to the one before.
+    """
+    state = transaction.state
+    live = state.live
+    if state.workflow_task is not None:
+        raise NotPending("a workflow task is pending already")
+    if transaction.flush():
+        live.task_attempt = 1
+        kind = TaskKind.NORMAL
+    if live.task_attempt > 1:
+        # A task of another version is another cluster's: it is not the same row of attempts any more.
+        kind, live.task_attempt = (
+            (TaskKind.TRANSIENT, live.task_attempt)
+            if transaction.version == state.last_version
+            else (TaskKind.NORMAL, 1)
+        )
+    live.task_row_since_ns = row_since_ns or transaction.now_ns
+    task = _next_task(transaction, kind)
+    if kind is TaskKind.NORMAL:
+        transaction.add(scheduled_attributes(state, task))
+        task = _written(state)
+    else:
+        live.unwritten_task = task
+    _announce(transaction, task, push=push)
+    return task
+
+
+def _next_task(transaction: Transaction, kind: TaskKind) -> WorkflowTask:
+    state = transaction.state
+    return WorkflowTask(
+        kind=kind,
+        version=transaction.version,
+        scheduled_event_id=state.next_event_id,
+        attempt=state.live.task_attempt,
+        timeout_ns=_timeout_ns(transaction, state.live.task_attempt),
+        scheduled_ns=transaction.now_ns,
+        task_queue=state.task_queue,
+        sticky=bool(state.live.sticky_task_queue),
+    )
+
+
+def _timeout_ns(transaction: Transaction, attempt: int) -> int:
+    """Attempts that keep failing get ever more time: a worker that gives no answer is asked again only then."""
+    timeout_ns = transaction.state.started.task_timeout_ns
+    if attempt <= _BACKOFF_ATTEMPTS_MIN:
+        return timeout_ns
+    maximum_ns = transaction.limits.workflow_task_retry_max_ns
+    backoff_ns = min(_BACKOFF_FIRST_NS << min(attempt - _BACKOFF_ATTEMPTS_MIN - 1, 32), maximum_ns)
+    return timeout_ns + int(backoff_ns * (1 - _BACKOFF_JITTER + _BACKOFF_JITTER * transaction.uniform()))
+
+
+def _announce(transaction: Transaction, task: WorkflowTask, *, push: bool) -> None:
+    speculative = task.kind is TaskKind.SPECULATIVE
+    if push and not speculative:
+        transaction.add_task(
+            PushWorkflowTask(task.version, task.scheduled_event_id, task.attempt, task.task_queue, sticky=task.sticky)
+        )
+    wait_ns = transaction.state.live.sticky_timeout_ns if task.sticky else 0
+    if speculative:
+        wait_ns = wait_ns or SPECULATIVE_SCHEDULE_TO_START_NS
+    if push and wait_ns:
+        _time_limit(transaction, task, TaskTimeout.SCHEDULE_TO_START, wait_ns)
+
+
+def _time_limit(transaction: Transaction, task: WorkflowTask, kind: TaskTimeout, wait_ns: int) -> None:
+    transaction.add_task(
+        WorkflowTaskTimeout(
+            version=task.version,
+            fire_at_ns=transaction.now_ns + wait_ns,
+            scheduled_event_id=task.scheduled_event_id,
+            attempt=task.attempt,
+            kind=kind,
+            in_memory=task.kind is TaskKind.SPECULATIVE,
+        )
+    )
+
+
+def start_workflow_task(
+    transaction: Transaction,
+    scheduled_event_id: int,
+    *,
+    request_id: str,
+    identity: str,
+    worker_version: WorkerVersionStamp | None = None,
+) -> WorkflowTask:
+    """Give the task to a worker, once: the same request again gets the same answer, another one `NotPending`."""
+    state = transaction.state
+    state.check_open()
+    task = state.workflow_task
+    if task is None or task.scheduled_event_id != scheduled_event_id:
+        raise NotPending("Workflow task not found.")
+    if task.is_started:
+        if task.request_id == request_id:
+            return task
+        raise NotPending("Workflow task already started.")
+    suggest = (
+        state.next_event_id > transaction.limits.history_count_suggest
+        or state.live.history_size_bytes >= transaction.limits.history_size_suggest
+    )
+    task.suggest_continue_as_new = suggest
+    task.history_size_bytes = state.live.history_size_bytes
+    task.request_id = request_id
+    task.identity = identity
+    task.worker_version = worker_version.SerializeToString() if worker_version is not None else None
+    if task.kind is not TaskKind.NORMAL and _is_overtaken(transaction, task):
+        task = _write_overtaken(transaction, task)
+    if task.kind is TaskKind.NORMAL:
+        transaction.add(started_attributes(task))
+    else:
+        task.started_event_id = task.scheduled_event_id + 1
+        task.started_ns = transaction.now_ns
+    _time_limit(transaction, task, TaskTimeout.START_TO_CLOSE, task.timeout_ns)
+    return task
+
+
+def _is_overtaken(transaction: Transaction, task: WorkflowTask) -> bool:
+    return task.scheduled_event_id != transaction.state.next_event_id or task.version != transaction.version
+
+
+def _write_overtaken(transaction: Transaction, task: WorkflowTask) -> WorkflowTask:
+    """Events came since the task was scheduled, and took the ids it was to have: write it as a normal first attempt."""
+    state = transaction.state
+    state.live.unwritten_task = None
+    state.live.task_attempt = 1
+    task.attempt = 1
+    transaction.add(scheduled_attributes(state, task))
+    written = _written(state)
+    for name in ("suggest_continue_as_new", "history_size_bytes", "request_id", "identity", "worker_version"):
+        setattr(written, name, getattr(task, name))
+    return written
+
+
+def write_unwritten(transaction: Transaction) -> WorkflowTask:
+    """The started task with its events in the history: a transient or speculative one gets them now."""
+    state = transaction.state
+    task = state.live.unwritten_task
+    if task is None:
+        return _written(state)
+    state.live.unwritten_task = None
+    transaction.add(scheduled_attributes(state, task), time_ns=task.scheduled_ns)
+    written = _written(state)
+    task.scheduled_event_id = written.scheduled_event_id
+    transaction.add(started_attributes(task), time_ns=task.started_ns)
+    return _written(state)
+
+
+def fail_workflow_task(
+    transaction: Transaction,
+    cause: WorkflowTaskFailedCause.ValueType,
+    *,
+    failure: Failure | None = None,
+    identity: str = HISTORY_SERVICE,
+    binary_checksum: str = "",
+) -> None:
+    """End the started task as failed. The history tells of the first failure in a row, not of each.
+
+    The next task is not scheduled here: what waited goes first.
+    """
+    state = transaction.state
+    task = started_task(state)
+    state.live.sticky_task_queue = ""
+    if task.kind is TaskKind.TRANSIENT:
+        state.live.unwritten_task = None
+        state.live.task_attempt += 1
+        return
+    task = write_unwritten(transaction)
+    transaction.add(
+        WorkflowTaskFailedEventAttributes(
+            scheduled_event_id=task.scheduled_event_id,
+            started_event_id=task.started_event_id,
+            cause=cause,
+            failure=failure,
+            identity=identity,
+            binary_checksum=binary_checksum,
+        )
+    )
+
+
+def time_out_workflow_task(transaction: Transaction, due: WorkflowTaskTimeout) -> bool:
+    """End the task whose time ran out and schedule the next; false if that time is of no task any more."""
+    state = transaction.state
+    task = state.workflow_task
+    if (
+        not state.is_open
+        or task is None
+        or (task.scheduled_event_id, task.attempt) != (due.scheduled_event_id, due.attempt)
+        or task.is_started is not (due.kind is TaskTimeout.START_TO_CLOSE)
+    ):
+        return False
+    state.live.sticky_task_queue = ""
+    if due.kind is TaskTimeout.START_TO_CLOSE:
+        _time_out_started(transaction, task)
+    else:
+        _time_out_scheduled(transaction, task)
+    schedule_workflow_task(transaction)
+    return True
+
+
+def _time_out_started(transaction: Transaction, task: WorkflowTask) -> None:
+    state = transaction.state
+    if task.kind is TaskKind.TRANSIENT:
+        state.live.unwritten_task = None
+        state.live.task_attempt += 1
+        return
+    task = write_unwritten(transaction)
+    transaction.add(
+        WorkflowTaskTimedOutEventAttributes(
+            scheduled_event_id=task.scheduled_event_id,
+            started_event_id=task.started_event_id,
+            timeout_type=TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
+        )
+    )
+
+
+def _time_out_scheduled(transaction: Transaction, task: WorkflowTask) -> None:
+    state = transaction.state
+    if task.kind is TaskKind.SPECULATIVE:
+        state.live.unwritten_task = None
+        transaction.add(scheduled_attributes(state, task), time_ns=task.scheduled_ns)
+        task = _written(state)
+    transaction.add(
+        WorkflowTaskTimedOutEventAttributes(
+            scheduled_event_id=task.scheduled_event_id, timeout_type=TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
+        )
+    )
+
+
+def started_task(state: RunState) -> WorkflowTask:
+    """The task that a worker has; `NotPending` if none has one."""
+    task = state.workflow_task
+    if task is None or not task.is_started:
+        raise NotPending("Workflow task not found.")
+    return task
+
+
+def scheduled_attributes(state: RunState, task: WorkflowTask) -> WorkflowTaskScheduledEventAttributes:
+    """What the event of a task's scheduling says."""
+    queue = TaskQueue(name=task.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL)
+    if task.sticky:
+        queue.kind = TaskQueueKind.TASK_QUEUE_KIND_STICKY
+        queue.normal_name = state.started.task_queue
+    return WorkflowTaskScheduledEventAttributes(
+        task_queue=queue, start_to_close_timeout=to_duration(task.timeout_ns), attempt=task.attempt
+    )
+
+
+def started_attributes(task: WorkflowTask) -> WorkflowTaskStartedEventAttributes:
+    """What the event of a task's start says."""
+    stamp = task.worker_version
+    return WorkflowTaskStartedEventAttributes(
+        scheduled_event_id=task.scheduled_event_id,
+        identity=task.identity,
+        request_id=task.request_id,
+        suggest_continue_as_new=task.suggest_continue_as_new,
+        history_size_bytes=task.history_size_bytes,
+        worker_version=WorkerVersionStamp.FromString(stamp) if stamp is not None else None,
+    )
+
+
+def _written(state: RunState) -> WorkflowTask:
+    if state.task is None:
+        raise NotPending("Workflow task not found.")
+    return state.task

@@ -1,0 +1,35 @@
+"""A run's state as bytes, and back to the same value."""
+
+import msgspec
+
+from fairlead.history.state.errors import UnreadableState
+from fairlead.history.state.run import LiveState, RunState
+
+# The first byte of a stored state, so that another layout can be told from this one.
+_LAYOUT = b"\x01"
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(RunState)
+
+
+def encode(state: RunState) -> bytes:
+    """The whole state, events' part and live part."""
+    return _LAYOUT + _encoder.encode(state)
+
+
+def decode(stored: bytes) -> RunState:
+    """The state that `encode` was given."""
+    if stored[:1] != _LAYOUT:
+        raise UnreadableState(
+            f"a run's state begins with {stored[:1]!r}, not with {_LAYOUT!r}: another version wrote it"
+        )
+    try:
+        return _decoder.decode(memoryview(stored)[1:])
+    except msgspec.DecodeError as wrong:
+        raise UnreadableState(f"a run's state of {len(stored)} bytes can't be read: {wrong}") from wrong
+
+
+def without_live(state: RunState) -> RunState:
+    """A copy that holds only what follows from the events: to compare with a rebuilt state, field by field."""
+    copy = decode(encode(state))
+    copy.live = LiveState()
+    return copy

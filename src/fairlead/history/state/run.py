@@ -1,0 +1,192 @@
+"""All that the server knows about one run, apart from the contents of its events."""
+
+import msgspec
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+
+from fairlead.core.versions import VersionHistory
+from fairlead.history.state.errors import RunClosed
+from fairlead.history.state.pending import (
+    ActivityProgress,
+    PendingActivity,
+    PendingChild,
+    PendingExternal,
+    PendingNexusOperation,
+    PendingTimer,
+    UpdateRecord,
+)
+from fairlead.history.state.workflow_task import WorkflowTask
+
+RUNNING = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING)
+PAUSED = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
+
+
+class RunIdentity(msgspec.Struct, array_like=True, frozen=True):
+    """What a run is known by, and where its events are: in the branch `branch_id` of the tree `tree_id`."""
+
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    tree_id: str
+    branch_id: str
+
+
+class Parent(msgspec.Struct, array_like=True, frozen=True):
+    """The run that started this one as its child."""
+
+    namespace: str
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    initiated_event_id: int
+    initiated_version: int
+
+
+class Origin(msgspec.Struct, array_like=True):
+    """What the first event says, without the input, which is in the event."""
+
+    workflow_type: str
+    task_queue: str
+    execution_timeout_ns: int
+    run_timeout_ns: int
+    task_timeout_ns: int
+    # 0 if the whole chain of runs may last for ever.
+    expires_at_ns: int
+    started_ns: int
+    first_backoff_ns: int
+    attempt: int
+    first_run_id: str
+    original_run_id: str
+    continued_run_id: str
+    initiator: int
+    cron_schedule: str
+    retry_policy: bytes | None
+    priority: bytes | None
+    parent: Parent | None
+    root_workflow_id: str
+    root_run_id: str
+    identity: str
+    completion_callbacks: list[bytes]
+    version: int
+
+    @property
+    def execution_ns(self) -> int:
+        """When the first workflow task is due: Temporal's execution time."""
+        return self.started_ns + self.first_backoff_ns
+
+    @property
+    def run_expires_at_ns(self) -> int:
+        """When the run times out, counted from its first workflow task; 0 for never."""
+        run_ns = self.execution_ns + self.run_timeout_ns if self.run_timeout_ns else 0
+        return min(run_ns, self.expires_at_ns) if run_ns and self.expires_at_ns else run_ns or self.expires_at_ns
+
+
+class LiveState(msgspec.Struct, array_like=True):
+    """What does not follow from the events, or not from them alone: a rebuild leaves it at its beginnings."""
+
+    history_size_bytes: int = 0
+    # The attempt that the next workflow task is; above 1 after failures in a row.
+    task_attempt: int = 1
+    # When the first of a row of workflow tasks was scheduled that a worker only keeps alive, one after another.
+    task_row_since_ns: int = 0
+    # A transient or speculative workflow task.
+    unwritten_task: WorkflowTask | None = None
+    # Whether a worker keeps this run in its cache, in which queue of its own, and how long a task waits there.
+    sticky_task_queue: str = ""
+    sticky_timeout_ns: int = 0
+    activities: dict[int, ActivityProgress] = {}
+    # Events that wait for the end of the workflow task, as bytes.
+    buffered: list[bytes] = []
+    # Of what is pending: those whose end is buffered, by the id of the event with which they began.
+    ending: set[int] = set()
+    cancel_buffered: bool = False
+    request_ids: dict[str, None] = {}
+
+
+class RunState(msgspec.Struct, array_like=True):
+    """A run. Everything but `live` follows from the events, and only `apply` changes it.
+
+    Read from bytes by a later version of this code: fields are added at the end, with a default, and never moved.
+    """
+
+    identity: RunIdentity
+    origin: Origin | None = None
+    versions: VersionHistory | None = None
+    next_event_id: int = 1
+    status: int = RUNNING
+    closed_ns: int = 0
+    close_event_id: int = 0
+    new_run_id: str = ""
+    memo: dict[str, bytes] = {}
+    search_attributes: dict[str, bytes] = {}
+    cancel_requested: bool = False
+    cancel_event_id: int = 0
+    signal_count: int = 0
+    # Of the last workflow task that was completed.
+    completed_task_started_event_id: int = 0
+    completed_task_event_id: int = 0
+    task: WorkflowTask | None = None
+    activities: dict[int, PendingActivity] = {}
+    activity_ids: dict[str, int] = {}
+    timers: dict[str, PendingTimer] = {}
+    children: dict[int, PendingChild] = {}
+    external_signals: dict[int, PendingExternal] = {}
+    external_cancels: dict[int, PendingExternal] = {}
+    nexus_operations: dict[int, PendingNexusOperation] = {}
+    updates: dict[str, UpdateRecord] = {}
+    reset_points: list[bytes] = []
+    attached_request_ids: dict[str, int] = {}
+    live: LiveState = msgspec.field(default_factory=LiveState)
+
+    @property
+    def started(self) -> Origin:
+        """The first event's facts; a run that is asked for anything has them."""
+        if self.origin is None:
+            raise RunClosed
+        return self.origin
+
+    @property
+    def is_open(self) -> bool:
+        """Whether events may still be added."""
+        return self.status in (RUNNING, PAUSED)
+
+    @property
+    def workflow_task(self) -> WorkflowTask | None:
+        """The workflow task that is scheduled or started, written or not."""
+        return self.task or self.live.unwritten_task
+
+    @property
+    def has_started_task(self) -> bool:
+        """Whether a worker has a workflow task, so that what happens meanwhile has to wait."""
+        task = self.workflow_task
+        return task is not None and task.is_started
+
+    @property
+    def had_task(self) -> bool:
+        """Whether a workflow task was ever scheduled: until then the run may be waiting out a backoff."""
+        return self.workflow_task is not None or self.completed_task_event_id > 0 or self.live.task_attempt > 1
+
+    @property
+    def in_backoff(self) -> bool:
+        """Whether the first workflow task is yet to come, at its time."""
+        return self.started.first_backoff_ns > 0 and not self.had_task
+
+    @property
+    def last_version(self) -> int:
+        """The version of the last event; 0 before the first."""
+        return self.versions.last.version if self.versions else 0
+
+    @property
+    def task_queue(self) -> str:
+        """The queue for the next workflow task."""
+        return self.live.sticky_task_queue or self.started.task_queue
+
+    def check_open(self) -> None:
+        """Refuse whatever changes a run that is closed."""
+        if not self.is_open:
+            raise RunClosed
+
+    def open_activity(self, scheduled_event_id: int) -> PendingActivity | None:
+        """An activity that may still end: it is pending, and its end is not in the buffer."""
+        if scheduled_event_id in self.live.ending:
+            return None
+        return self.activities.get(scheduled_event_id)

@@ -1,0 +1,170 @@
+"""What has to be done after a step of a run: the rows of its shard's queues.
+
+Each names the event it was made for, with its version, and whatever else tells whether it still means something when
+its turn comes. A task with `fire_at_ns` is for the timer queue.
+"""
+
+from enum import IntEnum
+
+import msgspec
+
+
+class Task(msgspec.Struct, array_like=True, frozen=True, tag=True):
+    """The base of them all: the version at which it was made."""
+
+    version: int
+
+
+class TimerTask(Task, frozen=True, tag=True, array_like=True):
+    """A task that is due at a time."""
+
+    fire_at_ns: int
+
+
+class PushWorkflowTask(Task, frozen=True, tag=True, array_like=True):
+    """Hand a workflow task to matching."""
+
+    scheduled_event_id: int
+    attempt: int
+    task_queue: str
+    sticky: bool
+
+
+class PushActivityTask(Task, frozen=True, tag=True, array_like=True):
+    """Hand an attempt of an activity to matching."""
+
+    scheduled_event_id: int
+    attempt: int
+    stamp: int
+    task_queue: str
+
+
+class StartChild(Task, frozen=True, tag=True, array_like=True):
+    """Start the child that an initiated event asks for; the request id makes that once."""
+
+    initiated_event_id: int
+    request_id: str
+
+
+class SignalExternal(Task, frozen=True, tag=True, array_like=True):
+    """Send the signal that an initiated event asks for."""
+
+    initiated_event_id: int
+    request_id: str
+
+
+class CancelExternal(Task, frozen=True, tag=True, array_like=True):
+    """Send the cancellation that an initiated event asks for."""
+
+    initiated_event_id: int
+    request_id: str
+
+
+class ParentClose(msgspec.Struct, array_like=True, frozen=True):
+    """What becomes of a child when its parent closes, by its policy."""
+
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    policy: int
+
+
+class CloseRun(Task, frozen=True, tag=True, array_like=True):
+    """Tell the parent, and see to the children: the run has closed, and what was its end is in `close_event_id`.
+
+    `tells_parent` is false where another run of the same workflow goes on.
+    """
+
+    close_event_id: int
+    tells_parent: bool
+    children: tuple[ParentClose, ...]
+
+
+class UpsertVisibility(Task, frozen=True, tag=True, array_like=True):
+    """Write the run's visibility row anew."""
+
+
+class UserTimer(TimerTask, frozen=True, tag=True, array_like=True):
+    """Fire a timer."""
+
+    timer_id: str
+    started_event_id: int
+
+
+class TaskTimeout(IntEnum):
+    """Which of a workflow task's two times ran out, by the numbers of Temporal's TimeoutType."""
+
+    START_TO_CLOSE = 1
+    SCHEDULE_TO_START = 2
+
+
+class WorkflowTaskTimeout(TimerTask, frozen=True, tag=True, array_like=True):
+    """Time a workflow task out. A speculative one's is kept in memory, not in a queue, and so it says so."""
+
+    scheduled_event_id: int
+    attempt: int
+    kind: TaskTimeout
+    in_memory: bool = False
+
+
+class ActivityTimeoutKind(IntEnum):
+    """Which of an activity's times ran out, by the numbers of Temporal's TimeoutType."""
+
+    START_TO_CLOSE = 1
+    SCHEDULE_TO_START = 2
+    SCHEDULE_TO_CLOSE = 3
+    HEARTBEAT = 4
+
+
+class ActivityTimeout(TimerTask, frozen=True, tag=True, array_like=True):
+    """Time an activity out; schedule-to-close is for all of its attempts."""
+
+    scheduled_event_id: int
+    kind: ActivityTimeoutKind
+    attempt: int
+    stamp: int
+
+
+class ActivityRetry(TimerTask, frozen=True, tag=True, array_like=True):
+    """The backoff is over: hand the next attempt to matching."""
+
+    scheduled_event_id: int
+    attempt: int
+    stamp: int
+
+
+class RunTimeout(TimerTask, frozen=True, tag=True, array_like=True):
+    """Time the run out."""
+
+
+class ExecutionTimeout(TimerTask, frozen=True, tag=True, array_like=True):
+    """Time the chain of runs out, whichever of them is current then."""
+
+    first_run_id: str
+
+
+class WorkflowBackoff(TimerTask, frozen=True, tag=True, array_like=True):
+    """The start delay, the cron schedule's or the retry's time is over: schedule the first workflow task."""
+
+
+class DeleteAfterRetention(TimerTask, frozen=True, tag=True, array_like=True):
+    """The namespace's retention is over: delete the run."""
+
+
+AnyTask = (
+    PushWorkflowTask
+    | PushActivityTask
+    | StartChild
+    | SignalExternal
+    | CancelExternal
+    | CloseRun
+    | UpsertVisibility
+    | UserTimer
+    | WorkflowTaskTimeout
+    | ActivityTimeout
+    | ActivityRetry
+    | RunTimeout
+    | ExecutionTimeout
+    | WorkflowBackoff
+    | DeleteAfterRetention
+)
