@@ -3,27 +3,26 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import wraps
-from typing import Any
+from itertools import count
 
 from fairlead.cluster.local import LocalNetwork
 from fairlead.cluster.membership import Membership, MembershipTimes
 from fairlead.cluster.ring import MemberRing
-from fairlead.core.partitions import TaskList, TaskType
+from fairlead.core.partitions import Partition, TaskList, TaskType
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.engine import EngineTimes
-from fairlead.matching.messages import NewTask
+from fairlead.matching.messages import ADD, POLL, AddRequest, NewTask, PollAnswer, PollRequest
 from fairlead.matching.service import MatchingService
 from fairlead.matching.starting import Starter, start_plainly
 from fairlead.settings import DynamicSettings, Plain
 from fairlead.storage.contract import TaskStore
 from fairlead.storage.memory import MemoryStore
 from fairlead.telemetry import Metrics
-from tests.simulation.virtual_loop import run
 
 ORDERS = TaskList("namespace", "orders", TaskType.ACTIVITY)
+_POLL_IDS = count()
 FAST = MembershipTimes(heartbeat_s=0.05, alive_s=2.0)
 
 
@@ -140,15 +139,24 @@ async def hosts(
         await there.store.close()
 
 
-def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on virtual time: it waits for nothing, and a busy machine changes nothing."""
+def at(number: int) -> Partition:
+    """A partition of the task list that tests use."""
+    return Partition(ORDERS, number)
 
-    @wraps(test)
-    def on_virtual_time(*arguments: Any, **named: Any) -> None:
-        _, loop = run(test(*arguments, **named))
-        assert not loop.failures, loop.failures
 
-    return on_virtual_time
+async def add_to(there: Hosts, number: int, payload: str) -> bool:
+    """Add a task to this very partition; whether it was started."""
+    caller, host = there.network.caller(), there.client.route(at(number))
+    return (await caller.call(host, ADD, AddRequest(at(number), new(payload)), timeout_s=5)).is_started
+
+
+async def poll_at(
+    there: Hosts, number: int, *, timeout_s: float = 5.0, rate_per_s: float | None = None, identity: str = "worker"
+) -> PollAnswer:
+    """Poll this very partition."""
+    caller, host = there.network.caller(), there.client.route(at(number))
+    request = PollRequest(at(number), identity, f"poll-{next(_POLL_IDS)}", timeout_s, rate_per_s=rate_per_s)
+    return await caller.call(host, POLL, request, timeout_s=timeout_s + 1)
 
 
 def partitions(read: int, write: int | None = None) -> dict[str, Plain]:

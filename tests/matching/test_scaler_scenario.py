@@ -9,7 +9,8 @@ from fairlead.cli.bench.scenarios import SCENARIOS, Scenario
 from fairlead.cli.bench.tally import Tally
 from fairlead.cluster.calls import Answer, Caller, Method, Request
 from fairlead.matching.client import MatchingClient
-from tests.matching.hosts import ORDERS, hosts, virtually
+from tests.matching.hosts import ORDERS, hosts
+from tests.virtual_time import on_virtual_time
 
 CALL_S = 0.001
 
@@ -45,7 +46,7 @@ async def run(scenario: Scenario) -> Tally:
         return await generator.run()
 
 
-@virtually
+@on_virtual_time
 async def test_the_scaler_neither_overshoots_nor_oscillates_nor_makes_tasks_wait() -> None:
     """Issue, 'Scaler': and no task waits longer than with fixed partitions by more than 10 %."""
     scenario = SCENARIOS["fluctuating_adaptive"]

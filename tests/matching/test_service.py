@@ -5,19 +5,16 @@ from collections import Counter
 import pytest
 
 from fairlead.core.fairness import InvalidFairnessKey, InvalidWeight
-from fairlead.core.partitions import InvalidName, NotDrained, Partition, PartitionConfig, WriteNotLowered
+from fairlead.core.partitions import InvalidName, NotDrained, PartitionConfig, WriteNotLowered
 from fairlead.matching.backlog import AppendQueueFull
 from fairlead.matching.limits import InvalidWorkerRate
 from fairlead.matching.messages import (
     ADD,
     DESCRIBE,
-    POLL,
     UPDATE,
     AddRequest,
     DescribeAnswer,
     DescribeRequest,
-    PollAnswer,
-    PollRequest,
     StaleConfig,
     TaskListKind,
     UpdateRequest,
@@ -25,22 +22,8 @@ from fairlead.matching.messages import (
 from fairlead.matching.partition import InvalidPoll, InvalidTask
 from fairlead.matching.service import InvalidRequest
 from fairlead.settings import Plain
-from tests.matching.hosts import ORDERS, Hosts, hosts, new, partitions, virtually
-
-
-def at(number: int) -> Partition:
-    return Partition(ORDERS, number)
-
-
-async def add_to(there: Hosts, number: int, payload: str) -> bool:
-    caller, host = there.network.caller(), there.client.route(at(number))
-    return (await caller.call(host, ADD, AddRequest(at(number), new(payload)), timeout_s=5)).is_started
-
-
-async def poll_at(there: Hosts, number: int, *, timeout_s: float = 5.0) -> PollAnswer:
-    caller, host = there.network.caller(), there.client.route(at(number))
-    request = PollRequest(at(number), "worker", f"poll-{number}-{id(object())}", timeout_s)
-    return await caller.call(host, POLL, request, timeout_s=timeout_s + 1)
+from tests.matching.hosts import ORDERS, Hosts, add_to, at, hosts, new, partitions, poll_at
+from tests.virtual_time import on_virtual_time
 
 
 async def describe(there: Hosts, number: int) -> DescribeAnswer:
@@ -64,7 +47,7 @@ async def poll_until_empty(there: Hosts, number: int) -> list[bytes]:
     return got
 
 
-@virtually
+@on_virtual_time
 async def test_tasks_and_polls_of_a_client_meet_whatever_the_partition() -> None:
     async with hosts("one", "two", "three", overrides=partitions(4)) as there:
 
@@ -84,7 +67,7 @@ async def test_tasks_and_polls_of_a_client_meet_whatever_the_partition() -> None
 # --- the tree
 
 
-@virtually
+@on_virtual_time
 async def test_a_task_finds_a_poll_that_waits_at_another_partition() -> None:
     """Seed 000, 'Random Selection': a task at partition 5 and a poller at partition 3 meet at the root."""
     async with hosts("one", "two", overrides={**partitions(6), "matching.forwarderMaxChildrenPerNode": 2}) as there:
@@ -97,7 +80,7 @@ async def test_a_task_finds_a_poll_that_waits_at_another_partition() -> None:
         assert (await describe(there, 5)).report.tasks == 0
 
 
-@virtually
+@on_virtual_time
 async def test_a_forwarded_task_that_nobody_takes_is_kept_by_the_child_and_not_by_the_parent() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await known(there, partitions=2)
@@ -108,7 +91,7 @@ async def test_a_forwarded_task_that_nobody_takes_is_kept_by_the_child_and_not_b
         assert (child.drain.stored_tasks, root.drain.stored_tasks) == (1, 0)
 
 
-@virtually
+@on_virtual_time
 async def test_a_poll_that_waits_at_the_parent_is_called_back_when_a_task_comes_to_its_own_partition() -> None:
     """Facts, cadence-matching: there a forwarded poll is deaf to its own partition."""
     overrides = {**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}
@@ -123,7 +106,7 @@ async def test_a_poll_that_waits_at_the_parent_is_called_back_when_a_task_comes_
         assert asyncio.get_running_loop().time() - began_s < 0.1
 
 
-@virtually
+@on_virtual_time
 async def test_no_more_polls_wait_at_the_parent_than_the_forwarder_allows() -> None:
     """Seed 000, 'Configuration': matching.forwarderMaxOutstandingPolls."""
     overrides = {**partitions(2), "matching.forwarderMaxOutstandingPolls": 3}
@@ -136,7 +119,7 @@ async def test_no_more_polls_wait_at_the_parent_than_the_forwarder_allows() -> N
         assert ((await describe(there, 0)).polls_waiting, (await describe(there, 1)).polls_waiting) == (0, 0)
 
 
-@virtually
+@on_virtual_time
 async def test_a_poll_that_is_cancelled_while_it_waits_at_the_parent_is_gone_there_too() -> None:
     async with hosts("one", "two", overrides=partitions(3)) as there:
         await known(there, partitions=3)
@@ -173,7 +156,7 @@ async def _drain_s(there: Hosts, *, polls: int, tasks: int) -> float:
     return asyncio.get_running_loop().time() - began_s
 
 
-@virtually
+@on_virtual_time
 async def test_a_backlog_without_polls_of_its_own_drains_at_the_speed_of_the_polls_that_exist() -> None:
     """Issue: not at ten a second; the same with the tree's upward forwarding alone takes many times as long."""
     async with hosts("one", "two", overrides=partitions(4)) as there:
@@ -189,7 +172,7 @@ async def test_a_backlog_without_polls_of_its_own_drains_at_the_speed_of_the_pol
 # --- the configuration
 
 
-@virtually
+@on_virtual_time
 async def test_a_request_by_an_old_configuration_is_refused_with_the_new_one() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await there.client.add(ORDERS, new("a"))
@@ -200,7 +183,7 @@ async def test_a_request_by_an_old_configuration_is_refused_with_the_new_one() -
             await poll_at(there, 2)
 
 
-@virtually
+@on_virtual_time
 async def test_partitions_are_taken_away_in_two_phases_and_nothing_is_lost() -> None:
     """Seed 001, 'How Is the Number of Partitions Manually Configured?'"""
     async with hosts("one", "two", overrides=partitions(4)) as there:
@@ -226,7 +209,7 @@ async def test_partitions_are_taken_away_in_two_phases_and_nothing_is_lost() -> 
         assert (await there.client.poll(ORDERS, "worker", timeout_s=5)).task == b"late"
 
 
-@virtually
+@on_virtual_time
 async def test_the_scaler_follows_the_load_up_and_down() -> None:
     """Seed 001: read and write rise together; write falls first, read when the partitions are drained."""
     overrides: dict[str, Plain] = {
@@ -267,7 +250,7 @@ async def test_the_scaler_follows_the_load_up_and_down() -> None:
 # --- hosts that come and go
 
 
-@virtually
+@on_virtual_time
 async def test_a_host_that_leaves_hands_its_partitions_over_without_a_failed_request() -> None:
     async with hosts("one", "two", "three", overrides=partitions(8)) as there:
         client = there.client
@@ -306,7 +289,7 @@ async def test_a_host_that_leaves_hands_its_partitions_over_without_a_failed_req
 # --- limits
 
 
-@virtually
+@on_virtual_time
 async def test_a_task_list_dispatches_no_faster_than_its_limit_over_all_partitions() -> None:
     overrides = {**partitions(4), "matching.overrideTaskListRps": 40}
     async with hosts("one", "two", overrides=overrides) as there:
@@ -329,7 +312,7 @@ async def test_a_task_list_dispatches_no_faster_than_its_limit_over_all_partitio
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-@virtually
+@on_virtual_time
 async def test_the_lowest_limit_that_workers_ask_for_holds_until_they_have_gone() -> None:
     async with hosts() as there:
         await there.client.add(ORDERS, new("a"))
@@ -344,7 +327,7 @@ async def test_the_lowest_limit_that_workers_ask_for_holds_until_they_have_gone(
 # --- bad input
 
 
-@virtually
+@on_virtual_time
 async def test_what_makes_no_sense_is_refused_with_its_reason_and_nothing_is_done() -> None:
     """Issue, 'Bad input'."""
     async with hosts(overrides={"limit.blobSize.error": 100}) as there:
@@ -374,7 +357,7 @@ async def test_what_makes_no_sense_is_refused_with_its_reason_and_nothing_is_don
         assert (await describe(there, 0)).report.tasks == 0
 
 
-@virtually
+@on_virtual_time
 async def test_a_full_append_queue_refuses_and_loses_nothing() -> None:
     overrides = {"matching.outstandingTaskAppendsThreshold": 5, "matching.maxTaskBatchSize": 1}
     async with hosts(overrides=overrides) as there:
@@ -390,7 +373,7 @@ async def test_a_full_append_queue_refuses_and_loses_nothing() -> None:
 # --- what a partition says of itself
 
 
-@virtually
+@on_virtual_time
 async def test_a_partition_tells_its_backlog_its_age_and_its_keys() -> None:
     async with hosts() as there:
         for number in range(6):

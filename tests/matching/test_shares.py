@@ -8,7 +8,8 @@ import pytest
 
 from fairlead.cli.simulate.measures import jain_index
 from fairlead.matching.messages import NewTask
-from tests.matching.hosts import ORDERS, Hosts, hosts, partitions, virtually
+from tests.matching.hosts import ORDERS, Hosts, hosts, partitions
+from tests.virtual_time import on_virtual_time
 
 PARTITIONS = pytest.mark.parametrize("count", [1, 16])
 
@@ -39,7 +40,7 @@ async def poll(there: Hosts, tasks: int) -> list[str]:
 
 
 @PARTITIONS
-@virtually
+@on_virtual_time
 async def test_small_keys_beside_a_flood_finish_within_their_fair_share(count: int) -> None:
     """Issue, 'Fairness', with a flood of a tenth of its size: `make bench` has the whole of it."""
     flood, small, each = 10_000, 99, 10
@@ -59,7 +60,7 @@ async def test_small_keys_beside_a_flood_finish_within_their_fair_share(count: i
 
 
 @PARTITIONS
-@virtually
+@on_virtual_time
 async def test_shares_are_in_the_ratio_of_the_weights(count: int) -> None:
     """Issue, 'Fairness': 1:2:5 within 3 %, over all partitions; Jain index at least 0.99."""
     weights = {"one": 1.0, "two": 2.0, "five": 5.0}

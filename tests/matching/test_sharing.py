@@ -3,40 +3,21 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 from fairlead.cluster.calls import CallLost
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import Partition, PartitionConfig
 from fairlead.matching.client import POLL_MARGIN_S
-from fairlead.matching.messages import ADD, POLL, AddRequest, PollAnswer, PollRequest
+from fairlead.matching.messages import POLL, PollRequest
 from fairlead.matching.node import Node
 from fairlead.matching.partition import Redirect, WaitingPoll
 from fairlead.matching.starting import NotStarted
 from fairlead.storage.contract import QueueId, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
-from tests.matching.hosts import ORDERS, Hosts, hosts, new, partitions, virtually
+from tests.matching.hosts import ORDERS, Hosts, add_to, at, hosts, new, partitions, poll_at
 from tests.simulation.settings import ChangingSettings
-
-IDS = count()
-
-
-def at(number: int) -> Partition:
-    return Partition(ORDERS, number)
-
-
-async def add_to(there: Hosts, number: int, payload: str) -> bool:
-    caller, host = there.network.caller(), there.client.route(at(number))
-    return (await caller.call(host, ADD, AddRequest(at(number), new(payload)), timeout_s=5)).is_started
-
-
-async def poll_at(
-    there: Hosts, number: int, *, timeout_s: float = 5.0, rate_per_s: float | None = None, identity: str = "worker"
-) -> PollAnswer:
-    caller, host = there.network.caller(), there.client.route(at(number))
-    request = PollRequest(at(number), identity, f"poll-{next(IDS)}", timeout_s, rate_per_s=rate_per_s)
-    return await caller.call(host, POLL, request, timeout_s=timeout_s + 1)
+from tests.virtual_time import on_virtual_time
 
 
 def node(there: Hosts, number: int) -> Node:
@@ -57,7 +38,7 @@ async def stop(*tasks: "asyncio.Task[Any]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@virtually
+@on_virtual_time
 async def test_a_poll_that_begins_after_another_has_waited_in_vain_at_the_parent_goes_there_too() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await warm(there, 2)
@@ -70,7 +51,7 @@ async def test_a_poll_that_begins_after_another_has_waited_in_vain_at_the_parent
         assert asyncio.get_running_loop().time() - began_s < 2
 
 
-@virtually
+@on_virtual_time
 async def test_a_poll_that_is_cancelled_just_as_it_is_redirected_returns_its_token() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await warm(there, 2)
@@ -91,7 +72,7 @@ async def test_a_poll_that_is_cancelled_just_as_it_is_redirected_returns_its_tok
         assert child.forwarder.polls_out == 0
 
 
-@virtually
+@on_virtual_time
 async def test_forwarded_polls_that_are_cancelled_leave_nothing_behind() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await warm(there, 2)
@@ -103,7 +84,7 @@ async def test_forwarded_polls_that_are_cancelled_leave_nothing_behind() -> None
         assert node(there, 1).forwarder.polls_out == 0
 
 
-@virtually
+@on_virtual_time
 async def test_a_workers_limit_holds_where_its_polls_are_sent() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await warm(there, 2)
@@ -122,7 +103,7 @@ async def test_a_workers_limit_holds_where_its_polls_are_sent() -> None:
         assert 0 < got["tasks"] <= 14
 
 
-@virtually
+@on_virtual_time
 async def test_the_limit_of_a_worker_that_has_gone_ends() -> None:
     async with hosts() as there:
         await warm(there, 1)
@@ -135,7 +116,7 @@ async def test_the_limit_of_a_worker_that_has_gone_ends() -> None:
         assert None not in got
 
 
-@virtually
+@on_virtual_time
 async def test_a_task_that_is_refused_at_its_start_is_kept_and_tried_again_now_and_then() -> None:
     tries = Counter[bytes]()
 
@@ -153,7 +134,7 @@ async def test_a_task_that_is_refused_at_its_start_is_kept_and_tried_again_now_a
         assert node(there, 0).partition.backlog.tasks == 0
 
 
-@virtually
+@on_virtual_time
 async def test_a_poll_that_is_called_back_before_it_has_arrived_comes_back_at_once() -> None:
     async with hosts(overrides={**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}) as there:
         await warm(there, 2)
@@ -174,7 +155,7 @@ async def test_a_poll_that_is_called_back_before_it_has_arrived_comes_back_at_on
         assert asyncio.get_running_loop().time() - began_s < 0.5
 
 
-@virtually
+@on_virtual_time
 async def test_a_poll_that_was_sent_down_to_a_dead_host_is_answered_before_its_caller_gives_up() -> None:
     async with hosts(overrides={**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}) as there:
         await warm(there, 2)
@@ -197,7 +178,7 @@ async def test_a_poll_that_was_sent_down_to_a_dead_host_is_answered_before_its_c
         assert asyncio.get_running_loop().time() - began_s < 0.3 + POLL_MARGIN_S
 
 
-@virtually
+@on_virtual_time
 async def test_a_poll_that_waits_for_the_token_of_another_goes_up_after_a_pause() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await warm(there, 2)
@@ -216,7 +197,7 @@ async def test_a_poll_that_waits_for_the_token_of_another_goes_up_after_a_pause(
         assert asyncio.get_running_loop().time() - began_s < 1
 
 
-@virtually
+@on_virtual_time
 async def test_a_stored_task_that_can_not_be_started_does_not_fail_all_polls() -> None:
     failed = 0
 
@@ -256,7 +237,7 @@ class FailsOnce:
         """Nothing more."""
 
 
-@virtually
+@on_virtual_time
 async def test_a_request_that_comes_just_as_a_partition_fails_to_open_is_answered_at_once() -> None:
     faults = FailsOnce()
     async with hosts(store=MemoryStore(faults)) as there:
@@ -270,7 +251,7 @@ async def test_a_request_that_comes_just_as_a_partition_fails_to_open_is_answere
         assert asyncio.get_running_loop().time() - began_s < 1
 
 
-@virtually
+@on_virtual_time
 async def test_a_partition_whose_own_settings_have_changed_is_loaded_anew() -> None:
     settings = ChangingSettings(overrides={"matching.enableGetNumberOfPartitionsFromCache": False, **partitions(2)})
     async with hosts(settings=settings) as there:
