@@ -1,14 +1,13 @@
 """The history contract in memory, for tests and simulation: nothing survives, and everything can go wrong."""
 # ruff: noqa: D102 - the contract says what each method guarantees
 
-import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 
-from fairlead.core.errors import FairleadError, FixRequest
+from fairlead.core.errors import FixRequest
+from fairlead.storage.faulty import FaultsAt, FaultyStore
 from fairlead.storage.history_contract import (
     BATCHES_A_PAGE_MAX,
     TASK_KEY_ZERO,
@@ -20,7 +19,6 @@ from fairlead.storage.history_contract import (
     Commit,
     CurrentRun,
     ListedRun,
-    OutcomeUnknown,
     RunKey,
     RunWrite,
     Segment,
@@ -30,7 +28,6 @@ from fairlead.storage.history_contract import (
     StoredMetadata,
     StoredNamespace,
     StoredRun,
-    StoreUnavailable,
     TaskKey,
     TaskWrite,
     check_commit,
@@ -58,24 +55,6 @@ from fairlead.storage.history_visibility import (
     cursor_of,
     normal_form,
 )
-
-Answer = TypeVar("Answer")
-
-
-class HistoryFaults(Protocol):
-    """What goes wrong with each operation of a `MemoryHistory`; just as `Faults` does for the task queues."""
-
-    async def before(self, operation: str, shard_id: int | None) -> Callable[[], Awaitable[None]] | None:
-        """Called before the operation takes effect, which it does when None is returned.
-
-        Where this raises, it never does. Where it returns a function, the caller gets `OutcomeUnknown` at once, and
-        the change is made when what that function returns has been awaited, unless it is refused by then.
-        """
-        ...
-
-    async def after(self, operation: str, shard_id: int | None) -> None:
-        """Called after the operation has taken effect. `OutcomeUnknown` means that its answer was lost."""
-        ...
 
 
 @dataclass(slots=True)
@@ -136,19 +115,18 @@ class _Branch:
         del self.first_event_ids[place:]
 
 
-class MemoryHistory:
+class MemoryHistory(FaultyStore[int | None]):
     """A `HistoryStore` without a disk, clock or thread: without faults each call runs to its end without waiting."""
 
-    def __init__(self, faults: HistoryFaults | None = None) -> None:
-        self._faults = faults
+    _place_is = "shard "
+
+    def __init__(self, faults: FaultsAt[int | None] | None = None) -> None:
+        super().__init__(faults)
         self._shards: dict[int, _Shard] = {}
         self._trees: dict[str, dict[str, _Branch]] = {}
         self._namespaces: dict[str, StoredNamespace] = {}
         self._metadata: dict[str, StoredMetadata] = {}
         self._visibility: dict[str, dict[str, VisibilityRow]] = {}
-        # In the order in which they were begun, so that every run of a simulation ends alike.
-        self._late: dict[asyncio.Task[None], None] = {}
-        self._is_closed = False
 
     async def take_shard(self, shard_id: int) -> ShardLease:
         def take() -> ShardLease:
@@ -390,13 +368,6 @@ class MemoryHistory:
 
         return await self._read("count_visibility", None, count)
 
-    async def close(self) -> None:
-        self._is_closed = True
-        late = list(self._late)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-
     def _check(self, shard: _Shard, commit: Commit) -> None:
         for current in commit.current:
             present = shard.currents.get((current.namespace_id, current.workflow_id))
@@ -496,39 +467,3 @@ class MemoryHistory:
         if shard is None or shard.range_id != range_id:
             raise shard_lost(shard_id, range_id, None if shard is None else shard.range_id)
         return shard
-
-    async def _read(self, operation: str, shard_id: int | None, look: Callable[[], Answer]) -> Answer:
-        self._check_open()
-        if self._faults is None:
-            return look()
-        await self._faults.before(operation, shard_id)
-        answer = look()
-        await self._faults.after(operation, shard_id)
-        return answer
-
-    async def _change(self, operation: str, shard_id: int | None, change: Callable[[], Answer]) -> Answer:
-        self._check_open()
-        if self._faults is None:
-            return change()
-        wait = await self._faults.before(operation, shard_id)
-        if wait is not None:
-            task = asyncio.create_task(_change_late(wait, change))
-            self._late[task] = None
-            task.add_done_callback(self._late.pop)
-            raise OutcomeUnknown(f"{operation} of shard {shard_id}: no answer in time; it may yet take effect")
-        answer = change()
-        await self._faults.after(operation, shard_id)
-        return answer
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreUnavailable("the store is closed: nothing was changed")
-
-
-async def _change_late(wait: Callable[[], Awaitable[None]], change: Callable[[], object]) -> None:
-    await wait()
-    try:
-        change()
-    except FairleadError:
-        # Refused as it should be; nobody waits for the answer.
-        return

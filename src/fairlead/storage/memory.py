@@ -1,10 +1,8 @@
 """The contract in memory, for tests and simulation: nothing survives, and everything can be made to go wrong."""
 # ruff: noqa: D102 - the contract says what each method guarantees
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 
 from fairlead.core.fairness import LEVEL_ZERO, Level, StoredKey
 from fairlead.core.partitions import PartitionConfig
@@ -15,35 +13,11 @@ from fairlead.storage.contract import (
     Levels,
     LevelTaken,
     Member,
-    OutcomeUnknown,
     QueueId,
     StoredTask,
-    StoreUnavailable,
 )
+from fairlead.storage.faulty import FaultsAt, FaultyStore
 from fairlead.storage.sorted_tasks import SortedTasks
-
-Answer = TypeVar("Answer")
-
-
-class Faults(Protocol):
-    """What goes wrong with each operation of a `MemoryStore`. `operation` is the name of the store's method.
-
-    Both methods may wait, which delays the operation and lets others overtake it. Both are called for reads too; for
-    these only delays and `StoreUnavailable` make sense.
-    """
-
-    async def before(self, operation: str, queue: QueueId | None) -> Callable[[], Awaitable[None]] | None:
-        """Called before the operation takes effect, which it does when None is returned.
-
-        Where this raises, it never does: `StoreUnavailable` says so to the caller, `OutcomeUnknown` does not. Where it
-        returns a function, the caller gets `OutcomeUnknown` at once, and the change is made when what that function
-        returns has been awaited, unless the lease was renewed or taken meanwhile.
-        """
-        ...
-
-    async def after(self, operation: str, queue: QueueId | None) -> None:
-        """Called after the operation has taken effect. `OutcomeUnknown` means that its answer was lost."""
-        ...
 
 
 @dataclass(slots=True)
@@ -54,16 +28,13 @@ class _Queue:
     tasks: dict[int, SortedTasks] = field(default_factory=dict)
 
 
-class MemoryStore:
+class MemoryStore(FaultyStore[QueueId | None]):
     """A `TaskStore` without a disk, clock or thread: without faults each call runs to its end without waiting."""
 
-    def __init__(self, faults: Faults | None = None) -> None:
-        self._faults = faults
+    def __init__(self, faults: FaultsAt[QueueId | None] | None = None) -> None:
+        super().__init__(faults)
         self._queues: dict[QueueId, _Queue] = {}
         self._members: dict[str, Member] = {}
-        # In the order in which they were begun, so that every run of a simulation ends alike.
-        self._late: dict[asyncio.Task[None], None] = {}
-        self._is_closed = False
 
     async def take_lease(self, queue: QueueId) -> Lease:
         def take() -> Lease:
@@ -176,48 +147,6 @@ class MemoryStore:
             return sorted(alive, key=lambda member: member.host)
 
         return await self._read("members", None, find)
-
-    async def close(self) -> None:
-        self._is_closed = True
-        late = list(self._late)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-
-    async def _read(self, operation: str, queue: QueueId | None, look: Callable[[], Answer]) -> Answer:
-        self._check_open()
-        if self._faults is None:
-            return look()
-        await self._faults.before(operation, queue)
-        answer = look()
-        await self._faults.after(operation, queue)
-        return answer
-
-    async def _change(self, operation: str, queue: QueueId | None, change: Callable[[], Answer]) -> Answer:
-        self._check_open()
-        if self._faults is None:
-            return change()
-        wait = await self._faults.before(operation, queue)
-        if wait is not None:
-            task = asyncio.create_task(self._change_late(wait, change))
-            self._late[task] = None
-            task.add_done_callback(self._late.pop)
-            raise OutcomeUnknown(f"{operation} of {queue}: no answer in time; it may yet take effect")
-        answer = change()
-        await self._faults.after(operation, queue)
-        return answer
-
-    async def _change_late(self, wait: Callable[[], Awaitable[None]], change: Callable[[], object]) -> None:
-        await wait()
-        try:
-            change()
-        except (LeaseLost, LevelTaken):
-            # Refused as it should be; nobody waits for the answer.
-            return
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreUnavailable("the store is closed: nothing was changed")
 
     def _owned(self, queue: QueueId, range_id: int) -> _Queue:
         stored = self._queues.get(queue)
