@@ -32,7 +32,7 @@ from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import AddRequest, NewTask, PollRequest
 from fairlead.server import LocalCluster, Server, new_caller
 from fairlead.settings import DynamicSettings, Plain
-from fairlead.settings.static import Address, MemoryConfig, StaticConfig
+from fairlead.settings.static import Address, MemoryConfig, Role, StaticConfig
 from fairlead.storage.sqlite import SqliteStore
 
 ORDERS = TaskList("namespace", "orders", TaskType.ACTIVITY)
@@ -189,7 +189,8 @@ async def _child(what: str) -> _Child:
 
 
 async def serve() -> None:
-    config = StaticConfig(listen=Address("127.0.0.1", 0), store=MemoryConfig(), metrics_listen=None)
+    roles = frozenset({Role.MATCHING})
+    config = StaticConfig(listen=Address("127.0.0.1", 0), roles=roles, store=MemoryConfig())
     server = Server(config)
     await server.start()
     print(server.address, flush=True)

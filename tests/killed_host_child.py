@@ -7,19 +7,22 @@ from pathlib import Path
 
 from fairlead.server import Server
 from fairlead.settings import Plain
-from fairlead.settings.static import Address, PostgresConfig, StaticConfig
+from fairlead.settings.static import Address, PostgresConfig, Role, StaticConfig
 
 
 async def main(dsn: str, file: Path) -> None:
     # What was written survives a kill of this process, and each line is written whole.
     started = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    async def start(payload: bytes, _identity: str) -> bytes:
+    async def start(payload: bytes, _identity: str, _worker: bytes) -> bytes:
         os.write(started, payload + b"\n")
         return payload
 
     config = StaticConfig(
-        listen=Address("127.0.0.1", 0), store=PostgresConfig(dsn), metrics_listen=None, hand_over_s=0.5
+        listen=Address("127.0.0.1", 0),
+        roles=frozenset({Role.MATCHING}),
+        store=PostgresConfig(dsn),
+        hand_over_s=0.5,
     )
     overrides: dict[str, Plain] = {
         "matching.numTasklistReadPartitions": 6,

@@ -14,8 +14,9 @@ from structlog.typing import FilteringBoundLogger
 from fairlead.cluster.calls import CallLost, Unreachable
 from fairlead.core.partitions import DrainReport, PartitionConfig, TaskType, accept
 from fairlead.matching.lease import QueueLease
-from fairlead.matching.messages import BacklogReport, DescribeAnswer
+from fairlead.matching.messages import BacklogReport, DescribeAnswer, DispatchRules
 from fairlead.matching.root import RootCoordinator
+from fairlead.matching.rules import decode_rules, encode_rules
 from fairlead.settings import DynamicSettings, Plain, Scope
 from fairlead.storage.contract import OutcomeUnknown, QueueId, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
@@ -157,6 +158,7 @@ class World:
         self.sent: list[tuple[int, int]] = []
         self.asked: list[tuple[int, bool]] = []
         self.changes: list[PartitionConfig] = []
+        self.rules = DispatchRules()
         self.under_way = self.under_way_most = 0
         self.before_push: PushFault | None = None
         self.after_push: PushFault | None = None
@@ -204,6 +206,12 @@ class World:
             await lease.renew(lease.range_id)
             return await self.store.load_config(ROOT)
 
+        async def save_rules(config: PartitionConfig, rules: DispatchRules) -> None:
+            await self.store.save_rules(ROOT, lease.range_id, config, encode_rules(rules))
+
+        async def load_rules() -> DispatchRules:
+            return decode_rules(await self.store.load_rules(ROOT))
+
         changes = self.changes = []
         highest_sent: dict[int, int] = {}
 
@@ -215,11 +223,14 @@ class World:
 
         return RootCoordinator(
             config=self.stored,
+            rules=decode_rules(self.store._queues[ROOT].rules),
             save=save,
             load=load,
+            save_rules=save_rules,
+            load_rules=load_rules,
             ask=self.ask,
             push=push,
-            on_change=lambda config: self.change(config, changes),
+            on_change=lambda config, rules: self.change(config, rules, changes),
             settings=self.settings,
             scope=SCOPE,
             clock=lambda: asyncio.get_running_loop().time(),
@@ -227,9 +238,10 @@ class World:
             log=self.log,
         )
 
-    def change(self, config: PartitionConfig, changes: list[PartitionConfig]) -> None:
+    def change(self, config: PartitionConfig, rules: DispatchRules, changes: list[PartitionConfig]) -> None:
         """A root goes by another configuration; `changes` are those that it went by before."""
         self.see(config)
+        self.rules = rules
         if changes and config.version != changes[-1].version + 1:
             self.violations.append(f"{config} follows {changes[-1]}")
         changes.append(config)

@@ -27,7 +27,7 @@ class History:
         self.answers: dict[str, list[NotStarted]] = {}
         self.slow: asyncio.Event | None = None
 
-    async def start(self, payload: bytes, identity: str) -> bytes | NotStarted:
+    async def start(self, payload: bytes, identity: str, _worker: bytes) -> bytes | NotStarted:
         if self.slow is not None:
             await self.slow.wait()
         answers = self.answers.get(payload.decode())
@@ -222,7 +222,7 @@ async def test_a_partition_tells_its_rate_and_its_pollers(open_partition: Open) 
         await partition.add(new(str(number)))
         await partition.poll(f"worker-{number % 2}", timeout_s=5)
     assert partition.dispatches_per_s == 2.0
-    assert sorted(identity for identity, _ in partition.pollers()) == ["worker-0", "worker-1"]
+    assert sorted(poller.identity for poller in partition.pollers()) == ["worker-0", "worker-1"]
 
 
 async def test_bad_tasks_and_polls_are_refused_with_their_reason(open_partition: Open) -> None:

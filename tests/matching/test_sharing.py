@@ -120,7 +120,7 @@ async def test_the_limit_of_a_worker_that_has_gone_ends() -> None:
 async def test_a_task_that_is_refused_at_its_start_is_kept_and_tried_again_now_and_then() -> None:
     tries = Counter[bytes]()
 
-    async def refuse_at_first(payload: bytes, _identity: str) -> bytes | NotStarted:
+    async def refuse_at_first(payload: bytes, _identity: str, _worker: bytes) -> bytes | NotStarted:
         tries[payload] += 1
         await asyncio.sleep(0.001)
         return NotStarted.REFUSED if tries[payload] <= 10 else payload
@@ -201,7 +201,7 @@ async def test_a_poll_that_waits_for_the_token_of_another_goes_up_after_a_pause(
 async def test_a_stored_task_that_can_not_be_started_does_not_fail_all_polls() -> None:
     failed = 0
 
-    async def fail(_payload: bytes, _identity: str) -> bytes:
+    async def fail(_payload: bytes, _identity: str, _worker: bytes) -> bytes:
         raise StoreUnavailable("whoever starts it does not answer")
 
     async with hosts(start=fail) as there:

@@ -13,8 +13,10 @@ from fairlead.settings.static import (
     LogFormat,
     LogLevel,
     MemoryConfig,
+    NamespaceConfig,
     PostgresConfig,
     Role,
+    SearchAttributeType,
     SqliteConfig,
     StaticConfig,
     load_config,
@@ -38,20 +40,35 @@ def complaints(folder: Path, text: str, environment: Mapping[str, str] | None = 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
     text = """\
+frontend: {listen: 0.0.0.0:7233}
 listen: 0.0.0.0:7240
 name: 10.0.0.1:7240
-roles: [matching]
+roles: [history, matching]
 store: {sqlite: {file: data/tasks.db}}
+history: {shards: 16}
+namespaces:
+  - orders
+  - {name: billing, retention: 72h, searchAttributes: {Customer: Keyword, Amount: Double}}
 dynamicConfig: {file: dynamic.yaml, pollInterval: 5s}
 metrics: {listen: "[::1]:9090"}
 log: {level: debug, format: json}
 stop: {handOver: 500ms, grace: 1m}
 """
     assert load(tmp_path, text) == StaticConfig(
+        frontend_listen=Address("0.0.0.0", 7233),  # noqa: S104 - read, not bound
         listen=Address("0.0.0.0", 7240),  # noqa: S104 - read, not bound
         name=Address("10.0.0.1", 7240),
-        roles=frozenset({Role.MATCHING}),
+        roles=frozenset({Role.HISTORY, Role.MATCHING}),
         store=SqliteConfig(tmp_path / "data/tasks.db"),
+        history_shards=16,
+        namespaces=(
+            NamespaceConfig("orders"),
+            NamespaceConfig(
+                "billing",
+                72 * 3600.0,
+                {"Customer": SearchAttributeType.KEYWORD, "Amount": SearchAttributeType.DOUBLE},
+            ),
+        ),
         dynamic_file=tmp_path / "dynamic.yaml",
         dynamic_poll_interval_s=5.0,
         metrics_listen=Address("::1", 9090),
@@ -63,7 +80,9 @@ stop: {handOver: 500ms, grace: 1m}
 
 
 def test_no_file_is_needed_on_a_laptop() -> None:
-    assert str(DEFAULTS.listen) == "127.0.0.1:7240"
+    assert (str(DEFAULTS.frontend_listen), str(DEFAULTS.listen)) == ("127.0.0.1:7233", "127.0.0.1:7240")
+    assert DEFAULTS.roles == set(Role)
+    assert DEFAULTS.namespaces == (NamespaceConfig("default"),)
     assert DEFAULTS.store == SqliteConfig(Path("fairlead.db"))
 
 
@@ -78,6 +97,18 @@ def test_keys_may_be_in_any_case_and_with_underscores(tmp_path: Path) -> None:
     config = load(tmp_path, "STOP: {hand_over: 1s}\nstore: {postgres: {dsn_env: DSN}}\n", {"DSN": SECRET})
     assert config.hand_over_s == 1.0
     assert config.store == PostgresConfig(SECRET)
+
+
+def test_a_store_that_many_hosts_share_is_divided_into_more_shards(tmp_path: Path) -> None:
+    assert load(tmp_path, "").shards_at_first == 4
+    assert load(tmp_path, "store: {memory: }").shards_at_first == 4
+    assert load(tmp_path, "store: {postgres: {dsn: dbname=f}}").shards_at_first == 512
+    assert load(tmp_path, "history: {shards: 7}\nstore: {postgres: {dsn: dbname=f}}").shards_at_first == 7
+
+
+@pytest.mark.parametrize("roles", ["frontend", "matching", "history, matching", "frontend, history, matching"])
+def test_roles_that_go_together_are_taken(tmp_path: Path, roles: str) -> None:
+    assert load(tmp_path, f"roles: [{roles}]").roles == frozenset(Role(role) for role in roles.split(", "))
 
 
 def test_the_absolute_name_of_a_file_stays_as_it_is(tmp_path: Path) -> None:
@@ -120,7 +151,7 @@ stop: {handOver: soon, grace: 30s, patience: 1s}
 """
     assert complaints(tmp_path, text) == [
         "line 1: listen: 7240 is no address: write it like 127.0.0.1:7240, host.example:7240 or [::1]:7240",
-        'line 2: roles: ["matching", "frontend"] names frontend, not in this release: write roles: [matching]',
+        'line 2: roles: ["matching", "frontend"] has no history beside matching: add it, or write roles: [frontend]',
         "line 4: store.sqlite.file: '' is no name of a file",
         "line 5: store.postgres is a second store, beside sqlite: keep one",
         "line 5: store.postgres.dsnEnv: 'NOT_THERE' is not set in the environment: set it to how to connect to it",
@@ -145,6 +176,20 @@ stop: {handOver: soon, grace: 30s, patience: 1s}
         ("store: {postgres: {dsnFile: none}}\n", "'none' can't be read: No such file or directory"),
         ("store: {sqlite: {file: 7}}\n", "store.sqlite.file: 7 is no name of a file"),
         ("roles: []\n", "roles: [] is no list of roles"),
+        ("roles: [history]\n", 'roles: ["history"] has history without matching, which go together'),
+        ("history: {shards: 0}\n", "history.shards: 0 is out of bounds: choose 1 to 16384"),
+        ("frontend: {port: 7233}\n", "frontend.port is unknown: use listen"),
+        ("namespaces: orders\n", "namespaces: 'orders' is no list"),
+        ("namespaces: [a b]\n", "'a b', is no name of a namespace"),
+        ("namespaces: [{retention: 72h}]\n", "has an item without a name"),
+        ("namespaces: [a, {name: a}]\n", "has a twice: name each once"),
+        ("namespaces: [{name: a, retention: 1s}]\n", "the retention of a, '1s', is out of bounds"),
+        ("namespaces: [{name: a, ttl: 1s}]\n", "has 'ttl' in namespace a: use name, retention, searchAttributes"),
+        (
+            "namespaces: [{name: a, searchAttributes: {B: Number}}]\n",
+            "has 'Number' as the type of B: choose Text, Keyword, Int, Double, Bool, Datetime, KeywordList",
+        ),
+        ("namespaces: [{name: a, searchAttributes: [B]}]\n", "is no mapping of search attributes"),
         ("roles: [worker]\n", 'roles: ["worker"] is none of the choices: frontend, history, matching'),
         ("listen: 0.0.0.0:7240\n", "listen: 0.0.0.0:7240 is every address of this machine"),
         ("name: 10.0.0.1:0\n", "name: '10.0.0.1:0' is no address that other hosts can call"),

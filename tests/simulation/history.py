@@ -36,7 +36,7 @@ class History:
         """The run is over: everything fails at once."""
         self._is_over = True
 
-    async def start(self, payload: bytes, identity: str) -> bytes | NotStarted:
+    async def start(self, payload: bytes, identity: str, _worker: bytes) -> bytes | NotStarted:
         """See `fairlead.matching.starting.Starter`."""
         if self._is_over:
             raise CallLost("the simulation is over")

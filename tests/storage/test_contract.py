@@ -95,6 +95,9 @@ WRITES: dict[str, Callable[[TaskStore, int], Awaitable[object]]] = {
     "save_config": lambda store, range_id: store.save_config(
         QUEUE, range_id, PartitionConfig(version=7, read=9, write=9)
     ),
+    "save_rules": lambda store, range_id: store.save_rules(
+        QUEUE, range_id, PartitionConfig(version=7, read=9, write=9), b"late"
+    ),
     "count": lambda store, range_id: store.count(QUEUE, range_id),
     "renew_lease": lambda store, range_id: store.renew_lease(QUEUE, range_id),
 }
@@ -107,12 +110,13 @@ async def test_after_a_takeover_the_old_owner_can_do_nothing(
     """Design, 'Fairness': every write is conditional on the range id, deletes included."""
     old = await store.take_lease(QUEUE)
     await append(store, old.range_id, task(1, 1), task(2, 2))
-    await store.save_config(QUEUE, old.range_id, CONFIG)
+    await store.save_rules(QUEUE, old.range_id, CONFIG, b"rules")
     new = await store.take_lease(QUEUE)
     with pytest.raises(LeaseLost):
         await write(store, old.range_id)
     assert await all_tasks(store) == [task(1, 1), task(2, 2)]
     assert await store.load_config(QUEUE) == CONFIG
+    assert await store.load_rules(QUEUE) == b"rules"
     assert await store.count(QUEUE, new.range_id) == 2
     assert await store.take_lease(QUEUE) == Lease(3, {PRIORITY: Levels(LEVEL_ZERO, Level(2, 2))}, CONFIG)
 
@@ -474,6 +478,22 @@ async def test_the_configuration_is_read_by_anyone_as_it_was_saved_last(store: T
         assert await store.load_config(QUEUE) == config
     assert (await store.take_lease(QUEUE)).config == PartitionConfig(version=2, read=4, write=2)
     assert await store.load_config(QUEUE._replace(type=TaskType.WORKFLOW)) is None
+
+
+async def test_the_rules_are_saved_with_the_configuration_and_outlast_it(store: TaskStore) -> None:
+    assert await store.load_rules(QUEUE) is None
+    lease = await store.take_lease(QUEUE)
+    assert await store.load_rules(QUEUE) is None
+    long = bytes(range(256)) * 400
+    for version, rules in enumerate((b"", b"first", long), start=1):
+        config = PartitionConfig(version=version, read=4, write=4)
+        await store.save_rules(QUEUE, lease.range_id, config, rules)
+        assert (await store.load_config(QUEUE), await store.load_rules(QUEUE)) == (config, rules)
+    changed = PartitionConfig(version=9, read=2, write=1)
+    await store.save_config(QUEUE, lease.range_id, changed)
+    assert (await store.take_lease(QUEUE)).config == changed
+    assert await store.load_rules(QUEUE) == long
+    assert await store.load_rules(QUEUE._replace(type=TaskType.WORKFLOW)) is None
 
 
 async def test_a_count_is_of_all_priorities(store: TaskStore) -> None:

@@ -11,6 +11,8 @@ from fairlead.core.partitions import TaskType
 from fairlead.storage import watched
 from fairlead.storage.contract import LeaseLost, Levels, Member, OutcomeUnknown, QueueId, StoreUnavailable, TaskStore
 from fairlead.storage.failures import PoolReasons, follow_pool, reason_of
+from fairlead.storage.history_contract import Commit, HistoryStore
+from fairlead.storage.history_memory import MemoryHistory
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.watched import UNAVAILABLE_AFTER_S, WatchedStore
 from fairlead.telemetry import Metrics
@@ -43,18 +45,37 @@ class Faults:
         return
 
 
+class HistoryFaults:
+    """What the workflows' part of the store fails with, if it does."""
+
+    error: Exception | None = None
+
+    async def before(self, operation: str, shard_id: int | None) -> None:
+        if self.error is not None:
+            raise self.error
+
+    async def after(self, operation: str, shard_id: int | None) -> None:
+        return
+
+
 class World:
     def __init__(self) -> None:
         self.now_s = NOON_S
         self.faults = Faults()
         self.metrics = Metrics()
-        self.store = WatchedStore(MemoryStore(self.faults), self.metrics, clock=lambda: self.now_s)
+        self.history_faults = HistoryFaults()
+        store = MemoryStore(self.faults)
+        store.history = MemoryHistory(self.history_faults)
+        self.store = WatchedStore(store, self.metrics, clock=lambda: self.now_s)
 
     async def beat(self) -> None:
         await self.store.heartbeat(Member("host", self.now_s + 10))
 
     def unavailable_since(self) -> str | None:
         return self.store.unavailable_since
+
+    def failing_since_s(self) -> float | None:
+        return self.store.is_failing_since_s
 
 
 @pytest.fixture
@@ -199,3 +220,27 @@ def test_a_reason_of_long_ago_is_none() -> None:
 
 def test_a_reason_is_never_empty() -> None:
     assert reason_of(TimeoutError()) == "TimeoutError"
+
+
+async def test_the_workflows_of_the_store_are_watched_like_its_tasks(world: World) -> None:
+    history = world.store.history
+    lease = await history.take_shard(1)
+    await history.commit(1, lease.range_id, Commit())
+    with pytest.raises(LeaseLost):
+        await history.commit(1, lease.range_id + 1, Commit())
+    assert world.failing_since_s() is None
+    world.history_faults.error = unavailable()
+    with pytest.raises(StoreUnavailable):
+        await history.commit(1, lease.range_id, Commit())
+    assert world.failing_since_s() == NOON_S
+    assert value(scrape(world.metrics), "persistence_error_with_type", operation="commit") == 1
+    world.history_faults.error = None
+    await history.write_metadata("key", b"value", expected_version=0)
+    assert world.failing_since_s() is None
+
+
+def test_all_that_a_store_can_be_asked_is_watched(world: World) -> None:
+    for contract, store in ((TaskStore, world.store), (HistoryStore, world.store.history)):
+        asked = [name for name in vars(contract) if not name.startswith("_") and name != "close"]
+        assert asked
+        assert [name for name in asked if name not in vars(store)] == []

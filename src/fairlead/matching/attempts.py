@@ -10,7 +10,7 @@ from fairlead.cluster.calls import Exhausted
 from fairlead.cluster.ring import RingView
 from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere, RetryLater
 from fairlead.matching.backlog import AppendQueueFull
-from fairlead.matching.messages import StaleConfig
+from fairlead.matching.messages import StaleConfig, StickyWorkerGone
 from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
 
 
@@ -37,6 +37,7 @@ class Attempts:
     - Wrong place, or nobody there (`RetryElsewhere`): nothing was done. Look at the ring, wait a little, again.
     - Not now (`RetryLater`): likewise. Where the outcome is unknown (`CallLost`, `OutcomeUnknown`) the request may be
       carried out twice; matching delivers at least once, and whoever starts a task starts it once.
+    - A sticky task list whose worker has gone (`StickyWorkerGone`) is told at once: another task list is the place.
     - A bound that is reached (`AppendQueueFull`, `Exhausted`) is told at once: to go on asking is what it is to
       prevent. Whoever asks decides whether to wait.
     - Everything else stays as it is however often it is tried.
@@ -87,7 +88,9 @@ class Attempts:
 
 
 def _may_pass(failure: FairleadError) -> bool:
-    return isinstance(failure, RetryElsewhere | RetryLater) and not isinstance(failure, AppendQueueFull | Exhausted)
+    return isinstance(failure, RetryElsewhere | RetryLater) and not isinstance(
+        failure, AppendQueueFull | Exhausted | StickyWorkerGone
+    )
 
 
 def deadline(timeout_s: float) -> float:

@@ -152,6 +152,21 @@ class PartitionBacklog:
         """Whether everything that is stored is in memory."""
         return all(backlog.is_at_end for backlog in self._backlogs.values())
 
+    def tasks_by_priority(self) -> dict[int, int]:
+        """How the tasks are spread over the priorities: exact once all are read, until then a guess that sums up."""
+        tasks = {priority: len(backlog.loaded) for priority, backlog in self._backlogs.items()}
+        partly = [priority for priority, backlog in self._backlogs.items() if not backlog.is_at_end]
+        unread = max(0, self.tasks - sum(tasks.values()))
+        for number, priority in enumerate(partly):
+            tasks[priority] += unread // len(partly) + (number < unread % len(partly))
+        return tasks
+
+    def override_weights(self, overrides: WeightOverrides) -> None:
+        """Count with these overrides from the next write on."""
+        self._overrides = overrides
+        for backlog in self._backlogs.values():
+            backlog.override_weights(overrides)
+
     def waiting_keys(self) -> dict[str, WaitingKey]:
         """The keys that may have tasks waiting, as far as they are counted one by one."""
         waiting: dict[str, WaitingKey] = {}
@@ -240,6 +255,18 @@ class PartitionBacklog:
                 await self._store.save_config(self._queue, range_id, config)
             except LeaseLost:
                 # Where our own renewal came between nothing was saved, and it can be tried again.
+                self.lease.refused(range_id)
+                continue
+            return
+
+    async def save_rules(self, config: PartitionConfig, rules: bytes) -> None:
+        """Save the rules of dispatch, and the configuration that tells the partitions of them, under the lease."""
+        while True:
+            range_id = self.lease.range_id
+            try:
+                await self._store.save_rules(self._queue, range_id, config, rules)
+            except LeaseLost:
+                # As with `save_config`.
                 self.lease.refused(range_id)
                 continue
             return

@@ -19,12 +19,16 @@ from fairlead.matching.configs import PartitionConfigs, scope_of
 from fairlead.matching.messages import (
     ADD,
     POLL,
+    REVIEW,
+    SHUTDOWN,
     AddAnswer,
     AddRequest,
     BacklogReport,
     NewTask,
     PollAnswer,
     PollRequest,
+    ReviewRequest,
+    ShutdownRequest,
     StaleConfig,
     TaskListKind,
 )
@@ -38,8 +42,12 @@ from fairlead.settings.matching import (
 )
 
 ADD_TIMEOUT_S = 10.0
+REVIEW_TIMEOUT_S = 60.0
 # A poll is answered when its time is over, and the answer takes a while to arrive: so much longer it is waited for.
 POLL_MARGIN_S = 1.0
+# Likewise for a task that is offered: whoever starts it takes a while.
+OFFER_MARGIN_S = 10.0
+OFFER_PAUSE_S = 0.05
 # A poll that knows nothing of its task list waits at the root for so long, and then where it has heard that it should.
 # Else all workers that start would wait at the root, for a whole long poll, while tasks come to other partitions.
 FIRST_POLL_S = 1.0
@@ -130,6 +138,72 @@ class MatchingClient:
                     self._configs.accept(task_list, answer.config)
                 return answer
 
+    async def offer(
+        self, task_list: TaskList, task: NewTask, *, kind: TaskListKind = TaskListKind.NORMAL, wait_s: float
+    ) -> bool:
+        """Have a task started by a poll that waits, or comes within `wait_s`, ahead of all other tasks; or give it up.
+
+        It is never kept. False: no poll came, and nobody will be given it. Whoever is cancelled takes it back, unless
+        it is being started. After `CallLost` it may have been started all the same.
+        """
+        deadline_s = deadline(wait_s)
+        attempts = self._attempts(deadline_s)
+        while True:
+            left_s = attempts.left_s()
+            config = self._configs.find(task_list) if kind is TaskListKind.NORMAL else None
+            partition = Partition(task_list, ROOT if config is None else self._pick_write(task_list, config))
+            request = AddRequest(partition, task, kind, wait_s=left_s, is_transient=True)
+            try:
+                answer = await self._caller.call(
+                    self._ring.route(partition), ADD, request, timeout_s=left_s + OFFER_MARGIN_S
+                )
+            except FairleadError as failure:
+                if not await attempts.again(failure):
+                    raise
+            else:
+                if kind is TaskListKind.NORMAL:
+                    self._configs.accept(task_list, answer.config)
+                if answer.is_started or attempts.left_s() <= OFFER_PAUSE_S:
+                    return answer.is_started
+                # It was refused before its time: the partition is being unloaded, and there is another soon.
+                await asyncio.sleep(OFFER_PAUSE_S)
+
+    async def forget_sticky(self, sticky: TaskList, *, timeout_s: float = ADD_TIMEOUT_S) -> list[bytes]:
+        """A worker says goodbye to its own task list: its polls are answered, and tasks for it are refused at once.
+
+        The payloads of those that waited there are returned, and are kept no longer: whoever wants them done finds
+        another worker. A failure leaves them where they are, or has them forgotten.
+        """
+        partition = Partition(sticky, ROOT)
+        attempts = self._attempts(deadline(timeout_s))
+        while True:
+            try:
+                answer = await self._caller.call(
+                    self._ring.route(partition), SHUTDOWN, ShutdownRequest(partition), timeout_s=attempts.left_s()
+                )
+            except FairleadError as failure:
+                if not await attempts.again(failure):
+                    raise
+            else:
+                return answer.payloads
+
+    async def review(self, task_list: TaskList, worker: bytes, *, timeout_s: float = REVIEW_TIMEOUT_S) -> None:
+        """Have all tasks that wait in a task list asked whether they belong there, see `ReviewRequest`."""
+        attempts = self._attempts(deadline(timeout_s))
+        number = partitions = 0
+        while number <= partitions:
+            partition = Partition(task_list, number)
+            try:
+                answer = await self._caller.call(
+                    self._ring.route(partition), REVIEW, ReviewRequest(partition, worker), timeout_s=attempts.left_s()
+                )
+            except FairleadError as failure:
+                if not await attempts.again(failure):
+                    raise
+            else:
+                partitions = max(partitions, answer.partitions - 1)
+                number += answer.is_done
+
     async def poll(
         self,
         task_list: TaskList,
@@ -138,6 +212,7 @@ class MatchingClient:
         timeout_s: float,
         kind: TaskListKind = TaskListKind.NORMAL,
         rate_per_s: float | None = None,
+        worker: bytes = b"",
     ) -> PollAnswer:
         """Wait for a task, for `timeout_s` but no longer than a long poll lasts; the answer is empty if none came.
 
@@ -161,6 +236,7 @@ class MatchingClient:
                 kind,
                 _sent(config),
                 rate_per_s,
+                worker=worker,
             )
             try:
                 answer = await self._wait(request, pick)

@@ -158,12 +158,20 @@ class Engine:
         while self._unloading:
             await asyncio.wait(self._unloading)
 
-    def _load(self, partition: Partition, kind: TaskListKind) -> _Loaded:
+    def is_loaded(self, partition: Partition) -> bool:
+        """Whether a partition that this host owns is loaded; it is not loaded by this."""
+        self._check_owned(partition)
+        return partition in self._loaded
+
+    def _check_owned(self, partition: Partition) -> None:
         if self._is_closed:
             raise EngineClosed(f"host {self._host!r} is shutting down: ask for the partition's owner again")
         owner = self._route(partition)
         if owner != self._host:
             raise NotOwner(f"partition {partition.name!r} is owned by {owner!r}, not by {self._host!r}: ask there")
+
+    def _load(self, partition: Partition, kind: TaskListKind) -> _Loaded:
+        self._check_owned(partition)
         loaded = self._loaded.get(partition)
         if loaded is None:
             if len(self._loaded) >= PARTITIONS_LOADED_MAX:

@@ -192,6 +192,7 @@ class IdlePolls:
             left_s - HOP_S,
             rate_per_s=request.rate_per_s,
             forwarded_from=around.number,
+            worker=request.worker,
         )
         around.counts.forwarded_polls += 1
         self._at_parent[request.poll_id] = None
@@ -227,6 +228,7 @@ class IdlePolls:
             min(SENT_DOWN_WAIT_S, left_s - HOP_S),
             rate_per_s=request.rate_per_s,
             is_sent_down=True,
+            worker=request.worker,
         )
         around.counts.polls_sent_down += 1
         try:

@@ -1,10 +1,14 @@
 """The limits of a partition, made of the settings in force and of what workers ask for."""
 
 import math
+from itertools import islice
 from typing import Any
 
 from fairlead.core.errors import FixRequest
+from fairlead.core.fairness import WeightOverrides
+from fairlead.core.fairness.weights import OVERRIDES_MAX
 from fairlead.matching.backlog import BacklogLimits, Clock
+from fairlead.matching.messages import DispatchRules, RateSource
 from fairlead.settings import DynamicSettings, Scope, Setting, buffer_limits, matching
 
 # A worker's limit holds for so long after it last told it.
@@ -47,8 +51,10 @@ def backlog_limits(settings: DynamicSettings, scope: Scope) -> BacklogLimits:
 class DispatchLimits:
     """How many tasks a second one partition dispatches: its part of what the whole task list may.
 
-    The lowest of all that limit it holds. Each partition has the same part, so that all together stay below the whole
-    while the number of partitions changes: each hears of more partitions before, or as, the new ones begin.
+    What a call has set comes in place of what workers ask for, and of the setting for keys. The setting for the whole
+    task list holds besides; of all that limit it the lowest holds. Each partition has the same part, so that all
+    together stay below the whole while the number of partitions changes: each hears of more partitions before, or as,
+    the new ones begin.
     """
 
     def __init__(self, settings: DynamicSettings, scope: Scope, *, clock: Clock) -> None:
@@ -58,6 +64,7 @@ class DispatchLimits:
         # What each worker asked for, and when it last did.
         self._workers: dict[str, tuple[float, float]] = {}
         self._holds_until_s = math.inf
+        self.rules = DispatchRules()
 
     def note_worker(self, identity: str, rate_per_s: float) -> bool:
         """A worker says how many tasks a second there may be; True if that changes something."""
@@ -76,6 +83,13 @@ class DispatchLimits:
 
     def of_each(self, partitions: int) -> tuple[float, float]:
         """What each of so many partitions may dispatch in all, and of a fairness key of weight 1."""
+        key_rate_per_s = _no_limit_if_zero(self._settings.get(matching.FAIRNESS_KEY_RPS, self._scope))
+        if self.rules.key_rate is not None and self.rules.key_rate.rate_per_s is not None:
+            key_rate_per_s = self.rules.key_rate.rate_per_s
+        return self.of_all()[0] / partitions, key_rate_per_s / partitions
+
+    def of_all(self) -> tuple[float, RateSource]:
+        """What the whole task list may dispatch, and who has said so."""
         now_s = self._clock()
         self._workers = {
             identity: told for identity, told in self._workers.items() if now_s - told[1] <= WORKER_RATE_HOLDS_S
@@ -83,9 +97,21 @@ class DispatchLimits:
         told_s = min((told_s for _, told_s in self._workers.values()), default=math.inf)
         self._holds_until_s = told_s + WORKER_RATE_HOLDS_S
         asked = min((rate_per_s for rate_per_s, _ in self._workers.values()), default=math.inf)
+        source = RateSource.WORKER
+        if self.rules.queue_rate is not None and self.rules.queue_rate.rate_per_s is not None:
+            asked, source = self.rules.queue_rate.rate_per_s, RateSource.CALL
         override = _no_limit_if_zero(self._settings.get(matching.OVERRIDE_TASK_LIST_RPS, self._scope))
-        key_rate_per_s = _no_limit_if_zero(self._settings.get(matching.FAIRNESS_KEY_RPS, self._scope))
-        return min(asked, override) / partitions, key_rate_per_s / partitions
+        return (asked, source) if asked < override else (override, RateSource.SETTING)
+
+    def weights(self) -> WeightOverrides:
+        """The weights of fairness keys: those that a call has set, then those of the settings while there is room."""
+        called = self.rules.weights
+        weights = self._settings.get(matching.FAIRNESS_KEY_WEIGHTS, self._scope)
+        if not called:
+            return weights
+        room = max(0, OVERRIDES_MAX - len(called))
+        kept = list(islice((one for one in weights.items() if one[0] not in called), room))
+        return WeightOverrides(dict(kept) | called)
 
 
 def _no_limit_if_zero(rate_per_s: float) -> float:

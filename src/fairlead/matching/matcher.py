@@ -128,6 +128,10 @@ class Matcher(Generic[Payload]):
         self._charge(fairness_key, weight, now_s)
         return True
 
+    def take_poll(self) -> Poll | None:
+        """The poll that waits longest, for a task that goes ahead of all that is held and of all limits."""
+        return self._polls.popitem(last=False)[0] if self._polls else None
+
     def take(self, now_s: float) -> HeldTask[Payload] | None:
         """The first task that may go now, for whoever asks instead of a poll; None if there is none or a poll waits."""
         if self._polls or (first := self._first(now_s)) is None or self._rate.ready_s(now_s) > now_s:

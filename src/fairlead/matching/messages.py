@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from math import inf
 
 from msgspec import Struct
 
@@ -23,6 +24,13 @@ class StaleConfig(RetryElsewhere):
     def __init__(self, message: str, config: PartitionConfig) -> None:
         super().__init__(message)
         self.config = config
+
+
+class StickyWorkerGone(RetryElsewhere):
+    """A task was to go to one worker's own task list, and that worker is not there: nothing was done.
+
+    Nothing changes by asking again: the task belongs on the normal task list.
+    """
 
 
 class ScalerIsOn(FixRequest):
@@ -69,6 +77,8 @@ class AddRequest(Message, frozen=True):
     # The child that offers the task: it is matched, within `wait_s`, or refused; never stored.
     forwarded_from: int | None = None
     wait_s: float = 0.0
+    # Likewise matched within `wait_s` or refused, and ahead of all that waits: whoever offers it waits for its result.
+    is_transient: bool = False
 
 
 class AddAnswer(Message, frozen=True):
@@ -94,6 +104,8 @@ class PollRequest(Message, frozen=True):
     forwarded_from: int | None = None
     # The root sent it to where the oldest backlog is: it takes what is there, or goes back.
     is_sent_down: bool = False
+    # What the worker says of itself: for whoever starts the task, and for those who ask who polls. Not looked into.
+    worker: bytes = b""
 
 
 class PollAnswer(Message, frozen=True):
@@ -132,11 +144,33 @@ class ReportAnswer(Message, frozen=True):
     config: PartitionConfig
 
 
+class RateRule(Message, frozen=True):
+    """A rate limit that a call has set, or lifted again (None): and who did, when, and why."""
+
+    rate_per_s: float | None
+    reason: str
+    identity: str
+    updated_s: float
+
+
+class DispatchRules(Message, frozen=True):
+    """How a task list dispatches, as calls have set it; what they leave open the settings and the workers say.
+
+    Rates are those of the whole task list; that of keys is for a weight of 1.
+    """
+
+    version: int = 0
+    queue_rate: RateRule | None = None
+    key_rate: RateRule | None = None
+    weights: dict[str, float] = {}
+
+
 class PushRequest(Message, frozen=True):
-    """The root tells a partition the configuration in force."""
+    """The root tells a partition the configuration and the rules in force."""
 
     partition: Partition
     config: PartitionConfig
+    rules: DispatchRules = DispatchRules()
 
 
 class PushAnswer(Message, frozen=True):
@@ -150,6 +184,26 @@ class PollerInfo(Message, frozen=True):
 
     identity: str
     seen_s: float
+    rate_per_s: float | None = None
+    worker: bytes = b""
+
+
+class RateSource(IntEnum):
+    """Who has set the limit that holds; the numbers are those of Temporal's `RateLimitSource`."""
+
+    CALL = 1
+    WORKER = 2
+    SETTING = 3
+
+
+class PriorityStats(Message, frozen=True):
+    """How one priority of a partition is doing."""
+
+    priority: int
+    tasks: int
+    age_s: float
+    adds_per_s: float
+    dispatches_per_s: float
 
 
 class KeyInfo(Message, frozen=True):
@@ -203,6 +257,11 @@ class DescribeAnswer(Message, frozen=True):
     rate_limit_per_s: float
     drain: DrainReport | None = None
     keys: list[KeyInfo] = []
+    by_priority: list[PriorityStats] = []
+    # The limit of the whole task list, infinity if there is none, and whose it is.
+    whole_rate_per_s: float = inf
+    rate_source: RateSource = RateSource.SETTING
+    rules: DispatchRules = DispatchRules()
 
 
 class UpdateRequest(Message, frozen=True):
@@ -219,6 +278,59 @@ class UpdateAnswer(Message, frozen=True):
 
     before: PartitionConfig
     after: PartitionConfig
+
+
+class RateChange(Message, frozen=True):
+    """Set a rate limit, or lift it (None)."""
+
+    rate_per_s: float | None
+    reason: str = ""
+
+
+class ConfigureRequest(Message, frozen=True):
+    """Change the rules of a task list: at the root. What is not given stays as it is."""
+
+    partition: Partition
+    identity: str = ""
+    queue_rate: RateChange | None = None
+    key_rate: RateChange | None = None
+    set_weights: dict[str, float] = {}
+    unset_weights: list[str] = []
+
+
+class ConfigureAnswer(Message, frozen=True):
+    """The rules in force now."""
+
+    rules: DispatchRules
+
+
+class ShutdownRequest(Message, frozen=True):
+    """The worker of a sticky task list goes: what waits there is given back."""
+
+    partition: Partition
+
+
+class ShutdownAnswer(Message, frozen=True):
+    """What waited there, and is kept no longer: the payloads, for whoever wants them done to find another worker."""
+
+    payloads: list[bytes]
+
+
+class ReviewRequest(Message, frozen=True):
+    """Ask of all tasks that wait in a partition whether they belong there: `worker` says that this is no poll.
+
+    It is what whoever starts tasks is given in place of a worker: a task that is gone then is kept no longer.
+    """
+
+    partition: Partition
+    worker: bytes
+
+
+class ReviewAnswer(Message, frozen=True):
+    """`is_done`: all that were loaded have been asked; else there was no time for it. `partitions` are to be asked."""
+
+    is_done: bool
+    partitions: int
 
 
 class ExplainRequest(Message, frozen=True):
@@ -271,5 +383,8 @@ REPORT = Method("matching.Report", ReportRequest, ReportAnswer)
 PUSH = Method("matching.Push", PushRequest, PushAnswer)
 DESCRIBE = Method("matching.Describe", DescribeRequest, DescribeAnswer)
 UPDATE = Method("matching.Update", UpdateRequest, UpdateAnswer)
+CONFIGURE = Method("matching.Configure", ConfigureRequest, ConfigureAnswer)
+SHUTDOWN = Method("matching.Shutdown", ShutdownRequest, ShutdownAnswer)
+REVIEW = Method("matching.Review", ReviewRequest, ReviewAnswer)
 EXPLAIN = Method("matching.Explain", ExplainRequest, ExplainAnswer)
 LIST = Method("matching.List", ListRequest, ListAnswer)

@@ -20,6 +20,7 @@ from fairlead.matching.forwarder import Forwarder
 from fairlead.matching.idle_polls import SENT_DOWN_WAIT_S, IdlePolls
 from fairlead.matching.limits import BACKLOG_SETTINGS, DispatchLimits, backlog_limits
 from fairlead.matching.messages import (
+    ADD,
     DESCRIBE,
     PUSH,
     AddAnswer,
@@ -27,18 +28,22 @@ from fairlead.matching.messages import (
     BacklogReport,
     DescribeAnswer,
     DescribeRequest,
+    DispatchRules,
     NewTask,
     NotARoot,
     PollAnswer,
-    PollerInfo,
     PollRequest,
+    PriorityStats,
     PushRequest,
+    ReviewAnswer,
+    ReviewRequest,
+    ShutdownAnswer,
+    ShutdownRequest,
     StaleConfig,
+    StickyWorkerGone,
     TaskListKind,
 )
 from fairlead.matching.partition import (
-    RATE_BUCKET_S,
-    RATE_BUCKETS,
     Given,
     InvalidPoll,
     InvalidTask,
@@ -47,8 +52,11 @@ from fairlead.matching.partition import (
 )
 from fairlead.matching.partition import Partition as LocalPartition
 from fairlead.matching.peers import Peers
+from fairlead.matching.priority_rates import PriorityRates
 from fairlead.matching.root import RootCoordinator
-from fairlead.matching.starting import Starter
+from fairlead.matching.rules import decode_rules, encode_rules
+from fairlead.matching.starting import NotStarted, Starter
+from fairlead.matching.sticky import StickyWorker
 from fairlead.matching.surroundings import CALL_S_MAX, Surroundings
 from fairlead.matching.unserved import FORWARDED_TASK_WAIT_S, UnservedTasks, backlog_report
 from fairlead.settings import DynamicSettings, Scope, Setting, limits, matching, partition_config
@@ -65,6 +73,10 @@ FIXED_SETTINGS: tuple[Setting[Any], ...] = (
 )
 # What a partition says of its backlog with every answer is made anew no more often than this.
 REPORT_FRESH_S = 0.1
+# A review that takes longer is asked for again.
+REVIEW_S_MAX = 5.0
+# A task that is not kept waits for a poll no longer than this, whatever its caller says.
+TRANSIENT_WAIT_S_MAX = 60.0
 
 
 class Node:
@@ -91,6 +103,7 @@ class Node:
         if is_normal and number:
             degree = settings.get(matching.FORWARDER_MAX_CHILDREN_PER_NODE, scope)
             up = Partition(task_list, parent(number, degree=degree))
+        dispatch_limits = DispatchLimits(settings, scope, clock=clock)
         self.partition_id = partition_id
         self.kind = kind
         self.counts = counts
@@ -101,7 +114,7 @@ class Node:
             clock=clock,
             start=start,
             counts=counts,
-            overrides=settings.get(matching.FAIRNESS_KEY_WEIGHTS, scope),
+            overrides=dispatch_limits.weights(),
             limits=backlog_limits(settings, scope),
             on_unserved=self._see_to_unserved,
         )
@@ -127,9 +140,10 @@ class Node:
         self._parent = up
         self._unserved = UnservedTasks(self._around)
         self.idle_polls = IdlePolls(self._around)
-        self._limits = DispatchLimits(settings, scope, clock=clock)
+        self._limits = dispatch_limits
+        self._worker = StickyWorker(clock)
         self._root: RootCoordinator | None = None
-        self._adds = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=clock())
+        self._adds = PriorityRates(started_s=clock())
         window_s = settings.get(matching.QPS_TRACKER_INTERVAL, scope)
         # In halves: what the scaler sees is then never older than one and a half times the interval.
         self._scaler_adds = RateWindow(bucket_s=window_s / 2, buckets=2, started_s=clock())
@@ -175,7 +189,7 @@ class Node:
         self._around.is_closing = True
         for unsubscribe in self._subscriptions:
             unsubscribe()
-        self.partition.answer_polls()
+        self.partition.stop_waiting()
         self.idle_polls.stop()
         self._unserved.stop()
         if self._root is not None:
@@ -199,13 +213,22 @@ class Node:
             # Before anybody is told: from here on the database is where the counts live.
             await backlog.save_config(stored)
         self.config = stored
+
+        async def save_rules(config: PartitionConfig, rules: DispatchRules) -> None:
+            await backlog.save_rules(config, encode_rules(rules))
+
+        rules = await self._load_rules()
+        self._use_rules(rules)
         self._root = RootCoordinator(
             config=stored,
+            rules=rules,
             save=backlog.save_config,
             load=backlog.load_config,
+            save_rules=save_rules,
+            load_rules=self._load_rules,
             ask=self._ask,
             push=self._push,
-            on_change=self._use_config,
+            on_change=self._use_rules_and_config,
             settings=around.settings,
             scope=around.scope,
             clock=self._clock,
@@ -231,8 +254,10 @@ class Node:
         """Likewise, where there may be none."""
         return self._root
 
-    def push(self, config: PartitionConfig) -> int:
-        """The root tells the configuration; the version that is gone by from now on."""
+    def push(self, config: PartitionConfig, rules: DispatchRules) -> int:
+        """The root tells the configuration and the rules; the version that is gone by from now on."""
+        if rules.version > self._limits.rules.version:
+            self._use_rules(rules)
         if config.version > self.config.version:
             self._use_config(config)
         return self.config.version
@@ -244,7 +269,11 @@ class Node:
     async def _reload_config(self) -> None:
         stored = await self._store.load_config(_queue_of(self._around.sibling(0)))
         if stored is not None:
-            self.push(stored)
+            # In this order: the rules are then not older than the configuration that tells of them.
+            self.push(stored, await self._load_rules())
+
+    async def _load_rules(self) -> DispatchRules:
+        return decode_rules(await self._store.load_rules(_queue_of(self._around.sibling(0))))
 
     def _use_settings(self) -> None:
         """Where the database is not asked for the counts, go by those of the settings."""
@@ -254,6 +283,16 @@ class Node:
     def _use_config(self, config: PartitionConfig) -> None:
         self.config = config
         self._limit_rates()
+
+    def _use_rules(self, rules: DispatchRules) -> None:
+        self._limits.rules = rules
+        self.partition.override_weights(self._limits.weights())
+        self._limit_rates()
+
+    def _use_rules_and_config(self, config: PartitionConfig, rules: DispatchRules) -> None:
+        if rules != self._limits.rules:
+            self._use_rules(rules)
+        self._use_config(config)
 
     def _stale(self, what: str) -> StaleConfig:
         self.counts.stale_configs += 1
@@ -287,7 +326,7 @@ class Node:
             if not task.created_s:
                 task = NewTask(task.priority, task.fairness_key, task.weight, task.payload, now_s)
             self.counts.tasks_added += 1
-            self._adds.add(1, now_s)
+            self._adds[task.priority].add(1, now_s)
             self._scaler_adds.add(1, now_s)
             if await self.partition.offer(task):
                 return AddAnswer(is_started=True, config=self.config)
@@ -332,6 +371,60 @@ class Node:
         further = await self._unserved.pass_on(self._parent, request)
         return AddAnswer(further is not None and further.is_started, self.config, was_forwarded=True)
 
+    async def offer(self, request: AddRequest) -> AddAnswer:
+        """Match a task with a poll within its time, ahead of all that waits, or give it up; it is never kept."""
+        self._check(request.task)
+        wait_s = min(request.wait_s, TRANSIENT_WAIT_S_MAX)
+        if self._parent is None:
+            return AddAnswer(await self.partition.offer_urgently(request.task, wait_s=wait_s), self.config)
+        if await self.partition.offer_urgently(request.task, wait_s=0.0):
+            return AddAnswer(is_started=True, config=self.config)
+        # Idle polls of all partitions come to the root by and by.
+        root = self._around.sibling(0)
+        further = AddRequest(root, request.task, wait_s=wait_s, is_transient=True)
+        answer = await self._around.peers.ask(root, ADD, further, timeout_s=wait_s + CALL_S_MAX)
+        return AddAnswer(answer.is_started, self.config, was_forwarded=True)
+
+    # --- one worker's own tasks
+
+    async def add_sticky(self, request: AddRequest) -> AddAnswer:
+        """Take a task for one worker, if that is there."""
+        if not self._worker.is_there(within_s=self._around.get(matching.STICKY_POLLER_UNAVAILABLE_WINDOW)):
+            raise sticky_worker_gone(self.partition_id)
+        if request.is_transient:
+            return await self.offer(request)
+        answer = await self.add(request)
+        if not answer.is_started and self._worker.has_left:
+            # It left while the task was being stored: all who wait for that are told so, and the tasks let go.
+            self._let_go_all()
+            raise sticky_worker_gone(self.partition_id)
+        return answer
+
+    async def poll_sticky(self, request: PollRequest) -> PollAnswer:
+        """Wait for a task of one worker's own."""
+        self._worker.begin_poll()
+        is_answered = False
+        try:
+            answer = await self.poll(request)
+            is_answered = True
+            return answer
+        finally:
+            self._worker.end_poll(is_answered=is_answered)
+
+    async def shut_down_worker(self, _request: ShutdownRequest) -> ShutdownAnswer:
+        """The worker goes: its polls are answered, nothing more is taken for it, and what waits is given back."""
+        self._worker.leave()
+        self.partition.answer_polls()
+        return ShutdownAnswer(self._let_go_all())
+
+    def _let_go_all(self) -> list[bytes]:
+        """Keep what waits here no longer, as far as it is loaded."""
+        payloads = []
+        while (given := self.partition.take_held()) is not None:
+            self.partition.finish(given, NotStarted.GONE)
+            payloads.append(given.payload)
+        return payloads
+
     def _see_to_unserved(self) -> None:
         self._unserved.begin()
 
@@ -359,7 +452,7 @@ class Node:
                 if got is None:
                     break
                 if isinstance(got, Given):
-                    started = await self.partition.start(got, request.identity)
+                    started = await self.partition.start(got, request.identity, request.worker)
                     if started is not None:
                         answer = self._started(request, got, started)
                 else:
@@ -384,7 +477,7 @@ class Node:
             return timeout_s
         if self._number >= self.config.read:
             raise self._stale("read")
-        self.partition.note_poller(request.identity)
+        self.partition.note_poller(request.identity, request.rate_per_s, request.worker)
         return timeout_s
 
     def _leave(self, answer: PollAnswer | None, began_s: float) -> PollAnswer:
@@ -401,7 +494,7 @@ class Node:
 
     def _started(self, request: PollRequest, given: Given, answer: bytes) -> PollAnswer:
         counts = self.counts
-        is_backlog, is_remote_task = given.is_backlog, not given.is_charged
+        is_backlog, is_remote_task = given.is_backlog, not given.is_charged and not given.is_urgent
         is_remote_poll = request.is_sent_down or request.forwarded_from is not None
         waited_s = max(0.0, self._clock() - given.created_s)
         if is_backlog:
@@ -419,6 +512,12 @@ class Node:
             counts.local_to_local_matches += not is_remote_poll
         return PollAnswer(answer, self.config, self.report(), is_backlog, is_remote_task or is_remote_poll)
 
+    async def review(self, request: ReviewRequest) -> ReviewAnswer:
+        """Ask of all tasks that wait here whether they belong here."""
+        until_s = asyncio.get_running_loop().time() + REVIEW_S_MAX
+        is_done = await self.partition.review(request.worker, until_s)
+        return ReviewAnswer(is_done, self.config.read)
+
     # --- what it says of itself
 
     def report(self) -> BacklogReport:
@@ -432,6 +531,7 @@ class Node:
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """How this partition is doing; with a drain report if it is asked for."""
         now_s, backlog = self._clock(), self.partition.backlog
+        whole_rate_per_s, rate_source = self._limits.of_all()
         return DescribeAnswer(
             partition=self._number,
             host=self._host,
@@ -441,13 +541,31 @@ class Node:
             polls_waiting=self.partition.polls_waiting,
             tasks_loaded=self.partition.tasks_loaded,
             range_id=backlog.lease.range_id,
-            pollers=[PollerInfo(identity, seen_s) for identity, seen_s in self.partition.pollers()],
+            pollers=self.partition.pollers(),
             priorities=backlog.priorities,
             scaler_adds_per_s=self._scaler_adds.rate(now_s),
             rate_limit_per_s=self.partition.rate_per_s,
             drain=await self._drain_report() if request.with_drain else None,
             keys=self.partition.keys(request.keys_max) if request.keys_max > 0 else [],
+            by_priority=self._by_priority(now_s),
+            whole_rate_per_s=whole_rate_per_s,
+            rate_source=rate_source,
+            rules=self._limits.rules,
         )
+
+    def _by_priority(self, now_s: float) -> list[PriorityStats]:
+        tasks, oldest = self.partition.backlog.tasks_by_priority(), self.partition.oldest_by_priority()
+        adds, dispatches = self._adds.rates(now_s), self.partition.dispatches.rates(now_s)
+        return [
+            PriorityStats(
+                priority=priority,
+                tasks=tasks.get(priority, 0),
+                age_s=max(0.0, now_s - oldest.get(priority, now_s)),
+                adds_per_s=adds.get(priority, 0.0),
+                dispatches_per_s=dispatches.get(priority, 0.0),
+            )
+            for priority in sorted(tasks.keys() | adds.keys() | dispatches.keys())
+        ]
 
     async def _drain_report(self) -> DrainReport:
         """In the order that makes it true: see `core.partitions.drain`."""
@@ -466,12 +584,19 @@ class Node:
 
     async def _push(self, number: int, config: PartitionConfig) -> int:
         partition = self._around.sibling(number)
-        request = PushRequest(partition, config)
+        request = PushRequest(partition, config, self._limits.rules)
         return (await self._around.peers.ask(partition, PUSH, request, timeout_s=CALL_S_MAX)).version
 
     def _limit_rates(self) -> None:
         rate_per_s, key_rate_per_s = self._limits.of_each(self.config.read)
         self.partition.change_rates(rate_per_s=rate_per_s, key_rate_per_s=key_rate_per_s)
+
+
+def sticky_worker_gone(partition: Partition) -> StickyWorkerGone:
+    """The refusal of a task for a worker that is not there."""
+    return StickyWorkerGone(
+        f"nobody has polled sticky task list {partition.task_list.name!r} of late: add the task to the normal one"
+    )
 
 
 def _queue_of(partition: Partition) -> QueueId:

@@ -1,7 +1,7 @@
 """What operators ask of the matching service: how a task list is doing, and another number of partitions for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,16 +11,22 @@ from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere, Retr
 from fairlead.core.partitions import Partition, PartitionConfig, TaskList, TaskType, parse_partition_name
 from fairlead.matching.attempts import AttemptLimits, Attempts, deadline
 from fairlead.matching.messages import (
+    CONFIGURE,
     DESCRIBE,
     EXPLAIN,
     LIST,
     UPDATE,
+    ConfigureRequest,
     DescribeAnswer,
     DescribeRequest,
+    DispatchRules,
     ExplainAnswer,
     ExplainRequest,
     ListAnswer,
     ListRequest,
+    PollerInfo,
+    PriorityStats,
+    RateChange,
     TaskListKind,
     UpdateAnswer,
     UpdateRequest,
@@ -55,6 +61,32 @@ class TaskListDescription:
     config: PartitionConfig | None
     partitions: dict[int, DescribeAnswer] = field(default_factory=dict)
     missing: dict[int, FairleadError] = field(default_factory=dict)
+
+    def by_priority(self) -> list[PriorityStats]:
+        """How each priority is doing over all partitions that answered: sums, and the age of the oldest task."""
+        stats: dict[int, PriorityStats] = {}
+        for answer in self.partitions.values():
+            for one in answer.by_priority:
+                so_far = stats.get(one.priority)
+                stats[one.priority] = one if so_far is None else _sum(so_far, one)
+        return [stats[priority] for priority in sorted(stats)]
+
+    def total(self) -> PriorityStats:
+        """How the task list is doing: all of its priorities together, as priority 0."""
+        total = PriorityStats(0, 0, 0.0, 0.0, 0.0)
+        for one in self.by_priority():
+            total = _sum(total, one)
+        return total
+
+    def pollers(self) -> list[PollerInfo]:
+        """Who has polled any partition of late, each as it did last; those who did last of all first."""
+        pollers: dict[str, PollerInfo] = {}
+        for answer in self.partitions.values():
+            for one in answer.pollers:
+                known = pollers.get(one.identity)
+                if known is None or known.seen_s < one.seen_s:
+                    pollers[one.identity] = one
+        return sorted(pollers.values(), key=lambda one: (-one.seen_s, one.identity))
 
 
 class OperatorClient:
@@ -97,6 +129,11 @@ class OperatorClient:
         others, missing = await _ask_all(range(1, config.read), ask)
         return TaskListDescription(config, root | others, missing)
 
+    async def describe_root(self, task_list: TaskList, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> DescribeAnswer:
+        """What the root of a task list says of itself: with the configuration, which it alone is sure of."""
+        root = Partition(task_list, ROOT)
+        return await self._ask(root, DESCRIBE, DescribeRequest(root), deadline_s=deadline(timeout_s))
+
     async def update(
         self,
         task_list: TaskList,
@@ -113,6 +150,26 @@ class OperatorClient:
         root = Partition(task_list, ROOT)
         request = UpdateRequest(root, read, write, force)
         return await self._ask(root, UPDATE, request, deadline_s=deadline(timeout_s), is_repeatable=False)
+
+    async def configure(
+        self,
+        task_list: TaskList,
+        *,
+        identity: str = "",
+        queue_rate: RateChange | None = None,
+        key_rate: RateChange | None = None,
+        set_weights: Mapping[str, float] | None = None,
+        unset_weights: Iterable[str] = (),
+        timeout_s: float = OPERATOR_TIMEOUT_S,
+    ) -> DispatchRules:
+        """Change the rules by which a task list dispatches; what is in force now.
+
+        What is not given stays as it is. After `CallLost` nobody knows whether it was done; to ask again is harmless.
+        """
+        root = Partition(task_list, ROOT)
+        request = ConfigureRequest(root, identity, queue_rate, key_rate, dict(set_weights or {}), list(unset_weights))
+        answer = await self._ask(root, CONFIGURE, request, deadline_s=deadline(timeout_s))
+        return answer.rules
 
     async def explain(self, task_list: TaskList, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> ExplainAnswer:
         """What the scaler of a task list decided, and why."""
@@ -188,6 +245,16 @@ class OperatorClient:
             except FairleadError as failure:
                 failures.append(f"{host}: {failure}")
         raise NobodyToAsk(f"no host of the ring has answered: {'; '.join(failures) or 'it is empty'}")
+
+
+def _sum(one: PriorityStats, other: PriorityStats) -> PriorityStats:
+    return PriorityStats(
+        priority=one.priority,
+        tasks=one.tasks + other.tasks,
+        age_s=max(one.age_s, other.age_s),
+        adds_per_s=one.adds_per_s + other.adds_per_s,
+        dispatches_per_s=one.dispatches_per_s + other.dispatches_per_s,
+    )
 
 
 async def _ask_all(

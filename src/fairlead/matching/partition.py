@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from fairlead.core.errors import FixRequest
+from fairlead.cluster.calls import Exhausted
+from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.core.fairness import WeightOverrides, check_key, check_weight
-from fairlead.core.scaling import RateWindow
 from fairlead.matching.backlog import BacklogLimits, Clock, PartitionBacklog, WaitingKey
 from fairlead.matching.deadlines import Deadlines
 from fairlead.matching.dispatch_counts import DispatchCounts
 from fairlead.matching.matcher import HeldTask, Match, Matcher, Place, Poll
-from fairlead.matching.messages import KeyInfo, NewTask
+from fairlead.matching.messages import KeyInfo, NewTask, PollerInfo
+from fairlead.matching.priority_rates import PriorityRates
 from fairlead.matching.rates import KeyRates, Rate
 from fairlead.matching.starting import NotStarted, Starter
 from fairlead.storage.contract import Lease, QueueId, TaskStore
@@ -28,10 +29,15 @@ from fairlead.telemetry import PartitionMetrics
 PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT = 1, 5, 3
 POLLERS_MAX = 1000
 POLLER_HISTORY_S = 300.0
-RATE_BUCKET_S = 5.0
-RATE_BUCKETS = 6
 # A task that was not to be started now is tried again after this time.
 REFUSED_PAUSE_S = 0.2
+# Tasks that may wait for a poll without being kept, ahead of the backlog: each has a caller that waits for it.
+URGENT_TASKS_MAX = 10_000
+# Tasks whose owners are asked at once whether they belong here.
+REVIEWED_AT_ONCE = 20
+# While more is being loaded, a review looks again so often, after such a pause.
+REVIEW_PAUSES_MAX = 20
+REVIEW_PAUSE_S = 0.05
 # Of the average wait of a task, how much the latest one counts.
 _WAIT_SMOOTHING = 0.05
 
@@ -44,11 +50,16 @@ class InvalidPoll(FixRequest):
     """A poll can't be served as it is."""
 
 
+class TooManyUrgent(Exhausted):
+    """More tasks wait for a poll without being kept than the partition takes: nothing was done."""
+
+
 @dataclass(slots=True, eq=False)
 class Given:
     """A task on its way to a poll: of the backlog, or just come, and then somebody waits to hear of it."""
 
     payload: bytes
+    priority: int
     fairness_key: str
     weight: float
     created_s: float
@@ -58,6 +69,8 @@ class Given:
     is_charged: bool = True
     # It was stored, here or at the partition that offers it.
     is_backlog: bool = False
+    # It goes ahead of the backlog, and counts against no limits.
+    is_urgent: bool = False
 
 
 def _new_future() -> "asyncio.Future[Given | Redirect | None]":
@@ -131,11 +144,12 @@ class Partition:
         self._wake: asyncio.TimerHandle | None = None
         self._deadlines = Deadlines[WaitingPoll](self._end_wait)
         self._hovering: OrderedDict[_Hovering, None] = OrderedDict()
+        self._urgent: OrderedDict[_Hovering, None] = OrderedDict()
         # Tasks that were refused at their start, until they are tried again.
         self._aside: dict[Place, asyncio.TimerHandle] = {}
-        self._dispatches = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=clock())
+        self.dispatches = PriorityRates(started_s=clock())
         self._dispatched_keys = DispatchCounts()
-        self._pollers: OrderedDict[str, float] = OrderedDict()
+        self._pollers: OrderedDict[str, tuple[float, float | None, bytes]] = OrderedDict()
         self._polled_s = -math.inf
         # In the order in which they came, so that a simulation repeats itself.
         self._polls: dict[WaitingPoll, None] = {}
@@ -160,16 +174,28 @@ class Partition:
     @property
     def dispatches_per_s(self) -> float:
         """How many tasks a second have been started here of late."""
-        return self._dispatches.rate(self._clock())
+        return self.dispatches.rate(self._clock())
 
     def oldest_s(self) -> float:
         """When the oldest task that is loaded was added, by the wall clock; now, if there is none."""
         return min((task.created_s for task in self._matcher.held()), default=self._clock())
 
-    def pollers(self) -> list[tuple[str, float]]:
+    def oldest_by_priority(self) -> dict[int, float]:
+        """Likewise, of each priority that has any."""
+        oldest: dict[int, float] = {}
+        for task in self._matcher.held():
+            priority = task.place.priority
+            oldest[priority] = min(oldest.get(priority, math.inf), task.created_s)
+        return oldest
+
+    def pollers(self) -> list[PollerInfo]:
         """Who has polled of late, and when last."""
         now_s = self._clock()
-        return [(one, seen_s) for one, seen_s in self._pollers.items() if now_s - seen_s <= POLLER_HISTORY_S]
+        return [
+            PollerInfo(identity, seen_s, rate_per_s, worker)
+            for identity, (seen_s, rate_per_s, worker) in self._pollers.items()
+            if now_s - seen_s <= POLLER_HISTORY_S
+        ]
 
     @property
     def has_pollers(self) -> bool:
@@ -224,17 +250,52 @@ class Partition:
         weight = self._weight(task.fairness_key, task.weight)
         loop = asyncio.get_running_loop()
         told: asyncio.Future[bytes | NotStarted | None] = loop.create_future()
-        given = Given(task.payload, task.fairness_key, weight, task.created_s, None, told, is_limited, is_backlog)
+        given = Given(
+            task.payload, task.priority, task.fairness_key, weight, task.created_s, None, told, is_limited, is_backlog
+        )
         poll = self._find_poll(given)
         if poll is not None:
             poll.given.set_result(given)
             outcome = await told
         elif wait_s > 0:
-            outcome = await self._hover(given, told, loop.time() + wait_s)
+            outcome = await self._hover(given, told, self._hovering, loop.time() + wait_s)
         else:
             return False
         # One that was refused may be started in a while, by another poll: it is kept meanwhile.
         return outcome is not None and outcome is not NotStarted.REFUSED
+
+    async def offer_urgently(self, task: NewTask, *, wait_s: float) -> bool:
+        """Give a task to a poll that waits, or to the next that comes within `wait_s`, ahead of all that waits here.
+
+        True if it has been started, or is gone; it is never kept. One that was refused is tried again while it lasts.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        while (outcome := await self._offer_urgently(task, until_s)) is NotStarted.REFUSED:
+            if loop.time() + REFUSED_PAUSE_S >= until_s:
+                return False
+            await asyncio.sleep(REFUSED_PAUSE_S)
+        return outcome is not None
+
+    async def _offer_urgently(self, task: NewTask, until_s: float) -> bytes | NotStarted | None:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[bytes | NotStarted | None] = loop.create_future()
+        given = Given(
+            *(task.payload, task.priority, task.fairness_key, task.weight, task.created_s, None, told),
+            is_charged=False,
+            is_urgent=True,
+        )
+        while (poll := self._matcher.take_poll()) is not None:
+            assert isinstance(poll, WaitingPoll)  # noqa: S101 - all polls here are ours
+            # Of one whose caller has gone, nobody has been told yet.
+            if not poll.given.done():
+                poll.given.set_result(given)
+                return await told
+        if until_s <= loop.time():
+            return None
+        if len(self._urgent) >= URGENT_TASKS_MAX:
+            raise TooManyUrgent(f"{len(self._urgent)} tasks that are not kept wait for a poll: retry in a while")
+        return await self._hover(given, told, self._urgent, until_s)
 
     async def keep(self, task: NewTask) -> None:
         """Store a task until a poll takes it: it is durable when this returns."""
@@ -250,7 +311,7 @@ class Partition:
             given = await self.wait(WaitingPoll(identity), deadline_s)
             if not isinstance(given, Given):
                 return None
-            answer = await self.start(given, identity)
+            answer = await self.start(given, identity, b"")
             if answer is not None:
                 return answer
 
@@ -261,6 +322,8 @@ class Partition:
         """
         if self._is_closing:
             return None
+        if self._urgent and (urgent := self._take_urgent()) is not None:
+            return urgent
         given = poll.given
         self._match(self._matcher.wait(poll, self._clock()))
         if self._hovering and not given.done():
@@ -294,10 +357,13 @@ class Partition:
         poll.given.set_result(instead)
         return True
 
-    async def start(self, given: Given, identity: str) -> bytes | None:
+    async def start(self, given: Given, identity: str, worker: bytes) -> bytes | None:
         """Start a task for a poll; None if it was not to be, and the poll may wait on."""
+        if given.is_urgent and given.told is not None and given.told.done():
+            # Whoever offered it has gone in the meantime.
+            return None
         try:
-            answer = await self._start(given.payload, identity)
+            answer = await self._start(given.payload, identity, worker)
         except asyncio.CancelledError:
             self.give_back(given)
             raise
@@ -310,6 +376,47 @@ class Partition:
             return None
         self.finish(given, answer)
         return answer if isinstance(answer, bytes) else None
+
+    async def review(self, worker: bytes, until_s: float) -> bool:
+        """Ask of every task that is loaded whether it is still to be done here; False if there was no time for all.
+
+        Those that are gone make room for others, which are asked as well.
+        """
+        seen: set[Place] = set()
+        pauses = REVIEW_PAUSES_MAX
+        now_s = asyncio.get_running_loop().time
+        while not self._is_closing:
+            tasks = [task for task in self._matcher.held() if task.place not in seen][:REVIEWED_AT_ONCE]
+            if not tasks:
+                pauses -= 1
+                if self.backlog.is_loaded or not pauses:
+                    return True
+                await asyncio.sleep(REVIEW_PAUSE_S)
+                continue
+            if now_s() >= until_s:
+                return False
+            for task in tasks:
+                seen.add(task.place)
+                self._matcher.remove(task.place)
+            await asyncio.gather(*(self._review(task, worker) for task in tasks))
+            pauses = REVIEW_PAUSES_MAX
+        return False
+
+    async def _review(self, task: HeldTask[bytes], worker: bytes) -> None:
+        given = Given(
+            *(task.payload, task.place.priority, task.fairness_key, task.weight, task.created_s, task), is_charged=False
+        )
+        try:
+            answer = await self._start(task.payload, "", worker)
+        except BaseException as failure:
+            self.give_back(given)
+            if not isinstance(failure, FairleadError):
+                raise
+            return
+        if answer is NotStarted.GONE:
+            self.finish(given, answer)
+        else:
+            self.give_back(given)
 
     def finish(self, given: Given, answer: bytes | NotStarted) -> None:
         """A task has been started, here or by whom it was offered to, or nobody needs it any more."""
@@ -325,7 +432,7 @@ class Partition:
             # It is counted where it comes from.
             return
         now_s = self._clock()
-        self._dispatches.add(1, now_s)
+        self.dispatches[given.priority].add(1, now_s)
         if given.created_s:
             self.wait_s += _WAIT_SMOOTHING * (max(0.0, now_s - given.created_s) - self.wait_s)
         self._dispatched_keys.add(given.fairness_key, given.weight)
@@ -357,14 +464,14 @@ class Partition:
         task = self._matcher.take(self._clock())
         if task is None:
             return None
-        return Given(task.payload, task.fairness_key, task.weight, task.created_s, task)
+        return Given(task.payload, task.place.priority, task.fairness_key, task.weight, task.created_s, task)
 
     def admit(self, task: NewTask) -> Given | None:
         """A task that has just come, counted against the limits, to be offered elsewhere; None if it must wait."""
         weight = self._weight(task.fairness_key, task.weight)
         if not self._matcher.admit(task.fairness_key, weight, self._clock()):
             return None
-        return Given(task.payload, task.fairness_key, weight, task.created_s, None)
+        return Given(task.payload, task.priority, task.fairness_key, weight, task.created_s, None)
 
     def change_rates(self, *, rate_per_s: float, key_rate_per_s: float) -> None:
         """Dispatch within other limits from now on."""
@@ -373,26 +480,41 @@ class Partition:
             self._matcher.change_rates(rate_per_s=rate_per_s, key_rate_per_s=key_rate_per_s, now_s=self._clock())
         )
 
-    def note_poller(self, identity: str) -> None:
+    def override_weights(self, overrides: WeightOverrides) -> None:
+        """Count with other weights from now on. A level that is stored stays; and a weight that is lifted still counts
+        for the tasks that are loaded with it.
+        """
+        self._overrides = overrides
+        self.backlog.override_weights(overrides)
+        for task in self._matcher.held():
+            task.weight = self._weight(task.fairness_key, task.weight)
+
+    def note_poller(self, identity: str, rate_per_s: float | None = None, worker: bytes = b"") -> None:
         """Remember who polls."""
-        self._polled_s = self._pollers[identity] = self._clock()
+        self._polled_s = now_s = self._clock()
+        self._pollers[identity] = (now_s, rate_per_s, worker)
         self._pollers.move_to_end(identity)
         if len(self._pollers) > POLLERS_MAX:
             self._pollers.popitem(last=False)
 
     def answer_polls(self) -> None:
-        """Answer the polls that wait, and refuse what hovers: nothing waits here any more."""
-        self._is_closing = True
+        """Answer the polls that wait, and refuse what hovers."""
         for poll in list(self._polls):
             self.withdraw(poll)
-        while self._hovering:
-            hovering, _ = self._hovering.popitem(last=False)
-            if not hovering.told.done():
-                hovering.told.set_result(None)
+        for waiting in (self._hovering, self._urgent):
+            while waiting:
+                hovering, _ = waiting.popitem(last=False)
+                if not hovering.told.done():
+                    hovering.told.set_result(None)
+
+    def stop_waiting(self) -> None:
+        """Likewise, and let nothing wait here any more."""
+        self._is_closing = True
+        self.answer_polls()
 
     async def close(self) -> None:
         """Answer the polls that wait, store what was taken, and stop."""
-        self.answer_polls()
+        self.stop_waiting()
         self._deadlines.close()
         for aside in self._aside.values():
             aside.cancel()
@@ -418,12 +540,16 @@ class Partition:
         return None
 
     async def _hover(
-        self, given: Given, told: "asyncio.Future[bytes | NotStarted | None]", until_s: float
+        self,
+        given: Given,
+        told: "asyncio.Future[bytes | NotStarted | None]",
+        waiting: OrderedDict[_Hovering, None],
+        until_s: float,
     ) -> bytes | NotStarted | None:
         if self._is_closing:
             return None
         hovering = _Hovering(given, told)
-        self._hovering[hovering] = None
+        waiting[hovering] = None
 
         def end() -> None:
             if not hovering.is_given and not told.done():
@@ -434,7 +560,16 @@ class Partition:
             return await told
         finally:
             timer.cancel()
-            self._hovering.pop(hovering, None)
+            waiting.pop(hovering, None)
+
+    def _take_urgent(self) -> Given | None:
+        """The first task that goes ahead of all others, of those whose callers still wait."""
+        while self._urgent:
+            hovering, _ = self._urgent.popitem(last=False)
+            if not hovering.told.done():
+                hovering.is_given = True
+                return hovering.given
+        return None
 
     def _serve_hovering(self) -> None:
         for hovering in list(self._hovering):
@@ -454,6 +589,9 @@ class Partition:
     def _hold(self, tasks: Sequence[HeldTask[bytes]]) -> None:
         now_s = self._clock()
         hold = self._matcher.hold
+        for task in tasks:
+            # As stored it is what the task came with: 0 for none, and no override.
+            task.weight = self._weight(task.fairness_key, task.weight)
         self._match([match for task in tasks for match in hold(task, now_s)])
         if self._matcher.tasks and not self._matcher.polls:
             self._on_unserved()
@@ -480,7 +618,10 @@ class Partition:
                 left += self._matcher.hold(task, self._clock())
                 continue
             poll.given.set_result(
-                Given(task.payload, task.fairness_key, task.weight, task.created_s, task, is_backlog=True)
+                Given(
+                    *(task.payload, task.place.priority, task.fairness_key, task.weight, task.created_s, task),
+                    is_backlog=True,
+                )
             )
         self._set_wake()
 

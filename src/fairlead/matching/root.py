@@ -1,5 +1,8 @@
 """What the root does for its task list: keeps the number of partitions right, and all partitions informed of it.
 
+The rules of dispatch that calls set go the same way: they are saved with a configuration of the next version, whatever
+its counts, so that all partitions hear of them as they hear of that.
+
 The stored configuration is the truth. A change is saved first, then used, then told to the others: so nobody ever goes
 by what a crash could take back. Where the store does not say whether it has saved, it is read back before anything
 else is decided. Changes are made one after the other, under one lock, from the questions that a decision rests on to
@@ -23,8 +26,17 @@ from fairlead.core.scaling import AdaptiveScaler, Decision, ScalerState
 from fairlead.matching.background import Background
 from fairlead.matching.backlog import Clock
 from fairlead.matching.decisions import DecisionLog
-from fairlead.matching.messages import DescribeAnswer, ExplainAnswer, ScalerIsOn, UpdateAnswer
+from fairlead.matching.messages import (
+    ConfigureAnswer,
+    ConfigureRequest,
+    DescribeAnswer,
+    DispatchRules,
+    ExplainAnswer,
+    ScalerIsOn,
+    UpdateAnswer,
+)
 from fairlead.matching.pushes import Push, Pushes, retry_pause_s
+from fairlead.matching.rules import change_rules
 from fairlead.settings import DynamicSettings, Scope, matching, scaler_settings
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, StoreUnavailable
 from fairlead.telemetry import PartitionMetrics
@@ -40,6 +52,9 @@ ASKS_S_MAX = 10.0
 Save = Callable[[PartitionConfig], Coroutine[Any, Any, None]]
 # What is stored when no earlier save can take effect any more: the lease is renewed first, and then it is read.
 Load = Callable[[], Coroutine[Any, Any, PartitionConfig | None]]
+# The same for both together, and of the rules alone: what was saved with the configuration that was loaded, or later.
+SaveRules = Callable[[PartitionConfig, DispatchRules], Coroutine[Any, Any, None]]
+LoadRules = Callable[[], Coroutine[Any, Any, DispatchRules]]
 # Describes a partition; with its drain report if the second argument says so.
 Ask = Callable[[int, bool], Awaitable[DescribeAnswer]]
 
@@ -49,7 +64,7 @@ _LOG: FilteringBoundLogger = structlog.get_logger()
 class RootCoordinator:
     """Owns the partition configuration of one task list, as long as the root's lease is held.
 
-    `on_change` is called with each configuration when it is in force, before anybody else is told. When the lease is
+    `on_change` is called with what is in force when it has changed, before anybody else is told. When the lease is
     lost everything here stops by itself.
     """
 
@@ -57,11 +72,14 @@ class RootCoordinator:
         self,
         *,
         config: PartitionConfig,
+        rules: DispatchRules,
         save: Save,
         load: Load,
+        save_rules: SaveRules,
+        load_rules: LoadRules,
         ask: Ask,
         push: Push,
-        on_change: Callable[[PartitionConfig], None],
+        on_change: Callable[[PartitionConfig, DispatchRules], None],
         settings: DynamicSettings,
         scope: Scope,
         clock: Clock,
@@ -69,8 +87,11 @@ class RootCoordinator:
         log: FilteringBoundLogger = _LOG,
     ) -> None:
         self._config = config
+        self._rules = rules
         self._save = save
         self._load = load
+        self._save_rules = save_rules
+        self._load_rules = load_rules
         self._ask = ask
         self._on_change = on_change
         self._settings = settings
@@ -139,6 +160,10 @@ class RootCoordinator:
         """Change the counts by hand, within the guardrails of `core.partitions.change`."""
         return await self._background.apart(self._update(read=read, write=write, force=force))
 
+    async def configure(self, change: ConfigureRequest) -> ConfigureAnswer:
+        """Change the rules of dispatch."""
+        return await self._background.apart(self._configure(change))
+
     def explain(self) -> ExplainAnswer:
         """What the scaler decided last, what changed of late, and who has acknowledged it."""
         return ExplainAnswer(
@@ -198,11 +223,21 @@ class RootCoordinator:
                 self._decisions.note_by_hand(at_s=self._clock(), before=before, after=after, force=force)
             return UpdateAnswer(before, after)
 
-    async def _put_in_force(self, config: PartitionConfig) -> None:
+    async def _configure(self, change: ConfigureRequest) -> ConfigureAnswer:
+        async with self._changing:
+            await self._resolve_doubt()
+            weights_max = self._settings.get(matching.MAX_FAIRNESS_KEY_WEIGHT_OVERRIDES, self._scope)
+            rules = change_rules(self._rules, change, now_s=self._clock(), weights_max=weights_max)
+            if rules != self._rules:
+                config = PartitionConfig(self._config.version + 1, self._config.read, self._config.write)
+                await self._put_in_force(config, rules)
+            return ConfigureAnswer(self._rules)
+
+    async def _put_in_force(self, config: PartitionConfig, rules: DispatchRules | None = None) -> None:
         """Save, then use; where this raises, it is not in force and, unless in doubt, not stored."""
         self._is_in_doubt = True
         try:
-            await self._in_store(self._save(config))
+            await self._in_store(self._save(config) if rules is None else self._save_rules(config, rules))
         except StoreUnavailable:
             self._is_in_doubt = False
             raise
@@ -212,7 +247,7 @@ class RootCoordinator:
                 raise StoreUnavailable(f"{error}; it was not saved, as the store says now: try again") from error
             return
         self._is_in_doubt = False
-        self._use(config)
+        self._use(config, rules or self._rules)
 
     async def _resolve_doubt(self) -> None:
         """Go by what is stored, where it is not known what is; ask until the store answers."""
@@ -220,13 +255,14 @@ class RootCoordinator:
         while self._is_in_doubt:
             try:
                 stored = await self._in_store(self._load())
+                rules = await self._in_store(self._load_rules())
             except (StoreUnavailable, OutcomeUnknown) as error:
                 failures += 1
                 self._log.warning("partition_config_in_doubt", error=str(error))
                 await asyncio.sleep(retry_pause_s(failures))
                 continue
             if stored is not None and accept(self._config, stored) != self._config:
-                self._use(stored)
+                self._use(stored, rules)
             self._is_in_doubt = False
 
     async def _in_store(self, call: Coroutine[Any, Any, T]) -> T:
@@ -237,10 +273,12 @@ class RootCoordinator:
             self.stop()
             raise
 
-    def _use(self, config: PartitionConfig) -> None:
+    def _use(self, config: PartitionConfig, rules: DispatchRules) -> None:
+        if rules != self._rules:
+            self._log.info("dispatch_rules_changed", version=rules.version)
         self._log.info("partition_config_changed", version=config.version, read=config.read, write=config.write)
-        self._config = config
-        self._on_change(config)
+        self._config, self._rules = config, rules
+        self._on_change(config, rules)
         self._pushes.tell(config)
         self._arm()
 

@@ -16,6 +16,7 @@ from fairlead.matching.backlog import Clock
 from fairlead.matching.engine import Engine, EngineTimes
 from fairlead.matching.messages import (
     ADD,
+    CONFIGURE,
     DESCRIBE,
     EXPLAIN,
     LIST,
@@ -23,9 +24,13 @@ from fairlead.matching.messages import (
     PUSH,
     RECALL,
     REPORT,
+    REVIEW,
+    SHUTDOWN,
     UPDATE,
     AddAnswer,
     AddRequest,
+    ConfigureAnswer,
+    ConfigureRequest,
     DescribeAnswer,
     DescribeRequest,
     ExplainAnswer,
@@ -40,11 +45,15 @@ from fairlead.matching.messages import (
     RecallRequest,
     ReportAnswer,
     ReportRequest,
+    ReviewAnswer,
+    ReviewRequest,
+    ShutdownAnswer,
+    ShutdownRequest,
     TaskListKind,
     UpdateAnswer,
     UpdateRequest,
 )
-from fairlead.matching.node import Node
+from fairlead.matching.node import Node, sticky_worker_gone
 from fairlead.matching.peers import Peers
 from fairlead.matching.starting import Starter, start_plainly
 from fairlead.settings import EVERYWHERE, DynamicSettings, matching
@@ -57,6 +66,8 @@ Answer = TypeVar("Answer")
 LIST_MAX = 1000
 KEYS_LISTED_MAX = 1000
 IDENTITY_CHARACTERS_MAX = 1000
+# A description of a worker is remembered for each of those that polled a partition of late.
+WORKER_BYTES_MAX = 4096
 
 
 class InvalidRequest(FixRequest):
@@ -111,6 +122,9 @@ class MatchingService:
         handlers.add(PUSH, self.push)
         handlers.add(DESCRIBE, self.describe)
         handlers.add(UPDATE, self.update)
+        handlers.add(CONFIGURE, self.configure)
+        handlers.add(SHUTDOWN, self.shut_down_worker)
+        handlers.add(REVIEW, self.review)
         handlers.add(EXPLAIN, self.explain)
         handlers.add(LIST, self.list)
         handlers.add(RING, self.ring)
@@ -128,6 +142,14 @@ class MatchingService:
 
     def add(self, request: AddRequest) -> Awaitable[AddAnswer]:
         """Take a task."""
+        if request.kind is TaskListKind.STICKY:
+            _check_sticky(request.partition)
+            # Its worker loads it: for one that does not poll, nothing is loaded.
+            if not self.engine.is_loaded(request.partition):
+                raise sticky_worker_gone(request.partition)
+            return self.engine.use(request.partition, request.kind, Node.add_sticky, request)
+        if request.is_transient:
+            return self.engine.use(request.partition, request.kind, Node.offer, request)
         return self.engine.use(request.partition, request.kind, Node.add, request)
 
     def poll(self, request: PollRequest) -> Awaitable[PollAnswer]:
@@ -136,6 +158,10 @@ class MatchingService:
             raise InvalidRequest(
                 f"identity has {len(request.identity)} characters, more than {IDENTITY_CHARACTERS_MAX}: shorten it"
             )
+        if len(request.worker) > WORKER_BYTES_MAX:
+            raise InvalidRequest(f"worker has {len(request.worker)} bytes, more than {WORKER_BYTES_MAX}: shorten it")
+        if request.kind is TaskListKind.STICKY:
+            return self.engine.use(request.partition, request.kind, Node.poll_sticky, request)
         return self.engine.use(request.partition, request.kind, Node.poll, request)
 
     async def recall(self, request: RecallRequest) -> RecallAnswer:
@@ -159,7 +185,7 @@ class MatchingService:
         """Hear of a configuration."""
 
         async def push(node: Node, request: PushRequest) -> PushAnswer:
-            return PushAnswer(node.push(request.config))
+            return PushAnswer(node.push(request.config, request.rules))
 
         return await self._ask_quietly(request.partition, push, request)
 
@@ -176,6 +202,24 @@ class MatchingService:
             return await node.root.update(read=request.read, write=request.write, force=request.force)
 
         return await self._ask_quietly(request.partition, update, request)
+
+    async def configure(self, request: ConfigureRequest) -> ConfigureAnswer:
+        """Change the rules of dispatch."""
+
+        async def configure(node: Node, request: ConfigureRequest) -> ConfigureAnswer:
+            return await node.root.configure(request)
+
+        return await self._ask_quietly(request.partition, configure, request)
+
+    async def shut_down_worker(self, request: ShutdownRequest) -> ShutdownAnswer:
+        """The worker of a sticky task list goes; one that has not polled of late has nothing loaded to see to."""
+        if not self.engine.is_loaded(request.partition):
+            return ShutdownAnswer([])
+        return await self._ask_quietly(request.partition, Node.shut_down_worker, request, kind=TaskListKind.STICKY)
+
+    async def review(self, request: ReviewRequest) -> ReviewAnswer:
+        """Ask of the tasks of a partition whether they belong there."""
+        return await self._ask_quietly(request.partition, Node.review, request)
 
     async def explain(self, request: ExplainRequest) -> ExplainAnswer:
         """Say what the scaler decided, and why."""
@@ -259,8 +303,8 @@ class MatchingService:
 
     def _open_node(self, partition: Partition, kind: TaskListKind) -> Node:
         task_list, number = partition
-        if kind is TaskListKind.STICKY and number:
-            raise InvalidRequest(f"partition is {number} of a sticky task list: these have partition 0 only")
+        if kind is TaskListKind.STICKY:
+            _check_sticky(partition)
         # Refuses a name that nobody may use, before anything is made for it.
         _ = partition.name
         self._log.debug("partition loaded", task_list=task_list.name, partition=number)
@@ -295,3 +339,8 @@ class MatchingService:
     def _reconsider(self) -> None:
         self._reconsidering = None
         self.engine.reconsider()
+
+
+def _check_sticky(partition: Partition) -> None:
+    if partition.number:
+        raise InvalidRequest(f"partition is {partition.number} of a sticky task list: these have partition 0 only")

@@ -11,10 +11,11 @@ class NotStarted(Enum):
     REFUSED = "refused"  # Not now; it must be given to another poll.
 
 
-# Starts a task (its payload) for a worker (its identity). What it returns is what the poll is answered with.
-Starter = Callable[[bytes, str], Awaitable[bytes | NotStarted]]
+# Starts a task (its payload) for a worker: its identity, and what it says of itself. What this returns is what the poll
+# is answered with.
+Starter = Callable[[bytes, str, bytes], Awaitable[bytes | NotStarted]]
 
 
-async def start_plainly(payload: bytes, _identity: str) -> bytes:
+async def start_plainly(payload: bytes, _identity: str, _worker: bytes) -> bytes:
     """Start a task that nobody keeps account of: the poll gets it as it is."""
     return payload

@@ -188,6 +188,14 @@ LONG_POLL_EXPIRATION_INTERVAL = Setting(
     reach=Reach.TASK_LIST,
     about="How long a poll waits for a task before it is answered empty.",
 )
+STICKY_POLLER_UNAVAILABLE_WINDOW = Setting(
+    key="matching.stickyPollerUnavailableWindow",
+    kind=Duration(0.01, 3600.0),
+    default=10.0,
+    reach=Reach.TASK_LIST,
+    about="A worker that has not polled its own task list for this long gets none there: tasks go to the normal one.",
+    deviation="A constant in Temporal.",
+)
 MAX_TASK_QUEUE_IDLE_TIME = Setting(
     key="matching.maxTaskQueueIdleTime",
     aliases=("matching.maxTasklistIdleTime",),

@@ -1,5 +1,6 @@
 """What a process is told once, at its start: where it listens, which store it uses, how it stops.
 
+    frontend: {listen: 127.0.0.1:7233}
     listen: 127.0.0.1:7240
     store: {sqlite: {file: fairlead.db}}
 
@@ -11,24 +12,51 @@ told at once. What may change while the process runs is a dynamic setting, and n
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.settings.document import Unreadable, read_document
-from fairlead.settings.kinds import Choice, Duration, Plain
+from fairlead.settings.kinds import Choice, Duration, Int, Plain
 from fairlead.settings.problem import InvalidSettings, InvalidValue, Problem
 from fairlead.settings.section import Section
 from fairlead.settings.source import read_file
+from fairlead.settings.static_namespaces import NamespaceConfig, SearchAttributeType, parse_namespaces
+from fairlead.settings.static_store import (
+    MemoryConfig,
+    PostgresConfig,
+    SqliteConfig,
+    StoreConfig,
+    parse_file_name,
+    read_store,
+)
+
+__all__ = [
+    "DEFAULTS",
+    "Address",
+    "LogFormat",
+    "LogLevel",
+    "MemoryConfig",
+    "NamespaceConfig",
+    "PostgresConfig",
+    "Role",
+    "SearchAttributeType",
+    "SqliteConfig",
+    "StaticConfig",
+    "StoreConfig",
+    "load_config",
+    "parse_address",
+]
 
 PORT_MAX = 65_535
 HOST_CHARACTERS_MAX = 253
-FILE_NAME_CHARACTERS_MAX = 4_096
-SECRET_CHARACTERS_MAX = 16_384
+SHARDS_MAX = 16_384
+# How many parts the workflows are divided into, where nobody says it: a file has one owner, a database many.
+SHARDS_OF_ONE_HOST = 4
+SHARDS_OF_MANY_HOSTS = 512
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
-_DSN_WITH_PASSWORD = re.compile(r"\bpassword\s*=|://[^/?#]*:[^/?#]*@", re.IGNORECASE)
 
 
 class Address(NamedTuple):
@@ -49,7 +77,9 @@ class Address(NamedTuple):
             return False
 
 
+_FRONTEND_LISTEN = Address("127.0.0.1", 7233)
 _LISTEN = Address("127.0.0.1", 7240)
+_STORE = SqliteConfig(Path("fairlead.db"))
 
 
 class Role(StrEnum):
@@ -78,39 +108,22 @@ class LogFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SqliteConfig:
-    """One file, which one process at a time can have open."""
-
-    file: Path
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresConfig:
-    """A database that many hosts share. How to connect to it may have a password in it, so it is never shown."""
-
-    dsn: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryConfig:
-    """Nothing outlives the process."""
-
-
-StoreConfig = SqliteConfig | PostgresConfig | MemoryConfig
-
-
-@dataclass(frozen=True, slots=True)
 class StaticConfig:
     """All that a process is told at its start.
 
-    `name` is what other hosts call this one by; None: the address that it listens at. `hand_over_s` is how long a host
-    that stops goes on answering when it has left the ring, `grace_s` how long after that what it began may take.
+    `frontend_listen` is where SDKs connect, `listen` where the other hosts do. `name` is what these call this one by;
+    None: the address that it listens at. `hand_over_s` is how long a host that stops goes on answering when it has left
+    the ring, `grace_s` how long after that what it began may take.
+    `history_shards` is fixed by the first start on a store; None: what was fixed, or else what suits the store.
     """
 
+    frontend_listen: Address = _FRONTEND_LISTEN
     listen: Address = _LISTEN
     name: Address | None = None
-    roles: frozenset[Role] = frozenset({Role.MATCHING})
-    store: StoreConfig = SqliteConfig(Path("fairlead.db"))
+    roles: frozenset[Role] = frozenset(Role)
+    store: StoreConfig = _STORE
+    history_shards: int | None = None
+    namespaces: tuple[NamespaceConfig, ...] = (NamespaceConfig("default"),)
     dynamic_file: Path | None = None
     dynamic_poll_interval_s: float = 10.0
     metrics_listen: Address | None = None
@@ -118,6 +131,13 @@ class StaticConfig:
     log_format: LogFormat = LogFormat.AUTO
     hand_over_s: float = 2.0
     grace_s: float = 30.0
+
+    @property
+    def shards_at_first(self) -> int:
+        """How many shards a store gets that has none yet."""
+        if self.history_shards is not None:
+            return self.history_shards
+        return SHARDS_OF_MANY_HOSTS if isinstance(self.store, PostgresConfig) else SHARDS_OF_ONE_HOST
 
 
 DEFAULTS = StaticConfig()
@@ -152,13 +172,18 @@ def parse_address(raw: Plain) -> Address:
 
 
 def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> StaticConfig:
-    dynamic, metrics, log, stop = (root.section(key) for key in ("dynamicConfig", "metrics", "log", "stop"))
-    dynamic_file = dynamic.value("file", _parse_file_name, None)
+    frontend, history, dynamic, metrics, log, stop = sections = [
+        root.section(key) for key in ("frontend", "history", "dynamicConfig", "metrics", "log", "stop")
+    ]
+    dynamic_file = dynamic.value("file", parse_file_name, None)
     config = StaticConfig(
+        frontend_listen=frontend.value("listen", parse_address, DEFAULTS.frontend_listen),
         listen=root.value("listen", parse_address, DEFAULTS.listen),
         name=root.value("name", _parse_name, None),
         roles=root.value("roles", _parse_roles, DEFAULTS.roles),
-        store=_read_store(root.section("store"), folder, environment),
+        store=read_store(root.section("store"), folder, environment),
+        history_shards=history.value("shards", Int(1, SHARDS_MAX).parse, None),
+        namespaces=root.value("namespaces", parse_namespaces, DEFAULTS.namespaces),
         dynamic_file=folder / dynamic_file if dynamic_file else None,
         dynamic_poll_interval_s=dynamic.value(
             "pollInterval", Duration(1.0, 3600.0).parse, DEFAULTS.dynamic_poll_interval_s
@@ -175,69 +200,9 @@ def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> Static
             f": {config.listen} is every address of this machine, and none that other hosts can call: "
             "give `name`, the HOST:PORT by which they reach it",
         )
-    for section in (dynamic, metrics, log, stop, root):
+    for section in (*sections, root):
         section.close()
     return config
-
-
-def _read_store(store: Section, folder: Path, environment: Mapping[str, str]) -> StoreConfig:
-    kinds = store.given("sqlite", "postgres", "memory")
-    if len(kinds) > 1:
-        store.complain_of(kinds[1], f" is a second store, beside {kinds[0]}: keep one")
-    sqlite, postgres, memory = (store.section(kind) for kind in ("sqlite", "postgres", "memory"))
-    file = sqlite.value("file", _parse_file_name, "fairlead.db")
-    found: StoreConfig = SqliteConfig(folder / file)
-    if "postgres" in kinds:
-        found = PostgresConfig(_read_dsn(store, postgres, folder, environment))
-    elif "memory" in kinds:
-        found = MemoryConfig()
-    for section in (sqlite, postgres, memory, store):
-        section.close()
-    return found
-
-
-def _read_dsn(store: Section, postgres: Section, folder: Path, environment: Mapping[str, str]) -> str:
-    ways = postgres.given("dsn", "dsnEnv", "dsnFile")
-    if len(ways) > 1:
-        postgres.complain_of(ways[1], f" is given beside {ways[0]}: keep one")
-    elif not ways:
-        store.complain_of("postgres", " has no dsn: give dsn, dsnEnv (a variable's name) or dsnFile (a file's name)")
-
-    def from_environment(raw: Plain) -> str:
-        if not isinstance(raw, str) or not raw:
-            raise InvalidValue("is no name of an environment variable")
-        if not environment.get(raw):
-            raise InvalidValue("is not set in the environment: set it to how to connect to it")
-        return environment[raw]
-
-    def from_file(raw: Plain) -> str:
-        file = folder / _parse_file_name(raw)
-        try:
-            with file.open(encoding="utf-8") as opened:
-                text = opened.read(SECRET_CHARACTERS_MAX + 1).strip()
-        except (OSError, UnicodeDecodeError) as refused:
-            reason = refused.strerror if isinstance(refused, OSError) else "it is not UTF-8 text"
-            raise InvalidValue(f"can't be read: {reason}") from refused
-        if not 0 < len(text) <= SECRET_CHARACTERS_MAX:
-            raise InvalidValue("is empty or too long: it holds how to connect to PostgreSQL, and nothing else")
-        return text
-
-    return (
-        postgres.value("dsn", _parse_dsn, "", is_secret=True)
-        or postgres.value("dsnEnv", from_environment, "")
-        or postgres.value("dsnFile", from_file, "")
-    )
-
-
-def _parse_dsn(raw: Plain) -> str:
-    if not isinstance(raw, str) or not raw:
-        raise InvalidValue('is no text that says how to connect: write it like "host=10.0.0.5 dbname=fairlead"')
-    if _DSN_WITH_PASSWORD.search(raw):
-        raise InvalidValue(
-            "has a password in it, which does not belong in this file: "
-            "use dsnEnv or dsnFile, or leave the password to PGPASSWORD or ~/.pgpass"
-        )
-    return raw
 
 
 def _parse_name(raw: Plain) -> Address:
@@ -249,18 +214,13 @@ def _parse_name(raw: Plain) -> Address:
 
 def _parse_roles(raw: Plain) -> frozenset[Role]:
     if not isinstance(raw, list) or not raw:
-        raise InvalidValue("is no list of roles: write roles: [matching]")
+        raise InvalidValue("is no list of roles: write roles: [frontend, history, matching]")
     roles = frozenset(Choice(Role).parse(item) for item in raw)
-    missing = sorted(roles - {Role.MATCHING})
-    if missing:
-        raise InvalidValue(f"names {' and '.join(missing)}, not in this release: write roles: [matching]")
+    if Role.HISTORY in roles and Role.MATCHING not in roles:
+        raise InvalidValue("has history without matching, which go together: write roles: [history, matching]")
+    if roles == {Role.FRONTEND, Role.MATCHING}:
+        raise InvalidValue("has no history beside matching: add it, or write roles: [frontend]")
     return roles
-
-
-def _parse_file_name(raw: Plain) -> str:
-    if not isinstance(raw, str) or not 0 < len(raw) <= FILE_NAME_CHARACTERS_MAX or "\0" in raw:
-        raise InvalidValue("is no name of a file")
-    return raw
 
 
 def _is_host(text: str) -> bool:

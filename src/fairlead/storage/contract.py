@@ -133,6 +133,14 @@ class TaskStore(Protocol):
         """The partition configuration as it was saved last; whoever asks need not own the queue."""
         ...
 
+    async def save_rules(self, queue: QueueId, range_id: int, config: PartitionConfig, rules: bytes) -> None:
+        """Save the rules by which a task list dispatches, and the configuration with them: both, or nothing."""
+        ...
+
+    async def load_rules(self, queue: QueueId) -> bytes | None:
+        """The rules as they were saved last, None if they never were; whoever asks need not own the queue."""
+        ...
+
     async def count(self, queue: QueueId, range_id: int) -> int:
         """How many tasks the queue holds in all priorities, read under the lease."""
         ...

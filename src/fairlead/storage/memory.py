@@ -17,6 +17,7 @@ from fairlead.storage.contract import (
     StoredTask,
 )
 from fairlead.storage.faulty import FaultsAt, FaultyStore
+from fairlead.storage.history_memory import MemoryHistory
 from fairlead.storage.sorted_tasks import SortedTasks
 
 
@@ -24,15 +25,20 @@ from fairlead.storage.sorted_tasks import SortedTasks
 class _Queue:
     range_id: int = 0
     config: PartitionConfig | None = None
+    rules: bytes | None = None
     levels: dict[int, Levels] = field(default_factory=dict)
     tasks: dict[int, SortedTasks] = field(default_factory=dict)
 
 
 class MemoryStore(FaultyStore[QueueId | None]):
-    """A `TaskStore` without a disk, clock or thread: without faults each call runs to its end without waiting."""
+    """A `Store` without a disk, clock or thread: without faults each call runs to its end without waiting.
+
+    `faults` are those of the task queues; `history` has none. It has no bound but the process's memory.
+    """
 
     def __init__(self, faults: FaultsAt[QueueId | None] | None = None) -> None:
         super().__init__(faults)
+        self.history = MemoryHistory()
         self._queues: dict[QueueId, _Queue] = {}
         self._members: dict[str, Member] = {}
 
@@ -109,6 +115,20 @@ class MemoryStore(FaultyStore[QueueId | None]):
 
         return await self._read("load_config", queue, load)
 
+    async def save_rules(self, queue: QueueId, range_id: int, config: PartitionConfig, rules: bytes) -> None:
+        def save() -> None:
+            stored = self._owned(queue, range_id)
+            stored.config, stored.rules = config, rules
+
+        await self._change("save_rules", queue, save)
+
+    async def load_rules(self, queue: QueueId) -> bytes | None:
+        def load() -> bytes | None:
+            stored = self._queues.get(queue)
+            return None if stored is None else stored.rules
+
+        return await self._read("load_rules", queue, load)
+
     async def count(self, queue: QueueId, range_id: int) -> int:
         def count() -> int:
             return sum(len(tasks) for tasks in self._owned(queue, range_id).tasks.values())
@@ -147,6 +167,10 @@ class MemoryStore(FaultyStore[QueueId | None]):
             return sorted(alive, key=lambda member: member.host)
 
         return await self._read("members", None, find)
+
+    async def close(self) -> None:
+        await self.history.close()
+        await super().close()
 
     def _owned(self, queue: QueueId, range_id: int) -> _Queue:
         stored = self._queues.get(queue)

@@ -107,6 +107,14 @@ RETURNING number
 
 LOAD_CONFIG = "SELECT config_version, config_read, config_write FROM queues WHERE digest = %(digest)s"
 
+SAVE_RULES = """
+UPDATE queues SET config_version = %(version)s, config_read = %(read)s, config_write = %(write)s, rules = %(rules)s
+WHERE digest = %(digest)s AND range_id = %(range_id)s
+RETURNING number
+"""
+
+LOAD_RULES = "SELECT rules FROM queues WHERE digest = %(digest)s"
+
 READ = """
 SELECT pass, task_id, fairness_key, weight, payload, created_s FROM tasks
 WHERE queue_number = (SELECT number FROM queues WHERE digest = %(digest)s) AND priority = %(priority)s

@@ -141,6 +141,22 @@ class PostgresStore:
         rows = await self._connections.read(statements.LOAD_CONFIG, {"digest": _digest(queue)})
         return _config(*rows[0]) if rows else None
 
+    async def save_rules(self, queue: QueueId, range_id: int, config: PartitionConfig, rules: bytes) -> None:
+        parameters = {
+            "digest": _digest(queue),
+            "range_id": range_id,
+            "version": config.version,
+            "read": config.read,
+            "write": config.write,
+            "rules": rules,
+        }
+        if not await self._connections.write(statements.SAVE_RULES, parameters):
+            raise lease_lost(queue, range_id)
+
+    async def load_rules(self, queue: QueueId) -> bytes | None:
+        rows = await self._connections.read(statements.LOAD_RULES, {"digest": _digest(queue)})
+        return rows[0][0] if rows else None
+
     async def count(self, queue: QueueId, range_id: int) -> int:
         rows = await self._connections.scan(statements.COUNT, {"digest": _digest(queue), "range_id": range_id})
         if not rows:

@@ -76,6 +76,8 @@ GROUP BY keys.fairness_key
 LOAD_CONFIG = """
 SELECT config_version, config_read, config_write FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
 """
+SAVE_RULES = "UPDATE queues SET rules = ? WHERE queue = ?"
+LOAD_RULES = "SELECT rules FROM queues WHERE namespace_id = ? AND name = ? AND type = ?"
 COUNT_TASKS = """
 SELECT range_id, coalesce((SELECT sum(tasks) FROM levels WHERE levels.queue = queues.queue), 0)
 FROM queues WHERE namespace_id = ? AND name = ? AND type = ?

@@ -90,6 +90,14 @@ class SqliteStore:
         found = await self._readers.rows(statements.LOAD_CONFIG, queue, config_of)
         return found[0] if found else None
 
+    async def save_rules(self, queue: QueueId, range_id: int, config: PartitionConfig, rules: bytes) -> None:
+        make = partial(self._tables.save_rules, queue, range_id, config, rules)
+        await self._changes.run(make, size_bytes=len(rules))
+
+    async def load_rules(self, queue: QueueId) -> bytes | None:
+        found: list[bytes | None] = await self._readers.rows(statements.LOAD_RULES, queue, lambda row: row[0])
+        return found[0] if found else None
+
     async def count(self, queue: QueueId, range_id: int) -> int:
         found = await self._readers.rows(statements.COUNT_TASKS, queue, tuple[int, int])
         owner_range_id, tasks = found[0] if found else (None, 0)

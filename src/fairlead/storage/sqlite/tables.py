@@ -134,6 +134,10 @@ class Tables:
         stored.config = config
         self._changed_queues[stored.number] = stored
 
+    def save_rules(self, queue: QueueId, range_id: int, config: PartitionConfig, rules: bytes) -> None:
+        self.save_config(queue, range_id, config)
+        self._writer.execute(statements.SAVE_RULES, (rules, self._queues[queue].number))
+
     def heartbeat(self, member: Member) -> None:
         self._writer.execute(statements.SAVE_MEMBER, (member.host, member.expires_s))
         self._writer.execute(statements.FORGET_MEMBERS, (member.expires_s - MEMBER_FORGOTTEN_AFTER_S,))

@@ -1,0 +1,235 @@
+"""Workflows on Fairlead beside Temporal's development server: throughput, waits, CPU and memory.
+
+Both are started as a user starts them, with a file on disk, and get the same load from the same SDK: the worker in one
+process, the clients in another. The rounds alternate and each figure's best round counts: noise of a shared machine
+only ever makes a figure worse. The ratios, of things measured in the same run, say more than the figures.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Literal
+
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.workflows_load import (
+    CONCURRENCY,
+    SIGNALED,
+    SIGNALS_A_WORKFLOW_MAX,
+    RawClient,
+    at_once,
+    connect,
+    run_one,
+)
+from benchmarks.workflows_servers import OURS, REFERENCE, SERVERS, ServerProcess, killed, server_process
+
+WARM_UP_S = 1.0
+# Work that a server has put off until after its answer counts too.
+SETTLE_S = 0.5
+COLOURS = {OURS: "#1f77b4", REFERENCE: "#c7c7c7"}
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long everything is done."""
+
+    rounds: int
+    load_s: float
+    sequential: int
+    raw_s: float
+
+
+FULL = Size(rounds=4, load_s=6.0, sequential=150, raw_s=2.5)
+QUICK = Size(rounds=1, load_s=4.0, sequential=60, raw_s=1.5)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure: which way is better, and by how much Fairlead is to be better, if that is said."""
+
+    name: str
+    title: str
+    better: Literal["more", "less"]
+    target: float | None = None
+
+    def best(self, values: list[float]) -> float:
+        return max(values) if self.better == "more" else min(values)
+
+    def times_better(self, ours: float, theirs: float) -> float:
+        return ours / theirs if self.better == "more" else theirs / ours
+
+
+ROWS = (
+    Row("workflows_per_s", f"workflows a second, {CONCURRENCY} at once", "more", 2.5),
+    Row("workflow_cpu_ms", "server CPU ms a workflow", "less", 4.0),
+    Row("result_ms_p50", "start to result ms, one at a time, p50", "less", 2.0),
+    Row("result_ms_p99", "start to result ms, one at a time, p99", "less"),
+    Row("starts_per_s", "starts a second, no worker", "more"),
+    Row("start_cpu_ms", "server CPU ms a start", "less"),
+    Row("signals_to_one_per_s", "signals a second to one workflow", "more"),
+    Row("signal_to_one_cpu_ms", "server CPU ms a signal to one workflow", "less"),
+    Row("signals_to_many_per_s", f"signals a second to {SIGNALED} workflows", "more"),
+    Row("signal_to_many_cpu_ms", f"server CPU ms a signal to {SIGNALED} workflows", "less"),
+    Row("resident_mb", "MB resident afterwards", "less"),
+)
+
+
+async def measured(
+    server: ServerProcess, call: Callable[[], Awaitable[object]], *, duration_s: float, calls_max: int = sys.maxsize
+) -> tuple[float, float]:
+    """Calls a second, and the server's CPU milliseconds for each."""
+    cpu_s, began_s = server.cpu_s(), time.perf_counter()
+    calls = await at_once(call, duration_s=duration_s, calls_max=calls_max)
+    took_s = time.perf_counter() - began_s
+    await asyncio.sleep(SETTLE_S)
+    return calls / took_s, (server.cpu_s() - cpu_s) / calls * 1e3
+
+
+async def with_worker(server: ServerProcess, size: Size) -> Figures:
+    client = await connect(server.address)
+    await at_once(lambda: run_one(client), duration_s=WARM_UP_S)
+    per_s, cpu_ms = await measured(server, lambda: run_one(client), duration_s=size.load_s)
+    waits_ms = [await run_one(client) * 1e3 for _ in range(size.sequential)]
+    percentiles = statistics.quantiles(waits_ms, n=100)
+    return {
+        "workflows_per_s": per_s,
+        "workflow_cpu_ms": cpu_ms,
+        "result_ms_p50": percentiles[49],
+        "result_ms_p99": percentiles[98],
+    }
+
+
+async def without_worker(server: ServerProcess, size: Size) -> Figures:
+    client = RawClient(server.address)
+    await at_once(client.start, duration_s=WARM_UP_S / 2)
+    starts = await measured(server, client.start, duration_s=size.raw_s)
+    await client.start("one")
+    to_one = await measured(
+        server, lambda: client.signal("one"), duration_s=size.raw_s, calls_max=SIGNALS_A_WORKFLOW_MAX
+    )
+    names = [f"many-{number}" for number in range(SIGNALED)]
+    for name in names:
+        await client.start(name)
+    turns = cycle(names)
+    to_many = await measured(server, lambda: client.signal(next(turns)), duration_s=size.raw_s)
+    await client.close()
+    return {
+        "starts_per_s": starts[0],
+        "start_cpu_ms": starts[1],
+        "signals_to_one_per_s": to_one[0],
+        "signal_to_one_cpu_ms": to_one[1],
+        "signals_to_many_per_s": to_many[0],
+        "signal_to_many_cpu_ms": to_many[1],
+    }
+
+
+def measure(kind: str, size: Size) -> Figures:
+    """All figures of one server, which begins with nothing."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name, server_process(kind, Path(name)) as server:
+        command = [sys.executable, "-m", "benchmarks.workflows_load", server.address]
+        with (Path(name) / "worker.log").open("wb") as log, killed(command, log):
+            figures = uvloop.run(with_worker(server, size))
+        figures |= uvloop.run(without_worker(server, size))
+        return figures | {"resident_mb": server.resident_mb()}
+
+
+def summary(rounds: Mapping[str, list[Figures]]) -> list[dict[str, object]]:
+    """For each figure the best of both servers, how many times better ours is, and whether that is what is aimed at."""
+    found: list[dict[str, object]] = []
+    for row in ROWS:
+        ours, theirs = (row.best([figures[row.name] for figures in rounds[kind]]) for kind in SERVERS)
+        times_better = row.times_better(ours, theirs)
+        is_met = None if row.target is None else times_better >= row.target
+        found.append(
+            {
+                "name": row.name,
+                OURS: ours,
+                REFERENCE: theirs,
+                "times_better": times_better,
+                "target": row.target,
+                "is_met": is_met,
+            }
+        )
+    return found
+
+
+def show(lines: list[dict[str, object]], size: Size) -> None:
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    table = Table(
+        "",
+        *SERVERS,
+        "times better",
+        "aimed at",
+        title=f"best of {size.rounds} rounds, {os.cpu_count()} cores, load average {load}",
+    )
+    for row, line in zip(ROWS, lines, strict=True):
+        target = "" if row.target is None else f"{row.target:g} {'met' if line['is_met'] else 'NOT MET'}"
+        table.add_row(row.title, f"{line[OURS]:,.2f}", f"{line[REFERENCE]:,.2f}", f"{line['times_better']:.1f}", target)
+    Console().print(table)
+
+
+def draw(lines: list[dict[str, object]], file: Path) -> None:
+    """How many times better ours is, figure by figure, with what is aimed at."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - takes half a second, and need not be installed
+
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(ROWS))
+    ratios = [float(str(line["times_better"])) for line in lines]
+    axes.barh(places, ratios, color=COLOURS[OURS])
+    axes.axvline(1, color="black", linewidth=1)
+    axes.text(1, -0.75, "Temporal's development server", ha="center", fontsize=8)
+    for place, (row, line, ratio) in enumerate(zip(ROWS, lines, ratios, strict=True)):
+        label = f" {ratio:.1f} ({line[OURS]:,.4g} : {line[REFERENCE]:,.4g})"
+        axes.text(ratio, place, label, va="center", fontsize=8)
+        if row.target is not None:
+            axes.plot([row.target] * 2, [place - 0.45, place + 0.45], color="#d62728", linewidth=2)
+    axes.set_yticks(places, [row.title for row in ROWS], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(ratios) * 1.3)
+    axes.set_xlabel("times better (red: aimed at; in brackets Fairlead : Temporal)", fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    # Without the version of the library in it, so that an update does not change the picture.
+    figure.savefig(file, dpi=120, metadata={"Software": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.workflows", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short round: less than a minute")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the ratios")
+    options = parser.parse_args()
+    size = QUICK if options.quick else FULL
+    rounds: dict[str, list[Figures]] = {kind: [] for kind in SERVERS}
+    progress = Console(stderr=True)
+    for number in range(size.rounds):
+        for kind in SERVERS:
+            progress.print(f"round {number + 1} of {size.rounds}: {kind}")
+            rounds[kind].append(measure(kind, size))
+    lines = summary(rounds)
+    if options.json:
+        print(json.dumps({"cores": os.cpu_count(), "figures": lines, "rounds": rounds}, indent=2))
+    else:
+        show(lines, size)
+    if options.plot:
+        draw(lines, options.plot)
+    missed = [row.title for row, line in zip(ROWS, lines, strict=True) if line["is_met"] is False]
+    if missed:
+        sys.exit(f"Fairlead is not as much better as aimed at: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

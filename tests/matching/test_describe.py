@@ -1,0 +1,156 @@
+"""What a task list says of itself to whoever asks: sums over its partitions, by priority, and who polls."""
+
+import asyncio
+
+import pytest
+
+from fairlead.core.partitions import PartitionConfig
+from fairlead.matching.messages import BacklogReport, DescribeAnswer, PollerInfo, PollRequest, PriorityStats
+from fairlead.matching.operator_client import OperatorClient, TaskListDescription
+from fairlead.matching.priority_rates import RATE_BUCKET_S, PriorityRates
+from fairlead.matching.service import WORKER_BYTES_MAX, InvalidRequest
+from fairlead.settings import Plain
+from tests.matching.hosts import ORDERS, Hosts, add_to, at, hosts, new, partitions, poll_at
+from tests.virtual_time import on_virtual_time
+
+CONFIG = PartitionConfig(version=1, read=2, write=2)
+
+
+def operator(there: Hosts) -> OperatorClient:
+    return OperatorClient(there.network.caller(), next(iter(there.values())).ring, random=lambda: 0.5)
+
+
+def answer(number: int, *stats: PriorityStats, pollers: tuple[PollerInfo, ...] = ()) -> DescribeAnswer:
+    return DescribeAnswer(
+        partition=number,
+        host="host",
+        config=CONFIG,
+        report=BacklogReport(number, 0, 0.0, 0.0, 0.0),
+        dispatches_per_s=0.0,
+        polls_waiting=0,
+        tasks_loaded=0,
+        range_id=1,
+        pollers=list(pollers),
+        priorities=[],
+        scaler_adds_per_s=0.0,
+        rate_limit_per_s=0.0,
+        by_priority=list(stats),
+    )
+
+
+def test_partitions_sum_up_and_the_oldest_task_is_the_oldest_of_all() -> None:
+    described = TaskListDescription(
+        CONFIG,
+        {
+            0: answer(0, PriorityStats(1, 2, 5.0, 1.0, 0.5), PriorityStats(3, 10, 1.0, 2.0, 2.0)),
+            1: answer(1, PriorityStats(3, 5, 7.0, 1.0, 3.0)),
+        },
+    )
+    assert described.by_priority() == [PriorityStats(1, 2, 5.0, 1.0, 0.5), PriorityStats(3, 15, 7.0, 3.0, 5.0)]
+    assert described.total() == PriorityStats(0, 17, 7.0, 4.0, 5.5)
+    assert TaskListDescription(CONFIG).total() == PriorityStats(0, 0, 0.0, 0.0, 0.0)
+
+
+def test_a_worker_that_polls_several_partitions_is_told_once_as_it_was_seen_last() -> None:
+    described = TaskListDescription(
+        CONFIG,
+        {
+            0: answer(0, pollers=(PollerInfo("a", 10.0, 1.0, b"old"), PollerInfo("b", 12.0))),
+            1: answer(1, pollers=(PollerInfo("a", 11.0, None, b"new"),)),
+        },
+    )
+    assert described.pollers() == [PollerInfo("b", 12.0), PollerInfo("a", 11.0, None, b"new")]
+
+
+def test_the_rate_of_all_priorities_is_the_sum_of_each() -> None:
+    rates = PriorityRates(started_s=100.0)
+    assert rates.rate(100.0) == 0.0
+    for _ in range(10):
+        rates[3].add(1, 101.0)
+    rates[1].add(5, 103.0)
+    now_s = 100.0 + RATE_BUCKET_S
+    assert rates.rates(now_s) == {3: 2.0, 1: 1.0}
+    assert rates.rate(now_s) == 3.0
+
+
+@on_virtual_time
+async def test_each_priority_says_how_much_waits_for_how_long_and_how_fast_it_comes_and_goes() -> None:
+    async with hosts() as there:
+        await there.client.add(ORDERS, new("old", priority=5))
+        await asyncio.sleep(10)
+        for number in range(3):
+            await there.client.add(ORDERS, new(str(number), priority=1))
+        await asyncio.sleep(5)
+        assert (await poll_at(there, 0)).task == b"0"
+        await asyncio.sleep(10)
+        described = await operator(there).describe(ORDERS)
+        first, last = described.by_priority()
+        assert (first.priority, first.tasks, last.priority, last.tasks) == (1, 2, 5, 1)
+        assert first.age_s == pytest.approx(15, abs=0.1)
+        assert last.age_s == pytest.approx(25, abs=0.1)
+        assert first.adds_per_s == pytest.approx(3 / 25, abs=0.01)
+        assert first.dispatches_per_s == pytest.approx(1 / 25, abs=0.01)
+        assert last.dispatches_per_s == 0.0
+        total = described.total()
+        assert (total.tasks, total.age_s) == (3, last.age_s)
+        assert total.adds_per_s == pytest.approx(4 / 25, abs=0.01)
+        assert described.partitions[0].report.adds_per_s == total.adds_per_s
+        assert described.partitions[0].dispatches_per_s == total.dispatches_per_s
+
+
+@on_virtual_time
+async def test_a_backlog_that_is_not_all_in_memory_still_sums_up() -> None:
+    async with hosts(overrides={"matching.getTasksBatchSize": 10, "matching.getTasksReloadAt": 5}) as there:
+        for number in range(60):
+            await there.client.add(ORDERS, new(str(number), priority=2 + number % 3))
+        described = await operator(there).describe(ORDERS)
+        assert described.total().tasks == 60
+        assert [one.priority for one in described.by_priority()] == [2, 3, 4]
+        assert all(10 <= one.tasks <= 30 for one in described.by_priority())
+
+
+@on_virtual_time
+async def test_what_a_worker_says_of_itself_reaches_whoever_starts_the_task_wherever_that_is() -> None:
+    started: list[tuple[bytes, str, bytes]] = []
+
+    async def start(payload: bytes, identity: str, worker: bytes) -> bytes:
+        started.append((payload, identity, worker))
+        return payload
+
+    # Tasks are not offered to the parent: so polls have to come to them.
+    overrides: dict[str, Plain] = {**partitions(3), "matching.forwarderMaxOutstandingTasks": 0}
+    async with hosts("one", "two", overrides=overrides, start=start) as there:
+        for number in range(3):
+            await poll_at(there, number, timeout_s=0.1)
+
+        async def poll(number: int, worker: bytes) -> bytes | None:
+            request = PollRequest(at(number), f"worker-{number}", f"poll {number}", 5.0, rate_per_s=9.0, worker=worker)
+            service = there[there.client.route(at(number))].service
+            return (await service.poll(request)).task
+
+        # It waits at a child, goes up to the root, and is given a task there.
+        polling = asyncio.create_task(poll(1, b"build 1"))
+        await asyncio.sleep(1)
+        await add_to(there, 0, "at the root")
+        assert await polling == b"at the root"
+        # A task waits at a child, and a poll is sent down to it from the root.
+        await add_to(there, 2, "below")
+        await asyncio.sleep(2)
+        assert await poll(0, b"build 2") == b"below"
+        assert started == [(b"at the root", "worker-1", b"build 1"), (b"below", "worker-0", b"build 2")]
+        pollers = {one.identity: one for one in (await operator(there).describe(ORDERS)).pollers()}
+        assert (pollers["worker-1"].worker, pollers["worker-1"].rate_per_s) == (b"build 1", 9.0)
+        assert (pollers["worker"].worker, pollers["worker"].rate_per_s) == (b"", None)
+
+
+@on_virtual_time
+async def test_a_worker_that_says_too_much_of_itself_is_refused() -> None:
+    async with hosts() as there:
+        with pytest.raises(InvalidRequest, match="worker has"):
+            await there.client.poll(ORDERS, "worker", timeout_s=1, worker=bytes(WORKER_BYTES_MAX + 1))
+
+
+@on_virtual_time
+async def test_a_root_by_itself_tells_the_configuration() -> None:
+    async with hosts("one", "two", overrides=partitions(4)) as there:
+        assert (await operator(there).describe_root(ORDERS)).config == PartitionConfig(version=1, read=4, write=4)
