@@ -121,6 +121,7 @@ class Scenario:
         assert not live.buffered or self.state.has_started_task
         assert not (live.ending or live.cancel_buffered) or live.buffered
         assert set(live.activities) <= set(self.state.activities)
+        assert set(live.nexus) <= set(self.state.nexus_operations)
 
     def types(self, since: int = 0) -> list[str]:
         names = (EventType.Name(event.event_type) for event in self.history[since:])
@@ -149,7 +150,11 @@ class Scenario:
             lambda transaction: complete_workflow_task(
                 transaction,
                 request,
-                Surroundings("default", {"default": "namespace-id", "other": "other-id"}.get),
+                Surroundings(
+                    "default",
+                    {"default": "namespace-id", "other": "other-id"}.get,
+                    nexus_endpoints={"desk": "endpoint-id"},
+                ),
                 scheduled_event_id=task.scheduled_event_id,
                 attempt=task.attempt,
             )

@@ -193,7 +193,7 @@ def test_no_time_left_for_another_attempt_is_the_end_of_all_of_them() -> None:
 def test_an_activity_asked_to_end_hears_of_it_and_is_not_tried_again() -> None:
     run = scheduled()
     start(run)
-    with pytest.raises(BadRequest, match="not asked"):
+    with pytest.raises(BadRequest, match="without activity being request canceled"):
         run.step(lambda t: cancel_activity(t, AT, attempt=1, details=None, identity="worker"))
     run.signal()
     run.work(command("request_cancel_activity_task", scheduled_event_id=AT))

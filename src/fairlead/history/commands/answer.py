@@ -13,6 +13,7 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Outcome, Request
 
 from fairlead.history.events.transaction import Transaction
+from fairlead.history.state.versioning import Version
 
 
 class UpdateAccepted(NamedTuple):
@@ -50,6 +51,7 @@ class Surroundings:
 
     `namespace_ids` finds the id of a namespace by its name, None if there is none. `updates` are the requests that
     were delivered with the task, by their ids. `search_attributes_problem` says what is wrong with search attributes.
+    `nexus_endpoints` has the ids of the endpoints that the answer names, those that there are.
     """
 
     namespace: str
@@ -57,6 +59,9 @@ class Surroundings:
     updates: Mapping[str, Request] = field(default_factory=dict)
     search_attributes_problem: Callable[[SearchAttributes], str | None] = _no_problem
     cross_namespace_commands: bool = False
+    nexus_endpoints: Mapping[str, str] = field(default_factory=dict)
+    # The version that the run would go to if it were not pinned to another, and by which revision of the routing.
+    declined_target: tuple[Version, int] | None = None
 
 
 @dataclass(slots=True)

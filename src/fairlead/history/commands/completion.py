@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from temporalio.api.command.v1 import Command
-from temporalio.api.enums.v1 import CommandType
+from temporalio.api.enums.v1 import CommandType, WorkerVersioningMode
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import WorkflowTaskCompletedEventAttributes
@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedReques
 from fairlead.history.commands import (
     cancel_activity,
     cancel_external,
+    cancel_nexus_operation,
     cancel_timer,
     cancel_workflow,
     complete_workflow,
@@ -23,6 +24,7 @@ from fairlead.history.commands import (
     protocol_message,
     record_marker,
     schedule_activity,
+    schedule_nexus_operation,
     signal_external,
     start_child,
     start_timer,
@@ -39,10 +41,12 @@ from fairlead.history.events.write_workflow_tasks import (
     schedule_workflow_task,
     start_workflow_task,
     started_task,
-    wake,
+    time_out_workflow_task,
     write_unwritten,
 )
 from fairlead.history.state.errors import BadCommand, BadRequest, NotPending
+from fairlead.history.state.run import PAUSED
+from fairlead.history.state.tasks import TaskTimeout, WorkflowTaskTimeout
 from fairlead.history.state.times import from_duration
 from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
 
@@ -59,6 +63,8 @@ HANDLERS: dict[CommandType.ValueType, Handler] = {
     CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION: start_child.handle,
     CommandType.COMMAND_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION: signal_external.handle,
     CommandType.COMMAND_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION: cancel_external.handle,
+    CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION: schedule_nexus_operation.handle,
+    CommandType.COMMAND_TYPE_REQUEST_CANCEL_NEXUS_OPERATION: cancel_nexus_operation.handle,
     CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE: protocol_message.handle,
     CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION: complete_workflow.handle,
     CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION: fail_workflow.handle,
@@ -80,7 +86,8 @@ class Completion(NamedTuple):
     """What came of an answer. `failed`: the task failed instead, and the worker hears INVALID_ARGUMENT with `message`.
 
     `eager_activities` were given to the answering worker; `new_task` is the next workflow task, started for it if it
-    is one that it asked to have returned. `left_no_trace`: a speculative task came to nothing.
+    is one that it asked to have returned. `left_no_trace`: a speculative task came to nothing. `outlived`: the task was
+    timed out instead, because the worker has kept the run for too long, which hears NOT_FOUND.
     """
 
     failed: BadCommand | None = None
@@ -89,6 +96,7 @@ class Completion(NamedTuple):
     eager_activities: tuple[int, ...] = ()
     update_news: tuple[UpdateNews, ...] = ()
     left_no_trace: bool = False
+    outlived: bool = False
 
 
 def complete_workflow_task(
@@ -111,17 +119,22 @@ def complete_workflow_task(
     if (task.scheduled_event_id, task.attempt) != (scheduled_event_id, attempt):
         raise NotPending("Workflow task not found.")
     _check_sequence(request)
+    if _is_outlived(transaction, request):
+        due = WorkflowTaskTimeout(
+            task.version, transaction.now_ns, task.scheduled_event_id, task.attempt, TaskTimeout.START_TO_CLOSE
+        )
+        time_out_workflow_task(transaction, due)
+        return Completion(outlived=True)
     if _leaves_no_trace(transaction, task, request):
         return _drop(transaction, request, surroundings, has_updates=has_updates)
     checkpoint = transaction.checkpoint()
-    has_unseen = transaction.buffered_count > 0 or has_updates
     try:
-        answer = _carry_out(transaction, request, surroundings, has_unseen=has_unseen)
+        answer = _carry_out(transaction, request, surroundings, has_unseen=transaction.buffered_count > 0)
     except BadCommand as bad:
         transaction.roll_back(checkpoint)
         return _fail(transaction, request, bad)
     eager = _start_eagerly(answer)
-    new_task = _schedule_next(answer, request)
+    new_task = _schedule_next(answer, request, has_updates=has_updates)
     return Completion(new_task=new_task, eager_activities=eager, update_news=tuple(answer.update_news))
 
 
@@ -129,11 +142,12 @@ def _check_sequence(request: RespondWorkflowTaskCompletedRequest) -> None:
     kinds = [command.command_type for command in request.commands]
     for place, kind in enumerate(kinds):
         if kind not in HANDLERS:
-            raise BadRequest(f"unknown command type: {_name(CommandType.Name(kind), 'COMMAND_TYPE_')}")
+            raise BadRequest(f"unknown command type: {_command_name(kind)}")
         if kind in CLOSING_COMMANDS and place + 1 < len(kinds):
-            names = ", ".join(_name(CommandType.Name(each), "COMMAND_TYPE_") for each in kinds)
-            last = _name(CommandType.Name(kind), "COMMAND_TYPE_")
-            raise BadRequest(f"invalid command sequence: [{names}], command {last} must be the last command.")
+            names = ", ".join(_command_name(each) for each in kinds)
+            raise BadRequest(
+                f"invalid command sequence: [{names}], command {_command_name(kind)} must be the last command."
+            )
 
 
 def _carry_out(
@@ -147,7 +161,17 @@ def _carry_out(
     live = transaction.state.live
     live.sticky_task_queue = request.sticky_attributes.worker_task_queue.name
     live.sticky_timeout_ns = from_duration(request.sticky_attributes.schedule_to_start_timeout)
+    state = transaction.state
+    builds = state.reset_points if state.completed_task_event_id else None
+    versioning = transaction.state.versioning
+    shown = None if versioning is None else (versioning.behavior, versioning.version)
     completed = transaction.add(_completed_attributes(request, task))
+    versioning = transaction.state.versioning
+    if versioning is not None and shown != (versioning.behavior, versioning.version):
+        transaction.show()
+    if state.reset_points is not builds:
+        # The run is found by the builds of the workers that it had.
+        transaction.show()
     answer = Answer(
         transaction=transaction,
         surroundings=surroundings,
@@ -177,6 +201,12 @@ def _completed_attributes(
     copy_set(request, attributes, _PASSED_ON)
     if request.HasField("worker_version_stamp"):
         attributes.worker_version.CopyFrom(request.worker_version_stamp)
+    options = request.deployment_options
+    if options.worker_versioning_mode == WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED:
+        attributes.worker_deployment_name = options.deployment_name
+        attributes.deployment_version.deployment_name = options.deployment_name
+        attributes.deployment_version.build_id = options.build_id
+        attributes.worker_version.build_id = options.build_id
     return attributes
 
 
@@ -191,20 +221,32 @@ def _start_eagerly(answer: Answer) -> tuple[int, ...]:
     return tuple(started)
 
 
-def _schedule_next(answer: Answer, request: RespondWorkflowTaskCompletedRequest) -> WorkflowTask | None:
-    """The next workflow task, if the workflow has something to hear or its worker wants to keep it."""
+def _schedule_next(
+    answer: Answer, request: RespondWorkflowTaskCompletedRequest, *, has_updates: bool
+) -> WorkflowTask | None:
+    """The next workflow task, if the workflow has something to hear or its worker wants to keep it.
+
+    One that only brings updates to the worker that has just answered leaves no trace if it rejects them.
+    """
     transaction = answer.transaction
     heartbeat = request.force_create_new_workflow_task
-    if not transaction.state.is_open or not (answer.has_unseen or answer.needs_task or heartbeat):
+    is_needed = answer.has_unseen or answer.needs_task or heartbeat
+    if not transaction.state.is_open or not (is_needed or has_updates):
+        return None
+    if answer.has_unseen:
+        # The run may be paused by what waited: then it hears of the rest when it goes on.
+        transaction.flush()
+    if transaction.state.status == PAUSED:
         return None
     returned = request.return_new_workflow_task
+    kind = TaskKind.SPECULATIVE if returned and not is_needed else TaskKind.NORMAL
     row_since_ns = transaction.state.live.task_row_since_ns if heartbeat and not answer.has_unseen else 0
-    task = schedule_workflow_task(transaction, row_since_ns=row_since_ns, push=not returned)
+    task = schedule_workflow_task(transaction, kind=kind, row_since_ns=row_since_ns, push=not returned)
     if returned:
         task = start_workflow_task(
             transaction,
             task.scheduled_event_id,
-            request_id=transaction.new_id(),
+            request_id="request-from-RespondWorkflowTaskCompleted",
             identity=request.identity,
             worker_version=request.worker_version_stamp if request.HasField("worker_version_stamp") else None,
         )
@@ -232,16 +274,33 @@ def _fail(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest
     return Completion(failed=bad, message=message)
 
 
+def _is_outlived(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> bool:
+    """Whether the worker only keeps the run to itself, and has done so for as long as it may."""
+    since_ns, limit_ns = transaction.state.live.task_row_since_ns, transaction.limits.workflow_task_row_max_ns
+    return (
+        request.force_create_new_workflow_task
+        and not request.commands
+        and not request.messages
+        and 0 < since_ns < transaction.now_ns - limit_ns
+    )
+
+
 def _leaves_no_trace(
     transaction: Transaction, task: WorkflowTask, request: RespondWorkflowTaskCompletedRequest
 ) -> bool:
-    """Whether a speculative task may vanish: the worker only rejected, and the history ended where the task began."""
+    """Whether a speculative task may vanish: the worker only rejected.
+
+    And it was shown no events with it, or can be shown them again.
+    """
     state = transaction.state
     return (
         task.kind is TaskKind.SPECULATIVE
         and not request.commands
         and not request.force_create_new_workflow_task
-        and state.next_event_id == state.completed_task_event_id + 1
+        and (
+            state.next_event_id == state.completed_task_event_id + 1
+            or request.capabilities.discard_speculative_workflow_task_with_events
+        )
         and all(message.body.Is(Rejection.DESCRIPTOR) for message in request.messages)
     )
 
@@ -260,15 +319,17 @@ def _drop(
         completed_event_id=0,
         identity=request.identity,
         messages={},
-        has_unseen=has_updates,
+        has_unseen=transaction.buffered_count > 0,
     )
     for message in request.messages:
         protocol_message.handle_message(answer, message)
-    if transaction.buffered_count:
-        wake(transaction)
-    return Completion(
-        new_task=transaction.state.workflow_task, update_news=tuple(answer.update_news), left_no_trace=True
-    )
+    new_task = _schedule_next(answer, request, has_updates=has_updates)
+    return Completion(new_task=new_task, update_news=tuple(answer.update_news), left_no_trace=True)
+
+
+def _command_name(kind: CommandType.ValueType) -> str:
+    """A worker may send a number that has no name."""
+    return _name(CommandType.Name(kind), "COMMAND_TYPE_") if kind in CommandType.values() else str(kind)
 
 
 def _name(text: str, prefix: str) -> str:

@@ -1,7 +1,7 @@
 """CONTINUE_AS_NEW_WORKFLOW_EXECUTION."""
 
 from temporalio.api.command.v1 import Command, ContinueAsNewWorkflowExecutionCommandAttributes
-from temporalio.api.enums.v1 import ContinueAsNewInitiator, TaskQueueKind
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, ContinueAsNewVersioningBehavior, TaskQueueKind
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import WorkflowExecutionContinuedAsNewEventAttributes
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
@@ -27,6 +27,7 @@ _TIMEOUTS = {
     "workflow_task_timeout": "WorkflowTaskTimeout",
     "backoff_start_interval": "BackoffStartInterval",
 }
+_NO_VERSIONING_BEHAVIOR = ContinueAsNewVersioningBehavior.CONTINUE_AS_NEW_VERSIONING_BEHAVIOR_UNSPECIFIED
 _IN_EVENT = (
     "input", "header", "memo", "search_attributes", "backoff_start_interval", "failure", "last_completion_result",
 )  # fmt: skip
@@ -113,8 +114,7 @@ def _begin(answer: Answer, wanted: ContinueAsNewWorkflowExecutionCommandAttribut
     )
     if origin.execution_timeout_ns:
         request.workflow_execution_timeout.CopyFrom(to_duration(origin.execution_timeout_ns))
-    if from_duration(wanted.workflow_run_timeout):
-        request.workflow_run_timeout.CopyFrom(wanted.workflow_run_timeout)
+    request.workflow_run_timeout.CopyFrom(wanted.workflow_run_timeout)
     copy_set(wanted, request, _IN_START)
     if origin.priority is not None:
         request.priority.ParseFromString(origin.priority)
@@ -129,4 +129,11 @@ def _begin(answer: Answer, wanted: ContinueAsNewWorkflowExecutionCommandAttribut
         expires_at_ns=origin.expires_at_ns,
         reset_points=inherited_reset_points(transaction),
     )
-    begin_next_run(transaction, request, new_run_id, continuation)
+    begin_next_run(
+        transaction,
+        request,
+        new_run_id,
+        continuation,
+        declined=answer.surroundings.declined_target,
+        upgrades=wanted.initial_versioning_behavior != _NO_VERSIONING_BEHAVIOR,
+    )

@@ -33,10 +33,11 @@ def handle_message(answer: Answer, message: Message) -> None:
     kind = message.body.TypeName()
     check_size(answer, message.body.ByteSize(), _CAUSE, f"Message type {kind} exceeds size limit.")
     update_id = message.protocol_instance_id
-    known = update_id in answer.surroundings.updates or update_id in answer.transaction.state.updates
+    if update_id not in answer.surroundings.updates and update_id not in answer.transaction.state.updates:
+        _check_known(message)
     try:
         if kind == Acceptance.DESCRIPTOR.full_name:
-            _accept(answer, update_id, message, known=known)
+            _accept(answer, update_id, message)
         elif kind == Response.DESCRIPTOR.full_name:
             response = Response()
             message.body.Unpack(response)
@@ -49,19 +50,41 @@ def handle_message(answer: Answer, message: Message) -> None:
         else:
             raise BadCommand(_CAUSE, f"unsupported protocol type {kind}")
     except BadRequest as wrong:
-        raise BadCommand(_CAUSE, str(wrong)) from wrong
+        name = f"*update.{message.body.TypeName().rpartition('.')[2]}"
+        raise BadCommand(
+            _CAUSE,
+            f"invalid state transition attempted for Update {update_id}: received {name} message while in state "
+            f"{_place(answer, update_id)}",
+        ) from wrong
 
 
-def _accept(answer: Answer, update_id: str, message: Message, *, known: bool) -> None:
+def _check_known(message: Message) -> None:
+    """Nobody here knows the update, perhaps any more: an acceptance that holds the request brings it back.
+
+    A rejection has nobody to be told to.
+    """
+    acceptance = Acceptance()
+    is_told_whole = message.body.Unpack(acceptance) and acceptance.HasField("accepted_request")
+    check(
+        is_told_whole or message.body.Is(Rejection.DESCRIPTOR),
+        _CAUSE,
+        f"update {message.protocol_instance_id} wasn't found on the server. This is most likely a transient error "
+        "which will be resolved automatically by retries",
+    )
+
+
+def _place(answer: Answer, update_id: str) -> str:
+    """How far an update has come, in Temporal's words."""
+    record = answer.transaction.state.updates.get(update_id)
+    if record is None or not record.accepted_event_id:
+        return "Sent"
+    return "Completed" if record.completed_event_id else "Accepted"
+
+
+def _accept(answer: Answer, update_id: str, message: Message) -> None:
     acceptance = Acceptance()
     message.body.Unpack(acceptance)
     if not acceptance.HasField("accepted_request"):
-        check(
-            known,
-            _CAUSE,
-            f"update {update_id} wasn't found on the server. This is most likely a transient error which will be "
-            "resolved automatically by retries",
-        )
         request = answer.surroundings.updates.get(update_id)
         if request is not None:
             acceptance.accepted_request.CopyFrom(request)

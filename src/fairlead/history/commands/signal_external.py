@@ -60,4 +60,4 @@ def handle(answer: Answer, command: Command) -> None:
     )
     copy_set(wanted, attributes, ("input", "header"))
     event = answer.add(command, attributes)
-    transaction.add_task(SignalExternal(event.version, event.event_id, transaction.request_id(event.event_id)))
+    transaction.add_task(SignalExternal(event.version, event.event_id, transaction.new_id()))

@@ -17,7 +17,7 @@ from fairlead.history.commands.checks import (
     priority_problem,
     target_namespace_id,
 )
-from fairlead.history.events.copying import copy_set
+from fairlead.history.events.copying import copy_set, drop_empty_memo
 from fairlead.history.events.write_start import run_timeout_ns, task_timeout_ns
 from fairlead.history.state import cron
 from fairlead.history.state.errors import BadCommand
@@ -48,6 +48,7 @@ def handle(answer: Answer, command: Command) -> None:
     transaction = answer.transaction
     wanted.namespace = wanted.namespace or answer.surroundings.namespace
     namespace_id = target_namespace_id(answer, wanted.namespace, _CAUSE)
+    drop_empty_memo(wanted)
     _check_names(answer, wanted)
     _check_options(answer, wanted)
     _complete(answer, wanted)
@@ -76,7 +77,8 @@ def handle(answer: Answer, command: Command) -> None:
     copy_set(wanted, attributes, _PASSED_ON)
     event = answer.add(command, attributes)
     answer.started_children.add(wanted.workflow_id)
-    transaction.add_task(StartChild(event.version, event.event_id, transaction.request_id(event.event_id)))
+    request_id = f"{transaction.request_id(event.event_id)}:{event.version}"
+    transaction.add_task(StartChild(event.version, event.event_id, request_id))
 
 
 def _check_names(answer: Answer, wanted: StartChildWorkflowExecutionCommandAttributes) -> None:

@@ -13,10 +13,16 @@ from fairlead.history.events.write_activities import (
     start_activity,
     time_out_activity,
 )
-from fairlead.history.events.write_activity_controls import pause_activity, reset_activity, unpause_activity
+from fairlead.history.events.write_activity_controls import (
+    change_activity_options,
+    pause_activity,
+    reset_activity,
+    unpause_activity,
+)
 from fairlead.history.events.write_children import child_closed, child_start_failed, child_started
 from fairlead.history.events.write_closing import terminate, time_out_run
 from fairlead.history.events.write_externals import external_cancel_requested, external_signaled
+from fairlead.history.events.write_options import Options, pause_run, unpause_run, update_options
 from fairlead.history.events.write_signals import request_cancel, signal
 from fairlead.history.events.write_start import (
     Continuation,
@@ -41,11 +47,13 @@ __all__ = [
     "Batch",
     "Continuation",
     "Heartbeat",
+    "Options",
     "StartRun",
     "Transaction",
     "admit_update",
     "apply",
     "cancel_activity",
+    "change_activity_options",
     "child_closed",
     "child_start_failed",
     "child_started",
@@ -62,6 +70,7 @@ __all__ = [
     "heartbeat_activity",
     "needs_start_event",
     "pause_activity",
+    "pause_run",
     "rebuild",
     "request_cancel",
     "reset_activity",
@@ -76,5 +85,7 @@ __all__ = [
     "time_out_run",
     "time_out_workflow_task",
     "unpause_activity",
+    "unpause_run",
+    "update_options",
     "wake",
 ]

@@ -6,8 +6,9 @@ from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEven
 from fairlead.history.events.attributes import merge_payloads
 from fairlead.history.events.refusal import refusal
 from fairlead.history.state.limits import RESET_POINTS_MAX
-from fairlead.history.state.run import PAUSED, RUNNING, Origin, Parent, RunState
+from fairlead.history.state.run import PAUSED, RUNNING, Origin, Parent, Pause, RunState
 from fairlead.history.state.times import from_duration, from_timestamp
+from fairlead.history.state.versioning import begun
 
 _STATUSES = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
@@ -52,11 +53,15 @@ def started(state: RunState, event: HistoryEvent) -> None:
         identity=attributes.identity,
         completion_callbacks=[callback.SerializeToString() for callback in attributes.completion_callbacks],
         version=event.version,
+        callback_times_ns=[from_timestamp(event.event_time)] * len(attributes.completion_callbacks),
     )
     merge_payloads(state.memo, attributes.memo.fields)
     merge_payloads(state.search_attributes, attributes.search_attributes.indexed_fields)
+    if attributes.HasField("versioning_override"):
+        state.versioning_override = attributes.versioning_override.SerializeToString()
     points = attributes.prev_auto_reset_points.points[-RESET_POINTS_MAX:]
     state.reset_points = [point.SerializeToString() for point in points]
+    state.versioning = begun(attributes)
 
 
 def _parent(attributes: WorkflowExecutionStartedEventAttributes) -> Parent | None:
@@ -120,7 +125,7 @@ def signaled(state: RunState, _event: HistoryEvent) -> None:
 
 
 def options_updated(state: RunState, event: HistoryEvent) -> None:
-    """A request was attached to the run, or its priority changed."""
+    """A request was attached to the run, or its priority or the version it is to run on changed."""
     attributes = event.workflow_execution_options_updated_event_attributes
     if attributes.attached_request_id:
         state.attached_request_ids[attributes.attached_request_id] = event.event_id
@@ -128,8 +133,14 @@ def options_updated(state: RunState, event: HistoryEvent) -> None:
     origin.completion_callbacks.extend(
         callback.SerializeToString() for callback in attributes.attached_completion_callbacks
     )
+    attached = len(attributes.attached_completion_callbacks)
+    origin.callback_times_ns.extend([from_timestamp(event.event_time)] * attached)
     if attributes.HasField("priority"):
         origin.priority = attributes.priority.SerializeToString()
+    if attributes.unset_versioning_override:
+        state.versioning_override = b""
+    elif attributes.HasField("versioning_override"):
+        state.versioning_override = attributes.versioning_override.SerializeToString()
 
 
 def paused(state: RunState, event: HistoryEvent) -> None:
@@ -137,6 +148,13 @@ def paused(state: RunState, event: HistoryEvent) -> None:
     if state.status != RUNNING:
         raise refusal(state, event, "the run is not running")
     state.status = PAUSED
+    attributes = event.workflow_execution_paused_event_attributes
+    state.pause = Pause(
+        paused_ns=from_timestamp(event.event_time),
+        identity=attributes.identity,
+        reason=attributes.reason,
+        request_id=attributes.request_id,
+    )
 
 
 def unpaused(state: RunState, event: HistoryEvent) -> None:
@@ -144,3 +162,4 @@ def unpaused(state: RunState, event: HistoryEvent) -> None:
     if state.status != PAUSED:
         raise refusal(state, event, "the run is not paused")
     state.status = RUNNING
+    state.pause = None

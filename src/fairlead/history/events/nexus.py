@@ -22,6 +22,9 @@ def scheduled(state: RunState, event: HistoryEvent) -> None:
         request_id=attributes.request_id,
         scheduled_ns=from_timestamp(event.event_time),
         schedule_to_close_ns=from_duration(attributes.schedule_to_close_timeout),
+        endpoint_id=attributes.endpoint_id,
+        schedule_to_start_ns=from_duration(attributes.schedule_to_start_timeout),
+        start_to_close_ns=from_duration(attributes.start_to_close_timeout),
     )
 
 
@@ -31,6 +34,7 @@ def started(state: RunState, event: HistoryEvent) -> None:
     operation = pending(state, event, state.nexus_operations, attributes.scheduled_event_id, _NOUN)
     operation.started_event_id = event.event_id
     operation.operation_token = attributes.operation_token or attributes.operation_id
+    operation.started_ns = from_timestamp(event.event_time)
 
 
 def cancel_requested(state: RunState, event: HistoryEvent) -> None:

@@ -193,8 +193,10 @@ class Transaction:
         """The step of the run that takes over; its events are not yet there."""
         identity = self.state.identity
         new = RunIdentity(identity.namespace_id, identity.workflow_id, run_id, run_id, self.new_id())
+        state = RunState(new)
+        state.live.watchers = [*self.state.live.watchers]
         self.new_run = Transaction(
-            RunState(new),
+            state,
             now_ns=self.now_ns,
             version=self.version,
             new_id=self.new_id,

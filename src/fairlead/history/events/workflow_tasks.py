@@ -1,10 +1,11 @@
 """What the events of workflow tasks do."""
 
-from temporalio.api.enums.v1 import TaskQueueKind, TimeoutType
+from temporalio.api.enums.v1 import TaskQueueKind, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskCompletedEventAttributes
 from temporalio.api.workflow.v1 import ResetPointInfo
 
 from fairlead.history.events.refusal import refusal
+from fairlead.history.state import versioning
 from fairlead.history.state.limits import RESET_POINTS_MAX
 from fairlead.history.state.run import RunState
 from fairlead.history.state.times import from_duration, from_timestamp
@@ -42,6 +43,7 @@ def started(state: RunState, event: HistoryEvent) -> None:
     if attributes.HasField("worker_version"):
         task.worker_version = attributes.worker_version.SerializeToString()
     task.suggest_continue_as_new = attributes.suggest_continue_as_new
+    task.target_changed = attributes.target_worker_deployment_version_changed
     task.history_size_bytes = attributes.history_size_bytes
 
 
@@ -53,7 +55,10 @@ def completed(state: RunState, event: HistoryEvent) -> None:
     state.live.task_attempt = 1
     state.completed_task_started_event_id = attributes.started_event_id
     state.completed_task_event_id = event.event_id
+    if attributes.HasField("worker_version"):
+        state.worker_version = attributes.worker_version.SerializeToString()
     _add_reset_point(state, event, attributes)
+    state.versioning = versioning.completed(state.versioning, attributes)
 
 
 def failed(state: RunState, event: HistoryEvent) -> None:
@@ -61,7 +66,23 @@ def failed(state: RunState, event: HistoryEvent) -> None:
     attributes = event.workflow_task_failed_event_attributes
     _named(state, event, attributes.scheduled_event_id, started_event_id=attributes.started_event_id)
     state.task = None
-    state.live.task_attempt += 1
+    if attributes.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
+        _begin_anew(state, from_timestamp(event.event_time))
+    elif attributes.started_event_id:
+        # One that nobody had is no failed attempt: the run was paused.
+        state.live.task_attempt += 1
+
+
+def _begin_anew(state: RunState, now_ns: int) -> None:
+    """The run was reset: it has all of its time again, and so have its activities."""
+    origin = state.started
+    state.live.task_attempt = 1
+    origin.started_ns = now_ns
+    origin.first_backoff_ns = 0
+    if origin.execution_timeout_ns:
+        origin.expires_at_ns = now_ns + origin.execution_timeout_ns
+    for activity in state.activities.values():
+        activity.scheduled_ns = now_ns
 
 
 def timed_out(state: RunState, event: HistoryEvent) -> None:

@@ -31,6 +31,7 @@ class Heartbeat(NamedTuple):
 
     cancel_requested: bool
     paused: bool
+    reset: bool = False
 
 
 def find_activity(state: RunState, activity_id: str) -> PendingActivity:
@@ -47,9 +48,7 @@ def begin_attempts(transaction: Transaction, activity: PendingActivity, *, push:
     transaction.state.live.activities[activity.scheduled_event_id] = progress
     if push:
         _push(transaction, activity, progress)
-    if activity.schedule_to_close_ns:
-        due_ns = activity.scheduled_ns + activity.schedule_to_close_ns
-        _limit(transaction, activity, progress, ActivityTimeoutKind.SCHEDULE_TO_CLOSE, due_ns)
+    limit_all_attempts(transaction, activity, progress)
     return progress
 
 
@@ -76,12 +75,7 @@ def start_activity(
     progress.started_version = transaction.version
     progress.heartbeat_at_ns = transaction.now_ns
     progress.worker_version = worker_version.SerializeToString() if worker_version is not None else None
-    if activity.start_to_close_ns:
-        due_ns = transaction.now_ns + activity.start_to_close_ns
-        _limit(transaction, activity, progress, ActivityTimeoutKind.START_TO_CLOSE, due_ns)
-    if activity.heartbeat_ns:
-        due_ns = transaction.now_ns + activity.heartbeat_ns
-        _limit(transaction, activity, progress, ActivityTimeoutKind.HEARTBEAT, due_ns)
+    limit_attempt(transaction, activity, progress)
     return progress
 
 
@@ -92,14 +86,22 @@ def heartbeat_activity(
     activity, progress = _started(transaction.state, scheduled_event_id, attempt)
     progress.heartbeat_at_ns = transaction.now_ns
     progress.heartbeat_details = details.SerializeToString() if details is not None else None
-    return Heartbeat(cancel_requested=activity.cancel_requested_event_id > 0, paused=progress.paused)
+    return Heartbeat(
+        cancel_requested=activity.cancel_requested_event_id > 0, paused=progress.paused, reset=progress.begins_anew
+    )
 
 
 def complete_activity(
-    transaction: Transaction, scheduled_event_id: int, *, attempt: int | None, result: Payloads | None, identity: str
+    transaction: Transaction,
+    scheduled_event_id: int,
+    *,
+    attempt: int | None,
+    result: Payloads | None,
+    identity: str,
+    worker_version: WorkerVersionStamp | None = None,
 ) -> None:
     """The activity has a result. `attempt` is the one that the worker had, None if it does not say."""
-    activity, progress = _started(transaction.state, scheduled_event_id, attempt)
+    activity, progress = _started(transaction.state, scheduled_event_id, attempt, worker_version)
     _end(
         transaction,
         activity,
@@ -116,9 +118,10 @@ def fail_activity(
     failure: Failure,
     identity: str,
     last_heartbeat_details: Payloads | None = None,
+    worker_version: WorkerVersionStamp | None = None,
 ) -> RetryState.ValueType:
     """The attempt failed: there is another one later, or the activity has failed. Says which, and why."""
-    activity, progress = _started(transaction.state, scheduled_event_id, attempt)
+    activity, progress = _started(transaction.state, scheduled_event_id, attempt, worker_version)
     if last_heartbeat_details is not None:
         progress.heartbeat_details = last_heartbeat_details.SerializeToString()
     decision = _retry(transaction, activity, progress, failure)
@@ -148,7 +151,7 @@ def cancel_activity(
     """The worker ended it because it was asked to."""
     activity, progress = _started(transaction.state, scheduled_event_id, attempt)
     if not activity.cancel_requested_event_id:
-        raise BadRequest(f"activity {activity.activity_id!r} was not asked to be canceled")
+        raise BadRequest("unable to mark activity as canceled without activity being request canceled first")
     _end(transaction, activity, progress, canceled_attributes(activity, details=details, identity=identity))
 
 
@@ -187,7 +190,8 @@ def _is_due(activity: PendingActivity, progress: ActivityProgress, due: Activity
     if due.version != activity.version and due.kind in _OVERALL:
         return False
     if due.kind is ActivityTimeoutKind.SCHEDULE_TO_CLOSE:
-        return True
+        # The time may be another one by now.
+        return 0 < activity.schedule_to_close_ns <= due.fire_at_ns - activity.scheduled_ns
     is_started = due.kind is not ActivityTimeoutKind.SCHEDULE_TO_START
     return (progress.attempt, progress.stamp, progress.is_started) == (due.attempt, due.stamp, is_started)
 
@@ -245,8 +249,7 @@ def _retry(
     decision = _decide(transaction, activity, progress, failure)
     if decision.backoff_ns is None:
         return decision
-    progress.attempt += 1
-    progress.due_ns = transaction.now_ns + decision.backoff_ns
+    _next_attempt(transaction, progress, decision.backoff_ns)
     progress.last_failure = _kept_failure(failure).SerializeToString()
     progress.last_identity = progress.started_identity
     progress.started_ns = 0
@@ -255,16 +258,55 @@ def _retry(
     progress.worker_version = None
     progress.heartbeat_at_ns = 0
     if not progress.paused:
-        transaction.add_task(
-            ActivityRetry(
-                version=transaction.version,
-                fire_at_ns=progress.due_ns,
-                scheduled_event_id=activity.scheduled_event_id,
-                attempt=progress.attempt,
-                stamp=progress.stamp,
-            )
-        )
+        await_attempt(transaction, activity, progress)
     return decision
+
+
+def _next_attempt(transaction: Transaction, progress: ActivityProgress, backoff_ns: int) -> None:
+    """Count the attempts on, or anew if that was asked for: then the first one is due at once."""
+    progress.ended_ns = transaction.now_ns
+    if progress.begins_anew:
+        progress.attempt, backoff_ns = 1, 0
+        # Tasks of the first attempt, as it was before, are void.
+        progress.stamp += 1
+        if progress.forgets_heartbeat:
+            progress.heartbeat_details = None
+        progress.begins_anew = progress.forgets_heartbeat = False
+    else:
+        progress.attempt += 1
+    if not progress.paused:
+        # One that is paused is due when it goes on.
+        progress.due_ns = transaction.now_ns + backoff_ns
+
+
+def await_attempt(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
+    """Have the attempt handed to matching when it is due."""
+    transaction.add_task(
+        ActivityRetry(
+            version=transaction.version,
+            fire_at_ns=progress.due_ns,
+            scheduled_event_id=activity.scheduled_event_id,
+            attempt=progress.attempt,
+            stamp=progress.stamp,
+        )
+    )
+
+
+def limit_all_attempts(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
+    """Have the activity timed out when the time for all of its attempts is over, if it has one."""
+    if activity.schedule_to_close_ns:
+        due_ns = activity.scheduled_ns + activity.schedule_to_close_ns
+        _limit(transaction, activity, progress, ActivityTimeoutKind.SCHEDULE_TO_CLOSE, due_ns)
+
+
+def limit_attempt(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
+    """Have the attempt that a worker has timed out when it takes too long, or is silent for too long."""
+    if activity.start_to_close_ns:
+        due_ns = progress.started_ns + activity.start_to_close_ns
+        _limit(transaction, activity, progress, ActivityTimeoutKind.START_TO_CLOSE, due_ns)
+    if activity.heartbeat_ns:
+        due_ns = progress.heartbeat_at_ns + activity.heartbeat_ns
+        _limit(transaction, activity, progress, ActivityTimeoutKind.HEARTBEAT, due_ns)
 
 
 def _decide(
@@ -276,7 +318,7 @@ def _decide(
         return RetryDecision(None, RetryState.RETRY_STATE_CANCEL_REQUESTED)
     return decide_retry(
         RetryPolicy.FromString(activity.retry_policy),
-        attempt=progress.attempt,
+        attempt=0 if progress.begins_anew else progress.attempt,
         failure=failure,
         now_ns=transaction.now_ns,
         expires_at_ns=activity.scheduled_ns + activity.schedule_to_close_ns if activity.schedule_to_close_ns else 0,
@@ -361,8 +403,16 @@ def _open(state: RunState, scheduled_event_id: int) -> tuple[PendingActivity, Ac
     return activity, progress
 
 
-def _started(state: RunState, scheduled_event_id: int, attempt: int | None) -> tuple[PendingActivity, ActivityProgress]:
+def _started(
+    state: RunState,
+    scheduled_event_id: int,
+    attempt: int | None,
+    worker_version: WorkerVersionStamp | None = None,
+) -> tuple[PendingActivity, ActivityProgress]:
+    """The activity that a worker has; if it says of which build it is, that is remembered."""
     activity, progress = _open(state, scheduled_event_id)
     if not progress.is_started or attempt not in (None, progress.attempt):
         raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
+    if worker_version is not None:
+        progress.worker_version = worker_version.SerializeToString()
     return activity, progress

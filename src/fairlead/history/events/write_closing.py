@@ -1,7 +1,7 @@
 """The steps that end a run, and those with which another one takes over."""
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payloads, RetryPolicy, WorkflowExecution
+from temporalio.api.common.v1 import Callback, Payloads, RetryPolicy, WorkflowExecution
 from temporalio.api.enums.v1 import ContinueAsNewInitiator, ParentClosePolicy, RetryState, TimeoutType
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.failure.v1 import Failure
@@ -19,13 +19,14 @@ from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
 from fairlead.history.events.copying import copy_set
 from fairlead.history.events.transaction import Transaction
-from fairlead.history.events.write_start import Continuation, StartRun, start_workflow
+from fairlead.history.events.write_start import Continuation, Inherited, StartRun, start_workflow
 from fairlead.history.events.write_workflow_tasks import fail_workflow_task
 from fairlead.history.state import cron
 from fairlead.history.state.retry import RetryDecision, decide_retry, timeout_failure
-from fairlead.history.state.run import Origin
-from fairlead.history.state.tasks import CloseRun, DeleteAfterRetention, ParentClose
+from fairlead.history.state.run import Origin, RunState
+from fairlead.history.state.tasks import CloseRun, DeleteAfterRetention, DeliverCallback, ParentClose
 from fairlead.history.state.times import to_duration, to_timestamp
+from fairlead.history.state.versioning import Version, pinned_version
 
 _CRON = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
 _RETRY = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_RETRY
@@ -130,8 +131,12 @@ def close(transaction: Transaction, attributes: Message, *, user_metadata: UserM
     event = transaction.add(attributes, user_metadata=user_metadata)
     state.live.unwritten_task = None
     state.live.activities.clear()
+    state.live.nexus.clear()
     tells_parent = state.started.parent is not None and not state.new_run_id
     transaction.add_task(CloseRun(transaction.version, event.event_id, tells_parent=tells_parent, children=children))
+    if not state.new_run_id:
+        for number in range(len(state.started.completion_callbacks)):
+            transaction.add_task(DeliverCallback(transaction.version, number, event.event_id))
     transaction.show()
     delete_at_ns = transaction.now_ns + transaction.retention_ns
     transaction.add_task(DeleteAfterRetention(transaction.version, delete_at_ns))
@@ -143,15 +148,48 @@ def begin_next_run(
     request: StartWorkflowExecutionRequest,
     run_id: str,
     continuation: Continuation,
+    *,
+    declined: tuple[Version, int] | None = None,
+    upgrades: bool = False,
 ) -> Transaction:
-    """Start the run that takes over, with the same parent and root."""
+    """Start the run that takes over, with the same parent and root, and the same version if it is pinned to one.
+
+    `upgrades`: it is not to be, whatever this run is. `declined` is what it would go to if it were not.
+    """
     origin = transaction.state.started
     root = None
     if origin.parent is not None:
         root = WorkflowExecution(workflow_id=origin.root_workflow_id, run_id=origin.root_run_id)
+    # Who waits for the end of the workflow waits for that of the last run.
+    request.completion_callbacks.extend(map(Callback.FromString, origin.completion_callbacks))
     new_run = transaction.begin_new_run(run_id)
-    start_workflow(new_run, StartRun(request, parent=origin.parent, root=root, continuation=continuation))
+    if transaction.state.versioning_override:
+        request.versioning_override.ParseFromString(transaction.state.versioning_override)
+        request.versioning_override.SetInParent()
+    inherited = _inherited(transaction.state, continuation, declined=declined, upgrades=upgrades)
+    start_workflow(
+        new_run, StartRun(request, parent=origin.parent, root=root, continuation=continuation, inherited=inherited)
+    )
     return new_run
+
+
+def _inherited(
+    state: RunState, continuation: Continuation, *, declined: tuple[Version, int] | None, upgrades: bool
+) -> Inherited | None:
+    versioning = state.versioning
+    if versioning is None or continuation.initiator == _CRON:
+        return None
+    if continuation.initiator == _RETRY:
+        # It begins as this run has begun.
+        pinned = versioning.begun_pinned
+        return Inherited(pinned=pinned) if pinned is not None else None
+    pinned = None if upgrades else pinned_version(state)
+    if pinned is not None:
+        version, revision = declined or (None, 0)
+        return Inherited(pinned=pinned, declined=version, revision=revision)
+    if versioning.version is None:
+        return None
+    return Inherited(auto_upgraded=versioning.version, revision=state.live.routing_revision)
 
 
 def spaced_backoff_ns(transaction: Transaction, backoff_ns: int) -> int:

@@ -18,6 +18,7 @@ from fairlead.history.state.retry import fill_retry_policy
 from fairlead.history.state.run import Parent
 from fairlead.history.state.tasks import ExecutionTimeout, RunTimeout, WorkflowBackoff
 from fairlead.history.state.times import MILLISECOND_NS, from_duration, shorter, to_duration, to_timestamp
+from fairlead.history.state.versioning import Version
 
 # Fields that the first event takes over from the request as they are, and only if they are there.
 _PASSED_ON = (
@@ -50,6 +51,20 @@ class Continuation:
 
 
 @dataclass(frozen=True, slots=True)
+class Inherited:
+    """The version that a run begins with: its parent's, or that of the run before.
+
+    `pinned` until its first worker says otherwise; or `auto_upgraded`, of a run that goes on with what is current.
+    `declined` is a newer version that the run before did not go to.
+    """
+
+    pinned: Version | None = None
+    auto_upgraded: Version | None = None
+    declined: Version | None = None
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StartRun:
     """What a run begins with. `request` is complete: `complete_request` has filled in what it left open."""
 
@@ -60,6 +75,7 @@ class StartRun:
     eager_execution_accepted: bool = False
     # A child's first workflow task waits until its parent knows that it has started.
     schedules_task: bool = True
+    inherited: Inherited | None = None
 
 
 def run_timeout_ns(run_ns: int, execution_ns: int) -> int:
@@ -158,12 +174,12 @@ def _started_attributes(
         attributes.initiator = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
     _add_expiry(attributes, start, transaction.now_ns, backoff_ns)
     _add_family(attributes, start)
+    if start.inherited is not None:
+        _add_versions(attributes, start.inherited)
     if start.continuation is not None:
         _add_continuation(attributes, start.continuation)
-    elif request.HasField("last_completion_result"):
-        attributes.last_completion_result.CopyFrom(request.last_completion_result)
-        if request.HasField("continued_failure"):
-            attributes.continued_failure.CopyFrom(request.continued_failure)
+    else:
+        copy_set(request, attributes, ("last_completion_result", "continued_failure"))
     return attributes
 
 
@@ -191,6 +207,18 @@ def _add_family(attributes: WorkflowExecutionStartedEventAttributes, start: Star
         attributes.parent_initiated_event_version = parent.initiated_version
     if start.root is not None:
         attributes.root_workflow_execution.CopyFrom(start.root)
+
+
+def _add_versions(attributes: WorkflowExecutionStartedEventAttributes, inherited: Inherited) -> None:
+    if inherited.pinned is not None:
+        attributes.inherited_pinned_version.CopyFrom(inherited.pinned.message())
+    if inherited.auto_upgraded is not None:
+        info = attributes.inherited_auto_upgrade_info
+        info.source_deployment_version.CopyFrom(inherited.auto_upgraded.message())
+        info.source_deployment_revision_number = inherited.revision
+    if inherited.declined is not None:
+        attributes.declined_target_version_upgrade.deployment_version.CopyFrom(inherited.declined.message())
+        attributes.declined_target_version_upgrade.revision_number = inherited.revision
 
 
 def _add_continuation(attributes: WorkflowExecutionStartedEventAttributes, continuation: Continuation) -> None:

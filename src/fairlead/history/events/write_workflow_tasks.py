@@ -19,6 +19,9 @@ from fairlead.history.state.times import SECOND_NS, to_duration
 from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
 
 HISTORY_SERVICE = "history-service"
+_SAID_AT_START = (
+    "suggest_continue_as_new", "history_size_bytes", "request_id", "identity", "worker_version", "target_changed",
+)  # fmt: skip
 _BACKOFF_ATTEMPTS_MIN = 3
 _BACKOFF_FIRST_NS = 5 * SECOND_NS
 _BACKOFF_JITTER = 0.2
@@ -148,6 +151,7 @@ def start_workflow_task(
     request_id: str,
     identity: str,
     worker_version: WorkerVersionStamp | None = None,
+    target_changed: bool = False,
 ) -> WorkflowTask:
     """Give the task to a worker, once: the same request again gets the same answer, another one `NotPending`."""
     state = transaction.state
@@ -165,6 +169,7 @@ def start_workflow_task(
     )
     task.suggest_continue_as_new = suggest
     task.history_size_bytes = state.live.history_size_bytes
+    task.target_changed = target_changed
     task.request_id = request_id
     task.identity = identity
     task.worker_version = worker_version.SerializeToString() if worker_version is not None else None
@@ -191,7 +196,7 @@ def _write_overtaken(transaction: Transaction, task: WorkflowTask) -> WorkflowTa
     task.attempt = 1
     transaction.add(scheduled_attributes(state, task))
     written = _written(state)
-    for name in ("suggest_continue_as_new", "history_size_bytes", "request_id", "identity", "worker_version"):
+    for name in _SAID_AT_START:
         setattr(written, name, getattr(task, name))
     return written
 
@@ -224,6 +229,7 @@ def fail_workflow_task(
     """
     state = transaction.state
     task = started_task(state)
+    attempt = _attempt_after(state)
     state.live.sticky_task_queue = ""
     if task.kind is TaskKind.TRANSIENT:
         state.live.unwritten_task = None
@@ -240,6 +246,12 @@ def fail_workflow_task(
             binary_checksum=binary_checksum,
         )
     )
+    state.live.task_attempt = attempt
+
+
+def _attempt_after(state: RunState) -> int:
+    """The attempt that follows a failed one. The first after a worker that had the run in its cache counts anew."""
+    return state.live.task_attempt + (not state.live.sticky_task_queue)
 
 
 def time_out_workflow_task(transaction: Transaction, due: WorkflowTaskTimeout) -> bool:
@@ -253,9 +265,11 @@ def time_out_workflow_task(transaction: Transaction, due: WorkflowTaskTimeout) -
         or task.is_started is not (due.kind is TaskTimeout.START_TO_CLOSE)
     ):
         return False
+    attempt = _attempt_after(state)
     state.live.sticky_task_queue = ""
     if due.kind is TaskTimeout.START_TO_CLOSE:
         _time_out_started(transaction, task)
+        state.live.task_attempt = attempt
     else:
         _time_out_scheduled(transaction, task)
     schedule_workflow_task(transaction)
@@ -320,6 +334,7 @@ def started_attributes(task: WorkflowTask) -> WorkflowTaskStartedEventAttributes
         suggest_continue_as_new=task.suggest_continue_as_new,
         history_size_bytes=task.history_size_bytes,
         worker_version=WorkerVersionStamp.FromString(stamp) if stamp is not None else None,
+        target_worker_deployment_version_changed=task.target_changed,
     )
 
 

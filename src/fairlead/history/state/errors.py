@@ -16,8 +16,8 @@ class UnreadableState(GiveUp):
 class RunClosed(FixRequest):
     """The run has come to its end: Temporal answers NOT_FOUND."""
 
-    def __init__(self) -> None:
-        super().__init__("workflow execution already completed")
+    def __init__(self, message: str = "workflow execution already completed") -> None:
+        super().__init__(message)
 
 
 class NotPending(FixRequest):

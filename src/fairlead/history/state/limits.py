@@ -28,6 +28,8 @@ class Limits:
     workflow_task_timeout_default_ns: int = 10 * SECOND_NS
     workflow_task_timeout_max_ns: int = 120 * SECOND_NS
     workflow_task_retry_max_ns: int = 600 * SECOND_NS
+    # For how long a worker may keep a run with empty answers that ask for the next task.
+    workflow_task_row_max_ns: int = 1800 * SECOND_NS
     # Runs of one workflow id start at least this far apart, so that a failing one does not spin.
     run_interval_min_ns: int = SECOND_NS
     eager_activities: bool = True

@@ -28,6 +28,18 @@ class PendingActivity(msgspec.Struct, array_like=True):
     cancel_requested_event_id: int = 0
 
 
+class ActivityOptions(msgspec.Struct, array_like=True, frozen=True):
+    """What an operator has given an activity in place of what it was scheduled with: fields of `PendingActivity`."""
+
+    task_queue: str
+    schedule_to_close_ns: int
+    schedule_to_start_ns: int
+    start_to_close_ns: int
+    heartbeat_ns: int
+    retry_policy: bytes | None
+    priority: bytes
+
+
 class ActivityProgress(msgspec.Struct, array_like=True):
     """How far the attempts of an activity have come; `stamp` changes whenever tasks made for it before are void."""
 
@@ -45,6 +57,17 @@ class ActivityProgress(msgspec.Struct, array_like=True):
     last_failure: bytes | None = None
     last_identity: str = ""
     paused: bool = False
+    # Who paused it, when, why, and by which request.
+    paused_ns: int = 0
+    pause_identity: str = ""
+    pause_reason: str = ""
+    pause_request_id: str = ""
+    # When the attempt before this one ended; 0 if this is the first.
+    ended_ns: int = 0
+    # Whether the attempt that a worker has is followed by the first one again, and that one by no heartbeat details.
+    begins_anew: bool = False
+    forgets_heartbeat: bool = False
+    options: ActivityOptions | None = None
 
     @property
     def is_started(self) -> bool:
@@ -105,6 +128,45 @@ class PendingNexusOperation(msgspec.Struct, array_like=True):
     operation_token: str = ""
     started_event_id: int = 0
     cancel_requested_event_id: int = 0
+    endpoint_id: str = ""
+    schedule_to_start_ns: int = 0
+    start_to_close_ns: int = 0
+    started_ns: int = 0
+
+
+class NexusCalls(msgspec.Struct, array_like=True):
+    """How far the requests to a handler have come, of one kind: those that have ended leave no event.
+
+    `next_ns` is the time of the next one while it is waited for, and 0 otherwise.
+    """
+
+    ended: int = 0
+    ended_ns: int = 0
+    failure: bytes | None = None
+    next_ns: int = 0
+
+
+class NexusProgress(msgspec.Struct, array_like=True):
+    """How far a Nexus operation has come. `token` is the handler's, once it has begun.
+
+    `cancel_state` is the number of a `NexusOperationCancellationState`, 0 before a request to cancel can be made.
+    """
+
+    start: NexusCalls = msgspec.field(default_factory=NexusCalls)
+    is_started: bool = False
+    token: str = ""
+    cancel: NexusCalls = msgspec.field(default_factory=NexusCalls)
+    cancel_state: int = 0
+    cancel_ns: int = 0
+
+
+class CallbackProgress(msgspec.Struct, array_like=True):
+    """What became of a completion callback: `state` is the number of a `CallbackState`."""
+
+    state: int
+    attempts: int
+    ended_ns: int
+    failure: bytes | None = None
 
 
 class UpdateRecord(msgspec.Struct, array_like=True):

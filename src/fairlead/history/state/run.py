@@ -7,6 +7,8 @@ from fairlead.core.versions import VersionHistory
 from fairlead.history.state.errors import RunClosed
 from fairlead.history.state.pending import (
     ActivityProgress,
+    CallbackProgress,
+    NexusProgress,
     PendingActivity,
     PendingChild,
     PendingExternal,
@@ -14,6 +16,7 @@ from fairlead.history.state.pending import (
     PendingTimer,
     UpdateRecord,
 )
+from fairlead.history.state.versioning import RunVersioning
 from fairlead.history.state.workflow_task import WorkflowTask
 
 RUNNING = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING)
@@ -67,6 +70,8 @@ class Origin(msgspec.Struct, array_like=True):
     identity: str
     completion_callbacks: list[bytes]
     version: int
+    # When each of the callbacks was registered.
+    callback_times_ns: list[int] = []
 
     @property
     def execution_ns(self) -> int:
@@ -78,6 +83,15 @@ class Origin(msgspec.Struct, array_like=True):
         """When the run times out, counted from its first workflow task; 0 for never."""
         run_ns = self.execution_ns + self.run_timeout_ns if self.run_timeout_ns else 0
         return min(run_ns, self.expires_at_ns) if run_ns and self.expires_at_ns else run_ns or self.expires_at_ns
+
+
+class Pause(msgspec.Struct, array_like=True, frozen=True):
+    """Who paused the run, when, why, and by which request."""
+
+    paused_ns: int
+    identity: str
+    reason: str
+    request_id: str
 
 
 class LiveState(msgspec.Struct, array_like=True):
@@ -100,6 +114,21 @@ class LiveState(msgspec.Struct, array_like=True):
     ending: set[int] = set()
     cancel_buffered: bool = False
     request_ids: dict[str, None] = {}
+    nexus: dict[int, NexusProgress] = {}
+    # Completion callbacks that were delivered or given up, by their places in `Origin.completion_callbacks`.
+    callbacks: dict[int, CallbackProgress] = {}
+    # Who is told of the end of the last run of the chain: the data of internal callbacks, which no event shows.
+    watchers: list[bytes] = []
+    # By which revision of its deployment's routing the last workflow task was given to a worker.
+    routing_revision: int = 0
+    # The request that the run began with.
+    start_request_id: str = ""
+    # When the run was begun by a reset, when the one before that began, and the run that a reset has begun in its place.
+    last_reset_ns: int = 0
+    original_started_ns: int = 0
+    reset_run_id: str = ""
+    # How often the run was written.
+    transitions: int = 0
 
 
 class RunState(msgspec.Struct, array_like=True):
@@ -136,6 +165,14 @@ class RunState(msgspec.Struct, array_like=True):
     reset_points: list[bytes] = []
     attached_request_ids: dict[str, int] = {}
     live: LiveState = msgspec.field(default_factory=LiveState)
+    # None for a run that no version of workers has to do with.
+    versioning: RunVersioning | None = None
+    # The build of the worker that completed the last workflow task.
+    worker_version: bytes = b""
+    # Since it is paused, or was when it was closed.
+    pause: Pause | None = None
+    # A VersioningOverride; empty if there is none.
+    versioning_override: bytes = b""
 
     @property
     def started(self) -> Origin:
@@ -189,4 +226,12 @@ class RunState(msgspec.Struct, array_like=True):
         """An activity that may still end: it is pending, and its end is not in the buffer."""
         if scheduled_event_id in self.live.ending:
             return None
-        return self.activities.get(scheduled_event_id)
+        activity = self.activities.get(scheduled_event_id)
+        return None if activity is None else self.as_changed(activity)
+
+    def as_changed(self, activity: PendingActivity) -> PendingActivity:
+        """An activity with the options that it has now."""
+        progress = self.live.activities.get(activity.scheduled_event_id)
+        if progress is None or progress.options is None:
+            return activity
+        return msgspec.structs.replace(activity, **msgspec.structs.asdict(progress.options))

@@ -151,6 +151,58 @@ class DeleteAfterRetention(TimerTask, frozen=True, tag=True, array_like=True):
     """The namespace's retention is over: delete the run."""
 
 
+class CallNexus(Task, frozen=True, tag=True, array_like=True):
+    """Hand a request to start, or to cancel, a Nexus operation to the workers of its endpoint."""
+
+    scheduled_event_id: int
+    attempt: int
+    is_cancel: bool
+
+
+class NexusCallTimeout(TimerTask, frozen=True, tag=True, array_like=True):
+    """Nobody has answered a request to a Nexus handler: give it up."""
+
+    scheduled_event_id: int
+    attempt: int
+    is_cancel: bool
+
+
+class NexusRetry(TimerTask, frozen=True, tag=True, array_like=True):
+    """The backoff is over: make the request again."""
+
+    scheduled_event_id: int
+    attempt: int
+    is_cancel: bool
+
+
+class NexusTimeout(TimerTask, frozen=True, tag=True, array_like=True):
+    """Time a Nexus operation out; `kind` is the number of a TimeoutType."""
+
+    scheduled_event_id: int
+    kind: int
+
+
+class DeliverCallback(Task, frozen=True, tag=True, array_like=True):
+    """The run has closed: tell the one who registered a callback, by its place among them."""
+
+    number: int
+    close_event_id: int
+
+
+class EntityTask(Task, frozen=True, tag=True, array_like=True):
+    """Something that an entity of the archetype wants done at once: `data` says what, and only it can read that."""
+
+    archetype: str
+    data: bytes
+
+
+class EntityTimer(TimerTask, frozen=True, tag=True, array_like=True):
+    """The same, at a time."""
+
+    archetype: str
+    data: bytes
+
+
 AnyTask = (
     PushWorkflowTask
     | PushActivityTask
@@ -167,4 +219,34 @@ AnyTask = (
     | ExecutionTimeout
     | WorkflowBackoff
     | DeleteAfterRetention
+    | CallNexus
+    | NexusCallTimeout
+    | NexusRetry
+    | NexusTimeout
+    | DeliverCallback
+    | EntityTask
+    | EntityTimer
 )
+
+
+class QueueRow(msgspec.Struct, array_like=True, frozen=True):
+    """A task as its queue keeps it, with the run that it is of."""
+
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    task: AnyTask
+
+
+_encode_row = msgspec.msgpack.Encoder().encode
+_decode_row = msgspec.msgpack.Decoder(QueueRow).decode
+
+
+def encode_row(row: QueueRow) -> bytes:
+    """The row as it is stored."""
+    return _encode_row(row)
+
+
+def decode_row(stored: bytes) -> QueueRow:
+    """The row that was stored."""
+    return _decode_row(stored)

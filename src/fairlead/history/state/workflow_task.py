@@ -37,6 +37,8 @@ class WorkflowTask(msgspec.Struct, array_like=True):
     worker_version: bytes | None = None
     suggest_continue_as_new: bool = False
     history_size_bytes: int = 0
+    # The run is pinned, and others go to another version.
+    target_changed: bool = False
 
     @property
     def is_started(self) -> bool:

@@ -1,0 +1,1 @@
+"""Nexus: operations that a workflow has carried out by the workers of an endpoint, and what they answer."""

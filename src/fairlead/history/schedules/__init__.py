@@ -1,0 +1,1 @@
+"""Schedules: workflows that are started when the time comes, by calendars and intervals."""

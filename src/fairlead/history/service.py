@@ -1,0 +1,240 @@
+"""The history service of one host: the shards that it owns, and what is asked of them."""
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+from google.protobuf.message import DecodeError, Message
+from structlog.typing import FilteringBoundLogger
+
+from fairlead.cluster.calls import Caller, Handlers
+from fairlead.cluster.ring import RingView
+from fairlead.core.errors import FairleadError, RetryElsewhere, RetryLater
+from fairlead.core.routing import NoHosts
+from fairlead.history.client import CALL, HistoryAnswer, HistoryCall, HistoryClient, place_of, shard_of
+from fairlead.history.deployments import Deployments, decode_mark
+from fairlead.history.duties import run_row
+from fairlead.history.namespaces import Namespaces
+from fairlead.history.operations import OPERATIONS
+from fairlead.history.refusals import Refused, invalid, unimplemented
+from fairlead.history.scope import Scope, Services
+from fairlead.history.shard import NotOwner, Shard
+from fairlead.history.state import DEFAULT_LIMITS, RunClosed
+from fairlead.history.state.errors import NotPending
+from fairlead.history.sweeping import Sweeper
+from fairlead.history.tasks_wire import decode_matched
+from fairlead.matching.client import MatchingClient
+from fairlead.matching.starting import NotStarted
+from fairlead.rpc import Code
+from fairlead.settings import DynamicSettings
+from fairlead.storage.history_contract import HistoryStore
+from fairlead.telemetry import Metrics
+
+START_TIMEOUT_S = 5.0
+# After a failure to take a shard it is tried again.
+REOPEN_S = 0.2
+
+
+class HistoryService:
+    """Everything that a host of the history role does."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        store: HistoryStore,
+        caller: Caller,
+        ring: RingView,
+        settings: DynamicSettings,
+        shards: int,
+        namespaces: Namespaces,
+        matching: MatchingClient,
+        deployments: Deployments | None = None,
+        metrics: Metrics | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        uniform: Callable[[], float] = random.random,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        self.host = host
+        self.client = HistoryClient(host, caller, ring, shards=shards)
+        self.client.serve_locally(self.run)
+        self._ring = ring
+        self._log = (log or structlog.get_logger()).bind(host=host)
+        self._shards_count = shards
+        self._services = Services(
+            host=host,
+            shards=shards,
+            store=store,
+            history=self.client,
+            matching=matching,
+            namespaces=namespaces,
+            settings=settings,
+            clock_ns=clock_ns,
+            new_id=new_id,
+            uniform=uniform,
+            limits=DEFAULT_LIMITS,
+            deployments=deployments or Deployments(store, clock_ns=clock_ns),
+        )
+        self._shards: dict[int, Shard] = {}
+        self._sweeper = Sweeper(
+            store=store, namespaces=namespaces, shards=lambda: self._shards, shards_count=shards, clock_ns=clock_ns
+        )
+        self._opening: dict[int, asyncio.Task[Shard]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_open = False
+        ring.on_change(self._ring_changed)
+
+    @property
+    def shards(self) -> dict[int, Shard]:
+        """The shards that this host has open."""
+        return self._shards
+
+    def handlers(self) -> Handlers:
+        """What this host answers to others."""
+        handlers = Handlers()
+        handlers.add(CALL, self._call)
+        return handlers
+
+    async def open(self) -> None:
+        """Take the shards that are this host's, now and whenever the ring changes."""
+        self._is_open = True
+        self._ring_changed()
+        self._sweeper.open()
+
+    async def close(self) -> None:
+        """Let go of all shards; what is to be done is in the store."""
+        self._is_open = False
+        await self._sweeper.close()
+        for task in self._opening.values():
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await asyncio.gather(*(shard.close() for shard in self._shards.values()), return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        self._shards.clear()
+
+    async def run(
+        self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
+    ) -> bytes:
+        """Carry out an operation in a shard of this host."""
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise unimplemented(f"history has no operation {name}")
+        shard = self._shards.get(shard_id)
+        if shard is None or shard.is_lost:
+            shard = await self._opened(shard_id)
+        namespaces = self._services.namespaces
+        namespace = namespaces.cached_id(namespace_id) or await namespaces.find_id(namespace_id)
+        answer = await operation.run(Scope(shard, namespace, self._services, timeout_s), request)
+        return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+    async def start_task(self, payload: bytes, identity: str, worker: bytes = b"") -> bytes | NotStarted:
+        """Start a task that matching gives to a poll: what the poll is answered with."""
+        name, request = decode_matched(payload, identity, worker)
+        is_review = decode_mark(worker) is not None
+        if is_review:
+            name = "ReviewTask"
+        try:
+            answer = await self.client.call(
+                name, request.namespace_id, request.workflow_id, request, timeout_s=START_TIMEOUT_S
+            )
+        except (NotPending, RunClosed):
+            return NotStarted.GONE
+        except Refused as refused:
+            return NotStarted.GONE if refused.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT) else NotStarted.REFUSED
+        except (RetryLater, RetryElsewhere):
+            return NotStarted.REFUSED
+        if is_review:
+            return NotStarted.REFUSED if answer else NotStarted.GONE
+        return answer or NotStarted.GONE
+
+    async def _call(self, call: HistoryCall) -> HistoryAnswer:
+        operation = OPERATIONS.get(call.name)
+        if operation is None:
+            raise unimplemented(f"history has no operation {call.name}")
+        if not 0 <= call.shard_id < self._shards_count:
+            raise invalid(f"shard {call.shard_id} is not one of {self._shards_count}")
+        request = _decode(operation.request, call.request)
+        return HistoryAnswer(await self.run(call.name, call.shard_id, call.namespace_id, request, call.timeout_s))
+
+    # Shards
+
+    def owns(self, shard_id: int) -> bool:
+        """Whether the ring gives the shard to this host."""
+        try:
+            return self._ring.route(place_of(shard_id)) == self.host
+        except NoHosts:
+            return False
+
+    async def _opened(self, shard_id: int) -> Shard:
+        if not self._is_open or not self.owns(shard_id):
+            raise NotOwner(f"shard {shard_id} is not of host {self.host}: ask for its owner again")
+        return await asyncio.shield(self._open(shard_id))
+
+    def _open(self, shard_id: int) -> "asyncio.Task[Shard]":
+        opening = self._opening.get(shard_id)
+        if opening is None:
+            opening = self._opening[shard_id] = asyncio.get_running_loop().create_task(self._take(shard_id))
+            opening.add_done_callback(lambda _done: self._opening.pop(shard_id, None))
+            opening.add_done_callback(_look_at)
+        return opening
+
+    async def _take(self, shard_id: int) -> Shard:
+        before = self._shards.pop(shard_id, None)
+        if before is not None:
+            await before.close()
+        shard = Shard(shard_id, services=self._services, do=run_row, on_lost=self._lost)
+        try:
+            await shard.open()
+        except BaseException as failure:
+            await shard.close()
+            if isinstance(failure, FairleadError):
+                self._log.warning("shard can't be taken", shard=shard_id, error=str(failure))
+                asyncio.get_running_loop().call_later(REOPEN_S, self._ring_changed)
+            raise
+        self._shards[shard_id] = shard
+        return shard
+
+    def _lost(self, shard: Shard) -> None:
+        if self._is_open and self._shards.get(shard.shard_id) is shard:
+            self._log.info("shard lost", shard=shard.shard_id)
+            asyncio.get_running_loop().call_soon(self._ring_changed)
+
+    def _ring_changed(self) -> None:
+        if not self._is_open:
+            return
+        for shard_id in range(self._shards_count):
+            shard = self._shards.get(shard_id)
+            if self.owns(shard_id):
+                if shard is None or shard.is_lost:
+                    self._open(shard_id)
+            elif shard is not None:
+                del self._shards[shard_id]
+                closing = asyncio.get_running_loop().create_task(shard.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+
+
+def _look_at(done: "asyncio.Task[Shard]") -> None:
+    """Somebody else has logged how it failed."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _decode(kind: type[Any], data: bytes) -> Message | msgspec.Struct:
+    try:
+        if issubclass(kind, Message):
+            return kind.FromString(data)
+        decoded: msgspec.Struct = msgspec.msgpack.decode(data, type=kind)
+    except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise invalid(f"no {kind.__name__}: {wrong}") from None
+    else:
+        return decoded
+
+
+__all__ = ["HistoryService", "shard_of"]

@@ -1,0 +1,650 @@
+"""A shard: the runs of some of the workflow ids, with one owner at a time, and everything that is written of them.
+
+Whoever changes a run has the lock of its workflow id, works on the state in memory, and has all that follows written
+in one commit. The commit is fenced by the shard's range id: an owner that is none any more writes nothing.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from temporalio.api.history.v1 import History, HistoryEvent
+
+from fairlead.core.errors import FairleadError, RetryElsewhere
+from fairlead.history.events import Batch, Transaction, needs_start_event, terminate
+from fairlead.history.namespaces import Namespace
+from fairlead.history.pushing import push_workflow_task
+from fairlead.history.queue import TASKS_A_SHARD_MIN, TASKS_IN_MEMORY_MAX, ShardQueue
+from fairlead.history.refusals import not_found
+from fairlead.history.runs import LoadedRun, RunCache, WorkflowLock, WorkflowLocks
+from fairlead.history.scope import Services
+from fairlead.history.search.rows import row_of
+from fairlead.history.state import RunClosed, RunIdentity, RunState, encode
+from fairlead.history.state.tasks import AnyTask, QueueRow, TimerTask, UpsertVisibility, WorkflowTaskTimeout, encode_row
+from fairlead.storage.history_contract import (
+    Absent,
+    BatchWrite,
+    BranchWrite,
+    Commit,
+    CurrentRun,
+    CurrentWrite,
+    IsRun,
+    LeaseLost,
+    NotOpen,
+    OutcomeUnknown,
+    RunKey,
+    RunWrite,
+    StoredBatch,
+    TaskKey,
+    TaskWrite,
+    VisibilityDelete,
+    VisibilityRow,
+)
+from fairlead.telemetry import get_log
+
+T = TypeVar("T")
+
+TRANSFER = "transfer"
+TIMER = "timer"
+
+# Ids of one range: then the range is renewed.
+_RANGE_BITS = 24
+# Workflow ids whose current run is remembered.
+CURRENT_IN_MEMORY_MAX = 50_000
+CURRENT_A_SHARD_MIN = 500
+PAGE_BYTES_MAX = 4 * 1024 * 1024
+HISTORY_EVENTS_MAX = 51_200
+HISTORY_BYTES_MAX = 50 * 1024 * 1024
+SECOND_NS = 1_000_000_000
+
+_log = get_log("history.shard")
+
+Condition = Absent | IsRun | NotOpen
+
+
+class NotOwner(RetryElsewhere):
+    """The shard belongs to another host, or will in a moment: nothing was done."""
+
+
+class Step(NamedTuple):
+    """One run's part of a commit."""
+
+    run: LoadedRun
+    transaction: Transaction
+
+
+class _Written(NamedTuple):
+    """What steps come to: the rows of the store, the batches run by run, and the tasks."""
+
+    runs: list[RunWrite]
+    batches: list[BatchWrite]
+    kept: list[Batch]
+    rows: list[QueueRow]
+    visibility: list[VisibilityRow | VisibilityDelete]
+
+
+class Shard:
+    """The runs of one shard, while this host owns it."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        *,
+        services: Services,
+        do: Callable[["Shard", QueueRow], Coroutine[None, None, None]],
+        on_lost: Callable[["Shard"], None],
+    ) -> None:
+        self.shard_id = shard_id
+        self.services = services
+        self.runs = RunCache(shards=services.shards)
+        self._store = services.store
+        self._locks = WorkflowLocks()
+        self._current_max = max(CURRENT_IN_MEMORY_MAX // services.shards, CURRENT_A_SHARD_MIN)
+        self._current: OrderedDict[tuple[str, str], CurrentRun] = OrderedDict()
+        self._watchers: dict[RunKey, asyncio.Event] = {}
+        self._orphans: dict[RunKey, LoadedRun] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._do = do
+        self._on_lost = on_lost
+        self._range_id = 0
+        self._next_id = 0
+        self._last_id = 0
+        self._renewing = asyncio.Lock()
+        self._commits = 0
+        self._no_commits = asyncio.Event()
+        self.is_lost = False
+        self.queues = {
+            name: ShardQueue(
+                name,
+                shard_id=shard_id,
+                store=self._store,
+                run=self._run_row,
+                clock_ns=services.clock_ns,
+                range_id=lambda: self._range_id,
+                on_lost=self.lose,
+                is_timed=name == TIMER,
+                tasks_max=max(TASKS_IN_MEMORY_MAX // services.shards, TASKS_A_SHARD_MIN),
+            )
+            for name in (TRANSFER, TIMER)
+        }
+
+    async def open(self) -> None:
+        """Become the owner, and take up what is to be done."""
+        lease = await self._store.take_shard(self.shard_id)
+        self._begin_range(lease.range_id)
+        for name, queue in self.queues.items():
+            await queue.open(lease.levels.get(name))
+
+    async def close(self) -> None:
+        """Do nothing more. Who waits is told that the shard is elsewhere."""
+        self.is_lost = True
+        for timer in self._timers:
+            timer.cancel()
+        for queue in self.queues.values():
+            await queue.close()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for run in [*self.runs.clear(), *self._orphans.values()]:
+            _abandon(run)
+        for event in self._watchers.values():
+            event.set()
+
+    def lose(self) -> None:
+        """Somebody else owns the shard, or it can't be known what was written: it has to be taken anew."""
+        if not self.is_lost:
+            self.is_lost = True
+            self._on_lost(self)
+
+    # Reading
+
+    def lock(self, namespace_id: str, workflow_id: str) -> WorkflowLock:
+        """Have a workflow id to oneself: `async with shard.lock(...)`."""
+        if self.is_lost:
+            raise NotOwner(
+                f"shard {self.shard_id} is not of host {self.services.host} any more: ask for its owner again"
+            )
+        return self._locks(namespace_id, workflow_id)
+
+    async def current(self, namespace_id: str, workflow_id: str) -> CurrentRun | None:
+        """The run that a workflow id stands for. To be asked with the lock."""
+        key = (namespace_id, workflow_id)
+        known = self._current.get(key)
+        if known is None:
+            known = await self._store.read_current(self.shard_id, namespace_id, workflow_id)
+            if known is not None:
+                self._remember_current(known)
+        else:
+            self._current.move_to_end(key)
+        return known
+
+    async def load(self, namespace_id: str, workflow_id: str, run_id: str = "") -> LoadedRun:
+        """A run, the current one if none is named. To be asked with the lock."""
+        if not run_id:
+            current = await self.current(namespace_id, workflow_id)
+            if current is None:
+                raise not_found(f"workflow not found for ID: {workflow_id}")
+            run_id = current.run_id
+        key = RunKey(namespace_id, workflow_id, run_id)
+        run = self.runs.get(key)
+        if run is None:
+            stored = await self._store.read_run(self.shard_id, namespace_id, workflow_id, run_id)
+            if stored is None:
+                raise not_found(f'workflow execution not found for workflow ID "{workflow_id}" and run ID "{run_id}"')
+            run = LoadedRun.from_store(stored)
+            before = self._orphans.pop(key, None)
+            if before is not None:
+                run.updates, run.queries = before.updates, before.queries
+            self.runs.put(run)
+        return run
+
+    async def read_batches(
+        self, state: RunState, from_event_id: int, to_event_id: int, *, limit_bytes: int = PAGE_BYTES_MAX
+    ) -> list[Batch]:
+        """The batches with the events of a half-open range, in order, as many as may be read at once.
+
+        The ones at the ends may hold events outside of the range.
+        """
+        identity = state.identity
+        run = self.runs.get(RunKey(identity.namespace_id, identity.workflow_id, identity.run_id))
+        if run is not None and run.batches and run.batches[0].first_event_id <= from_event_id:
+            found: list[Batch] = []
+            size = 0
+            for batch in run.batches:
+                if batch.last_event_id >= from_event_id and batch.first_event_id < to_event_id:
+                    size += len(batch.payload)
+                    if found and size > limit_bytes:
+                        break
+                    found.append(batch)
+            return found
+        stored = await self._store.read_branch(
+            identity.tree_id, identity.branch_id, from_event_id, to_event_id, limit_bytes=limit_bytes
+        )
+        return [_batch(each) for each in stored]
+
+    async def read_event(self, state: RunState, event_id: int) -> HistoryEvent:
+        """One event of a run."""
+        for batch in await self.read_batches(state, event_id, event_id + 1):
+            for event in History.FromString(batch.payload).events:
+                if event.event_id == event_id:
+                    return event
+        raise not_found(f"event {event_id} of run {state.identity.run_id} is not there")
+
+    # Changing
+
+    def transaction(
+        self, namespace: Namespace, state: RunState, *, start_event: HistoryEvent | None = None
+    ) -> Transaction:
+        """A step of a run, at this moment and in this namespace."""
+        services = self.services
+        return Transaction(
+            state,
+            now_ns=services.clock_ns(),
+            version=max(namespace.failover_version, state.last_version),
+            new_id=services.new_id,
+            uniform=services.uniform,
+            limits=services.limits,
+            retention_ns=namespace.retention_ns,
+            start_event=start_event,
+        )
+
+    def new_run(self, namespace_id: str, workflow_id: str, run_id: str) -> LoadedRun:
+        """A run that is not there yet."""
+        identity = RunIdentity(namespace_id, workflow_id, run_id, run_id, self.services.new_id())
+        return LoadedRun(RunKey(namespace_id, workflow_id, run_id), RunState(identity), None)
+
+    async def change(
+        self,
+        namespace: Namespace,
+        workflow_id: str,
+        run_id: str,
+        step: Callable[[Transaction, LoadedRun], T],
+        *,
+        only_open: bool = True,
+        may_close: bool = False,
+    ) -> T:
+        """Take one step of a run, and return what it returned when all of it is durable.
+
+        `may_close`: the step may end the run so that another one begins, for which the first event is needed.
+        """
+        async with self.lock(namespace.id, workflow_id):
+            run = await self.load(namespace.id, workflow_id, run_id)
+            if only_open and not run.state.is_open:
+                raise RunClosed
+            return await self.step(namespace, run, step, may_close=may_close)
+
+    async def step(
+        self,
+        namespace: Namespace,
+        run: LoadedRun,
+        step: Callable[[Transaction, LoadedRun], T],
+        *,
+        may_close: bool = False,
+    ) -> T:
+        """The same for who has the lock already, and the run."""
+        start_event = None
+        if may_close and run.state.is_open and needs_start_event(run.state):
+            start_event = await self.read_event(run.state, 1)
+        transaction = self.transaction(namespace, run.state, start_event=start_event)
+        try:
+            result = step(transaction, run)
+        except BaseException:
+            run.on_commit.clear()
+            run.skip_write = False
+            # A step that has done nothing yet has changed nothing.
+            if transaction.events or transaction.tasks or transaction.buffered_count > len(run.state.live.buffered):
+                self._drop(run)
+            raise
+        if run.skip_write:
+            run.skip_write = False
+            run.state = transaction.state
+            self.runs.put(run)
+            self._set_timers(run.key, transaction.tasks)
+            self._committed(run)
+        else:
+            await self.write(namespace, [Step(run, transaction)])
+        return result
+
+    async def write(
+        self,
+        namespace: Namespace,
+        steps: Sequence[Step],
+        *,
+        condition: Condition | None = None,
+        request_id: str = "",
+        branches: Sequence[BranchWrite] = (),
+    ) -> None:
+        """Write the steps of one workflow id's runs, all or nothing. `condition` is for a run that begins with it."""
+        if self.is_lost:
+            self._drop_all(steps)
+            raise NotOwner(
+                f"shard {self.shard_id} is not of host {self.services.host} any more: ask for its owner again"
+            )
+        parts = [*steps]
+        for run, transaction in steps:
+            _end_if_too_long(transaction)
+            if transaction.new_run is not None:
+                identity = transaction.new_run.state.identity
+                key = RunKey(run.key.namespace_id, run.key.workflow_id, identity.run_id)
+                parts.append(Step(LoadedRun(key, transaction.new_run.state, None), transaction.new_run))
+        try:
+            current = await self._current_write(parts, condition, request_id)
+            await self._ensure_ids(parts)
+        except BaseException:
+            self._drop_all(parts)
+            raise
+        written = self._finish(namespace, parts)
+        commit = Commit(written.runs, written.batches, tuple(branches), current, [], written.visibility)
+        was_cancelled = await self._commit_tasks(commit, written.rows, on_failure=partial(self._drop_all, parts))
+        for (run, transaction), batch in zip(parts, written.kept, strict=True):
+            run.db_version = (run.db_version or 0) + 1
+            run.keep(batch)
+            self.runs.put(run)
+            self._set_timers(run.key, transaction.tasks)
+            self._committed(run)
+        if was_cancelled:
+            raise asyncio.CancelledError
+
+    def _finish(self, namespace: Namespace, parts: Sequence[Step]) -> "_Written":
+        """What the steps have come to, as it is stored."""
+        written = _Written([], [], [], [], [])
+        for run, transaction in parts:
+            first_id = self._take_ids(len(transaction.events) + transaction.buffered_count + 1)
+            batch = transaction.finish(first_id)
+            state = run.state = transaction.state
+            state.live.transitions += 1
+            written.runs.append(_run_write(run, encode(state)))
+            if batch.payload:
+                written.batches.append(_batch_write(state, batch, first_id))
+            written.kept.append(batch)
+            for task in transaction.tasks:
+                if isinstance(task, UpsertVisibility):
+                    written.visibility.append(row_of(state, custom=namespace.search_attributes))
+                elif not (isinstance(task, WorkflowTaskTimeout) and task.in_memory):
+                    written.rows.append(QueueRow(*run.key, task))
+        return written
+
+    async def _commit_tasks(
+        self, commit: Commit, rows: Sequence[QueueRow], *, on_failure: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Write it with the rows of the queues, which are begun when it is durable."""
+        keys = [self._place(row.task) for row in rows]
+        tasks = [
+            TaskWrite(_queue_of(row.task), key.fire_at_ns, key.task_id, encode_row(row))
+            for key, row in zip(keys, rows, strict=True)
+        ]
+        try:
+            was_cancelled = await self._commit(commit._replace(tasks=tasks))
+        except BaseException:
+            for key, row in zip(keys, rows, strict=True):
+                self.queues[_queue_of(row.task)].not_written(key)
+            on_failure()
+            raise
+        for write in commit.current:
+            self._remember_current(CurrentRun(*write[:6]))
+        for key, row in zip(keys, rows, strict=True):
+            self.queues[_queue_of(row.task)].written(key, row)
+        return was_cancelled
+
+    def _drop_all(self, parts: Sequence[Step]) -> None:
+        for run, _ in parts:
+            self._drop(run)
+
+    async def write_rows(
+        self,
+        runs: Sequence[RunWrite],
+        *,
+        current: Sequence[CurrentWrite] = (),
+        rows: Sequence[QueueRow] = (),
+        visibility: Sequence[VisibilityRow | VisibilityDelete] = (),
+    ) -> None:
+        """Write what has no events, as entities are: fenced and all or nothing as well."""
+        await self._ensure_ids([], at_least=len(rows))
+        was_cancelled = await self._commit_tasks(Commit(runs, (), (), current, (), visibility), rows)
+        for run in runs:
+            self.notify(RunKey(*run[:3]))
+        if was_cancelled:
+            raise asyncio.CancelledError
+
+    async def delete(self, run: LoadedRun) -> None:
+        """Delete a run and its events; to be called with the lock."""
+        identity = run.state.identity
+        await self._store.delete_run(
+            self.shard_id, self._range_id, run.key, branches=[(identity.tree_id, identity.branch_id)]
+        )
+        self.runs.drop(run.key)
+        self._current.pop(run.key[:2], None)
+        self.notify(run.key)
+
+    async def delete_entity(self, key: RunKey) -> None:
+        """Delete what has no events; to be called with the lock."""
+        await self._store.delete_run(self.shard_id, self._range_id, key)
+        self._current.pop(key[:2], None)
+        self.notify(key)
+
+    # Waiting
+
+    def notify(self, key: RunKey) -> None:
+        """Wake those who wait for a change of a run."""
+        event = self._watchers.pop(key, None)
+        if event is not None:
+            event.set()
+
+    def watch(self, key: RunKey) -> asyncio.Event:
+        """Set at the next change of a run."""
+        event = self._watchers.get(key)
+        if event is None:
+            event = self._watchers[key] = asyncio.Event()
+        return event
+
+    def unwatch(self, key: RunKey, event: asyncio.Event) -> None:
+        """Nobody need be told any more, if nobody else waits: an event that nobody waits for is forgotten."""
+        if self._watchers.get(key) is event and not event._waiters:  # noqa: SLF001
+            del self._watchers[key]
+
+    async def push_workflow_task(self, run: LoadedRun) -> None:
+        """Offer a workflow task to workers that no queue knows of: a speculative one. To be called without the lock."""
+        task = run.state.workflow_task
+        if task is not None and not task.is_started:
+            await push_workflow_task(self.services, run.key, run.state, task)
+
+    @property
+    def background_count(self) -> int:
+        """How much is being done that nobody waits for."""
+        return len(self._background)
+
+    def in_background(self, work: Coroutine[None, None, None]) -> None:
+        """Have something done that nobody waits for and that need not survive."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def call_later(self, delay_s: float, row: QueueRow) -> None:
+        """Do a task at a time that need not survive this process."""
+
+        def fire() -> None:
+            self._timers.discard(handle)
+            self.in_background(self._run_quietly(row))
+
+        handle = asyncio.get_running_loop().call_later(max(0.0, delay_s), fire)
+        self._timers.add(handle)
+
+    # Inside
+
+    async def _run_row(self, row: QueueRow) -> None:
+        await self._do(self, row)
+
+    async def _run_quietly(self, row: QueueRow) -> None:
+        try:
+            await self._do(self, row)
+        except FairleadError as failure:
+            _log.warning("task in memory failed", shard=self.shard_id, task=repr(row.task), error=str(failure))
+
+    def _set_timers(self, key: RunKey, tasks: Sequence[AnyTask]) -> None:
+        for task in tasks:
+            if isinstance(task, WorkflowTaskTimeout) and task.in_memory:
+                delay_s = (task.fire_at_ns - self.services.clock_ns()) / SECOND_NS
+                self.call_later(delay_s, QueueRow(*key, task))
+
+    def _committed(self, run: LoadedRun) -> None:
+        for callback in run.on_commit:
+            callback()
+        run.on_commit.clear()
+        if run.updates is not None and not run.state.is_open:
+            run.updates.on_closed(run.state)
+        if run.queries is not None and run.state.workflow_task is None:
+            run.queries.unblock()
+        self.notify(run.key)
+
+    def _drop(self, run: LoadedRun) -> None:
+        """What is in memory may not be what is in the store. Those who wait stay, for the run as it is read again."""
+        run.on_commit.clear()
+        self.runs.drop(run.key)
+        self._current.pop(run.key[:2], None)
+        if (run.updates is not None and not run.updates.is_idle) or (
+            run.queries is not None and not run.queries.is_idle
+        ):
+            self._orphans[run.key] = run
+
+    async def _commit(self, commit: Commit) -> bool:
+        """Write it; whether the one who asked for it has gone away meanwhile. It is not cut short by that.
+
+        Else nobody would know whether it was written.
+        """
+        self._commits += 1
+        writing = asyncio.ensure_future(self._store.commit(self.shard_id, self._range_id, commit))
+        was_cancelled = False
+        try:
+            while True:
+                try:
+                    await asyncio.shield(writing)
+                except asyncio.CancelledError:
+                    if writing.cancelled():
+                        raise
+                    was_cancelled = True
+                    continue
+                return was_cancelled
+        except LeaseLost as lost:
+            self.lose()
+            raise NotOwner(f"shard {self.shard_id} has another owner by now: ask for it again") from lost
+        except OutcomeUnknown:
+            self.lose()
+            raise
+        finally:
+            self._commits -= 1
+            if not self._commits:
+                self._no_commits.set()
+
+    async def _current_write(
+        self, parts: Sequence[Step], condition: Condition | None, request_id: str
+    ) -> list[CurrentWrite]:
+        """Which run the workflow id stands for after the steps, if that changes."""
+        begun = [step for step in parts if step.run.db_version is None]
+        ended = [step for step in parts if step.run.db_version is not None and not step.transaction.state.is_open]
+        if begun:
+            last = begun[-1]
+            if condition is None:
+                condition = IsRun(parts[0].run.key.run_id)
+            request_id = request_id or self.services.new_id()
+            live = last.transaction.state.live
+            live.start_request_id = live.start_request_id or request_id
+            return [_current_of(last, request_id, condition)]
+        if ended:
+            key = ended[0].run.key
+            present = await self.current(key.namespace_id, key.workflow_id)
+            if present is not None and present.run_id == key.run_id and not present.is_closed:
+                return [_current_of(ended[0], present.request_id, IsRun(key.run_id))]
+        return []
+
+    def _remember_current(self, current: CurrentRun) -> None:
+        self._current[current.namespace_id, current.workflow_id] = current
+        self._current.move_to_end((current.namespace_id, current.workflow_id))
+        if len(self._current) > self._current_max:
+            self._current.popitem(last=False)
+
+    def _place(self, task: AnyTask) -> TaskKey:
+        fire_at_ns = task.fire_at_ns if isinstance(task, TimerTask) else 0
+        return self.queues[_queue_of(task)].place(fire_at_ns, self._take_ids(1))
+
+    def _begin_range(self, range_id: int) -> None:
+        self._range_id = range_id
+        self._next_id = range_id << _RANGE_BITS
+        self._last_id = (range_id + 1) << _RANGE_BITS
+
+    def _take_ids(self, count: int) -> int:
+        first = self._next_id
+        self._next_id += count
+        return first
+
+    async def _ensure_ids(self, parts: Sequence[Step], *, at_least: int = 0) -> None:
+        """Renew the range before its ids run out; what is in flight by the old one has ended by then, or never will."""
+        wanted = at_least + sum(
+            len(part.transaction.events) + part.transaction.buffered_count + len(part.transaction.tasks) + 8
+            for part in parts
+        )
+        if self._next_id + wanted < self._last_id:
+            return
+        async with self._renewing:
+            if self._next_id + wanted < self._last_id:
+                return
+            # What was sent by the old range would be refused by the new one.
+            while self._commits:
+                self._no_commits.clear()
+                await self._no_commits.wait()
+            try:
+                self._begin_range(await self._store.renew_shard(self.shard_id, self._range_id))
+            except LeaseLost as lost:
+                self.lose()
+                raise NotOwner(f"shard {self.shard_id} has another owner by now: ask for it again") from lost
+
+
+def _queue_of(task: AnyTask) -> str:
+    return TIMER if isinstance(task, TimerTask) else TRANSFER
+
+
+def _batch(stored: StoredBatch) -> Batch:
+    return Batch(stored.first_event_id, stored.last_event_id, stored.payload)
+
+
+def _run_write(run: LoadedRun, encoded: bytes) -> RunWrite:
+    state = run.state
+    return RunWrite(*run.key, encoded, run.db_version, state.next_event_id, state.status, state.last_version)
+
+
+def _batch_write(state: RunState, batch: Batch, transaction_id: int) -> BatchWrite:
+    identity = state.identity
+    return BatchWrite(
+        identity.tree_id, identity.branch_id, *batch[:2], state.last_version, transaction_id, batch.payload
+    )
+
+
+def _current_of(step: Step, request_id: str, condition: Condition) -> CurrentWrite:
+    state = step.transaction.state
+    return CurrentWrite(
+        *step.run.key,
+        request_id,
+        state.status,
+        max(state.last_version, step.transaction.version),
+        condition,
+    )
+
+
+def _end_if_too_long(transaction: Transaction) -> None:
+    """A history that grows without end is ended, so that it can still be read."""
+    state = transaction.state
+    if not state.is_open:
+        return
+    if state.next_event_id > HISTORY_EVENTS_MAX:
+        terminate(transaction, reason="Workflow history count exceeds limit.", identity="history-service")
+    elif state.live.history_size_bytes > HISTORY_BYTES_MAX:
+        terminate(transaction, reason="Workflow history size exceeds limit.", identity="history-service")
+
+
+def _abandon(run: LoadedRun) -> None:
+    if run.updates is not None:
+        run.updates.abandon()
+    if run.queries is not None:
+        run.queries.abandon()

@@ -1,0 +1,321 @@
+"""The registry of namespaces: what is changed here is seen at once, what others change a little later."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from google.protobuf.any_pb2 import Any
+from temporalio.api.errordetails.v1 import (
+    NamespaceAlreadyExistsFailure,
+    NamespaceInvalidStateFailure,
+    NamespaceNotFoundFailure,
+)
+
+from fairlead.history import namespaces as module
+from fairlead.history.namespaces import (
+    DELETED,
+    DEPRECATED,
+    REGISTERED,
+    Namespace,
+    NamespaceBusy,
+    Namespaces,
+    UnreadableNamespace,
+)
+from fairlead.history.refusals import Refused
+from fairlead.rpc import Code
+from fairlead.storage.contract import StoreUnavailable
+from fairlead.storage.history_contract import HistoryStore, StoredNamespace
+from fairlead.storage.history_memory import MemoryHistory
+from fairlead.storage.sqlite import SqliteStore
+from tests.rpc.serving import until
+
+DAY_NS = 86_400 * 10**9
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def some(name: str, number: int = 1, **fields: object) -> Namespace:
+    plain = Namespace(id=f"{number:08}-0000-4000-8000-000000000000", name=name, retention_ns=DAY_NS)
+    return msgspec.structs.replace(plain, **fields)
+
+
+@asynccontextmanager
+async def opened(store: HistoryStore, clock: Clock | None = None, refresh_s: float = 1000) -> AsyncIterator[Namespaces]:
+    namespaces = Namespaces(store, clock=clock or Clock(), refresh_s=refresh_s)
+    await namespaces.open()
+    yield namespaces
+    await namespaces.close()
+
+
+def detail_of(refusal: Refused) -> Any:
+    return Any.FromString(refusal.detail)
+
+
+async def test_a_namespace_is_found_by_name_and_id_and_after_a_restart(tmp_path: Path) -> None:
+    namespace = some("mine", data={"k": "v"}, search_attributes={"Size": 3}, description="d", owner_email="o")
+    store = await SqliteStore.open(tmp_path / "fairlead.db")
+    async with opened(store.history) as namespaces:
+        created = await namespaces.create(namespace)
+        assert created == msgspec.structs.replace(namespace, version=1)
+        assert await namespaces.find("mine") is await namespaces.find_id(namespace.id) is created
+        assert namespaces.cached("mine") is namespaces.cached_id(namespace.id) is created
+        assert (namespaces.cached("other"), namespaces.cached_id("other")) == (None, None)
+    await store.close()
+    store = await SqliteStore.open(tmp_path / "fairlead.db")
+    async with opened(store.history) as namespaces:
+        assert namespaces.all() == [created]
+        assert [created.attribute_type(name) for name in ("Size", "RunId", "x")] == [3, 2, None]
+    await store.close()
+
+
+async def test_a_name_can_be_taken_once() -> None:
+    async with opened(MemoryHistory()) as namespaces:
+        first = await namespaces.create(some("mine"))
+        with pytest.raises(Refused, match='Namespace "mine" already exists') as raised:
+            await namespaces.create(some("mine", 2))
+        assert raised.value.code == Code.ALREADY_EXISTS
+        assert detail_of(raised.value).Is(NamespaceAlreadyExistsFailure.DESCRIPTOR)
+        assert await namespaces.ensure(some("mine", 3)) is first
+        assert (await namespaces.ensure(some("yours", 4))).name == "yours"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("", Code.INVALID_ARGUMENT, "Namespace is empty."),
+        ("x" * 1001, Code.INVALID_ARGUMENT, "Namespace length exceeds limit."),
+        ("ü" * 501, Code.INVALID_ARGUMENT, "Namespace length exceeds limit."),
+        ("x" * 1000, Code.NOT_FOUND, f"Namespace {'x' * 1000} is not found."),
+        ("a\0b", Code.NOT_FOUND, "Namespace a\0b is not found."),
+    ],
+)
+async def test_what_is_no_namespace_is_refused(name: str, code: Code, message: str) -> None:
+    async with opened(MemoryHistory()) as namespaces:
+        for find in (namespaces.find, namespaces.find_registered):
+            with pytest.raises(Refused) as raised:
+                await find(name)
+            assert (raised.value.code, str(raised.value)) == (code, message)
+        with pytest.raises(Refused) as raised:
+            await namespaces.find_id("no-id")
+        failure = NamespaceNotFoundFailure()
+        assert detail_of(raised.value).Unpack(failure)
+        assert failure.namespace == "no-id"
+
+
+async def test_a_deprecated_namespace_takes_no_starts_and_a_deleted_one_nothing() -> None:
+    async with opened(MemoryHistory()) as namespaces:
+        mine = await namespaces.create(some("mine"))
+        assert await namespaces.find_registered("mine") is mine
+        await namespaces.update("mine", lambda present: msgspec.structs.replace(present, state=int(DEPRECATED)))
+        assert (await namespaces.find("mine")).state == DEPRECATED
+        with pytest.raises(Refused) as raised:
+            await namespaces.find_registered("mine")
+        assert str(raised.value) == "Namespace has invalid state: Deprecated. Must be Registered."
+        assert raised.value.code == Code.FAILED_PRECONDITION
+        await namespaces.update("mine", lambda present: msgspec.structs.replace(present, state=int(DELETED)))
+        with pytest.raises(Refused) as raised:
+            await namespaces.find("mine")
+        assert str(raised.value) == "Namespace has invalid state: Deleted. Must be Registered or Deprecated."
+        failure = NamespaceInvalidStateFailure()
+        assert detail_of(raised.value).Unpack(failure)
+        assert failure == NamespaceInvalidStateFailure(
+            namespace="mine", state=DELETED, allowed_states=[REGISTERED, DEPRECATED]
+        )
+        assert (await namespaces.find_id(mine.id)).state == DELETED
+
+
+async def test_others_see_a_new_namespace_at_once_and_a_change_at_the_next_refresh() -> None:
+    store, clock = MemoryHistory(), Clock()
+    async with opened(store, clock) as here, opened(store, clock, refresh_s=0.02) as there:
+        await here.create(some("mine"))
+        assert (await there.find("mine")).description == ""
+        await here.update("mine", lambda present: msgspec.structs.replace(present, description="new"))
+        assert (await here.find("mine")).description == "new"
+        await until(lambda: there.cached("mine") == here.cached("mine"))
+
+
+async def test_a_name_that_was_missed_is_not_looked_up_each_time() -> None:
+    store, clock = MemoryHistory(), Clock()
+    async with opened(store, clock) as here, opened(store, clock) as there:
+        for namespaces in (here, there):
+            with pytest.raises(Refused):
+                await namespaces.find("mine")
+        await here.create(some("mine"))
+        assert (await here.find("mine")).name == "mine"
+        with pytest.raises(Refused):
+            await there.find("mine")
+        clock.now_s += 1.0
+        assert (await there.find("mine")).name == "mine"
+
+
+async def test_names_that_were_missed_are_not_kept_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MISSED_NAMES_MAX", 10)
+    async with opened(MemoryHistory()) as namespaces:
+        for number in range(100):
+            with pytest.raises(Refused):
+                await namespaces.find(f"missing-{number}")
+            assert len(namespaces._missed_s) <= 10
+
+
+async def test_two_hosts_that_change_a_namespace_lose_no_change() -> None:
+    store = MemoryHistory()
+    async with opened(store) as here, opened(store) as there:
+        await here.create(some("mine"))
+
+        async def add(namespaces: Namespaces, key: str) -> None:
+            def change(present: Namespace) -> Namespace:
+                return msgspec.structs.replace(present, data={**present.data, key: ""})
+
+            await namespaces.update("mine", change)
+
+        async def add_all(namespaces: Namespaces, prefix: str) -> None:
+            for number in range(20):
+                await add(namespaces, f"{prefix}{number}")
+
+        await asyncio.gather(add_all(here, "a"), add_all(there, "b"))
+        assert len((await here.read("mine")).data) == 40
+
+
+async def test_a_change_of_nothing_writes_nothing_and_endless_conflicts_end() -> None:
+    store = MemoryHistory()
+    async with opened(store) as here:
+        created = await here.create(some("mine"))
+        assert await here.update("mine", lambda present: present) is created
+
+        # Another host is always faster.
+        async def overtake() -> None:
+            stored = await store.read_namespace(name="mine")
+            assert stored is not None
+            await store.update_namespace(stored.namespace_id, stored.payload, expected_version=stored.version)
+
+        class Overtaken(Namespaces):
+            async def read_id(self, namespace_id: str) -> Namespace:
+                found = await super().read_id(namespace_id)
+                await overtake()
+                return found
+
+        async with asyncio.timeout(5):
+            slow = Overtaken(store, clock=Clock())
+            with pytest.raises(NamespaceBusy):
+                await slow.update("mine", lambda present: msgspec.structs.replace(present, description="x"))
+
+
+async def test_what_is_read_late_does_not_hide_what_was_written_since() -> None:
+    """A refresh that was under way when this host changed a namespace brings an older one."""
+    store = MemoryHistory()
+    async with opened(store) as here:
+        await here.create(some("mine"))
+        old = await store.read_namespace(name="mine")
+        assert old is not None
+        await here.update("mine", lambda present: msgspec.structs.replace(present, description="new"))
+        assert here._keep(old).description == "new"
+        assert (await here.find("mine")).description == "new"
+
+
+async def test_a_deleted_namespace_frees_its_name_and_stays_until_it_is_purged() -> None:
+    store = MemoryHistory()
+    async with opened(store) as here, opened(store) as there:
+        mine = await here.create(some("mine", 1))
+        assert await there.find("mine") == mine
+        deleted = await here.delete(mine.id, purge_after_ns=5)
+        assert (deleted.name, deleted.state, deleted.purge_after_ns) == ("mine-deleted-00000", DELETED, 5)
+        assert here.cached("mine") is None
+        assert here.cached_id(mine.id) == here.cached("mine-deleted-00000") == deleted
+        # Again: as before.
+        assert (await here.delete(mine.id, purge_after_ns=5)).name == "mine-deleted-00000"
+        second = await here.create(some("mine", 2))
+        assert (await here.delete(second.id, purge_after_ns=5)).name == "mine-deleted-000000"
+        third = await here.create(some("mine", 3))
+        await there.refresh()
+        assert await there.find("mine") == third
+        assert {namespace.name for namespace in there.all()} == {"mine-deleted-00000", "mine-deleted-000000", "mine"}
+        with pytest.raises(Refused, match="is not deleted"):
+            await here.purge(third.id)
+        await here.purge(mine.id)
+        assert here.cached_id(mine.id) is None
+        await there.refresh()
+        assert (there.cached_id(mine.id), there.cached("mine-deleted-00000")) == (None, None)
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 1)])
+async def test_a_name_that_was_freed_and_taken_again_is_the_new_ones_in_whatever_order_both_are_read(
+    old: int, new: int
+) -> None:
+    store = MemoryHistory()
+    async with opened(store) as here, opened(store) as there:
+        await there.read_id((await here.create(some("mine", old))).id)
+        await here.delete(some("mine", old).id, purge_after_ns=1)
+        await here.create(some("mine", new))
+        await there.refresh()
+        assert there.cached("mine") == here.cached("mine") == await there.find_id(some("mine", new).id)
+
+
+async def test_a_deletion_that_stopped_half_way_is_finished_by_the_next() -> None:
+    store = MemoryHistory()
+    async with opened(store) as here:
+        mine = await here.create(some("mine"))
+        await here.update("mine", lambda present: msgspec.structs.replace(present, state=int(DELETED)))
+        assert (await here.delete(mine.id, purge_after_ns=9)).name == "mine-deleted-00000"
+
+
+async def test_a_refresh_reads_all_pages_and_forgets_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE_MAX", 3)
+    store = MemoryHistory()
+    async with opened(store) as here, opened(store) as there:
+        for number in range(1, 8):
+            await here.create(some(f"n{number}", number))
+        await there.refresh()
+        assert len(there.all()) == 7
+        await store.delete_namespace(some("n3", 3).id, expected_version=1)
+        await there.refresh()
+        assert there.cached("n3") is None
+        assert [found.name for found in await there.list(after=some("", 4).id, limit=2)] == ["n5", "n6"]
+
+
+class FailingStore(MemoryHistory):
+    fails = False
+
+    async def list_namespaces(self, *, after: str | None, limit: int) -> list[StoredNamespace]:
+        if self.fails:
+            raise StoreUnavailable("down")
+        return await super().list_namespaces(after=after, limit=limit)
+
+
+async def test_what_is_known_stays_in_use_while_the_store_fails_and_is_refreshed_after() -> None:
+    store = FailingStore()
+    async with opened(store, refresh_s=0.01) as here, opened(store) as there:
+        await here.create(some("mine"))
+        store.fails = True
+        await asyncio.sleep(0.1)
+        assert (await here.find("mine")).name == "mine"
+        await there.create(some("yours", 2))
+        store.fails = False
+        await until(lambda: here.cached("yours") is not None)
+
+
+async def test_there_is_a_bound_on_namespaces_and_on_what_one_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMESPACES_MAX", 1)
+    async with opened(MemoryHistory()) as namespaces:
+        with pytest.raises(Refused, match="the most are 65536"):
+            await namespaces.create(some("mine", data={"k": "x" * 70_000}))
+        with pytest.raises(Refused, match="code 0"):
+            await namespaces.create(some("a\0b"))
+        await namespaces.create(some("mine"))
+        with pytest.raises(Refused, match="the most are 1") as raised:
+            await namespaces.create(some("yours", 2))
+        assert raised.value.code == Code.RESOURCE_EXHAUSTED
+
+
+async def test_a_stored_namespace_that_cannot_be_read_is_told() -> None:
+    store = MemoryHistory()
+    await store.create_namespace("id", "name", b"\xc1")
+    with pytest.raises(UnreadableNamespace, match="'name' can't be read"):
+        await Namespaces(store, clock=Clock()).open()
