@@ -1,0 +1,315 @@
+"""Namespaces as clients register, describe, list, change and deprecate them."""
+
+import uuid
+
+from google.protobuf.duration_pb2 import Duration
+from msgspec.structs import replace
+from temporalio.api.enums.v1 import ArchivalState, NamespaceState, ReplicationState
+from temporalio.api.namespace.v1 import BadBinaries, NamespaceConfig, NamespaceInfo, UpdateNamespaceInfo
+from temporalio.api.replication.v1 import ClusterReplicationConfig, NamespaceReplicationConfig
+from temporalio.api.workflowservice.v1 import (
+    DeprecateNamespaceRequest,
+    DeprecateNamespaceResponse,
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    GetSearchAttributesRequest,
+    GetSearchAttributesResponse,
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+    RegisterNamespaceRequest,
+    RegisterNamespaceResponse,
+    UpdateNamespaceRequest,
+    UpdateNamespaceResponse,
+)
+
+from fairlead.frontend.context import Frontend, Handler
+from fairlead.history.namespaces import (
+    DELETED,
+    DEPRECATED,
+    REGISTERED,
+    SYSTEM_SEARCH_ATTRIBUTES,
+    Namespace,
+    already_exists,
+    check_name,
+)
+from fairlead.history.refusals import invalid, namespace_not_found
+from fairlead.history.state import DEFAULT_LIMITS
+from fairlead.rpc import Call
+from fairlead.settings import Scope, limits
+
+SECOND_NS = 10**9
+RETENTION_S_MIN = 3_600
+# The largest time that 64 bits of nanoseconds hold; a longer one means the same: for ever.
+RETENTION_NS_MAX = 2**63 - 1
+# What a Duration may hold at all.
+DURATION_S_MAX = 315_576_000_000
+PAGE_DEFAULT = 100
+PAGE_MAX = 1_000
+# Temporal's own; nobody may have its name.
+RESERVED_NAME = "temporal-system"
+# What goes over the wire in one piece.
+WORKFLOW_TASK_COMPLETION_BYTES_MAX = 4 * 1024 * 1024
+
+# What clients may rely on. Nothing is True that is not there.
+NAMESPACE_CAPABILITIES = {
+    "eager_workflow_start": True,
+    "sync_update": True,
+    "async_update": True,
+    "worker_heartbeats": True,
+    "reported_problems_search_attribute": False,
+    "workflow_pause": False,
+    "standalone_activities": True,
+    "worker_poll_complete_on_shutdown": False,
+    "poller_autoscaling": False,
+    "worker_commands": False,
+    "standalone_nexus_operation": False,
+    "workflow_update_callbacks": False,
+    "poller_autoscaling_auto_enroll": False,
+    "workflow_task_completion_pagination": False,
+    "standalone_activity_start_delay": False,
+    "standalone_activity_batch_operations": False,
+    "standalone_activity_operator_commands": False,
+}
+SUPPORTS_SCHEDULES = True
+
+_NEXT_STATES: dict[int, tuple[int, ...]] = {REGISTERED: (DEPRECATED, DELETED), DEPRECATED: (DELETED,), DELETED: ()}
+
+
+async def _register_namespace(
+    frontend: Frontend, request: RegisterNamespaceRequest, _: Call
+) -> RegisterNamespaceResponse:
+    check_name(request.namespace)
+    if not request.namespace:
+        raise invalid("Namespace not set on request.")
+    retention_ns = _checked_retention(request.workflow_execution_retention_period)
+    if request.is_global_namespace:
+        raise invalid("Cannot register global namespace when not enabled")
+    if request.namespace == RESERVED_NAME:
+        raise already_exists(request.namespace)
+    if request.active_cluster_name:
+        _check_cluster(frontend, request.active_cluster_name)
+    for cluster in request.clusters:
+        _check_cluster(frontend, cluster.cluster_name)
+    await frontend.namespaces.create(
+        Namespace(
+            id=frontend.new_id(),
+            name=request.namespace,
+            retention_ns=retention_ns,
+            description=request.description,
+            owner_email=request.owner_email,
+            data=dict(request.data),
+            active_cluster=frontend.cluster_name,
+            clusters=(frontend.cluster_name,),
+            created_ns=int(frontend.clock() * SECOND_NS),
+        )
+    )
+    return RegisterNamespaceResponse()
+
+
+async def _describe_namespace(
+    frontend: Frontend, request: DescribeNamespaceRequest, _: Call
+) -> DescribeNamespaceResponse:
+    check_name(request.namespace)
+    if request.namespace and request.id:
+        raise invalid("GetNamespace operation failed.  Both ID and Name specified in request.")
+    if request.id:
+        if len(request.id) > len(str(uuid.UUID(int=0))):
+            raise namespace_not_found(request.id)
+        return _described(frontend, await frontend.namespaces.read_id(request.id))
+    if not request.namespace:
+        raise invalid("Namespace not set on request.")
+    return _described(frontend, await frontend.namespaces.read(request.namespace))
+
+
+async def _list_namespaces(frontend: Frontend, request: ListNamespacesRequest, _: Call) -> ListNamespacesResponse:
+    if request.page_size < 0:
+        raise invalid(f"PageSize is {request.page_size}: it can't be negative.")
+    page_size = min(request.page_size or PAGE_DEFAULT, PAGE_MAX)
+    try:
+        after = request.next_page_token.decode("ascii") or None
+    except UnicodeDecodeError:
+        raise invalid("Invalid NextPageToken.") from None
+    if after is not None and "\0" in after:
+        raise invalid("Invalid NextPageToken.")
+    found = await frontend.namespaces.list(after=after, limit=page_size + 1)
+    page = found[:page_size]
+    return ListNamespacesResponse(
+        namespaces=[
+            _described(frontend, namespace)
+            for namespace in page
+            if namespace.state != DELETED or request.namespace_filter.include_deleted
+        ],
+        next_page_token=page[-1].id.encode() if len(found) > page_size else b"",
+    )
+
+
+async def _update_namespace(frontend: Frontend, request: UpdateNamespaceRequest, _: Call) -> UpdateNamespaceResponse:
+    check_name(request.namespace)
+    if not request.namespace:
+        raise invalid("Namespace not set on request.")
+
+    def change(namespace: Namespace) -> Namespace:
+        _check_replication(frontend, namespace, request)
+        changed = _with_info(namespace, request.update_info)
+        return _with_config(changed, request)
+
+    updated = _described(frontend, await frontend.namespaces.update(request.namespace, change))
+    return UpdateNamespaceResponse(
+        namespace_info=updated.namespace_info,
+        config=updated.config,
+        replication_config=updated.replication_config,
+        failover_version=updated.failover_version,
+        is_global_namespace=updated.is_global_namespace,
+    )
+
+
+async def _deprecate_namespace(
+    frontend: Frontend, request: DeprecateNamespaceRequest, _: Call
+) -> DeprecateNamespaceResponse:
+    check_name(request.namespace)
+    if not request.namespace:
+        raise invalid("Namespace not set on request.")
+
+    def change(namespace: Namespace) -> Namespace:
+        if namespace.purge_after_ns:
+            raise invalid("Invalid namespace state update.")
+        return replace(namespace, state=int(DEPRECATED))
+
+    await frontend.namespaces.update(request.namespace, change)
+    return DeprecateNamespaceResponse()
+
+
+async def _get_search_attributes(
+    frontend: Frontend, _: GetSearchAttributesRequest, __: Call
+) -> GetSearchAttributesResponse:
+    """Of all namespaces: the request names none."""
+    keys: dict[str, int] = {}
+    for namespace in frontend.namespaces.all():
+        keys.update(namespace.search_attributes)
+    keys.update(SYSTEM_SEARCH_ATTRIBUTES)
+    answer = GetSearchAttributesResponse()
+    for name, kind in keys.items():
+        answer.keys[name] = kind  # type: ignore[assignment]
+    return answer
+
+
+METHODS: dict[str, Handler] = {
+    "RegisterNamespace": _register_namespace,
+    "DescribeNamespace": _describe_namespace,
+    "ListNamespaces": _list_namespaces,
+    "UpdateNamespace": _update_namespace,
+    "DeprecateNamespace": _deprecate_namespace,
+    "GetSearchAttributes": _get_search_attributes,
+}
+NOTES = {
+    "RegisterNamespace": "Local namespaces only; archival settings are taken and archival stays disabled.",
+    "UpdateNamespace": "No bad binaries, no aliases of search attributes, no promotion to a global namespace.",
+}
+DIFFERENCES = (
+    "There is no namespace temporal-system; nobody can register its name.",
+    (
+        "Search attributes are stored under their own names: a namespace has no aliases for them, and "
+        "custom_search_attribute_aliases is always empty."
+    ),
+    (
+        "A namespace holds at most 64 KiB of description, data and search attributes, and a cluster at most 10,000 "
+        "namespaces."
+    ),
+    (
+        "Pages of ListNamespaces that leave out deleted namespaces may be shorter than was asked for; a negative page "
+        "size is INVALID_ARGUMENT, where Temporal's server answers UNAVAILABLE."
+    ),
+    "DescribeNamespace with an id that is no UUID answers NOT_FOUND, where Temporal's server answers UNKNOWN.",
+)
+
+
+def _described(frontend: Frontend, namespace: Namespace) -> DescribeNamespaceResponse:
+    blob_bytes_max = frontend.settings.get(limits.BLOB_SIZE_ERROR, Scope(namespace=namespace.name))
+    retention = Duration()
+    retention.FromNanoseconds(namespace.retention_ns)
+    disabled = ArchivalState.ARCHIVAL_STATE_DISABLED
+    return DescribeNamespaceResponse(
+        namespace_info=NamespaceInfo(
+            name=namespace.name,
+            state=NamespaceState.ValueType(namespace.state),
+            description=namespace.description,
+            owner_email=namespace.owner_email,
+            data=namespace.data,
+            id=namespace.id,
+            capabilities=NamespaceInfo.Capabilities(**NAMESPACE_CAPABILITIES),
+            limits=NamespaceInfo.Limits(
+                blob_size_limit_error=blob_bytes_max,
+                memo_size_limit_error=DEFAULT_LIMITS.memo_size_max,
+                workflow_task_completion_size_limit_error=WORKFLOW_TASK_COMPLETION_BYTES_MAX,
+            ),
+            supports_schedules=SUPPORTS_SCHEDULES,
+        ),
+        config=NamespaceConfig(
+            workflow_execution_retention_ttl=retention,
+            bad_binaries=BadBinaries(),
+            history_archival_state=disabled,
+            visibility_archival_state=disabled,
+        ),
+        replication_config=NamespaceReplicationConfig(
+            active_cluster_name=namespace.active_cluster,
+            clusters=[ClusterReplicationConfig(cluster_name=name) for name in namespace.clusters],
+            state=ReplicationState.REPLICATION_STATE_NORMAL,
+        ),
+        failover_version=namespace.failover_version,
+        is_global_namespace=namespace.is_global,
+    )
+
+
+def _checked_retention(period: Duration) -> int:
+    """A period in nanoseconds."""
+    seconds, nanos = period.seconds, period.nanos
+    if not (RETENTION_S_MIN <= seconds <= DURATION_S_MAX and 0 <= nanos < SECOND_NS):
+        raise invalid("A valid retention period is not set on request.")
+    return min(seconds * SECOND_NS + nanos, RETENTION_NS_MAX)
+
+
+def _check_cluster(frontend: Frontend, name: str) -> None:
+    if name != frontend.cluster_name:
+        raise invalid(f"Invalid cluster name: {name}")
+
+
+def _check_replication(frontend: Frontend, namespace: Namespace, request: UpdateNamespaceRequest) -> None:
+    wanted = request.replication_config
+    if wanted.active_cluster_name:
+        _check_cluster(frontend, wanted.active_cluster_name)
+    for cluster in wanted.clusters:
+        _check_cluster(frontend, cluster.cluster_name)
+    if wanted.state == ReplicationState.REPLICATION_STATE_HANDOVER and not namespace.is_global:
+        raise invalid("Handover can only be set for global namespace")
+    if request.promote_namespace:
+        raise invalid(
+            "global namespace is not enabled on this cluster, cannot update global namespace or promote local "
+            f"namespace: {namespace.name}"
+        )
+
+
+def _with_info(namespace: Namespace, info: UpdateNamespaceInfo) -> Namespace:
+    """What the request leaves empty stays."""
+    state = int(info.state) or namespace.state
+    if state != namespace.state and state not in _NEXT_STATES.get(namespace.state, ()):
+        raise invalid("Invalid namespace state update.")
+    return replace(
+        namespace,
+        state=state,
+        description=info.description or namespace.description,
+        owner_email=info.owner_email or namespace.owner_email,
+        data={**namespace.data, **info.data} if info.data else namespace.data,
+    )
+
+
+def _with_config(namespace: Namespace, request: UpdateNamespaceRequest) -> Namespace:
+    config = request.config
+    if request.delete_bad_binary:
+        raise invalid(f"Bad binary checksum {request.delete_bad_binary} doesn't exists.")
+    if config.bad_binaries.binaries:
+        raise invalid("Bad binaries are not supported.")
+    if config.custom_search_attribute_aliases:
+        raise invalid("Search attributes have no aliases here: add them by AddSearchAttributes.")
+    if not config.HasField("workflow_execution_retention_ttl"):
+        return namespace
+    return replace(namespace, retention_ns=_checked_retention(config.workflow_execution_retention_ttl))

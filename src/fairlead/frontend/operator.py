@@ -1,0 +1,189 @@
+"""What operators do: search attributes, the deletion of namespaces, and the list of clusters."""
+
+import re
+
+from google.protobuf.duration_pb2 import Duration
+from msgspec.structs import replace
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    AddSearchAttributesResponse,
+    ClusterMetadata,
+    DeleteNamespaceRequest,
+    DeleteNamespaceResponse,
+    ListClustersRequest,
+    ListClustersResponse,
+    ListSearchAttributesRequest,
+    ListSearchAttributesResponse,
+    RemoveRemoteClusterRequest,
+    RemoveRemoteClusterResponse,
+    RemoveSearchAttributesRequest,
+    RemoveSearchAttributesResponse,
+)
+
+from fairlead.frontend.context import Frontend, Handler
+from fairlead.frontend.namespaces import RESERVED_NAME, SECOND_NS
+from fairlead.frontend.system import INITIAL_FAILOVER_VERSION
+from fairlead.history.namespaces import NAME_BYTES_MAX, SYSTEM_SEARCH_ATTRIBUTES, Namespace, check_name
+from fairlead.history.refusals import failed_precondition, invalid, namespace_not_found, not_found
+from fairlead.rpc import Call
+
+# Of one type in a namespace. All types together stay below what a run may carry.
+SEARCH_ATTRIBUTES_A_TYPE_MAX = 30
+SEARCH_ATTRIBUTE_NAME_CHARACTERS_MAX = 255
+RESERVED_PREFIX = "Temporal"
+# No query, in any store, could name an attribute with one of these.
+_BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f\"'`\\]")
+_TYPE_NAMES = {
+    number: "".join(word.capitalize() for word in name.removeprefix("INDEXED_VALUE_TYPE_").split("_"))
+    for name, number in IndexedValueType.items()
+}
+
+
+async def _add_search_attributes(
+    frontend: Frontend, request: AddSearchAttributesRequest, _: Call
+) -> AddSearchAttributesResponse:
+    check_name(request.namespace)
+    if not request.search_attributes:
+        raise invalid("SearchAttributes are not set on request.")
+    if not request.namespace:
+        raise invalid("Namespace is not set on request.")
+    wanted = {name: int(kind) for name, kind in request.search_attributes.items()}
+
+    def change(namespace: Namespace) -> Namespace:
+        return replace(namespace, search_attributes=_with_added(namespace.search_attributes, wanted))
+
+    await frontend.namespaces.find(request.namespace)
+    await frontend.namespaces.update(request.namespace, change)
+    return AddSearchAttributesResponse()
+
+
+async def _remove_search_attributes(
+    frontend: Frontend, request: RemoveSearchAttributesRequest, _: Call
+) -> RemoveSearchAttributesResponse:
+    check_name(request.namespace)
+    if not request.search_attributes:
+        raise invalid("SearchAttributes are not set on request.")
+    if not request.namespace:
+        raise invalid("Namespace is not set on request.")
+    removed = set(request.search_attributes)
+
+    def change(namespace: Namespace) -> Namespace:
+        for name in request.search_attributes:
+            if name in SYSTEM_SEARCH_ATTRIBUTES:
+                raise invalid(f"Unable to remove non-custom search attributes: {name}.")
+        left = {name: kind for name, kind in namespace.search_attributes.items() if name not in removed}
+        return replace(namespace, search_attributes=left)
+
+    await frontend.namespaces.find(request.namespace)
+    await frontend.namespaces.update(request.namespace, change)
+    return RemoveSearchAttributesResponse()
+
+
+async def _list_search_attributes(
+    frontend: Frontend, request: ListSearchAttributesRequest, _: Call
+) -> ListSearchAttributesResponse:
+    check_name(request.namespace)
+    if not request.namespace:
+        raise invalid("Namespace is not set on request.")
+    namespace = await frontend.namespaces.read(request.namespace)
+    answer = ListSearchAttributesResponse(system_attributes=SYSTEM_SEARCH_ATTRIBUTES)
+    for name, kind in namespace.search_attributes.items():
+        answer.custom_attributes[name] = IndexedValueType.ValueType(kind)
+    return answer
+
+
+async def _delete_namespace(frontend: Frontend, request: DeleteNamespaceRequest, _: Call) -> DeleteNamespaceResponse:
+    check_name(request.namespace)
+    if not request.namespace and not request.namespace_id:
+        raise invalid("Namespace not set on request.")
+    if request.namespace and request.namespace_id:
+        raise invalid("Only one of namespace name or Id should be set on request.")
+    if request.namespace == RESERVED_NAME:
+        raise failed_precondition("unable to delete system namespace")
+    if len(request.namespace_id) > NAME_BYTES_MAX:
+        raise namespace_not_found(request.namespace_id)
+    present = await (
+        frontend.namespaces.read(request.namespace)
+        if request.namespace
+        else frontend.namespaces.read_id(request.namespace_id)
+    )
+    delay_ns = _delay_ns(request.namespace_delete_delay)
+    # At least 1: the mark that its runs are to be deleted.
+    purge_after_ns = max(1, int(frontend.clock() * SECOND_NS) + delay_ns)
+    deleted = await frontend.namespaces.delete(present.id, purge_after_ns=purge_after_ns)
+    return DeleteNamespaceResponse(deleted_namespace=deleted.name)
+
+
+async def _list_clusters(frontend: Frontend, request: ListClustersRequest, _: Call) -> ListClustersResponse:
+    if request.next_page_token:
+        raise invalid("Invalid NextPageToken.")
+    this = ClusterMetadata(
+        cluster_name=frontend.cluster_name,
+        cluster_id=frontend.cluster_id,
+        address=frontend.host,
+        initial_failover_version=INITIAL_FAILOVER_VERSION,
+        history_shard_count=frontend.shard_count,
+        is_connection_enabled=True,
+    )
+    return ListClustersResponse(clusters=[this])
+
+
+async def _remove_remote_cluster(
+    frontend: Frontend, request: RemoveRemoteClusterRequest, _: Call
+) -> RemoveRemoteClusterResponse:
+    if request.cluster_name == frontend.cluster_name:
+        raise invalid("Unable to delete cluster info with error: Cannot delete current cluster metadata.")
+    raise not_found("The cluster to be deleted cannot be found in clusters cache.")
+
+
+OPERATOR_METHODS: dict[str, Handler] = {
+    "AddSearchAttributes": _add_search_attributes,
+    "RemoveSearchAttributes": _remove_search_attributes,
+    "ListSearchAttributes": _list_search_attributes,
+    "DeleteNamespace": _delete_namespace,
+    "ListClusters": _list_clusters,
+    "RemoveRemoteCluster": _remove_remote_cluster,
+}
+NOTES = {
+    "ListSearchAttributes": "storage_schema is empty: attributes are stored under their own names.",
+    "ListClusters": "Lists the cluster itself.",
+    "RemoveRemoteCluster": "There are no remote clusters to remove.",
+}
+DIFFERENCES = (
+    (
+        f"A namespace may have {SEARCH_ATTRIBUTES_A_TYPE_MAX} custom search attributes of each type, where Temporal's "
+        "server has 10 keywords and 3 of each other type on a SQL database; their names are at most "
+        f"{SEARCH_ATTRIBUTE_NAME_CHARACTERS_MAX} characters long, and have no quotes, backslashes or controls."
+    ),
+    "To remove the current cluster is INVALID_ARGUMENT, where Temporal's server answers INTERNAL.",
+)
+
+
+def _with_added(present: dict[str, int], wanted: dict[str, int]) -> dict[str, int]:
+    for name, kind in wanted.items():
+        if name in SYSTEM_SEARCH_ATTRIBUTES or name.startswith(RESERVED_PREFIX):
+            raise invalid(f"Search attribute {name} is reserved by system.")
+        if kind not in _TYPE_NAMES:
+            raise invalid(f"Unknown search attribute type: {kind}.")
+        if not name or len(name) > SEARCH_ATTRIBUTE_NAME_CHARACTERS_MAX or _BAD_IN_NAME.search(name):
+            raise invalid(
+                f"Invalid search attribute name {name[:SEARCH_ATTRIBUTE_NAME_CHARACTERS_MAX]!r}: give 1 to "
+                f"{SEARCH_ATTRIBUTE_NAME_CHARACTERS_MAX} characters without quotes, backslashes and controls."
+            )
+    # One that is there already stays as it is, of whatever type.
+    added = {**wanted, **present}
+    for kind, type_name in _TYPE_NAMES.items():
+        most = SEARCH_ATTRIBUTES_A_TYPE_MAX if kind else 0
+        if sum(one == kind for one in added.values()) > most:
+            raise invalid(
+                f"Unable to create search attributes: cannot have more than {most} search attribute of type "
+                f"{type_name}."
+            )
+    return added
+
+
+def _delay_ns(delay: Duration) -> int:
+    if delay.seconds < 0 or delay.nanos < 0:
+        raise invalid("NamespaceDeleteDelay can't be negative.")
+    return min(delay.seconds * SECOND_NS + delay.nanos, 2**62)
