@@ -24,7 +24,7 @@ async def test_the_commands_of_the_guide_work_in_their_order(tmp_path: Path) -> 
     shutil.copytree(DOCS / "examples", folder)
     laptop = folder / "laptop.yaml"
     # Any free ports: somebody may have a server of their own at the usual ones.
-    laptop.write_text(laptop.read_text().replace(":7240", ":0").replace(":9090", ":0"))
+    laptop.write_text(laptop.read_text().replace(":7233", ":0").replace(":7240", ":0").replace(":9090", ":0"))
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("fairlead ")]
     asked = [command for command in commands if " server start" not in command]
     assert len(asked) >= 10
@@ -59,7 +59,18 @@ def test_the_hosts_of_the_example_differ_in_their_addresses_alone() -> None:
 
 
 def test_the_guide_names_every_key_of_the_configuration() -> None:
-    for key in ("listen", "name", "roles", "store.sqlite.file", "store.memory", "metrics.listen", "stop.handOver"):
+    for key in (
+        "frontend.listen",
+        "listen",
+        "name",
+        "roles",
+        "history.shards",
+        "namespaces",
+        "store.sqlite.file",
+        "store.memory",
+        "metrics.listen",
+        "stop.handOver",
+    ):
         assert f"| `{key}`" in GUIDE
     for key in ("dsn", "dsnEnv", "dsnFile", "pollInterval", "level", "format", "grace"):
         assert key in GUIDE

@@ -15,32 +15,34 @@ import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from fairlead import server as composition
 from fairlead.cluster.grpc_server import CannotListen
 from fairlead.cluster.ring import RING, NoAnswer, RemoteRing, RingRequest
 from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import Partition, TaskList, TaskType
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import POLL, NewTask, PollRequest
-from fairlead.server import CannotOpenStore, LocalCluster, Server, connect, new_caller, open_store
+from fairlead.server import CannotOpenStore, LocalCluster, Server, connect, new_caller, open_store, process
 from fairlead.settings import DynamicSettings, InvalidSettings, Plain
 from fairlead.settings.static import (
     Address,
     MemoryConfig,
     PostgresConfig,
+    Role,
     SqliteConfig,
     StaticConfig,
     StoreConfig,
 )
 from fairlead.storage import watched
-from fairlead.storage.contract import Member, StoreUnavailable, TaskStore
+from fairlead.storage.contract import Member, StoreUnavailable
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
+from fairlead.storage.store import Store
 from fairlead.telemetry import configure_logs
 from tests.traffic import Traffic
 
 LOOPBACK = Address("127.0.0.1", 0)
-IN_MEMORY = StaticConfig(listen=LOOPBACK, store=MemoryConfig(), hand_over_s=0.3)
+# Task lists alone, without workflows.
+IN_MEMORY = StaticConfig(listen=LOOPBACK, roles=frozenset({Role.MATCHING}), store=MemoryConfig(), hand_over_s=0.3)
 # As a store that many hosts share: nobody else's members are forgotten.
 SHARED = dataclasses.replace(IN_MEMORY, store=PostgresConfig(""))
 ORDERS = TaskList("default", "orders", TaskType.ACTIVITY)
@@ -117,15 +119,20 @@ class OpenToAll(MemoryStore):
         """The servers close it one after the other; the test is done with it after the last."""
 
 
-@pytest.fixture
-def shared_store(monkeypatch: pytest.MonkeyPatch) -> OpenToAll:
+def share_store(monkeypatch: pytest.MonkeyPatch) -> OpenToAll:
+    """Have all servers of a test use one store."""
     store = OpenToAll()
 
-    async def open_shared(_config: StoreConfig) -> TaskStore:
+    async def open_shared(_config: StoreConfig) -> Store:
         return store
 
-    monkeypatch.setattr(composition, "open_store", open_shared)
+    monkeypatch.setattr(process, "open_store", open_shared)
     return store
+
+
+@pytest.fixture
+def shared_store(monkeypatch: pytest.MonkeyPatch) -> OpenToAll:
+    return share_store(monkeypatch)
 
 
 async def test_a_server_takes_tasks_and_gives_them_to_workers() -> None:

@@ -25,6 +25,7 @@ from tests.traffic import Traffic
 ORDERS = TaskList("default", "orders", TaskType.ACTIVITY)
 CONFIG = """\
 listen: 127.0.0.1:0
+roles: [matching]
 store: {sqlite: {file: tasks.db}}
 metrics: {listen: 127.0.0.1:0}
 stop: {handOver: 60s}
@@ -144,7 +145,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresClust
 async def test_hosts_on_one_database_find_each_other_and_hand_over(postgres: PostgresCluster, tmp_path: Path) -> None:
     """Issue 3: 'A host that stops leaves the ring first and hands its partitions over without failed requests.'"""
     file = tmp_path / "host.yaml"
-    file.write_text("listen: 127.0.0.1:0\nstore: {postgres: {dsnEnv: DSN}}\nstop: {handOver: 1s}\n")
+    file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {postgres: {dsnEnv: DSN}}\nstop: {handOver: 1s}\n")
     counts = [f"matching.numTasklist{kind}Partitions=8" for kind in ("Read", "Write")]
     arguments = ("--config", str(file), *(part for count in counts for part in ("--dynamic-config-value", count)))
     environment = {"DSN": postgres.create_database()}
@@ -231,14 +232,14 @@ async def test_who_is_refused_for_a_port_leaves_no_new_file_behind(tmp_path: Pat
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for place in (f"listen: {address}", f"listen: 127.0.0.1:0\nmetrics: {{listen: {address}}}"):
             file = tmp_path / "taken.yaml"
-            file.write_text(f"{place}\n")
+            file.write_text(f"roles: [matching]\n{place}\n")
             assert (await run("server", "start", "--config", str(file))).code == 2
             assert os.listdir(tmp_path) == [file.name]  # noqa: PTH208 - nothing waits for it
 
 
 async def test_an_address_of_another_machine_is_told_as_such(tmp_path: Path) -> None:
     file = tmp_path / "elsewhere.yaml"
-    file.write_text("store: {memory: }\nlisten: 192.0.2.1:7240\n")
+    file.write_text("roles: [matching]\nstore: {memory: }\nlisten: 192.0.2.1:7240\n")
     done = await run("server", "start", "--config", str(file))
     assert done.line == (
         "can't listen at 192.0.2.1:7240: Cannot assign requested address; "
@@ -253,7 +254,7 @@ async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for place, said in (("listen: {}", f"can't listen at {address}"), ("metrics: {{listen: {}}}", address)):
             file = tmp_path / "taken.yaml"
-            file.write_text(f"store: {{memory: }}\n{place.format(address)}\n")
+            file.write_text(f"roles: [matching]\nstore: {{memory: }}\n{place.format(address)}\n")
             done = await run("server", "start", "--config", str(file))
             assert done.code == 2
             assert said in done.line
@@ -262,7 +263,7 @@ async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
 
 async def test_a_database_that_is_not_there_is_told_without_the_password(tmp_path: Path) -> None:
     file = tmp_path / "postgres.yaml"
-    file.write_text("listen: 127.0.0.1:0\nstore: {postgres: {dsnEnv: DSN}}\n")
+    file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {postgres: {dsnEnv: DSN}}\n")
     dsn = "host=127.0.0.1 port=1 dbname=fairlead password=hunter2"
     done = await run("server", "start", "--config", str(file), environment={"DSN": dsn})
     assert done.code == 1
@@ -273,7 +274,7 @@ async def test_a_database_that_is_not_there_is_told_without_the_password(tmp_pat
 
 async def test_what_postgresql_says_is_told_where_it_refuses(postgres: PostgresCluster, tmp_path: Path) -> None:
     file = tmp_path / "postgres.yaml"
-    file.write_text("listen: 127.0.0.1:0\nstore: {postgres: {dsnEnv: DSN}}\n")
+    file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {postgres: {dsnEnv: DSN}}\n")
     dsn = f"{postgres.dsn('nodb')} password=hunter2"
     done = await run("server", "start", "--config", str(file), environment={"DSN": dsn})
     assert done.code == 1
@@ -283,18 +284,18 @@ async def test_what_postgresql_says_is_told_where_it_refuses(postgres: PostgresC
 
 async def test_all_mistakes_of_a_configuration_are_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
-    file.write_text("roles: [frontend]\nlisten: nowhere\n")
+    file.write_text("roles: [history]\nlisten: nowhere\n")
     done = await run("server", "start", "--config", str(file))
     assert (done.code, done.out) == (2, "")
     first, second = done.err.splitlines()
-    assert first.startswith(f'{file}:1: roles: ["frontend"] names frontend, not in this release')
+    assert first.startswith(f'{file}:1: roles: ["history"] has history without matching')
     assert second.startswith(f"{file}:2: listen: 'nowhere' is no address")
 
 
 async def test_all_mistakes_of_the_dynamic_settings_are_told_at_once(tmp_path: Path) -> None:
     dynamic, file = tmp_path / "dynamic.yaml", tmp_path / "fairlead.yaml"
     dynamic.write_text("matching.nonsense: [{value: 2}]\nmatching.spreadRoutingBatchSize: [{value: -4}]\n")
-    file.write_text("listen: 127.0.0.1:0\nstore: {memory: }\ndynamicConfig: {file: dynamic.yaml}\n")
+    file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {memory: }\ndynamicConfig: {file: dynamic.yaml}\n")
     done = await run("server", "start", "--config", str(file))
     assert done.code == 2
     assert [line.split(" ")[0] for line in done.err.splitlines()] == [f"{dynamic}:1:", f"{dynamic}:2:"]
@@ -303,7 +304,7 @@ async def test_all_mistakes_of_the_dynamic_settings_are_told_at_once(tmp_path: P
 async def test_mistakes_of_the_command_line_are_not_told_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "dynamic.yaml").write_text("")
     file = tmp_path / "fairlead.yaml"
-    file.write_text("listen: 127.0.0.1:0\nstore: {memory: }\ndynamicConfig: {file: dynamic.yaml}\n")
+    file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {memory: }\ndynamicConfig: {file: dynamic.yaml}\n")
     wrong = [f"matching.{name}=1" for name in ("one", "two")]
     arguments = [part for value in wrong for part in ("--dynamic-config-value", value)]
     done = await run("server", "start", "--config", str(file), *arguments)

@@ -23,7 +23,7 @@ from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.server import Server
 from fairlead.settings import DynamicSettings
-from fairlead.settings.static import Address, MemoryConfig, StaticConfig
+from fairlead.settings.static import Address, MemoryConfig, Role, StaticConfig
 from tests.cli.processes import server
 
 TASK_LIST = TaskList("default", "bench", TaskType.WORKFLOW)
@@ -48,7 +48,9 @@ def address() -> Iterator[str]:
     ready, stopping, found = Event(), Event(), list[str]()
 
     async def serve() -> None:
-        started = Server(StaticConfig(listen=Address("127.0.0.1", 0), store=MemoryConfig()))
+        started = Server(
+            StaticConfig(listen=Address("127.0.0.1", 0), roles=frozenset({Role.MATCHING}), store=MemoryConfig())
+        )
         await started.start()
         found.append(started.address)
         ready.set()

@@ -9,7 +9,7 @@ from fairlead.cli.admin.cluster import Cluster, Described
 from fairlead.cli.admin.command import admin, asks, choose_task_list
 from fairlead.cli.report import Cell, Report, Table, Told, counted
 from fairlead.core.partitions import Partition, PartitionConfig, TaskList
-from fairlead.matching.partition import RATE_BUCKET_S, RATE_BUCKETS
+from fairlead.matching.priority_rates import RATE_BUCKET_S, RATE_BUCKETS
 
 
 @admin.group(no_args_is_help=True)

@@ -72,7 +72,7 @@ def _starter(start_s: float) -> Starter:
     if start_s == 0:
         return start_plainly
 
-    async def start_slowly(payload: bytes, _identity: str) -> bytes:
+    async def start_slowly(payload: bytes, _identity: str, _worker: bytes) -> bytes:
         await asyncio.sleep(start_s)
         return payload
 

@@ -1,0 +1,126 @@
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from fairlead.server import Server
+from fairlead.settings import Plain
+from fairlead.settings.static import Address, MemoryConfig, NamespaceConfig, SqliteConfig, StaticConfig
+from fairlead.settings.static_namespaces import parse_namespace_name, parse_search_attributes
+from fairlead.testing.child import child
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+_ANY_PORT = Address("127.0.0.1", 0)
+# A test that is over wants to wait for nobody.
+GRACE_S = 1.0
+NAMESPACE = "default"
+
+
+class FairleadServer:
+    """A running server, for tests.
+
+    `start` runs it in the event loop of the test, which is fastest to start and can be stepped through with a debugger;
+    `start_process` in a child process, which goes on while the test blocks its loop, and can be used from many loops.
+    Both have an own free port. What they are given:
+
+    - `namespace`: the one that `connect` uses. `other_namespaces` are there as well, and so is "default".
+    - `search_attributes`: names to types, say {"Customer": "Keyword"}, in all of these namespaces.
+    - `db_filename`: a SQLite file to keep everything in; without it everything is in memory, and gone at the end.
+    - `dynamic_config`: dynamic settings by key, see docs/settings.md.
+    """
+
+    def __init__(self, address: str, namespace: str) -> None:
+        """Use `start`, `start_process` or `run_process`."""
+        self.address = address
+        self.namespace = namespace
+
+    async def connect(self, **options: Any) -> "Client":
+        """A client of Temporal's Python SDK for this server; `options` are those of `Client.connect`."""
+        # The SDK takes a while to load, and who uses another one needs it not.
+        from temporalio.client import Client  # noqa: PLC0415
+
+        return await Client.connect(self.address, **{"namespace": self.namespace, **options})
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls,
+        *,
+        namespace: str = NAMESPACE,
+        other_namespaces: Sequence[str] = (),
+        search_attributes: Mapping[str, str] | None = None,
+        db_filename: Path | str | None = None,
+        dynamic_config: Mapping[str, Plain] | None = None,
+    ) -> AsyncIterator[Self]:
+        """Run a server in this event loop until the block ends.
+
+        async with FairleadServer.start() as server:
+            client = await server.connect()
+        """
+        attributes = parse_search_attributes(dict(search_attributes or {}))
+        names = dict.fromkeys([NAMESPACE, namespace, *other_namespaces])
+        config = StaticConfig(
+            frontend_listen=_ANY_PORT,
+            listen=_ANY_PORT,
+            store=MemoryConfig() if db_filename is None else SqliteConfig(Path(db_filename)),
+            namespaces=tuple(
+                NamespaceConfig(parse_namespace_name(name), search_attributes=attributes) for name in names
+            ),
+            hand_over_s=0.0,
+            grace_s=GRACE_S,
+        )
+        server = Server(config, overrides=dynamic_config)
+        await server.start()
+        try:
+            assert server.frontend_address is not None  # noqa: S101 - it has all roles
+            yield cls(server.frontend_address, namespace)
+        finally:
+            await server.stop()
+
+    @classmethod
+    @asynccontextmanager
+    async def start_process(
+        cls,
+        *,
+        namespace: str = NAMESPACE,
+        other_namespaces: Sequence[str] = (),
+        search_attributes: Mapping[str, str] | None = None,
+        db_filename: Path | str | None = None,
+        dynamic_config: Mapping[str, Plain] | None = None,
+    ) -> AsyncIterator[Self]:
+        """Run a server in a child process until the block ends; the event loop is free while it starts and stops."""
+        running = cls.run_process(
+            namespace=namespace,
+            other_namespaces=other_namespaces,
+            search_attributes=search_attributes,
+            db_filename=db_filename,
+            dynamic_config=dynamic_config,
+        )
+        server = await asyncio.to_thread(running.__enter__)
+        try:
+            yield server
+        finally:
+            await asyncio.to_thread(running.__exit__, None, None, None)
+
+    @classmethod
+    @contextmanager
+    def run_process(
+        cls,
+        *,
+        namespace: str = NAMESPACE,
+        other_namespaces: Sequence[str] = (),
+        search_attributes: Mapping[str, str] | None = None,
+        db_filename: Path | str | None = None,
+        dynamic_config: Mapping[str, Plain] | None = None,
+    ) -> Iterator[Self]:
+        """As `start_process`, without an event loop: for a fixture that lasts longer than one."""
+        with child(
+            namespaces=[namespace, *other_namespaces],
+            search_attributes=search_attributes or {},
+            db_filename=None if db_filename is None else Path(db_filename),
+            dynamic_config=dynamic_config or {},
+        ) as address:
+            yield cls(address, namespace)

@@ -1,0 +1,194 @@
+"""A server with workflows: what its roles have in common, how a host without a place in the ring finds the others, and
+how SDKs are let go."""
+
+import asyncio
+import dataclasses
+import time
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from temporalio import workflow
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    GetClusterInfoRequest,
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
+)
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from fairlead.cluster.ring import RING, RingRequest
+from fairlead.history.tasks_wire import (
+    AnyMatched,
+    MatchedActivityTask,
+    MatchedEntityTask,
+    MatchedQuery,
+    MatchedWorkflowTask,
+    encode_matched,
+)
+from fairlead.server import Server, new_caller
+from fairlead.server.bootstrap import ShardsFixed
+from fairlead.server.workflows import is_of_history
+from fairlead.settings.static import Role, StaticConfig
+from fairlead.storage import watched
+from tests.test_server import (
+    IN_MEMORY,
+    LOOPBACK,
+    ORDERS,
+    SHARED,
+    OpenToAll,
+    client_of,
+    health,
+    running,
+    share_store,
+    task,
+)
+
+ALL = dataclasses.replace(IN_MEMORY, roles=frozenset(Role), frontend_listen=LOOPBACK)
+BEHIND = dataclasses.replace(SHARED, roles=frozenset({Role.HISTORY, Role.MATCHING}))
+FRONT = dataclasses.replace(SHARED, roles=frozenset({Role.FRONTEND}), frontend_listen=LOOPBACK)
+
+
+@pytest.fixture
+def shared_store(monkeypatch: pytest.MonkeyPatch) -> OpenToAll:
+    return share_store(monkeypatch)
+
+
+@workflow.defn
+class Greeting:
+    """The smallest workflow."""
+
+    @workflow.run
+    async def run(self, name: str) -> str:
+        """Greet."""
+        return f"hello {name}"
+
+
+async def greet(server: Server) -> str:
+    assert server.frontend_address is not None
+    client = await Client.connect(server.frontend_address)
+    async with (
+        Worker(client, task_queue="greetings", workflows=[Greeting], workflow_runner=UnsandboxedWorkflowRunner()),
+        asyncio.timeout(20),
+    ):
+        return await client.execute_workflow(Greeting.run, "world", id="greeting", task_queue="greetings")
+
+
+@pytest.mark.parametrize(
+    "matched",
+    [
+        MatchedWorkflowTask("namespace", "workflow", "run", 2, 1),
+        MatchedActivityTask("namespace", "workflow", "run", 5, 1, 0),
+        MatchedQuery("namespace", "workflow", "run", "query"),
+        MatchedEntityTask("namespace", "workflow", "run", "name", b"data"),
+    ],
+)
+def test_the_tasks_of_workflows_are_told_from_others(matched: AnyMatched) -> None:
+    assert is_of_history(encode_matched(matched))
+    for other in (b"", b"hello", b'{"Matched": 1}', b"Matched", b"\x93\x01\x02\x03"):
+        assert not is_of_history(other)
+
+
+async def test_tasks_that_are_of_no_workflow_are_taken_beside_workflows() -> None:
+    async with running(ALL) as server, client_of(server.address) as client:
+        await client.add(ORDERS, task(b"one"))
+        assert (await client.poll(ORDERS, "worker", timeout_s=5)).task == b"one"
+        assert await greet(server) == "hello world"
+
+
+async def test_a_host_of_the_frontend_alone_finds_the_others_and_is_in_no_ring(shared_store: OpenToAll) -> None:
+    async with running(BEHIND) as behind, running(FRONT) as front:
+        assert behind.frontend_address is None
+        assert front.address == ""
+        assert await greet(front) == "hello world"
+        caller = new_caller()
+        answer = await caller.call(behind.address, RING, RingRequest(), timeout_s=5)
+        await caller.close()
+        assert answer.hosts == [behind.address]
+
+
+async def test_a_host_of_the_frontend_alone_follows_the_ring(shared_store: OpenToAll) -> None:
+    async with running(FRONT) as front:
+        async with running(BEHIND):
+            assert await greet(front) == "hello world"
+        # The next one has another name.
+        async with running(BEHIND):
+            assert front.frontend_address is not None
+            client = await Client.connect(front.frontend_address)
+            async with asyncio.timeout(10):
+                assert await client.get_workflow_handle("greeting").result() == "hello world"
+
+
+async def test_workflows_go_on_at_the_hosts_that_are_left(shared_store: OpenToAll) -> None:
+    config = dataclasses.replace(SHARED, roles=frozenset(Role), frontend_listen=LOOPBACK)
+    async with running(config) as one:
+        async with running(config) as two:
+            assert await greet(two) == "hello world"
+        assert one.frontend_address is not None
+        client = await Client.connect(one.frontend_address)
+        async with asyncio.timeout(10):
+            assert await client.get_workflow_handle("greeting").result() == "hello world"
+
+
+async def test_polls_are_answered_empty_when_the_server_stops() -> None:
+    """Issue 4: 'Stops cleanly: polls are answered, nothing is lost.'"""
+    server = Server(dataclasses.replace(ALL, grace_s=30.0))
+    await server.start()
+    assert server.frontend_address is not None
+    async with grpc.aio.insecure_channel(server.frontend_address) as channel:
+        poll = channel.unary_unary(
+            "/temporal.api.workflowservice.v1.WorkflowService/PollWorkflowTaskQueue",
+            request_serializer=PollWorkflowTaskQueueRequest.SerializeToString,
+            response_deserializer=PollWorkflowTaskQueueResponse.FromString,
+        )
+        request = PollWorkflowTaskQueueRequest(
+            namespace="default", task_queue=TaskQueue(name="greetings"), identity="worker"
+        )
+        polls = [poll(request, timeout=60) for _ in range(3)]
+        await asyncio.sleep(1.0)
+        assert not any(call.done() for call in polls)
+        began_s = time.monotonic()
+        stopping = asyncio.create_task(server.stop())
+        answers = [await call for call in polls]
+        assert [answer.task_token for answer in answers] == [b"", b"", b""]
+        await stopping
+        assert time.monotonic() - began_s < 5
+
+
+async def test_the_frontend_tells_its_health(shared_store: OpenToAll, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "UNAVAILABLE_AFTER_S", 0.3)
+    config = dataclasses.replace(SHARED, roles=frozenset(Role), frontend_listen=LOOPBACK)
+    async with running(config) as server:
+        assert server.frontend_address is not None
+        assert await health(server.frontend_address) == HealthCheckResponse.SERVING
+        shared_store.is_away = True
+        await asyncio.sleep(1.2)
+        assert await health(server.frontend_address) == HealthCheckResponse.NOT_SERVING
+        shared_store.is_away = False
+        await asyncio.sleep(1.0)
+        assert await health(server.frontend_address) == HealthCheckResponse.SERVING
+
+
+async def test_what_the_frontend_says_of_the_cluster_is_what_there_is(shared_store: OpenToAll) -> None:
+    config = dataclasses.replace(SHARED, roles=frozenset(Role), frontend_listen=LOOPBACK, history_shards=3)
+    ids = set()
+    for _ in range(2):
+        async with running(config) as server:
+            assert server.frontend_address is not None
+            client = await Client.connect(server.frontend_address)
+            info = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
+            assert info.history_shard_count == 3
+            ids.add(info.cluster_id)
+    assert len(ids) == 1
+
+
+async def test_another_number_of_shards_is_refused_and_nothing_is_left_behind(shared_store: OpenToAll) -> None:
+    def config(shards: int) -> StaticConfig:
+        return dataclasses.replace(SHARED, roles=frozenset(Role), frontend_listen=LOOPBACK, history_shards=shards)
+
+    async with running(config(3)):
+        pass
+    with pytest.raises(ShardsFixed, match="begun with 3"):
+        await Server(config(5)).start()
+    assert await shared_store.members(now_s=time.time()) == []
