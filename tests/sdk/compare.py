@@ -1,0 +1,226 @@
+"""Whether two servers did the same for a program: everything field by field, but for what is a run's own by chance."""
+
+import base64
+import binascii
+import contextlib
+import difflib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# Internal counters and sizes, which say how a server keeps its data.
+_UNCOMPARED = frozenset({"taskId", "version"})
+_LOOSE = frozenset(
+    {
+        # Present or not is compared, the value is not.
+        "historySizeBytes",
+        "stateTransitionCount",
+        "executionDuration",
+        # Counted in the time that has passed.
+        "complete_time",
+        "original_schedule_time",
+        # A server's own address of an operation.
+        "temporal-callback-token",
+    }
+)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+# What a server gives where there is no time is not a time.
+_NO_TIME = frozenset({"0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z"})
+_STICKY = re.compile(r"^[^ ]+-[0-9a-f]{32}$")
+# In payloads are the values of the programs, also times.
+_DATA = ".payload data"
+_PAYLOAD_FIELDS = {"metadata", "data", "externalPayloads"}
+# From this attempt on, the timeout of a workflow task is lengthened by a random part.
+_BACKOFF_ATTEMPT_MIN = 4
+_SHOWN_MAX = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place where the servers differ."""
+
+    program: str
+    where: str
+    path: str
+    reference: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        place = f"{self.program}: {self.where}" + (f" at {self.path}" if self.path else "")
+        return f"{place}\n    reference: {_shown(self.reference)}\n    ours:      {_shown(self.ours)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+ABSENT = _Absent()
+
+
+class _Names:
+    """Stable names for ids: a run by its place, any other by where it was first seen."""
+
+    def __init__(self, runs: list[dict[str, Any]]) -> None:
+        self._names: dict[str, str] = {}
+        self._starts: dict[str, str] = {}
+        for number, run in enumerate(runs, start=1):
+            self._names.setdefault(run["run_id"], f"<run {number}>")
+            # A reset run begins with the events of the run it comes from, so the first to have a time gives the name.
+            if run["events"]:
+                self._starts.setdefault(run["events"][0]["eventTime"], f"<the start of run {number}>")
+
+    def text(self, text: str, path: str) -> str:
+        named = _UUID.sub(lambda found: self._name(found[0], path), text)
+        if path.endswith(".originalStartTime"):
+            return self._starts.get(text, "<the start of no run>")
+        if _DATA not in path:
+            named = _TIME.sub(lambda found: found[0] if found[0] in _NO_TIME else "<time>", named)
+        return "<sticky queue>" if _STICKY.match(text) else named
+
+    def _name(self, found: str, path: str) -> str:
+        return self._names.setdefault(found, f"<id first seen at {path}>")
+
+
+def normalised(seen: dict[str, Any]) -> dict[str, Any]:
+    """What was seen of a program, with stable names for ids, times as `<time>` and payloads readable."""
+    runs = seen.get("runs", [])
+    names = _Names(runs)
+    plain: dict[str, Any] = {"unreadable": _plain(seen.get("unreadable"), names, "unreadable")}
+    plain["runs"] = []
+    for number, run in enumerate(runs, start=1):
+        events = [_event(_plain(event, names, f"run {number} event {event.get('eventId')}")) for event in run["events"]]
+        description = _plain(run["description"], names, f"description {number}")
+        plain["runs"].append({"workflow": run["workflow_id"], "events": events, "description": description})
+    for key in ("outcome", "notes", "visibility"):
+        plain[key] = _plain(seen.get(key), names, key)
+    return plain
+
+
+def _event(event: dict[str, Any]) -> dict[str, Any]:
+    task = event.get("workflowTaskStartedEventAttributes")
+    if task and "requestId" in task:
+        # It tells whether the task came with the answer to the one before it: a matter of who was faster.
+        task["requestId"] = "<request id>"
+    scheduled = event.get("workflowTaskScheduledEventAttributes")
+    if scheduled and scheduled.get("attempt", 1) >= _BACKOFF_ATTEMPT_MIN:
+        scheduled["startToCloseTimeout"] = "<lengthened>"
+    started = event.get("workflowExecutionStartedEventAttributes")
+    if started and started.get("cronSchedule"):
+        # The time until the next full second of the schedule.
+        started["firstWorkflowTaskBackoff"] = "<until the next time>"
+    elif started and "initiator" in started and started.get("firstWorkflowTaskBackoff", "0.") < "1":
+        # Runs of one id follow each other once a second at most: what is left of the second is waited for.
+        started["firstWorkflowTaskBackoff"] = "<less than a second>"
+    return event
+
+
+def _plain(value: Any, names: _Names, path: str) -> Any:
+    if isinstance(value, dict):
+        if "metadata" in value and value.keys() <= _PAYLOAD_FIELDS:
+            return _payload(value, names, path)
+        return {
+            names.text(key, path): "<loose>" if key in _LOOSE else _plain(item, names, f"{path}.{key}")
+            for key, item in sorted(value.items())
+            if key not in _UNCOMPARED
+        }
+    if isinstance(value, list):
+        if path.endswith("UsedFlags"):
+            # The SDK sends them from a set.
+            return sorted(value)
+        if path.endswith(".pendingActivities"):
+            # In the order of a hash table.
+            value = sorted(value, key=lambda pending: str(pending["activityId"]))
+        items = [_plain(item, names, f"{path}[{number}]") for number, item in enumerate(value)]
+        # The reference server tells them in any order.
+        return sorted(items, key=repr) if path.endswith(".callbacks") else items
+    if isinstance(value, str):
+        return names.text(value, path)
+    return value
+
+
+def _payload(payload: dict[str, Any], names: _Names, path: str) -> dict[str, Any]:
+    """Decoded, so that a difference can be read and ids inside are named too."""
+    metadata = {key: _decoded(value) for key, value in payload["metadata"].items()}
+    data: Any = _decoded(payload.get("data", ""))
+    if metadata.get("encoding", "").startswith("json"):
+        with contextlib.suppress(ValueError):
+            data = json.loads(data)
+    return {"metadata": metadata, "data": _plain(data, names, f"{path}{_DATA}"), "of a payload": True}
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return text
+
+
+def differences(program: str, reference: dict[str, Any], ours: dict[str, Any]) -> list[Difference]:
+    """Where the two differ, in the order of the program: runs first, then what clients saw."""
+    left, right = normalised(reference), normalised(ours)
+    found = list(_of_values(program, "reading the runs", left["unreadable"], right["unreadable"]))
+    names = [[run["workflow"] for run in side["runs"]] for side in (left, right)]
+    if names[0] != names[1]:
+        found.append(Difference(program, "the runs that there are", "", names[0], names[1]))
+    for number, (one, other) in enumerate(zip(left["runs"], right["runs"], strict=False), start=1):
+        where = f"run {number} ({one['workflow'].partition('/')[2]})"
+        found += _of_histories(program, where, one["events"], other["events"])
+        found += _of_values(program, f"{where} description", one["description"], other["description"])
+    found += _of_values(program, "outcome", left["outcome"], right["outcome"])
+    found += _of_notes(program, left["notes"] or [], right["notes"] or [])
+    found += _of_values(program, "visibility", left["visibility"], right["visibility"])
+    return found
+
+
+def _of_histories(
+    program: str, where: str, left: list[dict[str, Any]], right: list[dict[str, Any]]
+) -> Iterator[Difference]:
+    """Field by field up to where the types of the events part, and there the types themselves."""
+    types = [[_short(event["eventType"]) for event in side] for side in (left, right)]
+    same = next(
+        (number for number, (one, other) in enumerate(zip(*types, strict=False)) if one != other),
+        min(len(left), len(right)),
+    )
+    for number in range(same):
+        place = f"{where} event {number + 1} {types[0][number]}"
+        yield from _of_values(program, place, left[number], right[number])
+    if types[0] != types[1]:
+        listing = "\n".join(
+            difflib.unified_diff(types[0][same:], types[1][same:], "reference", "ours", lineterm="", n=3)
+        )
+        yield Difference(program, f"{where} types from event {same + 1}", "", "", f"\n{listing}")
+
+
+def _of_notes(program: str, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Iterator[Difference]:
+    labels = [[note["label"] for note in side] for side in (left, right)]
+    if labels[0] != labels[1]:
+        yield Difference(program, "what the client noted", "", labels[0], labels[1])
+    for one, other in zip(left, right, strict=False):
+        if one["label"] == other["label"]:
+            yield from _of_values(program, f"note '{one['label']}'", one["value"], other["value"])
+
+
+def _of_values(program: str, where: str, left: Any, right: Any, path: str = "") -> Iterator[Difference]:
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted(left.keys() | right.keys()):
+            inner = f"{path}.{key}" if path else key
+            yield from _of_values(program, where, left.get(key, ABSENT), right.get(key, ABSENT), inner)
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for number, (one, other) in enumerate(zip(left, right, strict=True)):
+            yield from _of_values(program, where, one, other, f"{path}[{number}]")
+    elif left != right or type(left) is not type(right):
+        yield Difference(program, where, path, left, right)
+
+
+def _short(event_type: str) -> str:
+    return event_type.removeprefix("EVENT_TYPE_")
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) and value.startswith("\n") else repr(value)
+    return text if len(text) <= _SHOWN_MAX or text.startswith("\n") else f"{text[:_SHOWN_MAX]}..."

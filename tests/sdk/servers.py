@@ -1,0 +1,80 @@
+"""Servers as a user starts them, on a free loopback port with their data in a folder; gone when the block ends."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+START_S_MAX = 60.0
+STOP_S_MAX = 15.0
+LOG_SHOWN_MAX = 3000
+SEARCH_ATTRIBUTES = {
+    "CustomKeywordField": "Keyword",
+    "CustomTextField": "Text",
+    "CustomIntField": "Int",
+    "CustomDoubleField": "Double",
+    "CustomBoolField": "Bool",
+    "CustomDatetimeField": "Datetime",
+    "CustomKeywordListField": "KeywordList",
+}
+KINDS = {
+    "reference": (str(Path(sys.executable).with_name("temporal")),),
+    "fairlead": (sys.executable, "-m", "fairlead"),
+}
+# What is compared is not how fast it brings data to the disk.
+EXTRA = {"reference": ("--sqlite-pragma", "synchronous=OFF", "--sqlite-pragma", "journal_mode=MEMORY"), "fairlead": ()}
+
+
+class ServerFailed(Exception):
+    """A server ended, or does not answer."""
+
+
+@contextlib.contextmanager
+def serving(kind: str, folder: Path) -> Iterator[str]:
+    """The address of a new server of a kind; an address in place of a kind is a server that is there already."""
+    if kind not in KINDS:
+        yield kind
+        return
+    port = _free_port()
+    arguments = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(port)]
+    arguments += ["--db-filename", str(folder / "server.db"), "--log-level", "error", *EXTRA[kind]]
+    for name, value_type in SEARCH_ATTRIBUTES.items():
+        arguments += ["--search-attribute", f"{name}={value_type}"]
+    log_file = folder / "server.log"
+    with log_file.open("wb") as log:
+        server = subprocess.Popen([*KINDS[kind], *arguments], stdout=log, stderr=log, start_new_session=True)  # noqa: S603
+    with stopped(server):
+        _wait_until_it_listens(server, port, log_file)
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """The process does not outlive the block."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
+    deadline_s = time.monotonic() + START_S_MAX
+    while server.poll() is None and time.monotonic() < deadline_s:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise ServerFailed(f"the server did not start:\n{log_file.read_text(errors='replace')[-LOG_SHOWN_MAX:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -1,0 +1,17 @@
+"""The same SDK programs leave the same histories, descriptions, answers and errors on Fairlead and on the reference."""
+
+import pytest
+
+from tests.sdk.catalogue import PROGRAMS
+from tests.sdk.conftest import SideBySide
+from tests.sdk.side_by_side import compared
+
+# What differs by program and place is shown up to here.
+_SHOWN_MAX = 12
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_does_the_same_on_both_servers(name: str, side_by_side: SideBySide) -> None:
+    side_by_side.wait_for(name)
+    found = compared(side_by_side.folder, name)
+    assert not found, f"{len(found)} differences\n" + "\n".join(str(each) for each in found[:_SHOWN_MAX])

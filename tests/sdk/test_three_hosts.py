@@ -1,0 +1,614 @@
+"""Three processes on PostgreSQL: what one host is asked for, others do and tell; killing or stopping some loses nothing."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    RegisterNamespaceRequest,
+    ResetWorkflowExecutionRequest,
+)
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowHistory,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateStage,
+)
+from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from tests.sdk.hosts import Host, three_hosts
+from tests.sdk.stage import execution, make_worker
+
+QUEUE = "travel"
+SEED = 20_261_116
+WORKFLOWS = 50
+KILLS = 6
+ROUNDS = 6
+WAIT_S_MAX = 60.0
+END_S_MAX = 120.0
+_CHECK_S = 0.05
+
+
+@activity.defn
+async def double(number: int) -> int:
+    await asyncio.sleep(0.02)
+    return 2 * number
+
+
+@activity.defn
+async def left_to_others() -> str:
+    activity.raise_complete_async()
+
+
+@workflow.defn
+class Trip:
+    """An activity, a timer and a child, whose numbers are added."""
+
+    @workflow.run
+    async def run(self, number: int) -> int:
+        doubled = await workflow.execute_activity(double, number, start_to_close_timeout=timedelta(seconds=20))
+        await workflow.sleep(0.2)
+        return doubled + await workflow.execute_child_workflow(Leg.run, number, id=f"{workflow.info().workflow_id}/leg")
+
+
+@workflow.defn
+class Leg:
+    """A child with an activity of its own."""
+
+    @workflow.run
+    async def run(self, number: int) -> int:
+        return await workflow.execute_activity(double, 10 * number, start_to_close_timeout=timedelta(seconds=20))
+
+
+@workflow.defn
+class Talk:
+    """Keeps what it is told, until it is told to end."""
+
+    def __init__(self) -> None:
+        self._heard: list[str] = []
+        self._may_end = False
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.wait_condition(lambda: self._may_end)
+        return self._heard
+
+    @workflow.signal
+    def tell(self, word: str) -> None:
+        self._heard.append(word)
+
+    @workflow.signal
+    def end(self) -> None:
+        self._may_end = True
+
+    @workflow.query
+    def heard(self) -> list[str]:
+        return self._heard
+
+    @workflow.update
+    async def ask(self, word: str) -> int:
+        self._heard.append(word)
+        await workflow.sleep(0.1)
+        return len(self._heard)
+
+    @ask.validator
+    def check(self, word: str) -> None:
+        if not word:
+            raise ApplicationError("say something")
+
+
+@workflow.defn
+class Chain:
+    """Run after run, down to 0."""
+
+    @workflow.run
+    async def run(self, number: int) -> str:
+        if number:
+            workflow.continue_as_new(number - 1)
+        return workflow.info().first_execution_run_id
+
+
+@workflow.defn
+class Messenger:
+    """Tells others, and ends them."""
+
+    @workflow.run
+    async def run(self, other: str) -> None:
+        handle = workflow.get_external_workflow_handle_for(Talk.run, other)
+        await handle.signal(Talk.tell, "from afar")
+        await handle.cancel()
+
+
+@workflow.defn
+class Patient:
+    """Waits for somebody else to complete its activity."""
+
+    @workflow.run
+    async def run(self) -> str:
+        return await workflow.execute_activity(
+            left_to_others, activity_id="left", start_to_close_timeout=timedelta(seconds=60)
+        )
+
+
+@workflow.defn
+class Adder:
+    """Adds what activities give it, and wants to hear from outside as often."""
+
+    def __init__(self) -> None:
+        self._signals: set[int] = set()
+
+    @workflow.run
+    async def run(self, number: int) -> int:
+        total = 0
+        for each in range(ROUNDS):
+            total += await workflow.execute_activity(
+                double,
+                number + each,
+                start_to_close_timeout=timedelta(seconds=5),
+                retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1.0),
+            )
+            await workflow.sleep(0.5)
+        await workflow.wait_condition(lambda: len(self._signals) == ROUNDS)
+        return total
+
+    @workflow.signal
+    def tell(self, number: int) -> None:
+        self._signals.add(number)
+
+    @workflow.query
+    def told(self) -> int:
+        return len(self._signals)
+
+    @workflow.update
+    def ask(self, number: int) -> int:
+        return -number
+
+
+PROGRAMS: Sequence[type] = (Trip, Leg, Talk, Chain, Messenger, Patient, Adder)
+
+
+def sum_of(number: int) -> int:
+    return sum(2 * (number + each) for each in range(ROUNDS))
+
+
+async def until(there: Callable[[], Awaitable[bool]], what: str) -> None:
+    async with asyncio.timeout(WAIT_S_MAX):
+        while not await there():
+            await asyncio.sleep(_CHECK_S)
+    assert what
+
+
+@asynccontextmanager
+async def workers(hosts: Sequence[Host]) -> AsyncIterator[list[Client]]:
+    """A client of each host, and a worker on each."""
+    async with AsyncExitStack() as stack:
+        clients = [await Client.connect(host.address, identity=f"client-of-{host.number}") for host in hosts]
+        for host in hosts:
+            # A connection of its own, so that the polls do not share one with the calls of the test.
+            client = await Client.connect(host.address)
+            worker = make_worker(client, QUEUE, PROGRAMS, [double, left_to_others], identity=f"worker-of-{host.number}")
+            await stack.enter_async_context(worker)
+        yield clients
+
+
+# What is asked of one host and seen at another: `here` begins, `there` goes on, by a name that is its own.
+
+
+async def activities_timers_and_children(here: Client, there: Client, name: str) -> None:
+    await here.start_workflow(Trip.run, 4, id=name, task_queue=QUEUE)
+    assert await there.get_workflow_handle_for(Trip.run, name).result() == 8 + 80
+    assert await here.get_workflow_handle_for(Leg.run, f"{name}/leg").result() == 80
+    history = await there.get_workflow_handle(name).fetch_history()
+    assert [event.event_id for event in history.events] == list(range(1, len(history.events) + 1))
+    await Replayer(workflows=PROGRAMS, workflow_runner=UnsandboxedWorkflowRunner()).replay_workflow(history)
+
+
+async def signals(here: Client, there: Client, name: str) -> None:
+    mine = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
+    theirs = there.get_workflow_handle_for(Talk.run, name)
+    for number in range(3):
+        await mine.signal(Talk.tell, f"here {number}")
+        await theirs.signal(Talk.tell, f"there {number}")
+    await mine.signal(Talk.end)
+    told = [f"{side} {number}" for number in range(3) for side in ("here", "there")]
+    assert await theirs.result() == told
+
+
+async def signal_with_start(here: Client, there: Client, name: str) -> None:
+    for client in (here, there, here):
+        await client.start_workflow(
+            Talk.run, id=name, task_queue=QUEUE, start_signal="tell", start_signal_args=["word"]
+        )
+    handle = there.get_workflow_handle_for(Talk.run, name)
+    await handle.signal(Talk.end)
+    assert await handle.result() == ["word"] * 3
+
+
+async def queries(here: Client, there: Client, name: str) -> None:
+    mine = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
+    theirs = there.get_workflow_handle_for(Talk.run, name)
+    assert await theirs.query(Talk.heard) == []
+    await mine.signal(Talk.tell, "one")
+    assert await theirs.query(Talk.heard) == ["one"]
+    await theirs.signal(Talk.end)
+    await mine.result()
+    assert await theirs.query(Talk.heard) == ["one"]
+
+
+async def updates(here: Client, there: Client, name: str) -> None:
+    mine = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
+    theirs = there.get_workflow_handle_for(Talk.run, name)
+    assert await theirs.execute_update(Talk.ask, "one") == 1
+    started = await mine.start_update(Talk.ask, "two", id="second", wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+    assert await theirs.get_update_handle("second", result_type=int).result() == 2
+    assert await started.result() == 2
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await theirs.execute_update(Talk.ask, "")
+    assert str(refused.value.cause) == "say something"
+    # The same id is the same update, wherever it is asked for.
+    assert await theirs.execute_update(Talk.ask, "two", id="second") == 2
+    await mine.signal(Talk.end)
+    assert await theirs.result() == ["one", "two"]
+
+
+async def update_with_start(here: Client, there: Client, name: str) -> None:
+    for number, client in enumerate((here, there), 1):
+        start = WithStartWorkflowOperation(
+            Talk.run, id=name, task_queue=QUEUE, id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING
+        )
+        answer = await client.execute_update_with_start_workflow(Talk.ask, "word", start_workflow_operation=start)
+        assert answer == number
+    handle = there.get_workflow_handle_for(Talk.run, name)
+    await handle.signal(Talk.end)
+    assert await handle.result() == ["word", "word"]
+
+
+async def cancellation(here: Client, there: Client, name: str) -> None:
+    handle = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
+    await there.get_workflow_handle(name).cancel()
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    assert isinstance(failure.value.cause, CancelledError)
+
+
+async def termination(here: Client, there: Client, name: str) -> None:
+    handle = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
+    waiting = asyncio.create_task(handle.result())
+    await there.get_workflow_handle(name).terminate(reason="enough")
+    with pytest.raises(WorkflowFailureError) as failure:
+        await waiting
+    assert isinstance(failure.value.cause, TerminatedError)
+    assert (await there.get_workflow_handle(name).describe()).status == WorkflowExecutionStatus.TERMINATED
+    with pytest.raises(RPCError) as refused:
+        await handle.signal(Talk.end)
+    assert refused.value.status == RPCStatusCode.NOT_FOUND
+
+
+async def continue_as_new(here: Client, there: Client, name: str) -> None:
+    handle = await here.start_workflow(Chain.run, 3, id=name, task_queue=QUEUE)
+    assert await handle.result() == handle.first_execution_run_id
+    followed = there.get_workflow_handle_for(Chain.run, name, run_id=handle.first_execution_run_id)
+    assert await followed.result() == handle.first_execution_run_id
+
+
+async def external_workflows(here: Client, there: Client, name: str) -> None:
+    other = await here.start_workflow(Talk.run, id=f"{name}/other", task_queue=QUEUE)
+    await there.execute_workflow(Messenger.run, other.id, id=name, task_queue=QUEUE)
+    with pytest.raises(WorkflowFailureError) as failure:
+        await other.result()
+    assert isinstance(failure.value.cause, CancelledError)
+    assert await there.get_workflow_handle_for(Talk.run, other.id).query(Talk.heard) == ["from afar"]
+
+
+async def reset(here: Client, there: Client, name: str) -> None:
+    first = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
+    await first.execute_update(Talk.ask, "kept")
+    await first.terminate()
+    answer = await there.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace="default",
+            workflow_execution=execution(name),
+            request_id="again",
+            reason="again",
+            workflow_task_finish_event_id=4,
+        )
+    )
+    second = here.get_workflow_handle_for(Talk.run, name, run_id=answer.run_id)
+    # Reapplied: an update that was accepted after the point of the reset.
+    await until(lambda: _heard(second, ["kept"]), "the update is there again")
+    await second.signal(Talk.end)
+    assert await there.get_workflow_handle_for(Talk.run, name).result() == ["kept"]
+
+
+async def _heard(handle: WorkflowHandle[Talk, list[str]], words: list[str]) -> bool:
+    return await handle.query(Talk.heard) == words
+
+
+async def visibility(here: Client, there: Client, name: str) -> None:
+    handles = [await here.start_workflow(Talk.run, id=f"{name}/{each}", task_queue=QUEUE) for each in range(3)]
+    await handles[0].terminate()
+    running = f"WorkflowId STARTS_WITH '{name}/' AND ExecutionStatus = 'Running'"
+
+    async def is_seen() -> bool:
+        return (await there.count_workflows(running)).count == 2
+
+    await until(is_seen, "two of them run")
+    found = {each.id async for each in there.list_workflows(running)}
+    assert found == {handle.id for handle in handles[1:]}
+
+
+async def activities_that_others_complete(here: Client, there: Client, name: str) -> None:
+    handle = await here.start_workflow(Patient.run, id=name, task_queue=QUEUE)
+
+    async def has_begun() -> bool:
+        pending = (await there.get_workflow_handle(name).describe()).raw_description.pending_activities
+        return any(each.attempt == 1 and each.HasField("last_started_time") for each in pending)
+
+    await until(has_begun, "its activity has begun")
+    left = there.get_async_activity_handle(workflow_id=name, run_id=handle.first_execution_run_id, activity_id="left")
+    await left.heartbeat("still here")
+    await left.complete("by others")
+    assert await handle.result() == "by others"
+
+
+async def activities_that_stand_alone(here: Client, there: Client, name: str) -> None:
+    timeout = timedelta(seconds=20)
+    handle = await here.start_activity(double, 21, id=name, task_queue=QUEUE, start_to_close_timeout=timeout)
+    assert await there.get_activity_handle(name, result_type=int).result() == 42
+    assert await handle.result() == 42
+
+
+async def namespaces(here: Client, there: Client, name: str) -> None:
+    await here.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=timedelta(days=2))  # type: ignore[arg-type]
+    )
+    described = await there.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
+    assert described.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=2)
+    config = {**there.config(), "namespace": name}
+    handle = await Client(**config).start_workflow(Talk.run, id="in it", task_queue=QUEUE)  # type: ignore[arg-type]
+    assert (
+        await Client(**{**here.config(), "namespace": name}).get_workflow_handle("in it").describe()
+    ).id == handle.id  # type: ignore[arg-type]
+
+
+async def pollers(here: Client, there: Client, name: str) -> None:
+    for client in (here, there):
+        answer = await client.workflow_service.describe_task_queue(
+            DescribeTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=QUEUE), task_queue_type=1)  # type: ignore[arg-type]
+        )
+        assert {"worker-of-1", "worker-of-2", "worker-of-3"} <= {each.identity for each in answer.pollers}
+
+
+BEHAVIOURS = (
+    activities_timers_and_children,
+    signals,
+    signal_with_start,
+    queries,
+    updates,
+    update_with_start,
+    cancellation,
+    termination,
+    continue_as_new,
+    external_workflows,
+    reset,
+    visibility,
+    activities_that_others_complete,
+    activities_that_stand_alone,
+    namespaces,
+    pollers,
+)
+
+
+@pytest.mark.timeout(300)
+async def test_what_is_asked_of_one_host_is_seen_at_every_other(postgres_dsn: str, tmp_path: Path) -> None:
+    failures: list[Exception] = []
+
+    async def watch(behaviour: Callable[[Client, Client, str], Awaitable[None]], here: int, there: int) -> None:
+        try:
+            async with asyncio.timeout(WAIT_S_MAX):
+                await behaviour(clients[here], clients[there], f"{behaviour.__name__}-{here}-{there}")
+        except Exception as failure:  # noqa: BLE001 - each is told, with its name
+            failure.add_note(f"{behaviour.__name__}, begun at host {here + 1} and seen at host {there + 1}")
+            failures.append(failure)
+
+    async with three_hosts(postgres_dsn, tmp_path) as hosts, workers(hosts) as clients:
+        for here, there in ((0, 1), (1, 2), (2, 0)):
+            await asyncio.gather(*(watch(behaviour, here, there) for behaviour in BEHAVIOURS))
+        if failures:
+            raise ExceptionGroup("across hosts", failures)
+        assert_no_errors(hosts)
+
+
+def assert_no_errors(hosts: Sequence[Host]) -> None:
+    """What is logged as an error is nothing that happens to a healthy cluster."""
+    lines = [f"host {host.number}: {line}" for host in hosts for line in host.log().splitlines()]
+    assert [line for line in lines if "[error" in line or "Traceback" in line] == []
+
+
+async def _persist(clients: Sequence[Client], chance: random.Random, ask: Callable[[Client], Awaitable[Any]]) -> Any:
+    """Ask any host until one answers, as whoever must not lose a thing does."""
+    while True:
+        try:
+            return await ask(chance.choice(clients))
+        except RPCError as failure:
+            # The SDK has no better code for a connection that breaks under a call.
+            is_broken = failure.status == RPCStatusCode.UNKNOWN and failure.message == "transport error"
+            assert is_broken or failure.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED), failure
+            await asyncio.sleep(_CHECK_S)
+
+
+async def _live(clients: Sequence[Client], number: int, chance: random.Random) -> int:
+    name = f"adder-{number}"
+
+    async def start(client: Client) -> None:
+        with suppress(WorkflowAlreadyStartedError):
+            await client.start_workflow(Adder.run, number, id=name, task_queue=QUEUE, task_timeout=timedelta(seconds=2))
+
+    await _persist(clients, chance, start)
+    for each in range(ROUNDS):
+        await asyncio.sleep(chance.uniform(0, 4.0))
+        await _persist(clients, chance, lambda client, told=each: _handle(client, name).signal(Adder.tell, told))
+    result: int = await _persist(clients, chance, lambda client: _handle(client, name).result())
+    return result
+
+
+def _handle(client: Client, name: str) -> WorkflowHandle[Adder, int]:
+    return client.get_workflow_handle_for(Adder.run, name)
+
+
+async def _check_histories(client: Client, names: Sequence[str]) -> None:
+    """Every event has its number, every activity its end once, and the SDK comes to the same end again."""
+    replayer = Replayer(workflows=PROGRAMS, workflow_runner=UnsandboxedWorkflowRunner())
+    for name in names:
+        history = await client.get_workflow_handle(name).fetch_history()
+        _check(history)
+        await replayer.replay_workflow(history)
+
+
+def _check(history: WorkflowHistory) -> None:
+    assert [event.event_id for event in history.events] == list(range(1, len(history.events) + 1))
+    ends = [event for event in history.events if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED]
+    assert len({each.activity_task_completed_event_attributes.scheduled_event_id for each in ends}) == ROUNDS
+    assert len(ends) == ROUNDS
+
+
+@pytest.mark.timeout(400)
+async def test_all_workflows_end_well_though_one_host_after_another_is_killed(
+    postgres_dsn: str, tmp_path: Path
+) -> None:
+    chance = random.Random(SEED)
+    async with three_hosts(postgres_dsn, tmp_path) as hosts, workers(hosts) as clients:
+        living = [asyncio.create_task(_live(clients, number, chance)) for number in range(WORKFLOWS)]
+        kills = 0
+        for _ in range(KILLS):
+            await asyncio.sleep(chance.uniform(0.5, 2.0))
+            if all(task.done() for task in living):
+                break
+            victim = hosts[kills % len(hosts)]
+            await victim.kill()
+            kills += 1
+            await asyncio.sleep(chance.uniform(0.0, 1.0))
+            await victim.start()
+        async with asyncio.timeout(END_S_MAX):
+            results = await asyncio.gather(*living)
+        assert results == [sum_of(number) for number in range(WORKFLOWS)], f"seed {SEED}"
+        assert kills == KILLS, "the workflows were over before the last kill: let them take longer"
+        await _check_histories(clients[0], [f"adder-{number}" for number in range(WORKFLOWS)])
+
+
+class Balancer:
+    """One address for all hosts, as in front of a real cluster: a connection goes to the next host that takes it."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = hosts
+        self._turn = 0
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.address = ""
+
+    async def __aenter__(self) -> "Balancer":
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.create_task(self._carry(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(_close, writer)
+            for _ in self._hosts:
+                self._turn += 1
+                host, port = self._hosts[self._turn % len(self._hosts)].address.split(":")
+                with suppress(OSError):
+                    from_host, to_host = await asyncio.open_connection(host, int(port))
+                    closing.push_async_callback(_close, to_host)
+                    await asyncio.gather(_pump(reader, to_host), _pump(from_host, writer))
+                    return
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+@pytest.mark.timeout(300)
+async def test_hosts_are_restarted_one_by_one_under_load_and_no_client_sees_an_error(
+    postgres_dsn: str, tmp_path: Path
+) -> None:
+    """All calls go to one address, as through a balancer; what fails is only what the SDK tries again by itself."""
+    async with three_hosts(postgres_dsn, tmp_path) as hosts, Balancer(hosts) as balancer, AsyncExitStack() as stack:
+        clients = [await Client.connect(balancer.address) for _ in range(3)]
+        for number in range(3):
+            worker_client = await Client.connect(balancer.address)
+            worker = make_worker(worker_client, QUEUE, PROGRAMS, [double], identity=f"worker-{number}")
+            await stack.enter_async_context(worker)
+        is_over = asyncio.Event()
+        living = [
+            asyncio.create_task(_live_carelessly(client, number, is_over)) for number, client in enumerate(clients)
+        ]
+        for host in hosts:
+            await asyncio.sleep(1.0)
+            assert await host.stop() == 0
+            await host.start()
+        is_over.set()
+        async with asyncio.timeout(END_S_MAX):
+            counts = await asyncio.gather(*living)
+        assert min(counts) >= 3, "hardly any load"
+        names = [f"careless-{number}-{each}" for number, count in enumerate(counts) for each in range(count)]
+        await _check_histories(clients[0], names[::4])
+        assert_no_errors(hosts)
+
+
+async def _live_carelessly(client: Client, number: int, is_over: asyncio.Event) -> int:
+    """Workflow after workflow without a thought of failures; how many."""
+    count = 0
+    ends: list[asyncio.Task[int]] = []
+    while not is_over.is_set():
+        name = f"careless-{number}-{count}"
+        handle = await client.start_workflow(Adder.run, count, id=name, task_queue=QUEUE)
+        for each in range(ROUNDS):
+            await handle.signal(Adder.tell, each)
+        assert await handle.query(Adder.told) == ROUNDS
+        assert await handle.execute_update(Adder.ask, each) == -each
+        ends.append(asyncio.create_task(handle.result()))
+        count += 1
+        await asyncio.sleep(0.1)
+    assert await asyncio.gather(*ends) == [sum_of(each) for each in range(count)]
+    return count
