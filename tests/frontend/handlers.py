@@ -58,6 +58,7 @@ class MatchingBehind:
     task: bytes | None = None
     waits: bool = False
     polls: list[tuple[TaskList, str, float, TaskListKind, float | None]] = field(default_factory=list)
+    workers: list[bytes] = field(default_factory=list)
 
     async def poll(
         self,
@@ -67,9 +68,11 @@ class MatchingBehind:
         timeout_s: float,
         kind: TaskListKind = TaskListKind.NORMAL,
         rate_per_s: float | None = None,
+        worker: bytes = b"",
     ) -> PollAnswer:
         """As the client of the matching service."""
         self.polls.append((task_list, identity, timeout_s, kind, rate_per_s))
+        self.workers.append(worker)
         if self.waits:
             await asyncio.sleep(timeout_s)
         return PollAnswer(self.task, PartitionConfig(1, 1, 1), BacklogReport(0, 0, 0.0, 0.0, 0.0))

@@ -4,6 +4,7 @@ import pytest
 import temporalio.api.workflowservice.v1 as api
 from google.protobuf.message import Message
 from temporalio.api.failure.v1 import Failure
+from temporalio.api.taskqueue.v1 import PollerInfo
 
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.history.refusals import Refused
@@ -274,3 +275,13 @@ async def test_a_token_of_an_unknown_namespace_is_refused(setup: Setup) -> None:
         await setup.ask(answer(api.RespondWorkflowTaskCompletedRequest, token, namespace=""))
 
     assert refusal.value.code == Code.NOT_FOUND
+
+
+async def test_what_a_worker_says_of_its_build_is_told_to_matching(setup: Setup) -> None:
+    request = api.PollWorkflowTaskQueueRequest()
+    request.CopyFrom(polls()[0])
+    request.worker_version_capabilities.build_id = "build-7"
+
+    await setup.ask(request)
+
+    assert PollerInfo.FromString(setup.matching.workers[0]).worker_version_capabilities.build_id == "build-7"

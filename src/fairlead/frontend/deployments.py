@@ -449,6 +449,23 @@ def _add_stats(
         shown.stats_by_priority_key[one.priority].CopyFrom(shown_stats(one))
 
 
+NOTES = {
+    "DescribeWorkerDeploymentVersion": "Nexus task queues of a version are not told.",
+    "SetWorkerDeploymentCurrentVersion": (
+        "Other hosts of a cluster go by it within two seconds. Activities of workflows that move to the version do not "
+        "wait for the first workflow task there, and Nexus tasks go to workers of any version."
+    ),
+}
+DIFFERENCES = (
+    "Which workflows go to the ramping version is decided by another hash of the workflow id than Temporal's.",
+    "Whether a version has drained is looked at when somebody asks for it, three minutes after the last time.",
+    (
+        "Limits that UpdateTaskQueueConfig sets hold for what waits for workers without a version; those of each "
+        "version have none but their own."
+    ),
+    "A workflow may be pinned to a version that has no workers on its task queue: it waits for them.",
+    "One-time versioning overrides are kept and shown, and not acted upon.",
+)
 METHODS: dict[str, Handler] = {
     "DescribeWorkerDeployment": describe,
     "DescribeWorkerDeploymentVersion": describe_version,

@@ -73,7 +73,9 @@ async def read_page(
     payloads: list[bytes] = []
     count, next_event_id, size = 0, from_event_id, 0
     while next_event_id < to_event_id and count < events_max and size < PAGE_BYTES_MAX:
-        batches = await shard.read_batches(state, next_event_id, to_event_id, limit_bytes=PAGE_BYTES_MAX - size)
+        # No further than the page may go: what is read beyond it would be read again for the next one.
+        until = min(to_event_id, next_event_id + events_max - count)
+        batches = await shard.read_batches(state, next_event_id, until, limit_bytes=PAGE_BYTES_MAX - size)
         if not batches:
             break
         for batch in batches:
@@ -82,8 +84,6 @@ async def read_page(
             end = min(batch.last_event_id + 1, to_event_id)
             count += end - next_event_id
             next_event_id = end
-            if count >= events_max:
-                break
     return payloads, next_event_id
 
 

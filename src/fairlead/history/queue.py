@@ -30,7 +30,7 @@ CONCURRENT_MAX = 200
 AHEAD_NS = 60 * SECOND_NS
 LOOK_AHEAD_S = 20.0
 DELETE_INTERVAL_S = 1.0
-# Loops count in milliseconds, and may be that much early: who looks before the time looks again and again until it comes.
+# Loops count in milliseconds, and may be that much early: who looks before the time looks again until it comes.
 ALARM_LATE_S = 0.001
 # A task that fails is tried again after ever longer waits.
 RETRY_FIRST_S = 0.05
@@ -57,6 +57,7 @@ class ShardQueue:
         clock_ns: Callable[[], int],
         range_id: Callable[[], int],
         on_lost: Callable[[], None],
+        on_error: Callable[[QueueRow], None] = lambda _row: None,
         is_timed: bool,
         tasks_max: int = TASKS_IN_MEMORY_MAX,
     ) -> None:
@@ -67,6 +68,7 @@ class ShardQueue:
         self._clock_ns = clock_ns
         self._range_id = range_id
         self._on_lost = on_lost
+        self._on_error = on_error
         self._is_timed = is_timed
         self._tasks_max = tasks_max
         # What is being written, waits or is worked on; and the same keys by size, those that are done among them.
@@ -149,7 +151,6 @@ class ShardQueue:
         self._alarm = asyncio.get_running_loop().call_later(min(wait_s, LOOK_AHEAD_S), self._wake)
 
     def _wake(self) -> None:
-        self._alarm = None
         self._begin_due()
         if self._busy < CONCURRENT_MAX:
             self._set_alarm()
@@ -206,6 +207,7 @@ class ShardQueue:
                         workflow_id=row.workflow_id,
                         run_id=row.run_id,
                     )
+                self._on_error(row)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
             self._forget(key)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairlead.matching.client import MatchingClient
     from fairlead.settings import DynamicSettings
     from fairlead.storage.history_contract import HistoryStore
+    from fairlead.telemetry import Metrics
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class Services:
     uniform: Callable[[], float]
     limits: Limits
     deployments: Deployments
+    metrics: Metrics
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from fairlead.history.namespaces import Namespaces
 from fairlead.history.operations import OPERATIONS
 from fairlead.history.refusals import Refused, invalid, unimplemented
 from fairlead.history.scope import Scope, Services
-from fairlead.history.shard import NotOwner, Shard
+from fairlead.history.shard import TIMER, TRANSFER, NotOwner, Shard
 from fairlead.history.state import DEFAULT_LIMITS, RunClosed
 from fairlead.history.state.errors import NotPending
 from fairlead.history.sweeping import Sweeper
@@ -33,7 +33,7 @@ from fairlead.matching.starting import NotStarted
 from fairlead.rpc import Code
 from fairlead.settings import DynamicSettings
 from fairlead.storage.history_contract import HistoryStore
-from fairlead.telemetry import Metrics
+from fairlead.telemetry import SHARD_LOST, HistoryGauges, Metrics
 
 START_TIMEOUT_S = 5.0
 # After a failure to take a shard it is tried again.
@@ -55,7 +55,7 @@ class HistoryService:
         namespaces: Namespaces,
         matching: MatchingClient,
         deployments: Deployments | None = None,
-        metrics: Metrics | None = None,
+        metrics: Metrics,
         clock_ns: Callable[[], int] = time.time_ns,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         uniform: Callable[[], float] = random.random,
@@ -78,6 +78,7 @@ class HistoryService:
             clock_ns=clock_ns,
             new_id=new_id,
             uniform=uniform,
+            metrics=metrics,
             limits=DEFAULT_LIMITS,
             deployments=deployments or Deployments(store, clock_ns=clock_ns),
         )
@@ -88,6 +89,8 @@ class HistoryService:
         self._opening: dict[int, asyncio.Task[Shard]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_open = False
+        self._metrics = metrics
+        metrics.watch(self.gauges)
         ring.on_change(self._ring_changed)
 
     @property
@@ -200,7 +203,19 @@ class HistoryService:
         self._shards[shard_id] = shard
         return shard
 
+    def gauges(self) -> list[HistoryGauges]:
+        """What this host holds now."""
+        shards = self._shards.values()
+        return [
+            HistoryGauges(
+                shards=len(shards),
+                runs=sum(len(shard.runs) for shard in shards),
+                tasks={name: sum(shard.queues[name].pending for shard in shards) for name in (TRANSFER, TIMER)},
+            )
+        ]
+
     def _lost(self, shard: Shard) -> None:
+        self._metrics.count(SHARD_LOST)
         if self._is_open and self._shards.get(shard.shard_id) is shard:
             self._log.info("shard lost", shard=shard.shard_id)
             asyncio.get_running_loop().call_soon(self._ring_changed)

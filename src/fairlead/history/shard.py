@@ -42,7 +42,7 @@ from fairlead.storage.history_contract import (
     VisibilityDelete,
     VisibilityRow,
 )
-from fairlead.telemetry import get_log
+from fairlead.telemetry import TASK_ERRORS, get_log
 
 T = TypeVar("T")
 
@@ -125,6 +125,7 @@ class Shard:
                 clock_ns=services.clock_ns,
                 range_id=lambda: self._range_id,
                 on_lost=self.lose,
+                on_error=partial(self._count_error, name),
                 is_timed=name == TIMER,
                 tasks_max=max(TASKS_IN_MEMORY_MAX // services.shards, TASKS_A_SHARD_MIN),
             )
@@ -158,6 +159,9 @@ class Shard:
         if not self.is_lost:
             self.is_lost = True
             self._on_lost(self)
+
+    def _count_error(self, queue: str, row: QueueRow) -> None:
+        self.services.metrics.count(TASK_ERRORS, queue, type(row.task).__name__)
 
     # Reading
 

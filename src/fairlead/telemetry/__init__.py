@@ -4,9 +4,15 @@ from fairlead.telemetry.buckets import LATENCY_BOUNDS_S, Buckets
 from fairlead.telemetry.calls import CallMetrics
 from fairlead.telemetry.declaration import OTHER, STICKY, Kind, Metric
 from fairlead.telemetry.endpoint import CannotListen, MetricsEndpoint
-from fairlead.telemetry.events import DYNAMIC_CONFIG_RELOADS, MEMBERSHIP_CHANGED, PERSISTENCE_ERROR_WITH_TYPE
+from fairlead.telemetry.events import (
+    DYNAMIC_CONFIG_RELOADS,
+    MEMBERSHIP_CHANGED,
+    PERSISTENCE_ERROR_WITH_TYPE,
+    SHARD_LOST,
+    TASK_ERRORS,
+)
 from fairlead.telemetry.exposition import render
-from fairlead.telemetry.gauges import Component, ConfigGauges, PartitionGauges, ScalerGauges, Source
+from fairlead.telemetry.gauges import Component, ConfigGauges, HistoryGauges, PartitionGauges, ScalerGauges, Source
 from fairlead.telemetry.listening import refusal
 from fairlead.telemetry.logs import InvalidLogSetting, Log, LogFormat, configure_logs, get_log
 from fairlead.telemetry.metrics import PARTITION_SERIES_MAX, Metrics, Snapshot
@@ -21,12 +27,15 @@ __all__ = [
     "OTHER",
     "PARTITION_SERIES_MAX",
     "PERSISTENCE_ERROR_WITH_TYPE",
+    "SHARD_LOST",
     "STICKY",
+    "TASK_ERRORS",
     "Buckets",
     "CallMetrics",
     "CannotListen",
     "Component",
     "ConfigGauges",
+    "HistoryGauges",
     "InvalidLogSetting",
     "Kind",
     "Log",

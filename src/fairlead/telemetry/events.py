@@ -17,7 +17,16 @@ PERSISTENCE_ERROR_WITH_TYPE = Metric(
     ("operation", "error_type"),
     "Calls of the store that failed by its own fault, by kind: not reached, not writable, or outcome unknown.",
 )
-EVENTS = (MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE)
+SHARD_LOST = Metric(
+    "shard_closed_count", Kind.COUNTER, (), "Shards that this host has lost to another, or has to take anew."
+)
+TASK_ERRORS = Metric(
+    "task_errors",
+    Kind.COUNTER,
+    ("queue", "task_type"),
+    "Attempts at tasks of the shards' queues that failed; each is tried again.",
+)
+EVENTS = (MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE, SHARD_LOST, TASK_ERRORS)
 
 
 class EventCounts:

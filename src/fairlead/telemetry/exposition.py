@@ -16,8 +16,11 @@ from fairlead.telemetry.calls import SERVICE_ERROR_WITH_TYPE, SERVICE_ERRORS, SE
 from fairlead.telemetry.gauges import (
     CONFIGS,
     GAUGE_FOLDS,
+    HISTORY_TASKS,
     LOADED_PARTITIONS,
+    OWNED_SHARDS,
     PARTITION_GAUGES,
+    RUNS_IN_MEMORY,
     SCALER,
     Component,
     PartitionGauges,
@@ -62,7 +65,7 @@ def render(snapshot: Snapshot, accept: str) -> tuple[str, bytes]:
     """The content type, OpenMetrics if `accept` (a request's header) asks for it, and the content."""
     is_openmetrics = "application/openmetrics-text" in accept
     page = Page(is_openmetrics=is_openmetrics)
-    for write in (_write_counters, _write_latencies, _write_gauges, _write_configs, _write_calls, _write_process):
+    for write in _WRITERS:
         write(page, snapshot)
     # The library's part comes last, with what OpenMetrics has at the end.
     if is_openmetrics:
@@ -141,6 +144,12 @@ def _write_calls(page: Page, snapshot: Snapshot) -> None:
     page.histogram(SERVICE_LATENCY, [(labels, one.latency) for labels, one in calls])
 
 
+def _write_history(page: Page, snapshot: Snapshot) -> None:
+    page.values(OWNED_SHARDS, [((), one.shards) for one in snapshot.history])
+    page.values(RUNS_IN_MEMORY, [((), one.runs) for one in snapshot.history])
+    page.values(HISTORY_TASKS, [((queue,), count) for one in snapshot.history for queue, count in one.tasks.items()])
+
+
 def _write_process(page: Page, snapshot: Snapshot) -> None:
     for event, series in snapshot.events.items():
         page.values(event, series.items())
@@ -150,3 +159,14 @@ def _write_process(page: Page, snapshot: Snapshot) -> None:
 
 def _labels_of(one: PartitionGauges) -> PartitionLabels:
     return partition_labels(one.namespace, one.task_list, one.task_type, one.partition, is_sticky=one.is_sticky)
+
+
+_WRITERS = (
+    _write_counters,
+    _write_latencies,
+    _write_gauges,
+    _write_configs,
+    _write_history,
+    _write_calls,
+    _write_process,
+)

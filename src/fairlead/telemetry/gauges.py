@@ -72,7 +72,15 @@ class ConfigGauges(NamedTuple):
     config: PartitionConfig
 
 
-Source = Callable[[], Iterable[PartitionGauges | ConfigGauges]]
+class HistoryGauges(NamedTuple):
+    """What the history service of this host holds. `tasks` are those of each queue that are in memory and not done."""
+
+    shards: int
+    runs: int
+    tasks: dict[str, int]
+
+
+Source = Callable[[], Iterable[PartitionGauges | ConfigGauges | HistoryGauges]]
 
 PARTITION_GAUGES = declared_in(PartitionGauges, Kind.GAUGE, PARTITION_LABELS)
 # Reads them all, in that order.
@@ -82,6 +90,12 @@ GAUGE_FOLDS = folds_of(PartitionGauges)
 LOADED_PARTITIONS = Metric(
     "loaded_task_queue_partition_count", Kind.GAUGE, TASK_LIST_LABELS, "Partitions that are loaded at this host."
 )
+OWNED_SHARDS = Metric("numshards_gauge", Kind.GAUGE, (), "Shards of workflows that this host owns.")
+RUNS_IN_MEMORY = Metric("mutable_state_cache_count", Kind.GAUGE, (), "Runs of workflows that are in memory.")
+HISTORY_TASKS = Metric(
+    "pending_tasks", Kind.GAUGE, ("queue",), "Tasks of the shards' queues that are in memory and not done, timers too."
+)
+HISTORY = (OWNED_SHARDS, RUNS_IN_MEMORY, HISTORY_TASKS)
 # In the order of `PartitionConfig.read`, `.write` and `.version`.
 CONFIGS = (
     Metric("task_list_partition_config_num_read", Kind.GAUGE, CONFIG_LABELS, "Partitions that are polled."),

@@ -9,7 +9,7 @@ from fairlead.telemetry.buckets import BucketCounts, Buckets
 from fairlead.telemetry.calls import CallCounts, CallMetrics
 from fairlead.telemetry.declaration import OTHER, Kind, Metric
 from fairlead.telemetry.events import EventCounts
-from fairlead.telemetry.gauges import ConfigGauges, PartitionGauges, Source
+from fairlead.telemetry.gauges import ConfigGauges, HistoryGauges, PartitionGauges, Source
 from fairlead.telemetry.partition import (
     Latencies,
     PartitionLabels,
@@ -23,7 +23,7 @@ from fairlead.telemetry.partition import (
 PARTITION_SERIES_MAX = 1_000
 # Of pollers and producers, whose caches hold more task lists than anyone can look at.
 CONFIG_SERIES_MAX = 1_000
-CALL_SERIES_MAX = 200
+CALL_SERIES_MAX = 300
 
 FOLDED_PARTITIONS = Metric(
     "folded_partition_count", Kind.GAUGE, (), "Partitions that are loaded and counted together, for want of room."
@@ -45,6 +45,7 @@ class Snapshot:
     partitions_folded: int
     calls: list[CallCounts]
     events: dict[Metric, dict[tuple[str, ...], int]]
+    history: list[HistoryGauges]
 
 
 @dataclass(slots=True, eq=False)
@@ -111,9 +112,12 @@ class Metrics:
         """All numbers of this moment. In the event loop's thread: nothing counts meanwhile, so they fit together."""
         partitions: list[PartitionGauges] = []
         configs: list[ConfigGauges] = []
+        history: list[HistoryGauges] = []
         for gauges in self._ask():
             if isinstance(gauges, PartitionGauges):
                 partitions.append(gauges)
+            elif isinstance(gauges, HistoryGauges):
+                history.append(gauges)
             else:
                 configs.append(gauges)
         series = [*self._series.values(), *self._shared.values()]
@@ -129,9 +133,10 @@ class Metrics:
             partitions_folded=sum(counts.holders for counts in self._shared.values()),
             calls=[calls.read() for calls in self._calls.values()],
             events=self._events.read(),
+            history=history,
         )
 
-    def _ask(self) -> Iterable[PartitionGauges | ConfigGauges]:
+    def _ask(self) -> Iterable[PartitionGauges | ConfigGauges | HistoryGauges]:
         for source in self._sources:
             yield from source()
 

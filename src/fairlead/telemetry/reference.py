@@ -4,7 +4,7 @@ from fairlead.telemetry.buckets import LATENCY_BOUNDS_S
 from fairlead.telemetry.calls import CALLS
 from fairlead.telemetry.declaration import OTHER, STICKY, Metric
 from fairlead.telemetry.events import EVENTS
-from fairlead.telemetry.gauges import CONFIGS, LOADED_PARTITIONS, PARTITION_GAUGES, SCALER, Component
+from fairlead.telemetry.gauges import CONFIGS, HISTORY, LOADED_PARTITIONS, PARTITION_GAUGES, SCALER, Component
 from fairlead.telemetry.metrics import FOLDED_PARTITIONS, OMITTED_CONFIGS, PARTITION_SERIES_MAX
 from fairlead.telemetry.partition import (
     LATENCIES,
@@ -18,6 +18,7 @@ SECTIONS = {
     "Latencies": (*LATENCIES, TASK_DISPATCH_LATENCY),
     "Partitions at this moment": (*PARTITION_GAUGES, LOADED_PARTITIONS),
     "Partition configurations and the scaler": (*CONFIGS, *SCALER),
+    "Workflows": HISTORY,
     "Requests": CALLS,
     "The process": (*EVENTS, FOLDED_PARTITIONS, OMITTED_CONFIGS),
 }

@@ -123,7 +123,7 @@ class LiveState(msgspec.Struct, array_like=True):
     routing_revision: int = 0
     # The request that the run began with.
     start_request_id: str = ""
-    # When the run was begun by a reset, when the one before that began, and the run that a reset has begun in its place.
+    # When a reset began the run, when the run before that began, and the run that a reset began in place of this one.
     last_reset_ns: int = 0
     original_started_ns: int = 0
     reset_run_id: str = ""
