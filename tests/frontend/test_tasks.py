@@ -279,7 +279,7 @@ async def test_a_token_of_an_unknown_namespace_is_refused(setup: Setup) -> None:
 
 async def test_what_a_worker_says_of_its_build_is_told_to_matching(setup: Setup) -> None:
     request = api.PollWorkflowTaskQueueRequest()
-    request.CopyFrom(polls()[0])
+    request.MergeFromString(polls()[0].SerializeToString())
     request.worker_version_capabilities.build_id = "build-7"
 
     await setup.ask(request)

@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 M = TypeVar("M", bound=Message)
-Path: TypeAlias = tuple[FieldDescriptor, ...]
+FieldPath: TypeAlias = tuple[FieldDescriptor, ...]
 
 LONG_CHARACTERS = 2000
 OVERSIZE_BYTES = 3 * 1024 * 1024
@@ -56,7 +56,7 @@ def new_message(kind: Descriptor) -> Message:
     return message
 
 
-def paths_to(kind: Descriptor, wanted: "Wanted", depth: int = DEPTH_MAX) -> Iterator[Path]:
+def paths_to(kind: Descriptor, wanted: "Wanted", depth: int = DEPTH_MAX) -> Iterator[FieldPath]:
     """The ways to all fields that are wanted, through messages that are there once."""
     for field in kind.fields:
         if wanted(field):
@@ -84,7 +84,7 @@ BYTES = Wanted(FieldDescriptor.TYPE_BYTES)
 PAYLOADS = Wanted(FieldDescriptor.TYPE_MESSAGE, message="temporal.api.common.v1.Payloads")
 
 
-def set_at(message: Message, path: Path, value: Any) -> None:
+def set_at(message: Message, path: FieldPath, value: Any) -> None:
     """Set a field of a field."""
     for field in path[:-1]:
         message = getattr(message, field.name)
@@ -92,7 +92,7 @@ def set_at(message: Message, path: Path, value: Any) -> None:
     setattr(message, path[-1].name, value)
 
 
-def at(message: Message, path: Path) -> Any:
+def at(message: Message, path: FieldPath) -> Any:
     """A field of a field, made if it is a message that is not there."""
     for field in path:
         message = getattr(message, field.name)
@@ -192,7 +192,7 @@ class Chance:
 
     def _fill(self, message: Message, depth: int) -> None:
         choose = self._random
-        kind: Descriptor = message.DESCRIPTOR
+        kind = cast(Descriptor, message.DESCRIPTOR)
         for field in kind.fields:
             known = _fitting(field, self._known)
             likely = 0.9 if known and depth < 2 else _CHANCE_OF_FIELD / (1 + depth / 2)
@@ -211,11 +211,11 @@ class Chance:
 
     def _vary(self, message: Message, depth: int) -> None:
         choose = self._random
-        kind: Descriptor = message.DESCRIPTOR
+        kind = cast(Descriptor, message.DESCRIPTOR)
         if not kind.fields:
             return
         # What is there rather than what is not: the rest is often an alternative to it.
-        present = [field for field, _ in message.ListFields()]
+        present = [cast(FieldDescriptor, field) for field, _ in message.ListFields()]
         field = choose.choice(present if present and choose.random() < 0.5 else list(kind.fields))
         if choose.random() < 0.1:
             message.ClearField(field.name)
@@ -250,6 +250,7 @@ class Chance:
 
     def _fill_map(self, message: Message, field: FieldDescriptor, depth: int) -> None:
         entries = getattr(message, field.name)
+        assert field.message_type is not None
         key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
         for _ in range(self._random.randint(0, 2)):
             if value.message_type is None:
@@ -263,6 +264,7 @@ class Chance:
             case FieldDescriptor.CPPTYPE_BOOL:
                 return choose.random() < 0.5
             case FieldDescriptor.CPPTYPE_ENUM:
+                assert field.enum_type is not None
                 numbers = [value.number for value in field.enum_type.values]
                 return choose.choice([*numbers, *numbers, 99, -1])
             case FieldDescriptor.CPPTYPE_STRING:

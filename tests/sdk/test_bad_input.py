@@ -59,6 +59,7 @@ from tests.sdk.random_messages import (
     PAYLOADS,
     STRINGS,
     Chance,
+    FieldPath,
     at,
     new_message,
     paths_to,
@@ -84,7 +85,7 @@ WORKFLOWS = 12
 TOKENS = 8
 COMMANDS = 480
 _SECOND = Duration(seconds=1)
-# Values with which the server gets further than its first checks, by the names of the fields in which they are expected.
+# Values with which the server gets further than its first checks, by the names of the fields where they are expected.
 REASONABLE: dict[str, Sequence[Any]] = {
     "namespace": [NAMESPACE],
     "workflow_type": [WorkflowType(name="x")],
@@ -212,7 +213,7 @@ class Attacker:
         self.failures: list[str] = []
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def send(self, method: MethodDescriptor, request: Message | bytes, what: str) -> Answer:
         """One request; a failure of the server is noted."""
@@ -221,7 +222,11 @@ class Attacker:
         loop = asyncio.get_running_loop()
         async with self._room:
             began_s = loop.time()
-            call = self._channel.unary_unary(f"/{method.containing_service.full_name}/{method.name}")
+            call = self._channel.unary_unary(
+                f"/{method.containing_service.full_name}/{method.name}",
+                request_serializer=None,
+                response_deserializer=None,
+            )
             try:
                 await call(data, timeout=WAITING_S if waits else ANSWER_S_MAX)
                 answer = Answer(grpc.StatusCode.OK, "", loop.time() - began_s)
@@ -349,7 +354,7 @@ async def test_long_texts_and_wrong_tokens_are_no_failure(target: Target) -> Non
             # Values that are alternatives to each other can't be there at the same time: the last one is.
             set_at(everything, path, "x" * LONG_CHARACTERS)
         attacks.append((method, everything, "all texts long"))
-        changes = [(path, "x" * LONG_CHARACTERS) for path in strings]
+        changes: list[tuple[FieldPath, str | bytes]] = [(path, "x" * LONG_CHARACTERS) for path in strings]
         changes += [(path, GARBAGE) for path in paths_to(method.input_type, BYTES)]
         for path, value in changes:
             request = plausible(method.input_type, known)
@@ -388,7 +393,7 @@ async def _attack(target: Target, number: int) -> grpc.StatusCode:
 
 
 def make_message(method: MethodDescriptor, chance: Chance, turn: int) -> Message | bytes:
-    """Mostly one that is nearly right, since these get furthest; sometimes what chance alone makes, or not even that."""
+    """Mostly one that is nearly right, since these get furthest; sometimes what chance makes, or not even that."""
     if turn % 5 == 0:
         return chance.message(method.input_type)
     request = chance.variation(chance.plausible(method.input_type))

@@ -1,15 +1,17 @@
-"""Three processes on PostgreSQL: what one host is asked for, others do and tell; killing or stopping some loses nothing."""
+"""Three processes on PostgreSQL: what is asked of one, others do and tell; killing or stopping some loses nothing."""
 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from temporalio import activity, workflow
+from temporalio.api.batch.v1 import BatchOperationTermination
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
@@ -17,9 +19,15 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     RegisterNamespaceRequest,
     ResetWorkflowExecutionRequest,
+    StartBatchOperationRequest,
 )
 from temporalio.client import (
     Client,
+    Schedule,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionStartWorkflow,
+    ScheduleIntervalSpec,
+    ScheduleSpec,
     WithStartWorkflowOperation,
     WorkflowExecutionStatus,
     WorkflowFailureError,
@@ -131,7 +139,7 @@ class Messenger:
 
     @workflow.run
     async def run(self, other: str) -> None:
-        handle = workflow.get_external_workflow_handle_for(Talk.run, other)
+        handle: workflow.ExternalWorkflowHandle[Talk] = workflow.get_external_workflow_handle_for(Talk.run, other)
         await handle.signal(Talk.tell, "from afar")
         await handle.cancel()
 
@@ -188,11 +196,14 @@ def sum_of(number: int) -> int:
     return sum(2 * (number + each) for each in range(ROUNDS))
 
 
-async def until(there: Callable[[], Awaitable[bool]], what: str) -> None:
-    async with asyncio.timeout(WAIT_S_MAX):
-        while not await there():
-            await asyncio.sleep(_CHECK_S)
-    assert what
+def talk(client: Client, name: str, run_id: str | None = None) -> WorkflowHandle[Talk, list[str]]:
+    return client.get_workflow_handle_for(Talk.run, name, run_id=run_id)
+
+
+async def until(is_there: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what is not there at once; a test that waits too long is ended by its own time."""
+    while not await is_there():  # noqa: ASYNC110 - it is another process that it waits for
+        await asyncio.sleep(_CHECK_S)
 
 
 @asynccontextmanager
@@ -213,8 +224,8 @@ async def workers(hosts: Sequence[Host]) -> AsyncIterator[list[Client]]:
 
 async def activities_timers_and_children(here: Client, there: Client, name: str) -> None:
     await here.start_workflow(Trip.run, 4, id=name, task_queue=QUEUE)
-    assert await there.get_workflow_handle_for(Trip.run, name).result() == 8 + 80
-    assert await here.get_workflow_handle_for(Leg.run, f"{name}/leg").result() == 80
+    assert await there.get_workflow_handle(name, result_type=int).result() == 8 + 80
+    assert await here.get_workflow_handle(f"{name}/leg", result_type=int).result() == 80
     history = await there.get_workflow_handle(name).fetch_history()
     assert [event.event_id for event in history.events] == list(range(1, len(history.events) + 1))
     await Replayer(workflows=PROGRAMS, workflow_runner=UnsandboxedWorkflowRunner()).replay_workflow(history)
@@ -222,7 +233,7 @@ async def activities_timers_and_children(here: Client, there: Client, name: str)
 
 async def signals(here: Client, there: Client, name: str) -> None:
     mine = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
-    theirs = there.get_workflow_handle_for(Talk.run, name)
+    theirs = talk(there, name)
     for number in range(3):
         await mine.signal(Talk.tell, f"here {number}")
         await theirs.signal(Talk.tell, f"there {number}")
@@ -236,14 +247,14 @@ async def signal_with_start(here: Client, there: Client, name: str) -> None:
         await client.start_workflow(
             Talk.run, id=name, task_queue=QUEUE, start_signal="tell", start_signal_args=["word"]
         )
-    handle = there.get_workflow_handle_for(Talk.run, name)
+    handle = talk(there, name)
     await handle.signal(Talk.end)
     assert await handle.result() == ["word"] * 3
 
 
 async def queries(here: Client, there: Client, name: str) -> None:
     mine = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
-    theirs = there.get_workflow_handle_for(Talk.run, name)
+    theirs = talk(there, name)
     assert await theirs.query(Talk.heard) == []
     await mine.signal(Talk.tell, "one")
     assert await theirs.query(Talk.heard) == ["one"]
@@ -254,7 +265,7 @@ async def queries(here: Client, there: Client, name: str) -> None:
 
 async def updates(here: Client, there: Client, name: str) -> None:
     mine = await here.start_workflow(Talk.run, id=name, task_queue=QUEUE)
-    theirs = there.get_workflow_handle_for(Talk.run, name)
+    theirs = talk(there, name)
     assert await theirs.execute_update(Talk.ask, "one") == 1
     started = await mine.start_update(Talk.ask, "two", id="second", wait_for_stage=WorkflowUpdateStage.ACCEPTED)
     assert await theirs.get_update_handle("second", result_type=int).result() == 2
@@ -275,7 +286,7 @@ async def update_with_start(here: Client, there: Client, name: str) -> None:
         )
         answer = await client.execute_update_with_start_workflow(Talk.ask, "word", start_workflow_operation=start)
         assert answer == number
-    handle = there.get_workflow_handle_for(Talk.run, name)
+    handle = talk(there, name)
     await handle.signal(Talk.end)
     assert await handle.result() == ["word", "word"]
 
@@ -304,7 +315,7 @@ async def termination(here: Client, there: Client, name: str) -> None:
 async def continue_as_new(here: Client, there: Client, name: str) -> None:
     handle = await here.start_workflow(Chain.run, 3, id=name, task_queue=QUEUE)
     assert await handle.result() == handle.first_execution_run_id
-    followed = there.get_workflow_handle_for(Chain.run, name, run_id=handle.first_execution_run_id)
+    followed = there.get_workflow_handle(name, run_id=handle.first_execution_run_id, result_type=str)
     assert await followed.result() == handle.first_execution_run_id
 
 
@@ -314,7 +325,7 @@ async def external_workflows(here: Client, there: Client, name: str) -> None:
     with pytest.raises(WorkflowFailureError) as failure:
         await other.result()
     assert isinstance(failure.value.cause, CancelledError)
-    assert await there.get_workflow_handle_for(Talk.run, other.id).query(Talk.heard) == ["from afar"]
+    assert await talk(there, other.id).query(Talk.heard) == ["from afar"]
 
 
 async def reset(here: Client, there: Client, name: str) -> None:
@@ -330,11 +341,11 @@ async def reset(here: Client, there: Client, name: str) -> None:
             workflow_task_finish_event_id=4,
         )
     )
-    second = here.get_workflow_handle_for(Talk.run, name, run_id=answer.run_id)
+    second = talk(here, name, run_id=answer.run_id)
     # Reapplied: an update that was accepted after the point of the reset.
-    await until(lambda: _heard(second, ["kept"]), "the update is there again")
+    await until(lambda: _heard(second, ["kept"]))
     await second.signal(Talk.end)
-    assert await there.get_workflow_handle_for(Talk.run, name).result() == ["kept"]
+    assert await talk(there, name).result() == ["kept"]
 
 
 async def _heard(handle: WorkflowHandle[Talk, list[str]], words: list[str]) -> bool:
@@ -349,7 +360,7 @@ async def visibility(here: Client, there: Client, name: str) -> None:
     async def is_seen() -> bool:
         return (await there.count_workflows(running)).count == 2
 
-    await until(is_seen, "two of them run")
+    await until(is_seen)
     found = {each.id async for each in there.list_workflows(running)}
     assert found == {handle.id for handle in handles[1:]}
 
@@ -361,7 +372,7 @@ async def activities_that_others_complete(here: Client, there: Client, name: str
         pending = (await there.get_workflow_handle(name).describe()).raw_description.pending_activities
         return any(each.attempt == 1 and each.HasField("last_started_time") for each in pending)
 
-    await until(has_begun, "its activity has begun")
+    await until(has_begun)
     left = there.get_async_activity_handle(workflow_id=name, run_id=handle.first_execution_run_id, activity_id="left")
     await left.heartbeat("still here")
     await left.complete("by others")
@@ -381,11 +392,49 @@ async def namespaces(here: Client, there: Client, name: str) -> None:
     )
     described = await there.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
     assert described.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=2)
-    config = {**there.config(), "namespace": name}
-    handle = await Client(**config).start_workflow(Talk.run, id="in it", task_queue=QUEUE)  # type: ignore[arg-type]
-    assert (
-        await Client(**{**here.config(), "namespace": name}).get_workflow_handle("in it").describe()
-    ).id == handle.id  # type: ignore[arg-type]
+    handle = await _within(there, name).start_workflow(Talk.run, id="in it", task_queue=QUEUE)
+    assert (await talk(_within(here, name), "in it").describe()).run_id == handle.first_execution_run_id
+
+
+def _within(client: Client, namespace: str) -> Client:
+    """The same connection for another namespace."""
+    return Client(client.service_client, namespace=namespace)
+
+
+async def schedules(here: Client, there: Client, name: str) -> None:
+    action = ScheduleActionStartWorkflow(Trip.run, 4, id=f"{name}/begun", task_queue=QUEUE)
+    every_day = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=1))])
+    await here.create_schedule(name, Schedule(action=action, spec=every_day))
+    theirs = there.get_schedule_handle(name)
+    await theirs.trigger()
+
+    async def has_ended() -> bool:
+        info = (await theirs.describe()).info
+        return info.num_actions == 1 and not info.running_actions
+
+    await until(has_ended)
+    (begun,) = (await here.get_schedule_handle(name).describe()).info.recent_actions
+    assert isinstance(begun.action, ScheduleActionExecutionStartWorkflow)
+    assert await there.get_workflow_handle(begun.action.workflow_id, result_type=int).result() == 88
+    await theirs.delete()
+    with pytest.raises(RPCError):
+        await here.get_schedule_handle(name).describe()
+
+
+async def batches(here: Client, there: Client, name: str) -> None:
+    handles = [await here.start_workflow(Talk.run, id=f"{name}/{each}", task_queue=QUEUE) for each in range(5)]
+    await there.workflow_service.start_batch_operation(
+        StartBatchOperationRequest(
+            namespace="default",
+            job_id=name,
+            reason="enough",
+            executions=[execution(handle.id) for handle in handles],
+            termination_operation=BatchOperationTermination(identity="batch"),
+        )
+    )
+    for handle in handles:
+        with pytest.raises(WorkflowFailureError):
+            await talk(here, handle.id).result()
 
 
 async def pollers(here: Client, there: Client, name: str) -> None:
@@ -412,6 +461,8 @@ BEHAVIOURS = (
     activities_that_others_complete,
     activities_that_stand_alone,
     namespaces,
+    schedules,
+    batches,
     pollers,
 )
 
@@ -450,7 +501,8 @@ async def _persist(clients: Sequence[Client], chance: random.Random, ask: Callab
         except RPCError as failure:
             # The SDK has no better code for a connection that breaks under a call.
             is_broken = failure.status == RPCStatusCode.UNKNOWN and failure.message == "transport error"
-            assert is_broken or failure.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED), failure
+            if not is_broken and failure.status not in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED):
+                raise
             await asyncio.sleep(_CHECK_S)
 
 
@@ -464,9 +516,13 @@ async def _live(clients: Sequence[Client], number: int, chance: random.Random) -
     await _persist(clients, chance, start)
     for each in range(ROUNDS):
         await asyncio.sleep(chance.uniform(0, 4.0))
-        await _persist(clients, chance, lambda client, told=each: _handle(client, name).signal(Adder.tell, told))
+        await _persist(clients, chance, partial(_tell, name=name, number=each))
     result: int = await _persist(clients, chance, lambda client: _handle(client, name).result())
     return result
+
+
+async def _tell(client: Client, *, name: str, number: int) -> None:
+    await _handle(client, name).signal(Adder.tell, number)
 
 
 def _handle(client: Client, name: str) -> WorkflowHandle[Adder, int]:
@@ -523,7 +579,7 @@ class Balancer:
         self._server: asyncio.Server | None = None
         self.address = ""
 
-    async def __aenter__(self) -> "Balancer":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()
         self.address = f"{host}:{port}"

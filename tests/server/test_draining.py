@@ -1,13 +1,27 @@
-"""How polls end when the frontend lets SDKs go."""
+"""How polls, and those who wait for news, are answered when the frontend lets SDKs go."""
 
 import asyncio
 
+import msgspec
 import pytest
+from google.protobuf.message import Message
+from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
+from temporalio.api.update.v1 import Meta, UpdateRef
+from temporalio.api.update.v1 import Request as UpdateRequest
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    PollWorkflowExecutionUpdateRequest,
+    PollWorkflowExecutionUpdateResponse,
+    SignalWorkflowExecutionRequest,
+    UpdateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionResponse,
+)
 
 from fairlead.cluster.calls import Answer, Method, Request
 from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.history.client import HistoryClient
 from fairlead.matching.messages import ADD, POLL, AddRequest, NewTask, PollAnswer, PollRequest
-from fairlead.server.frontend_server import DrainingCaller
+from fairlead.server.frontend_server import Drain, DrainingCaller, DrainingHistory
 
 ORDERS = Partition(TaskList("default", "orders", TaskType.WORKFLOW), 0)
 
@@ -34,10 +48,11 @@ def poll(caller: DrainingCaller) -> "asyncio.Task[PollAnswer]":
 
 async def test_polls_that_wait_are_taken_back_and_answered_empty() -> None:
     hosts = Waiting()
-    caller = DrainingCaller(hosts)
+    drain = Drain()
+    caller = DrainingCaller(hosts, drain)
     polls = [poll(caller) for _ in range(3)]
     await asyncio.sleep(0)
-    caller.drain()
+    drain.begin()
     assert [(await one).task for one in polls] == [None, None, None]
     assert hosts.cancelled == [POLL.name] * 3
     assert not any(one.cancelling() for one in polls)
@@ -45,28 +60,91 @@ async def test_polls_that_wait_are_taken_back_and_answered_empty() -> None:
 
 async def test_polls_that_come_later_do_not_wait() -> None:
     hosts = Waiting()
-    caller = DrainingCaller(hosts)
-    caller.drain()
+    drain = Drain()
+    caller = DrainingCaller(hosts, drain)
+    drain.begin()
     assert (await poll(caller)).task is None
     assert hosts.cancelled == []
 
 
 async def test_a_poll_whose_caller_has_gone_is_cancelled_all_the_same() -> None:
-    caller = DrainingCaller(Waiting())
+    drain = Drain()
+    caller = DrainingCaller(Waiting(), drain)
     polling = poll(caller)
     await asyncio.sleep(0)
     polling.cancel()
-    caller.drain()
+    drain.begin()
     with pytest.raises(asyncio.CancelledError):
         await polling
 
 
 async def test_other_calls_go_on() -> None:
-    caller = DrainingCaller(Waiting())
+    drain = Drain()
+    caller = DrainingCaller(Waiting(), drain)
     task = NewTask(priority=3, fairness_key="", weight=1.0, payload=b"")
     adding = asyncio.create_task(caller.call("host", ADD, AddRequest(ORDERS, task), timeout_s=60))
     await asyncio.sleep(0)
-    caller.drain()
+    drain.begin()
     await asyncio.sleep(0.01)
     assert not adding.done()
     adding.cancel()
+
+
+class NoNews(HistoryClient):
+    """A history service where nothing happens: it answers when the time is over, with how long that was."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def call(
+        self,
+        name: str,
+        namespace_id: str,
+        workflow_id: str,
+        request: Message | msgspec.Struct,
+        *,
+        timeout_s: float = 10.0,
+    ) -> bytes:
+        self.asked.append(name)
+        await asyncio.sleep(timeout_s)
+        return b"no news"
+
+
+@pytest.mark.parametrize("drains_before", [True, False])
+async def test_who_waits_for_the_end_of_a_workflow_is_told_that_there_is_no_news(drains_before: bool) -> None:
+    drain, history = Drain(), NoNews()
+    client = DrainingHistory(history, drain)
+    if drains_before:
+        drain.begin()
+    request = GetWorkflowExecutionHistoryRequest(wait_new_event=True)
+    waiting = asyncio.create_task(client.call("GetWorkflowExecutionHistory", "n", "w", request, timeout_s=60))
+    await asyncio.sleep(0)
+    drain.begin()
+    assert await asyncio.wait_for(waiting, 5) == b"no news"
+    assert history.asked == ["GetWorkflowExecutionHistory"] * (1 if drains_before else 2)
+
+
+async def test_an_update_that_waits_is_told_to_ask_again() -> None:
+    drain, history = Drain(), NoNews()
+    client = DrainingHistory(history, drain)
+    update = UpdateWorkflowExecutionRequest(request=UpdateRequest(meta=Meta(update_id="u")))
+    poll_update = PollWorkflowExecutionUpdateRequest(update_ref=UpdateRef(update_id="u"))
+    updating = asyncio.create_task(client.call("UpdateWorkflowExecution", "n", "w", update, timeout_s=60))
+    polling = asyncio.create_task(client.call("PollWorkflowExecutionUpdate", "n", "w", poll_update, timeout_s=60))
+    await asyncio.sleep(0)
+    drain.begin()
+    updated = UpdateWorkflowExecutionResponse.FromString(await updating)
+    polled = PollWorkflowExecutionUpdateResponse.FromString(await polling)
+    assert (updated.update_ref.update_id, polled.update_ref.update_id) == ("u", "u")
+    assert updated.stage == polled.stage == Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
+    assert not polled.HasField("outcome")
+
+
+async def test_operations_that_do_not_wait_go_on() -> None:
+    drain = Drain()
+    client = DrainingHistory(NoNews(), drain)
+    request = SignalWorkflowExecutionRequest()
+    signalling = asyncio.create_task(client.call("SignalWorkflowExecution", "n", "w", request, timeout_s=0.05))
+    await asyncio.sleep(0)
+    drain.begin()
+    assert await signalling == b"no news"

@@ -12,7 +12,8 @@ from fairlead.settings.matching import ENABLE_GET_NUMBER_OF_PARTITIONS_FROM_CACH
 @lru_cache(maxsize=TASK_LISTS_MAX)
 def scope_of(task_list: TaskList) -> Scope:
     """Where the settings of a task list are asked for; remembered, since every request asks."""
-    return Scope(*task_list)
+    # The lists of one version of a task list's workers go by the settings of the task list.
+    return Scope(task_list.namespace_id.partition("#")[0], task_list.name, task_list.type)
 
 
 class PartitionConfigs:

@@ -16,6 +16,7 @@ from fairlead.core.partitions import INITIAL_CONFIG, DrainReport, Partition, Par
 from fairlead.core.scaling import RateWindow
 from fairlead.matching.background import Background
 from fairlead.matching.backlog import AppendQueueFull, Clock
+from fairlead.matching.configs import scope_of
 from fairlead.matching.forwarder import Forwarder
 from fairlead.matching.idle_polls import SENT_DOWN_WAIT_S, IdlePolls
 from fairlead.matching.limits import BACKLOG_SETTINGS, DispatchLimits, backlog_limits
@@ -59,7 +60,7 @@ from fairlead.matching.starting import NotStarted, Starter
 from fairlead.matching.sticky import StickyWorker
 from fairlead.matching.surroundings import CALL_S_MAX, Surroundings
 from fairlead.matching.unserved import FORWARDED_TASK_WAIT_S, UnservedTasks, backlog_report
-from fairlead.settings import DynamicSettings, Scope, Setting, limits, matching, partition_config
+from fairlead.settings import DynamicSettings, Setting, limits, matching, partition_config
 from fairlead.storage.contract import QueueId, TaskStore
 from fairlead.telemetry import PartitionMetrics
 
@@ -97,7 +98,7 @@ class Node:
         log: FilteringBoundLogger,
     ) -> None:
         task_list, number = partition_id
-        scope = Scope(task_list.namespace_id, task_list.name, task_list.type)
+        scope = scope_of(task_list)
         is_normal = kind is TaskListKind.NORMAL
         up = None
         if is_normal and number:

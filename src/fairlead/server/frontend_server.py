@@ -97,8 +97,7 @@ class DrainingHistory(HistoryClient):
     """
 
     def __init__(self, client: HistoryClient, drain: Drain) -> None:
-        # Whatever the other has, this one has as well.
-        vars(self).update(vars(client))
+        self._client = client
         self._drain = drain
 
     async def call(
@@ -113,9 +112,7 @@ class DrainingHistory(HistoryClient):
         """Have the operation `name` carried out."""
 
         async def ask(within_s: float) -> bytes:
-            return await super(DrainingHistory, self).call(
-                name, namespace_id, workflow_id, request, timeout_s=within_s
-            )
+            return await self._client.call(name, namespace_id, workflow_id, request, timeout_s=within_s)
 
         if name in _WAIT_FOR_NEWS:
             return await self._drain.wait(lambda: ask(timeout_s), lambda: ask(min(timeout_s, NO_WAIT_S)))
