@@ -31,6 +31,12 @@ class SideBySide:
                 return
             time.sleep(0.05)
 
+    def wait_for_the_end(self) -> None:
+        """Until all programs have run and both servers have stopped."""
+        deadline_s = time.monotonic() + RUN_S_MAX
+        while not (self.folder / "over").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+
 
 @pytest.fixture(scope="session")
 def side_by_side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SideBySide]:
@@ -61,4 +67,4 @@ def _program(item: pytest.Item) -> str:
     """The program that a test is about, if it is one of these tests."""
     if not isinstance(item, pytest.Function) or "side_by_side" not in item.fixturenames:
         return ""
-    return str(item.callspec.params["name"])
+    return str(item.callspec.params["name"]) if hasattr(item, "callspec") else ""

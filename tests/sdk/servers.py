@@ -20,6 +20,7 @@ SEARCH_ATTRIBUTES = {
     "CustomDatetimeField": "Datetime",
     "CustomKeywordListField": "KeywordList",
 }
+DATABASE = "server.db"
 KINDS = {
     "reference": (str(Path(sys.executable).with_name("temporal")),),
     "fairlead": (sys.executable, "-m", "fairlead"),
@@ -40,7 +41,7 @@ def serving(kind: str, folder: Path) -> Iterator[str]:
         return
     port = _free_port()
     arguments = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(port)]
-    arguments += ["--db-filename", str(folder / "server.db"), "--log-level", "error", *EXTRA[kind]]
+    arguments += ["--db-filename", str(folder / DATABASE), "--log-level", "error", *EXTRA[kind]]
     for name, value_type in SEARCH_ATTRIBUTES.items():
         arguments += ["--search-attribute", f"{name}={value_type}"]
     log_file = folder / "server.log"

@@ -4,6 +4,7 @@ A server is `reference`, `fairlead`, or the address of one that runs already.
 """
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -20,13 +21,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.history.rebuilding import check_file
 from tests.sdk.catalogue import PROGRAMS
 from tests.sdk.compare import Difference, differences
 from tests.sdk.known import unknown
-from tests.sdk.servers import KINDS, LOG_SHOWN_MAX, serving, stopped
+from tests.sdk.servers import DATABASE, KINDS, LOG_SHOWN_MAX, serving, stopped
 
 SIDES = ("reference", "ours")
 ROOT = Path(__file__).parents[2]
+REBUILT = "rebuilt.txt"
 
 
 @contextlib.contextmanager
@@ -92,6 +95,17 @@ def report(folder: Path, names: Sequence[str]) -> int:
     return programs
 
 
+def rebuilt(folder: Path) -> str:
+    """How many runs of Fairlead's database follow from their events; what is wrong if one does not."""
+    database = folder / SIDES[1] / DATABASE
+    if not database.exists():
+        return "0"
+    try:
+        return str(asyncio.run(check_file(database)))
+    except AssertionError as wrong:
+        return str(wrong)
+
+
 def _end_with_the_input() -> None:
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -118,6 +132,7 @@ def main() -> None:
             with observing(given.servers, folder, names) as observers:
                 for observer in observers:
                     observer.wait()
+            (folder / REBUILT).write_text(rebuilt(folder))
         finally:
             (folder / "over").touch()
         took_s = time.monotonic() - began_s

@@ -26,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import PinnedVersioningOverride, VersioningBehavior, WorkerDeploymentVersion
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from fairlead.testing import FairleadServer
@@ -398,3 +398,13 @@ async def test_the_command_line_sees_and_changes_deployments(stage: Stage) -> No
         with pytest.raises(subprocess.CalledProcessError) as refused:
             await run("delete-version", *named)
         assert b"is current or ramping" in refused.value.stderr
+
+
+async def test_nobody_is_pinned_to_a_version_without_workers_on_the_task_queue(stage: Stage) -> None:
+    async with stage.worker("v1"):
+        version = WorkerDeploymentVersion(stage.name, "v9")
+        with pytest.raises(
+            RPCError, match=rf"Pinned version '{stage.name}:v9' is not present in task queue"
+        ) as refused:
+            await stage.start(Which, versioning_override=PinnedVersioningOverride(version))
+        assert refused.value.status is RPCStatusCode.FAILED_PRECONDITION

@@ -4,7 +4,7 @@ import pytest
 
 from tests.sdk.catalogue import PROGRAMS
 from tests.sdk.conftest import SideBySide
-from tests.sdk.side_by_side import compared
+from tests.sdk.side_by_side import REBUILT, compared
 
 # What differs by program and place is shown up to here.
 _SHOWN_MAX = 12
@@ -15,3 +15,9 @@ def test_a_program_does_the_same_on_both_servers(name: str, side_by_side: SideBy
     side_by_side.wait_for(name)
     found = compared(side_by_side.folder, name)
     assert not found, f"{len(found)} differences\n" + "\n".join(str(each) for each in found[:_SHOWN_MAX])
+
+
+def test_the_state_of_every_run_of_the_programs_follows_from_its_events(side_by_side: SideBySide) -> None:
+    side_by_side.wait_for_the_end()
+    found = (side_by_side.folder / REBUILT).read_text()
+    assert found.isdecimal(), found

@@ -29,8 +29,8 @@ def _pending(event: HistoryEvent, attributes: ActivityTaskScheduledEventAttribut
         schedule_to_start_ns=from_duration(attributes.schedule_to_start_timeout),
         start_to_close_ns=from_duration(attributes.start_to_close_timeout),
         heartbeat_ns=from_duration(attributes.heartbeat_timeout),
-        retry_policy=attributes.retry_policy.SerializeToString() if attributes.HasField("retry_policy") else None,
-        priority=attributes.priority.SerializeToString(),
+        retry_policy=attributes.retry_policy.SerializeToString(deterministic=True) if attributes.HasField("retry_policy") else None,
+        priority=attributes.priority.SerializeToString(deterministic=True),
         workflow_task_completed_event_id=attributes.workflow_task_completed_event_id,
         use_workflow_build_id=attributes.use_workflow_build_id,
     )
@@ -83,7 +83,7 @@ def properties_modified_externally(state: RunState, event: HistoryEvent) -> None
     """Somebody changes how the activity is retried."""
     attributes = event.activity_properties_modified_externally_event_attributes
     activity = pending(state, event, state.activities, attributes.scheduled_event_id, "activity scheduled by event")
-    activity.retry_policy = attributes.new_retry_policy.SerializeToString()
+    activity.retry_policy = attributes.new_retry_policy.SerializeToString(deterministic=True)
 
 
 def _end(state: RunState, event: HistoryEvent, scheduled_event_id: int, started_event_id: int) -> None:

@@ -27,7 +27,7 @@ def started(state: RunState, event: HistoryEvent) -> None:
     if state.origin is not None:
         raise refusal(state, event, "the run has started already")
     attributes = event.workflow_execution_started_event_attributes
-    retry_policy = attributes.retry_policy.SerializeToString() if attributes.HasField("retry_policy") else None
+    retry_policy = attributes.retry_policy.SerializeToString(deterministic=True) if attributes.HasField("retry_policy") else None
     root = attributes.root_workflow_execution
     parent = _parent(attributes)
     state.origin = Origin(
@@ -46,21 +46,21 @@ def started(state: RunState, event: HistoryEvent) -> None:
         initiator=attributes.initiator,
         cron_schedule=attributes.cron_schedule,
         retry_policy=retry_policy,
-        priority=attributes.priority.SerializeToString() if attributes.HasField("priority") else None,
+        priority=attributes.priority.SerializeToString(deterministic=True) if attributes.HasField("priority") else None,
         parent=parent,
         root_workflow_id=root.workflow_id or state.identity.workflow_id,
         root_run_id=root.run_id or state.identity.run_id,
         identity=attributes.identity,
-        completion_callbacks=[callback.SerializeToString() for callback in attributes.completion_callbacks],
+        completion_callbacks=[callback.SerializeToString(deterministic=True) for callback in attributes.completion_callbacks],
         version=event.version,
         callback_times_ns=[from_timestamp(event.event_time)] * len(attributes.completion_callbacks),
     )
     merge_payloads(state.memo, attributes.memo.fields)
     merge_payloads(state.search_attributes, attributes.search_attributes.indexed_fields)
     if attributes.HasField("versioning_override"):
-        state.versioning_override = attributes.versioning_override.SerializeToString()
+        state.versioning_override = attributes.versioning_override.SerializeToString(deterministic=True)
     points = attributes.prev_auto_reset_points.points[-RESET_POINTS_MAX:]
-    state.reset_points = [point.SerializeToString() for point in points]
+    state.reset_points = [point.SerializeToString(deterministic=True) for point in points]
     state.versioning = begun(attributes)
 
 
@@ -131,16 +131,16 @@ def options_updated(state: RunState, event: HistoryEvent) -> None:
         state.attached_request_ids[attributes.attached_request_id] = event.event_id
     origin = state.started
     origin.completion_callbacks.extend(
-        callback.SerializeToString() for callback in attributes.attached_completion_callbacks
+        callback.SerializeToString(deterministic=True) for callback in attributes.attached_completion_callbacks
     )
     attached = len(attributes.attached_completion_callbacks)
     origin.callback_times_ns.extend([from_timestamp(event.event_time)] * attached)
     if attributes.HasField("priority"):
-        origin.priority = attributes.priority.SerializeToString()
+        origin.priority = attributes.priority.SerializeToString(deterministic=True)
     if attributes.unset_versioning_override:
         state.versioning_override = b""
     elif attributes.HasField("versioning_override"):
-        state.versioning_override = attributes.versioning_override.SerializeToString()
+        state.versioning_override = attributes.versioning_override.SerializeToString(deterministic=True)
 
 
 def paused(state: RunState, event: HistoryEvent) -> None:

@@ -41,7 +41,7 @@ def started(state: RunState, event: HistoryEvent) -> None:
     task.request_id = attributes.request_id
     task.identity = attributes.identity
     if attributes.HasField("worker_version"):
-        task.worker_version = attributes.worker_version.SerializeToString()
+        task.worker_version = attributes.worker_version.SerializeToString(deterministic=True)
     task.suggest_continue_as_new = attributes.suggest_continue_as_new
     task.target_changed = attributes.target_worker_deployment_version_changed
     task.history_size_bytes = attributes.history_size_bytes
@@ -56,7 +56,7 @@ def completed(state: RunState, event: HistoryEvent) -> None:
     state.completed_task_started_event_id = attributes.started_event_id
     state.completed_task_event_id = event.event_id
     if attributes.HasField("worker_version"):
-        state.worker_version = attributes.worker_version.SerializeToString()
+        state.worker_version = attributes.worker_version.SerializeToString(deterministic=True)
     _add_reset_point(state, event, attributes)
     state.versioning = versioning.completed(state.versioning, attributes)
 
@@ -129,4 +129,4 @@ def _add_reset_point(state: RunState, event: HistoryEvent, attributes: WorkflowT
         create_time=event.event_time,
         resettable=not (state.children or state.external_signals or state.external_cancels),
     )
-    state.reset_points = [*state.reset_points[1 - RESET_POINTS_MAX :], point.SerializeToString()]
+    state.reset_points = [*state.reset_points[1 - RESET_POINTS_MAX :], point.SerializeToString(deterministic=True)]
