@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -32,7 +32,15 @@ from benchmarks.workflows_load import (
     connect,
     run_one,
 )
-from benchmarks.workflows_servers import OURS, REFERENCE, SERVERS, ServerProcess, killed, server_process
+from benchmarks.workflows_servers import (
+    OURS,
+    REFERENCE,
+    SERVERS,
+    UNSYNCED,
+    ServerProcess,
+    killed,
+    server_process,
+)
 
 WARM_UP_S = 1.0
 # Work that a server has put off until after its answer counts too.
@@ -52,8 +60,8 @@ class Size:
     raw_s: float
 
 
-FULL = Size(rounds=4, load_s=6.0, sequential=150, raw_s=2.5)
-QUICK = Size(rounds=1, load_s=4.0, sequential=60, raw_s=1.5)
+FULL = Size(rounds=3, load_s=6.0, sequential=100, raw_s=2.5)
+QUICK = Size(rounds=1, load_s=2.5, sequential=30, raw_s=1.0)
 
 
 @dataclass(frozen=True)
@@ -121,8 +129,7 @@ async def without_worker(server: ServerProcess, size: Size) -> Figures:
         server, lambda: client.signal("one"), duration_s=size.raw_s, calls_max=SIGNALS_A_WORKFLOW_MAX
     )
     names = [f"many-{number}" for number in range(SIGNALED)]
-    for name in names:
-        await client.start(name)
+    await asyncio.gather(*(client.start(name) for name in names))
     turns = cycle(names)
     to_many = await measured(server, lambda: client.signal(next(turns)), duration_s=size.raw_s)
     await client.close()
@@ -136,9 +143,12 @@ async def without_worker(server: ServerProcess, size: Size) -> Figures:
     }
 
 
-def measure(kind: str, size: Size) -> Figures:
+def measure(kind: str, size: Size, extra: Sequence[str]) -> Figures:
     """All figures of one server, which begins with nothing."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name, server_process(kind, Path(name)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name,
+        server_process(kind, Path(name), extra) as server,
+    ):
         command = [sys.executable, "-m", "benchmarks.workflows_load", server.address]
         with (Path(name) / "worker.log").open("wb") as log, killed(command, log):
             figures = uvloop.run(with_worker(server, size))
@@ -209,6 +219,9 @@ def draw(lines: list[dict[str, object]], file: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workflows", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round: less than a minute")
+    parser.add_argument(
+        "--unsynced", action="store_true", help="let Temporal's server not wait for the disk, while Fairlead does"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the ratios")
     options = parser.parse_args()
@@ -218,7 +231,7 @@ def main() -> None:
     for number in range(size.rounds):
         for kind in SERVERS:
             progress.print(f"round {number + 1} of {size.rounds}: {kind}")
-            rounds[kind].append(measure(kind, size))
+            rounds[kind].append(measure(kind, size, UNSYNCED if options.unsynced and kind == REFERENCE else ()))
     lines = summary(rounds)
     if options.json:
         print(json.dumps({"cores": os.cpu_count(), "figures": lines, "rounds": rounds}, indent=2))

@@ -25,7 +25,7 @@ NO_WORKERS = "nobody"
 CONCURRENCY = 50
 CHANNELS = 4
 # Workflows that signals go to in turn.
-SIGNALED = 200
+SIGNALED = 100
 # A workflow takes 10,000 signals and no more.
 SIGNALS_A_WORKFLOW_MAX = 9_000
 CONNECT_S_MAX = 60.0

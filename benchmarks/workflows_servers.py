@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ COMMANDS = {
     OURS: (sys.executable, "-m", "fairlead"),
     REFERENCE: (str(Path(sys.executable).with_name("temporal")),),
 }
+# For the reference: what was acknowledged may be lost with the machine.
+UNSYNCED = ("--sqlite-pragma", "synchronous=OFF", "--sqlite-pragma", "journal_mode=MEMORY")
 READY_S_MAX = 60.0
 STOP_S_MAX = 15.0
 
@@ -36,11 +38,11 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def server_process(kind: str, folder: Path) -> Iterator[ServerProcess]:
-    """A new server with the settings that it comes with; gone when the block ends."""
+def server_process(kind: str, folder: Path, extra: Sequence[str] = ()) -> Iterator[ServerProcess]:
+    """A new server with the settings that it comes with, but for the extra ones; gone when the block ends."""
     port = free_port()
     arguments = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(port)]
-    arguments += ["--db-filename", str(folder / "server.db"), "--log-level", "error"]
+    arguments += ["--db-filename", str(folder / "server.db"), "--log-level", "error", *extra]
     with (folder / "server.log").open("wb") as log, killed([*COMMANDS[kind], *arguments], log) as process:
         await_port(port, process, folder / "server.log")
         yield ServerProcess(f"127.0.0.1:{port}", process.pid)

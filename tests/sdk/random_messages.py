@@ -215,7 +215,7 @@ class Chance:
         if not kind.fields:
             return
         # What is there rather than what is not: the rest is often an alternative to it.
-        present = [cast(FieldDescriptor, field) for field, _ in message.ListFields()]
+        present = [field for field, _ in message.ListFields()]
         field = choose.choice(present if present and choose.random() < 0.5 else list(kind.fields))
         if choose.random() < 0.1:
             message.ClearField(field.name)

@@ -70,7 +70,7 @@ from tests.sdk.servers import serving
 from tests.sdk.stage import make_worker
 
 SEED = 20_261_116
-MESSAGES = 3000
+MESSAGES = 5000
 TOGETHER_MAX = 48
 # Those that wait for something get an answer in any case within this time; the others are not to need it.
 WAITING_S = 1.2

@@ -463,7 +463,6 @@ DIFFERENCES = (
         "Limits that UpdateTaskQueueConfig sets hold for what waits for workers without a version; those of each "
         "version have none but their own."
     ),
-    "A workflow may be pinned to a version that has no workers on its task queue: it waits for them.",
     "One-time versioning overrides are kept and shown, and not acted upon.",
 )
 METHODS: dict[str, Handler] = {

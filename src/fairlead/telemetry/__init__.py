@@ -6,6 +6,9 @@ from fairlead.telemetry.declaration import OTHER, STICKY, Kind, Metric
 from fairlead.telemetry.endpoint import CannotListen, MetricsEndpoint
 from fairlead.telemetry.events import (
     DYNAMIC_CONFIG_RELOADS,
+    JOURNAL_BYTES,
+    JOURNAL_RECORDS,
+    JOURNAL_RECORDS_DROPPED,
     MEMBERSHIP_CHANGED,
     PERSISTENCE_ERROR_WITH_TYPE,
     SHARD_LOST,
@@ -21,6 +24,9 @@ from fairlead.telemetry.reference import METRICS, reference
 
 __all__ = [
     "DYNAMIC_CONFIG_RELOADS",
+    "JOURNAL_BYTES",
+    "JOURNAL_RECORDS",
+    "JOURNAL_RECORDS_DROPPED",
     "LATENCY_BOUNDS_S",
     "MEMBERSHIP_CHANGED",
     "METRICS",

@@ -26,7 +26,18 @@ TASK_ERRORS = Metric(
     ("queue", "task_type"),
     "Attempts at tasks of the shards' queues that failed; each is tried again.",
 )
-EVENTS = (MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE, SHARD_LOST, TASK_ERRORS)
+JOURNAL_RECORDS = Metric("journal_records", Kind.COUNTER, ("kind",), "Records that were written to the journal.")
+JOURNAL_BYTES = Metric("journal_bytes", Kind.COUNTER, ("kind",), "Bytes of the journal that they became.")
+JOURNAL_RECORDS_DROPPED = Metric(
+    "journal_records_dropped",
+    Kind.COUNTER,
+    ("kind", "reason"),
+    "Records that are missing in the journal: too many waited (full), or they could not be written (disk).",
+)
+EVENTS = (
+    *(MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE, SHARD_LOST, TASK_ERRORS),
+    *(JOURNAL_RECORDS, JOURNAL_BYTES, JOURNAL_RECORDS_DROPPED),
+)
 
 
 class EventCounts:
@@ -37,14 +48,14 @@ class EventCounts:
     def __init__(self) -> None:
         self._counts: dict[Metric, Counter[tuple[str, ...]]] = {event: Counter() for event in EVENTS}
 
-    def count(self, event: Metric, *values: str) -> None:
-        """Count one event; `values` are those of its labels, in their order."""
+    def count(self, event: Metric, *values: str, amount: int = 1) -> None:
+        """Count an event, so many times; `values` are those of its labels, in their order."""
         if len(values) != len(event.labels):
             raise TypeError(f"{event.name} has the labels {event.labels}, and was counted with the values {values}")
         series = self._counts[event]
         if values not in series and len(series) >= EVENT_SERIES_MAX:
             values = (OTHER,) * len(values)
-        series[values] += 1
+        series[values] += amount
 
     def read(self) -> dict[Metric, dict[tuple[str, ...], int]]:
         """What was counted until now; an event that has no labels is there before it first happens."""

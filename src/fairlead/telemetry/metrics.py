@@ -104,9 +104,9 @@ class Metrics:
             self._calls.setdefault(labels, CallMetrics(*labels))
         return self._calls[labels]
 
-    def count(self, event: Metric, *values: str) -> None:
-        """Count something that happens rarely, one of `telemetry.events`."""
-        self._events.count(event, *values)
+    def count(self, event: Metric, *values: str, amount: int = 1) -> None:
+        """Count something that happens rarely, one of `telemetry.events`, so many times."""
+        self._events.count(event, *values, amount=amount)
 
     def snapshot(self) -> Snapshot:
         """All numbers of this moment. In the event loop's thread: nothing counts meanwhile, so they fit together."""

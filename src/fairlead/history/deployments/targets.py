@@ -1,10 +1,13 @@
 """To which version the tasks of a run go."""
 
+from temporalio.api.workflow.v1 import VersioningOverride
+
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.history.deployments.registry import Deployments
 from fairlead.history.deployments.routing import list_of
+from fairlead.history.refusals import failed_precondition
 from fairlead.history.state import PendingActivity, RunState
-from fairlead.history.state.versioning import Version, pinned_version
+from fairlead.history.state.versioning import Version, pinned_by, pinned_version
 
 
 def workflow_list(state: RunState) -> TaskList:
@@ -28,6 +31,23 @@ def activity_target(deployments: Deployments, state: RunState, task_list: TaskLi
 def activity_list(state: RunState, activity: PendingActivity) -> TaskList:
     """The task list of an activity, as its users know it."""
     return TaskList(state.identity.namespace_id, activity.task_queue, TaskType.ACTIVITY)
+
+
+async def check_override(
+    deployments: Deployments, namespace_id: str, task_queue: str, override: VersioningOverride
+) -> None:
+    """Refuse to pin a workflow to a version that does not serve its task queue."""
+    version = pinned_by(override)
+    if version is None:
+        return
+    task_list = TaskList(namespace_id, task_queue, TaskType.WORKFLOW)
+    if not deployments.has_task_queue(task_list, version):
+        # Its workers may have come a moment ago.
+        await deployments.read(namespace_id, version.deployment)
+    if not deployments.has_task_queue(task_list, version):
+        raise failed_precondition(
+            f"Pinned version '{version}' is not present in task queue '{task_queue}' of type 'Workflow'"
+        )
 
 
 def declined_target(deployments: Deployments, state: RunState) -> tuple[Version, int] | None:

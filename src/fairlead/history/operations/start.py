@@ -22,6 +22,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.history.deployments.routing import version_in
+from fairlead.history.deployments.targets import check_override
 from fairlead.history.events import StartRun, Transaction, signal, start_workflow, start_workflow_task, terminate
 from fairlead.history.events.copying import drop_empty_memo
 from fairlead.history.events.write_start import Inherited, schedule_first_workflow_task
@@ -72,6 +73,10 @@ class Begin(NamedTuple):
 
 async def start(scope: Scope, request: StartWorkflowExecutionRequest) -> Message | bytes:
     """Start a workflow for a client."""
+    if request.HasField("versioning_override"):
+        await check_override(
+            scope.services.deployments, scope.namespace.id, request.task_queue.name, request.versioning_override
+        )
     async with scope.shard.lock(scope.namespace.id, request.workflow_id):
         started = await begin(scope, Begin(request))
         return await start_answer(scope, request, started)
@@ -291,6 +296,10 @@ async def signal_with_start(scope: Scope, request: SignalWithStartWorkflowExecut
         header=request.header if request.HasField("header") else None,
         request_id=request.request_id,
     )
+    if request.HasField("versioning_override"):
+        await check_override(
+            scope.services.deployments, scope.namespace.id, request.task_queue.name, request.versioning_override
+        )
     shard = scope.shard
     async with shard.lock(scope.namespace.id, request.workflow_id):
         current = await shard.current(scope.namespace.id, request.workflow_id)

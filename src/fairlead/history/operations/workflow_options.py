@@ -10,7 +10,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionOptionsResponse,
 )
 
-from fairlead.history.deployments.targets import workflow_target
+from fairlead.history.deployments.targets import check_override, workflow_target
 from fairlead.history.events import Options, Transaction, update_options
 from fairlead.history.pushing import push_to_all
 from fairlead.history.refusals import invalid
@@ -27,6 +27,9 @@ async def update(scope: Scope, request: UpdateWorkflowExecutionOptionsRequest) -
         run.state.check_open()
         options = merged(Options.of(run.state), request.workflow_execution_options, request.update_mask.paths)
         if options != Options.of(run.state):
+            if options.versioning_override is not None:
+                task_queue = run.state.started.task_queue
+                await check_override(deployments, scope.namespace.id, task_queue, options.versioning_override)
 
             def step(transaction: Transaction, _run: LoadedRun) -> None:
                 update_options(transaction, options, identity=request.identity)

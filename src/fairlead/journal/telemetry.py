@@ -1,0 +1,167 @@
+"""What matching tells the journal: cheap where it happens, and dropped where the disk does not keep up."""
+
+from collections import deque
+from collections.abc import Callable
+
+from fairlead.core.partitions import PartitionConfig
+from fairlead.journal.records import Happening, TaskRecord
+from fairlead.journal.writer import FRAME_RECORDS_MAX, Taken
+
+# As plain texts: a member of an enumeration takes longer to write.
+_ADDED, _MATCHED, _FORWARDED, _ACKED, _POLL_EMPTY, _CONFIG, _BACKLOG = (str(kind.value) for kind in Happening)
+
+
+class TaskQueue:
+    """Records on their way from the event loop to the writer's thread. A record that finds no room is dropped."""
+
+    is_lossy = True
+
+    def __init__(self, *, on_full: Callable[[], None], records_max: int) -> None:
+        """`on_full` is called for each record that is dropped."""
+        # Called when there is enough for a frame.
+        self.on_frame: Callable[[], None] = lambda: None
+        self._records_max = records_max
+        # Both of its ends may be used by different threads at once.
+        self._records: deque[TaskRecord] = deque()
+        self._on_full = on_full
+
+    def put(self, record: TaskRecord) -> None:
+        """Leave a record to be written."""
+        records = self._records
+        waiting = len(records)
+        if waiting >= self._records_max:
+            self._on_full()
+            return
+        records.append(record)
+        if waiting == FRAME_RECORDS_MAX:
+            self.on_frame()
+
+    def take(self, records_max: int) -> Taken:
+        """The next records, in the writer's thread."""
+        records = self._records
+        pop = records.popleft
+        return Taken([pop() for _ in range(min(records_max, len(records)))])
+
+
+class PartitionJournal:
+    """What one partition tells. Times are seconds of the epoch, by the clock of whoever calls."""
+
+    __slots__ = ("_host", "_namespace_id", "_number", "_put", "_task_list", "_task_type")
+
+    def __init__(
+        self,
+        put: Callable[[TaskRecord], None],
+        *,
+        namespace_id: str,
+        task_list: str,
+        task_type: int,
+        number: int,
+        host: str,
+    ) -> None:
+        self._put = put
+        self._namespace_id = namespace_id
+        self._task_list = task_list
+        self._task_type = task_type
+        self._number = number
+        self._host = host
+
+    def added(self, now_s: float, fairness_key: str, weight: float, priority: int) -> None:
+        """A task was taken in."""
+        self._put(
+            TaskRecord(
+                int(now_s * 1e6),
+                _ADDED,
+                self._namespace_id,
+                self._task_list,
+                self._task_type,
+                self._number,
+                self._host,
+                fairness_key,
+                weight,
+                priority,
+            )
+        )
+
+    def matched(  # noqa: PLR0917 - by position, as all that is told of every task
+        self,
+        now_s: float,
+        fairness_key: str,
+        weight: float,
+        priority: int,
+        pass_number: int | None,
+        was_sync: bool,  # noqa: FBT001
+        was_forwarded: bool,  # noqa: FBT001
+        wait_s: float,
+    ) -> None:
+        """A task was started for a poll: one that had just come, or one of the backlog, which has a pass."""
+        self._put(
+            TaskRecord(
+                int(now_s * 1e6),
+                _MATCHED,
+                self._namespace_id,
+                self._task_list,
+                self._task_type,
+                self._number,
+                self._host,
+                fairness_key,
+                weight,
+                priority,
+                pass_number,
+                was_sync,
+                was_forwarded,
+                int(wait_s * 1e6),
+            )
+        )
+
+    def acked(self, now_s: float, fairness_key: str, weight: float, priority: int, pass_number: int) -> None:
+        """A task of the backlog need not be kept any more."""
+        self._put(
+            TaskRecord(
+                int(now_s * 1e6),
+                _ACKED,
+                self._namespace_id,
+                self._task_list,
+                self._task_type,
+                self._number,
+                self._host,
+                fairness_key,
+                weight,
+                priority,
+                pass_number,
+            )
+        )
+
+    def forwarded(self, now_s: float, fairness_key: str, weight: float, priority: int) -> None:
+        """A task was offered to the parent."""
+        record = self._record(_FORWARDED, now_s)
+        record.fairness_key, record.weight, record.priority = fairness_key, weight, priority
+        self._put(record)
+
+    def poll_empty(self, now_s: float, wait_s: float) -> None:
+        """A poll that came here was answered without a task."""
+        record = self._record(_POLL_EMPTY, now_s)
+        record.wait_us = int(wait_s * 1e6)
+        self._put(record)
+
+    def config(self, now_s: float, config: PartitionConfig) -> None:
+        """The partition goes by this configuration from now on."""
+        record = self._record(_CONFIG, now_s)
+        record.read, record.write, record.version = config.read, config.write, config.version
+        self._put(record)
+
+    def backlog(self, now_s: float, *, tasks: int, age_s: float, pollers: int) -> None:
+        """How much waits here at this moment: tasks, the oldest of them for so long, and polls."""
+        record = self._record(_BACKLOG, now_s)
+        record.tasks, record.age_us, record.pollers = tasks, int(age_s * 1e6), pollers
+        self._put(record)
+
+    def _record(self, kind: str, now_s: float) -> TaskRecord:
+        return TaskRecord(
+            int(now_s * 1e6),
+            kind,
+            self._namespace_id,
+            self._task_list,
+            self._task_type,
+            self._number,
+            self._host,
+        )

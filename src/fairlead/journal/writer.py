@@ -1,0 +1,202 @@
+"""A thread that writes one kind of records: what came in a while becomes a frame, frames become a segment.
+
+The event loop never waits for the disk: it leaves records in a source, and this thread takes, encodes and compresses
+them. What a source can't bear to lose is tried again until it is written.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+import zstandard
+
+from fairlead.journal.records import Kind, encode_records
+from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName, host_slug
+from fairlead.telemetry import get_log
+
+FRAME_RECORDS_MAX = 10_000
+# Frames that are brought to the disk together.
+FRAMES_AT_ONCE_MAX = 8
+RETRY_S_MIN = 0.5
+RETRY_S_MAX = 10.0
+# A number is tenths of a second of the epoch, or the next one: so a name never comes again, though segments that were
+# read are deleted.
+NUMBERS_A_SECOND = 10
+_NAMES_TRIED_MAX = 1000
+
+_log = get_log("journal")
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLimits:
+    """How long records wait for a frame, and when a segment is sealed."""
+
+    flush_interval_s: float = 0.5
+    segment_bytes: int = 64 << 20
+    segment_interval_s: float = 60.0
+
+
+class Taken(NamedTuple):
+    """Records for one frame; `on_safe` is called, in the thread, when they are on the disk."""
+
+    records: Sequence[msgspec.Struct]
+    on_safe: Callable[[], None] | None = None
+
+
+class Source(Protocol):
+    """Where a writer takes records from. `is_lossy`: what can't be written is given up."""
+
+    is_lossy: bool
+
+    def take(self, records_max: int) -> Taken:
+        """The next records, none if there are none; called in the writer's thread."""
+        ...
+
+
+class Counted(Protocol):
+    """Hears of what was written and of what was given up; called in the writer's thread."""
+
+    def written(self, records: int, size_bytes: int) -> None:
+        """So many records are on the disk, as so many bytes."""
+        ...
+
+    def dropped(self, records: int) -> None:
+        """So many could not be written."""
+        ...
+
+
+class _Frame(NamedTuple):
+    data: bytes
+    records: int
+    on_safe: Callable[[], None] | None
+
+
+class SegmentWriter:
+    """Writes what a source holds, in a thread of its own, from `start` to `close`. `limits` may be replaced."""
+
+    def __init__(
+        self, folder: Path, kind: Kind, *, host: str, source: Source, counted: Counted, limits: WriterLimits
+    ) -> None:
+        self.limits = limits
+        self._folder = folder
+        self._kind = kind
+        self._host = host_slug(host)
+        self._source = source
+        self._counted = counted
+        self._compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True)
+        self._due = threading.Event()
+        self._closing = threading.Event()
+        self._segment: OpenSegment | None = None
+        self._segment_since_s = 0.0
+        self._number = 0
+        self._has_failed = False
+        self._thread = threading.Thread(target=self._run, name=f"journal-{kind}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is enough for a frame: it need not wait."""
+        self._due.set()
+
+    def close(self) -> None:
+        """Write what is left, seal the segment, and end. Takes as long as the disk does."""
+        self._closing.set()
+        self._due.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            self._due.wait(self.limits.flush_interval_s)
+            self._due.clear()
+            # Before the last look: what came before that is seen.
+            is_last = self._closing.is_set()
+            try:
+                while frames := self._take_frames():
+                    self._store(frames)
+                if self._is_full or is_last:
+                    self._seal()
+            except Exception:  # noqa: BLE001 - whatever it is, the next records may fare better
+                _log.exception("journal_failed", kind=self._kind)
+                self._leave_segment()
+
+    def _take_frames(self) -> list[_Frame]:
+        frames: list[_Frame] = []
+        while len(frames) < FRAMES_AT_ONCE_MAX:
+            records, on_safe = self._source.take(FRAME_RECORDS_MAX)
+            if not records:
+                break
+            frames.append(_Frame(self._compressor.compress(encode_records(records)), len(records), on_safe))
+        return frames
+
+    def _store(self, frames: Sequence[_Frame]) -> None:
+        """Bring frames to the disk; where that can't be, give them up, or try for as long as it takes."""
+        records, wait_s = sum(frame.records for frame in frames), RETRY_S_MIN
+        while True:
+            try:
+                segment = self._segment or self._begin()
+                for frame in frames:
+                    segment.append(frame.data)
+                segment.sync()
+                break
+            except OSError as failure:
+                self._leave_segment()
+                if not self._has_failed:
+                    # Once, until it is well again: every frame would fail.
+                    _log.error("journal_not_written", kind=self._kind, folder=str(self._folder), error=str(failure))
+                    self._has_failed = True
+                if self._source.is_lossy or self._closing.wait(wait_s):
+                    self._counted.dropped(records)
+                    return
+                wait_s = min(2 * wait_s, RETRY_S_MAX)
+        if self._has_failed:
+            _log.warning("journal_written_again", kind=self._kind)
+            self._has_failed = False
+        for frame in frames:
+            if frame.on_safe is not None:
+                frame.on_safe()
+        self._counted.written(records, sum(len(frame.data) for frame in frames))
+        if self._is_full:
+            self._seal()
+
+    @property
+    def _is_full(self) -> bool:
+        segment, limits = self._segment, self.limits
+        if segment is None:
+            return False
+        age_s = time.monotonic() - self._segment_since_s
+        return segment.size_bytes >= limits.segment_bytes or age_s >= limits.segment_interval_s
+
+    def _begin(self) -> OpenSegment:
+        for _ in range(_NAMES_TRIED_MAX):
+            self._number = max(self._number + 1, int(time.time() * NUMBERS_A_SECOND))
+            segment = OpenSegment.create(self._folder, SegmentName(self._kind, self._host, self._number))
+            if segment is not None:
+                self._segment, self._segment_since_s = segment, time.monotonic()
+                return segment
+        raise OSError(f"{_NAMES_TRIED_MAX} names of segments in a row are taken, the last by number {self._number}")
+
+    def _seal(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            try:
+                segment.seal()
+            except OSError as failure:
+                # All of it is safe, in an open segment, which the next start seals.
+                _log.error("journal_not_sealed", kind=self._kind, folder=str(self._folder), error=str(failure))
+
+    def _leave_segment(self) -> None:
+        """A segment that can't be written on ends where it was last safe."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            try:
+                segment.seal()
+            except OSError:
+                segment.abandon()

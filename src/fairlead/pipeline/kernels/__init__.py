@@ -1,0 +1,1 @@
+"""What runs on Arrow batches in Python workers: no Spark in here."""

@@ -1,0 +1,282 @@
+"""The adaptive scaler over recorded traffic: many task lists under many settings at once, in numpy.
+
+Every tick decides what `core.scaling` decides: the same thresholds in the same order of operations, so that the same
+floating-point numbers are compared. A test holds the two against each other tick by tick. What is modelled beside it:
+
+- The rate is that of the server's `RateWindow`: whole buckets, two of them to a tracker's interval.
+- A partition dispatches `partition_rps` tasks a second at most, and tasks wait in one line for all write partitions.
+- A partition that left write is drained at the first tick at which nothing of the task list waits.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.core.errors import FixRequest
+from fairlead.core.partitions import PARTITIONS_MAX
+from fairlead.core.scaling import ScalerSettings
+from fairlead.core.scaling.scaler import NOISE
+from fairlead.settings import EVERYWHERE, DynamicSettings, Plain, matching, scaler_settings
+
+Counts: TypeAlias = NDArray[np.int64]
+Values: TypeAlias = NDArray[np.float64]
+
+# The server counts arrivals in whole halves of the tracker's interval, and looks at two of them.
+BUCKETS_TO_RATE = 2
+CANDIDATES_MAX = 10_000
+# Task lists times settings that are replayed at once: small enough for the arrays of one tick to stay in the cache.
+CELLS_MAX = 4_096
+
+
+class InvalidGrid(FixRequest):
+    """A grid of scaler settings is empty, too large, or has a value that the scaler or the replay can't take."""
+
+
+class Candidate(NamedTuple):
+    """One point of the grid, as an operator would set it."""
+
+    upscale_rps: float
+    upscale_sustained_s: float
+    downscale_sustained_s: float
+    downscale_factor: float
+    interval_s: float
+
+    def overrides(self) -> dict[str, Plain]:
+        """The values under their names in a settings file."""
+        return {
+            setting.key: setting.kind.plain(float(value)) for setting, value in zip(_SETTINGS_OF, self, strict=True)
+        }
+
+
+_SETTINGS_OF = (
+    matching.PARTITION_UPSCALE_RPS,
+    matching.PARTITION_UPSCALE_SUSTAINED_DURATION,
+    matching.PARTITION_DOWNSCALE_SUSTAINED_DURATION,
+    matching.PARTITION_DOWNSCALE_FACTOR,
+    matching.ADAPTIVE_SCALER_UPDATE_INTERVAL,
+)
+
+
+def grid(base: DynamicSettings, choices: Mapping[str, Sequence[float]]) -> list[Candidate]:
+    """The settings to try: what is in force first, then every combination of the choices; a field without any stays."""
+    unknown = sorted(set(choices) - set(Candidate._fields))
+    if unknown:
+        raise InvalidGrid(f"the grid has choices of {', '.join(unknown)}: it can have {', '.join(Candidate._fields)}")
+    present = Candidate(*(base.get(setting) for setting in _SETTINGS_OF))
+    axes = [choices.get(name) or [value] for name, value in zip(Candidate._fields, present, strict=True)]
+    size = int(np.prod([len(axis) for axis in axes], dtype=np.float64))
+    if size > CANDIDATES_MAX:
+        raise InvalidGrid(f"the grid has {size:,} settings, more than {CANDIDATES_MAX:,}: give fewer choices")
+    everything = (Candidate(*(float(value) for value in values)) for values in product(*axes))
+    return list(dict.fromkeys([present, *everything]))
+
+
+def effective(base: DynamicSettings, candidate: Candidate) -> ScalerSettings:
+    """What the server would give its scaler with this candidate in force; a value out of bounds is refused."""
+    kept = {
+        setting.key: setting.kind.plain(base.get(setting))
+        for setting in (
+            matching.QPS_TRACKER_INTERVAL,
+            matching.MAXIMUM_WRITE_PARTITIONS,
+            matching.MINIMUM_WRITE_PARTITIONS,
+        )
+    }
+    overrides = kept | candidate.overrides() | {matching.ENABLE_ADAPTIVE_SCALER.key: True}
+    return scaler_settings(DynamicSettings(overrides=overrides), EVERYWHERE)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the settings (columns) did with the task lists (rows); a trace has its ticks in front of both."""
+
+    ups: Counts
+    downs: Counts
+    drains: Counts
+    above_s: Values  # the load was above the threshold in force
+    partitions_max: Counts
+    partition_s: Values  # read partitions times seconds: what there is to be kept in memory
+    overshoot_s: Values  # write partitions beyond those needed, times seconds
+    overshoot_max: Counts
+    backlog_max: Values
+    backlog_mean: Values
+    wait_s_max: Values
+    wait_s_mean: Values  # over tasks
+    late: Values  # tasks that were predicted to wait longer than the bound
+    qps: Values | None = None  # [ticks, task lists]
+    write: Counts | None = None
+    read: Counts | None = None
+    backlog: Values | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the replay assumes of the server: how arrivals are counted, and what a partition can do."""
+
+    bucket_s: float
+    partition_rps: float
+    wait_s_max: float
+    initial: int | None = None  # write and read partitions at the start; None: as many as the first load needs
+
+
+def replay(counts: Counts, settings: Sequence[ScalerSettings], model: Model, *, is_traced: bool = False) -> Replay:
+    """Run the scaler over arrivals [task lists, buckets] under settings that all have the same interval."""
+    interval_s = settings[0].interval_s
+    every = buckets_per_tick(interval_s, model.bucket_s)
+    if any(one.interval_s != interval_s for one in settings):
+        raise InvalidGrid("settings with several intervals are replayed at once: group them by interval")
+    run = _Run(counts, settings, model, rates(counts, every, model.bucket_s))
+    traces = []
+    ticks = counts.shape[1] // every
+    for tick in range(ticks):
+        run.serve(range(tick * every, (tick + 1) * every))
+        run.tick((tick + 1) * interval_s, run.rates[:, tick, None])
+        if is_traced:
+            traces.append((run.write.copy(), run.read.copy(), run.backlog.copy()))
+    run.serve(range(ticks * every, counts.shape[1]))
+    return run.result(traces)
+
+
+def buckets_per_tick(interval_s: float, bucket_s: float) -> int:
+    """How many buckets pass between two ticks: a whole number, since a rate is of whole buckets."""
+    every = round(interval_s / bucket_s)
+    if every < 1 or abs(every * bucket_s - interval_s) > 1e-9 * interval_s:
+        raise InvalidGrid(f"an interval of {interval_s:g} s is no whole number of the buckets of {bucket_s:g} s")
+    return every
+
+
+def rates(counts: Counts, every: int, bucket_s: float) -> Values:
+    """Tasks a second as the server measures them at each tick: [task lists, ticks]."""
+    ends = np.arange(every, counts.shape[1] + 1, every)
+    begins = np.maximum(ends - BUCKETS_TO_RATE, 0)
+    sums = np.concatenate([np.zeros((len(counts), 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
+    found: Values = (sums[:, ends] - sums[:, begins]) / ((ends - begins) * bucket_s)
+    return found
+
+
+def blocks(task_lists: int, settings: int) -> Iterator[slice]:
+    """Cut so many task lists into pieces that are replayed at once."""
+    size = max(1, CELLS_MAX // max(1, settings))
+    for first in range(0, task_lists, size):
+        yield slice(first, min(task_lists, first + size))
+
+
+class _Run:
+    """The state of all task lists under all settings, and what is summed up on the way."""
+
+    def __init__(self, counts: Counts, settings: Sequence[ScalerSettings], model: Model, measured: Values) -> None:
+        def row(name: str) -> Values:
+            return np.array([[float(getattr(one, name)) for one in settings]])
+
+        self.counts = counts
+        self.rates = measured
+        self.model = model
+        self.interval_s = settings[0].interval_s
+        self.rps, self.factor = row("upscale_rps"), row("downscale_factor")
+        self.up_s, self.down_s = row("upscale_sustained_s"), row("downscale_sustained_s")
+        self.lowest, self.highest = (row(name).astype(np.int64) for name in ("partitions_min", "partitions_max"))
+        shape = (len(counts), len(settings))
+        if model.initial is None:
+            first = measured[:, :1] if measured.shape[1] else np.zeros((len(counts), 1))
+            self.write = np.broadcast_to(self._clamp(self._needed(first)), shape).copy()
+        else:
+            self.write = np.full(shape, model.initial, np.int64)
+        self.read = self.write.copy()
+        # NaN is a clock that does not run.
+        self.above_since_s, self.below_since_s = np.full(shape, np.nan), np.full(shape, np.nan)
+        self.below_peak_qps = np.zeros(shape)
+        self.backlog = np.zeros(shape)
+        self.ups, self.downs, self.drains, self.above = (np.zeros(shape, np.int64) for _ in range(4))
+        self.partitions_max, self.overshoot_max = self.read.copy(), np.zeros(shape, np.int64)
+        self.partition_s, self.overshoot_s = np.zeros(shape), np.zeros(shape)
+        self.backlog_max, self.backlog_sum, self.wait_s_max, self.wait_sum = (np.zeros(shape) for _ in range(4))
+        self.late = np.zeros(shape)
+
+    def serve(self, buckets: range) -> None:
+        """Let tasks arrive and be dispatched while the configuration stays."""
+        capacity_rps = self.write * self.model.partition_rps
+        capacity = capacity_rps * self.model.bucket_s
+        backlog, late_above = self.backlog, self.model.wait_s_max * capacity_rps
+        for bucket in buckets:
+            arrived = self.counts[:, bucket, None]
+            backlog = np.maximum(backlog + arrived - capacity, 0.0)
+            self.backlog_sum += backlog
+            np.maximum(self.backlog_max, backlog, out=self.backlog_max)
+            wait_s = backlog / capacity_rps
+            np.maximum(self.wait_s_max, wait_s, out=self.wait_s_max)
+            self.wait_sum += wait_s * arrived
+            self.late += (backlog > late_above) * arrived
+        self.backlog = backlog
+        self.partition_s += self.read * (len(buckets) * self.model.bucket_s)
+
+    def tick(self, now_s: float, qps: Values) -> None:
+        """Decide as `AdaptiveScaler.tick` does, where every partition is heard of."""
+        write = self.write
+        needed = self._needed(qps)
+        is_above = needed > write
+        is_below = qps < (write - 1) * self.rps * self.factor * (1 - NOISE)
+        self.above += is_above
+        overshoot = np.maximum(write - self._clamp(needed), 0)
+        self.overshoot_s += overshoot * self.interval_s
+        np.maximum(self.overshoot_max, overshoot, out=self.overshoot_max)
+        self.above_since_s = np.where(is_above, _begun(self.above_since_s, now_s), np.nan)
+        self.below_since_s = np.where(is_below, _begun(self.below_since_s, now_s), np.nan)
+        self.below_peak_qps = np.where(is_below, np.maximum(self.below_peak_qps, qps), 0.0)
+        # A load is never on both sides; where it is on none, the comparisons with NaN are false.
+        is_due = (now_s - self.above_since_s >= self.up_s) | (now_s - self.below_since_s >= self.down_s)
+        load_qps = np.where(is_below, self.below_peak_qps, qps)
+        target = self._clamp(np.where(is_due, self._needed(load_qps), write))
+        self._put_in_force(target)
+
+    def _put_in_force(self, target: Counts) -> None:
+        is_up, is_down = target > self.write, target < self.write
+        is_changed = is_up | is_down
+        is_drained = ~is_changed & (self.read > self.write) & (self.backlog <= 0.0)
+        self.ups += is_up
+        self.downs += is_down
+        self.drains += is_drained
+        self.write = target
+        self.read = np.where(is_drained, target, np.maximum(self.read, target))
+        np.maximum(self.partitions_max, self.read, out=self.partitions_max)
+        # Other thresholds are in force: both clocks begin anew.
+        self.above_since_s[is_changed] = np.nan
+        self.below_since_s[is_changed] = np.nan
+        self.below_peak_qps[is_changed] = 0.0
+
+    def result(self, traces: Sequence[tuple[Counts, Counts, Values]]) -> Replay:
+        """The sums, as means where they are that."""
+        tasks = np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        write, read, backlog = (np.stack(one) for one in zip(*traces, strict=True)) if traces else (None, None, None)
+        return Replay(
+            ups=self.ups,
+            downs=self.downs,
+            drains=self.drains,
+            above_s=self.above * self.interval_s,
+            partitions_max=self.partitions_max,
+            partition_s=self.partition_s,
+            overshoot_s=self.overshoot_s,
+            overshoot_max=self.overshoot_max,
+            backlog_max=self.backlog_max,
+            backlog_mean=self.backlog_sum / max(1, self.counts.shape[1]),
+            wait_s_max=self.wait_s_max,
+            wait_s_mean=self.wait_sum / tasks,
+            late=self.late,
+            qps=self.rates.T if traces else None,
+            write=write,
+            read=read,
+            backlog=backlog,
+        )
+
+    def _needed(self, qps: Values) -> Counts:
+        wanted = np.minimum(qps / self.rps * (1 - NOISE), PARTITIONS_MAX + 1)
+        return np.ceil(wanted).astype(np.int64)
+
+    def _clamp(self, partitions: Counts) -> Counts:
+        return np.maximum(self.lowest, np.minimum(self.highest, partitions))
+
+
+def _begun(since_s: Values, now_s: float) -> Values:
+    return np.where(np.isnan(since_s), now_s, since_s)

@@ -1,0 +1,249 @@
+"""How a Spark session is opened and closed: here, on a cluster, or through Spark Connect."""
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from pyspark import __version__ as spark_version
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fairlead.core.errors import FixRequest, RetryLater
+from fairlead.pipeline.java import Java, find_java
+
+LOCAL_MASTER = "local[*]"
+LOCAL_MEMORY = "2g"
+CLUSTER_START_WAIT_S = 30
+ARCHIVE_WAIT_S_MAX = 120.0
+
+_MASTERS = re.compile(
+    r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[\d+,\d+,\d+\]|yarn|spark://[^\s/:]+:\d+(,[^\s/:]+:\d+)*"
+    r"|k8s://\S+|sc://\S+"
+)
+
+
+class Profile(StrEnum):
+    """Where the work is done, and so what the session is tuned for."""
+
+    TEST = "test"
+    LOCAL = "local"
+    CLUSTER = "cluster"
+    CONNECT = "connect"
+
+
+class WrongMaster(FixRequest):
+    """The address of a master is none that Spark knows."""
+
+
+class SparkDidNotStart(RetryLater):
+    """Spark could not be started or reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """How to open a session. `is_small` trades the speed of long work for that of the start."""
+
+    name: str
+    profile: Profile = Profile.LOCAL
+    master: str = LOCAL_MASTER
+    is_small: bool = False
+    memory: str = LOCAL_MEMORY
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_for(master: str | None, *, name: str, is_small: bool = False) -> SessionPlan:
+    """The plan for what `--master` says: nothing means this machine."""
+    if master is None:
+        return SessionPlan(name=name, is_small=is_small)
+    if not _MASTERS.fullmatch(master):
+        raise WrongMaster(
+            f"--master {master!r}: give local[N], spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT for Spark Connect"
+        )
+    if master.startswith("sc://"):
+        return SessionPlan(name=name, profile=Profile.CONNECT, master=master)
+    if master.startswith(("local[", "local")) and not master.startswith("local-cluster"):
+        return SessionPlan(name=name, master=master, is_small=is_small)
+    return SessionPlan(name=name, profile=Profile.CLUSTER, master=master)
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead"
+
+
+def settings_of(plan: SessionPlan) -> dict[str, str]:
+    """Spark's settings for a plan, those of the plan itself last."""
+    settings = {
+        # The day of a row must not depend on the machine.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.parquet.compression.codec": "zstd",
+        # A prefix of a damaged file must never pass for the whole.
+        "spark.sql.files.ignoreCorruptFiles": "false",
+        "spark.sql.files.ignoreMissingFiles": "false",
+    }
+    if plan.profile is not Profile.CONNECT:
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.catalogImplementation": "in-memory",
+        }
+    if plan.profile in {Profile.LOCAL, Profile.TEST}:
+        settings |= {
+            "spark.driver.memory": plan.memory,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 if plan.profile is Profile.TEST else max(os.cpu_count() or 1, 4)),
+        }
+    if plan.profile is Profile.TEST:
+        settings |= {"spark.sql.adaptive.enabled": "false"}
+    return settings | dict(plan.settings)
+
+
+@contextlib.contextmanager
+def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
+    """A session that ends with the block. What Spark has to say goes to a file, which is kept if the block fails."""
+    if plan.profile is Profile.CONNECT:
+        with _connect(plan) as spark:
+            yield spark
+        return
+    cache = cache_folder()
+    java = find_java(cache)
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    archive = _Archive.of(plan, java, cache)
+    with _spark_log() as log:
+        spark = _start(plan, archive, log)
+        try:
+            yield spark
+        finally:
+            _stop(spark, archive)
+
+
+def _start(plan: SessionPlan, archive: "_Archive | None", log: Path) -> SparkSession:
+    settings = settings_of(plan)
+    options = archive.java_options if archive else []
+    if plan.is_small or plan.profile is Profile.TEST:
+        # Without the optimizing compiler: it pays only after minutes.
+        options = [*options, "-XX:TieredStopAtLevel=1"]
+    given = settings.get("spark.driver.extraJavaOptions")
+    settings["spark.driver.extraJavaOptions"] = " ".join([*options, *([given] if given else [])])
+    builder = SparkSession.builder.appName(plan.name).master(plan.master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        with _standard_error_in(log):
+            spark = builder.getOrCreate()
+    except Exception as failed:  # noqa: BLE001 - Spark's start fails with Java's, Py4J's and its own errors
+        raise SparkDidNotStart(f"Spark did not start on {plan.master}: {_first_line(failed)}; its log is {log}") from failed
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _stop(spark: SparkSession, archive: "_Archive | None") -> None:
+    from pyspark import SparkContext  # noqa: PLC0415 - there is none with Spark Connect
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark gives no other way to end its Java process
+    spark.stop()
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    SparkContext._gateway = None  # noqa: SLF001 - as above: a later session starts a process of its own
+    SparkContext._jvm = None  # noqa: SLF001
+    if process is not None:
+        # Java ends when its input does.
+        process.stdin.close()
+        with contextlib.suppress(Exception):
+            process.wait(ARCHIVE_WAIT_S_MAX)
+    if archive is not None:
+        archive.keep()
+
+
+@dataclass(frozen=True, slots=True)
+class _Archive:
+    """Spark's classes as Java has them in memory, kept from the first run: later ones start in half the time."""
+
+    file: Path
+    draft: Path | None
+
+    @staticmethod
+    def of(plan: SessionPlan, java: Java, cache: Path) -> "_Archive | None":
+        if plan.profile is Profile.CLUSTER:
+            return None
+        file = cache / f"spark-{spark_version}-java-{re.sub(r'[^0-9A-Za-z.]+', '-', java.version)}.jsa"
+        if file.exists():
+            return _Archive(file, None)
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return None
+        if not os.access(cache, os.W_OK):
+            return None
+        return _Archive(file, file.with_name(f"{file.name}.{os.getpid()}"))
+
+    @property
+    def java_options(self) -> list[str]:
+        if self.draft is not None:
+            return [f"-XX:ArchiveClassesAtExit={self.draft}"]
+        return [f"-XX:SharedArchiveFile={self.file}"]
+
+    def keep(self) -> None:
+        """Put what Java wrote at its end in place; another process may have done it before."""
+        if self.draft is not None and self.draft.exists():
+            self.draft.replace(self.file)
+
+
+@contextlib.contextmanager
+def _connect(plan: SessionPlan) -> Iterator[SparkSession]:
+    try:
+        builder = SparkSession.builder.remote(plan.master).appName(plan.name)
+        spark = builder.getOrCreate()
+        for name, value in settings_of(plan).items():
+            with contextlib.suppress(PySparkException):
+                spark.conf.set(name, value)
+        # The builder alone does not reach for the server.
+        _ = spark.version
+    except ImportError as missing:
+        raise WrongMaster(f"--master {plan.master}: Spark Connect needs more: pip install 'fairlead[pipeline]'") from missing
+    except Exception as failed:  # noqa: BLE001 - as at a start of its own
+        raise SparkDidNotStart(f"Spark Connect at {plan.master} does not answer: {_first_line(failed)}") from failed
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
+def _spark_log() -> Iterator[Path]:
+    """A file for what Java and the Python workers write on standard error; it goes when all went well."""
+    descriptor, name = tempfile.mkstemp(prefix="fairlead-spark-", suffix=".log")
+    os.close(descriptor)
+    log = Path(name)
+    yield log
+    log.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _standard_error_in(log: Path) -> Iterator[None]:
+    """What is started in this block has the log for its standard error, for as long as it lives."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with log.open("ab") as file, warnings.catch_warnings():
+            os.dup2(file.fileno(), 2)
+            yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _first_line(failed: BaseException) -> str:
+    return next((line.strip() for line in str(failed).splitlines() if line.strip()), type(failed).__name__)[:300]

@@ -1,0 +1,1 @@
+"""Where rows come from: the journal, in batches and as a stream."""

@@ -1,0 +1,1 @@
+"""Small steps from DataFrame to DataFrame, one topic a module."""
