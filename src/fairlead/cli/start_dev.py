@@ -12,6 +12,7 @@ from fairlead import __version__
 from fairlead.settings import SETTINGS, InvalidValue, Plain, UnknownSetting, parse_overrides
 from fairlead.settings.static import (
     Address,
+    JournalConfig,
     LogFormat,
     LogLevel,
     MemoryConfig,
@@ -88,6 +89,12 @@ _PORT = click.IntRange(0, 65_535)
     metavar="KEY=JSON",
     help="A dynamic setting, see `fairlead config list`. Any number of times.",
 )
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write down in this folder what it does, for `fairlead pipeline`. [default: nowhere]",
+)
 @click.option("--metrics-port", type=_PORT, default=0, help="Where /metrics is served. [default: any free port]")
 @click.option(
     "--log-level",
@@ -122,6 +129,7 @@ def start_dev(
     namespaces: tuple[str, ...],
     attributes: tuple[str, ...],
     values: tuple[str, ...],
+    journal: Path | None,
     metrics_port: int,
     log_level: str,
     log_format: str,
@@ -146,6 +154,7 @@ def start_dev(
         store=MemoryConfig() if db_filename is None else SqliteConfig(db_filename),
         namespaces=parse_namespaces(namespaces, attributes),
         metrics_listen=Address(ip, metrics_port),
+        journal=None if journal is None else JournalConfig(journal),
         log_level=_LEVELS[log_level],
         log_format=_FORMATS[log_format],
         grace_s=GRACE_S,

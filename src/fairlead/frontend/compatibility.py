@@ -20,7 +20,8 @@ _ABOUT = f"""\
 Fairlead speaks the gRPC API of Temporal's server, and is compared with release {SERVER_VERSION} of it. This page is \
 made from the code: `python -m fairlead.frontend.compatibility > docs/compatibility.md`.
 
-A method that is *partial* says what it lacks. One that is *not supported* answers UNIMPLEMENTED with its name.
+A method that is *partial* says what it lacks. One that is *disabled* answers UNIMPLEMENTED, as Temporal's \
+server does where nobody has switched it on. One that is *not supported* answers UNIMPLEMENTED with its name.
 """
 
 
@@ -35,13 +36,19 @@ def _table(service: str) -> Iterator[str]:
     names = method_names(service)
     implemented = handlers(service)
     notes = _notes()
+    disabled = {name for topic in TOPICS for name in getattr(topic, "DISABLED", ())}
     yield f"## {service.rpartition('.')[2]}\n"
-    yield f"{len(implemented)} of {len(names)} methods.\n"
+    yield f"{len(implemented.keys() - disabled)} of {len(names)} methods.\n"
     yield "| method | status | note |"
     yield "|---|---|---|"
     for name in names:
         note = notes.get(name, "")
-        status = ("partial" if note else "supported") if name in implemented else "not supported"
+        if name not in implemented:
+            status = "not supported"
+        elif name in disabled:
+            status = "disabled"
+        else:
+            status = "partial" if note else "supported"
         yield f"| {name} | {status} | {note} |"
     yield ""
 

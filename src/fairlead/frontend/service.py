@@ -18,6 +18,7 @@ from fairlead.frontend import (
     deployments,
     namespaces,
     nexus,
+    nexus_executions,
     operator,
     schedules,
     system,
@@ -32,8 +33,8 @@ from fairlead.frontend.errors import status_of
 from fairlead.rpc import HEALTH_SERVICE, Call, Code, Health, Reflection, RpcServer, RpcStatus, UnaryHandler
 from fairlead.telemetry import CallMetrics, Metrics, get_log
 
-# Each has some of METHODS and OPERATOR_METHODS (name to handler), NOTES (name to what is missing in it) and DIFFERENCES
-# (sentences on what is not as in Temporal's server).
+# Each has some of METHODS and OPERATOR_METHODS (name to handler), NOTES (name to what is missing in it), DISABLED (the
+# names of those that are always refused) and DIFFERENCES (sentences on what is not as in Temporal's server).
 TOPICS: tuple[ModuleType, ...] = (
     activities,
     activity_lists,
@@ -49,6 +50,7 @@ TOPICS: tuple[ModuleType, ...] = (
     workers,
     schedules,
     nexus,
+    nexus_executions,
 )
 
 _WORKFLOW_API: ServiceDescriptor = workflow_api.DESCRIPTOR.services_by_name["WorkflowService"]

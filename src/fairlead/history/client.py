@@ -16,6 +16,8 @@ from fairlead.core.partitions import Partition, TaskList, TaskType
 CALL_TIMEOUT_S = 10.0
 # An answer comes a little after the time that its operation may take.
 MARGIN_S = 1.0
+# Those who are sent on to another host have at least so much time there.
+AGAIN_S_MIN = 1.0
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -85,10 +87,13 @@ class HistoryClient:
         After `CallLost` it may have been carried out all the same.
         """
         shard_id = shard_of(namespace_id, workflow_id, self._shards)
+        end_s = asyncio.get_running_loop().time() + timeout_s
         try:
             return await self._ask(name, shard_id, namespace_id, request, timeout_s)
         except RetryElsewhere:
-            return await self._again(name, shard_id, namespace_id, request, timeout_s)
+            # Who has waited for long may have little time left, but one more attempt is worth it.
+            left_s = max(end_s - asyncio.get_running_loop().time(), min(timeout_s, AGAIN_S_MIN))
+            return await self._again(name, shard_id, namespace_id, request, left_s)
 
     async def _ask(
         self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float

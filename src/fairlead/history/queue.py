@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.core.errors import FairleadError
 from fairlead.history.state.tasks import QueueRow, decode_row
-from fairlead.storage.history_contract import TASKS_COMPLETED_MAX, HistoryStore, LeaseLost, TaskKey
+from fairlead.storage.history_contract import TASKS_COMPLETED_MAX, HistoryStore, LeaseLost, RunKey, TaskKey
 from fairlead.telemetry import get_log
 
 SECOND_NS = 1_000_000_000
@@ -32,7 +32,8 @@ LOOK_AHEAD_S = 20.0
 DELETE_INTERVAL_S = 1.0
 # Loops count in milliseconds, and may be that much early: who looks before the time looks again until it comes.
 ALARM_LATE_S = 0.001
-# A task that fails is tried again after ever longer waits.
+# A task that fails is tried again after ever longer waits. So many at a time wait without keeping others from work.
+RETRYING_MAX = 1_000
 RETRY_FIRST_S = 0.05
 RETRY_S_MAX = 10.0
 _RETRY_LOUD_ATTEMPTS = 5
@@ -80,7 +81,10 @@ class ShardQueue:
         self._deleted = TaskKey(-1, -1)
         self._highest_done = TaskKey(-1, -1)
         self._horizon = TaskKey(-1, -1)
+        # Above this, the store is being asked what there is.
+        self._reading_from = END_OF_TIME
         self._busy = 0
+        self._failing = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._work: set[asyncio.Task[None]] = set()
@@ -103,6 +107,11 @@ class ShardQueue:
         for task in going:
             task.cancel()
         await asyncio.gather(*going, return_exceptions=True)
+
+    def has_any_of(self, key: RunKey) -> bool:
+        """Whether something of a run is in memory that is not done."""
+        rows = self._outstanding.values()
+        return any(row is not None and (row.namespace_id, row.workflow_id, row.run_id) == key for row in rows)
 
     @property
     def pending(self) -> int:
@@ -177,8 +186,9 @@ class ShardQueue:
     async def _do(self, key: TaskKey, row: QueueRow) -> None:
         attempt = 0
         wait_s = RETRY_FIRST_S
+        is_busy = True
         try:
-            while True:
+            while not self._is_closed:
                 try:
                     await self._run(row)
                     break
@@ -208,16 +218,33 @@ class ShardQueue:
                         run_id=row.run_id,
                     )
                 self._on_error(row)
-                await asyncio.sleep(wait_s)
+                if self._failing < RETRYING_MAX:
+                    is_busy = False
+                    self._rest()
+                self._failing += 1
+                try:
+                    await asyncio.sleep(wait_s)
+                finally:
+                    self._failing -= 1
+                if not is_busy:
+                    is_busy = True
+                    self._busy += 1
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
+            else:
+                return
             self._forget(key)
             self._highest_done = max(self._highest_done, key)
         finally:
-            self._busy -= 1
-            if self._waiting:
-                self._wake() if self._is_timed else self._begin_due()
-            elif not self._outstanding:
-                self._look.set()
+            if is_busy:
+                self._rest()
+
+    def _rest(self) -> None:
+        """Let others work."""
+        self._busy -= 1
+        if self._waiting:
+            self._wake() if self._is_timed else self._begin_due()
+        elif not self._outstanding:
+            self._look.set()
 
     def _forget(self, key: TaskKey) -> None:
         self._outstanding.pop(key, None)
@@ -225,13 +252,17 @@ class ShardQueue:
     async def _read_forever(self) -> None:
         while True:
             self._look.clear()
+            # Not `wait_for`: where both come at once, it would not let the loop be ended.
             with suppress(TimeoutError):
-                # The transfer queue is looked at only when tasks were left in the store.
-                await asyncio.wait_for(self._look.wait(), LOOK_AHEAD_S)
+                async with asyncio.timeout(LOOK_AHEAD_S):
+                    await self._look.wait()
             try:
                 await self._read_on()
             except FairleadError as failure:
                 _log.warning("queue can't be read", shard=self._shard_id, queue=self.name, error=str(failure))
+                await asyncio.sleep(RETRY_S_MAX)
+            except Exception:  # noqa: BLE001 - the queue goes on whatever it is
+                _log.exception("queue can't be read", shard=self._shard_id, queue=self.name)
                 await asyncio.sleep(RETRY_S_MAX)
 
     async def _read_on(self) -> None:
@@ -244,19 +275,23 @@ class ShardQueue:
             if ahead <= after:
                 return
             self._horizon = ahead
+            self._reading_from = after
             try:
                 page = await self._store.read_tasks(
                     self._shard_id, self.name, after=after, until_ns=until_ns, limit=PAGE_MAX
                 )
             except BaseException:
-                self._horizon = after
+                self._horizon = min(self._horizon, after)
                 raise
+            finally:
+                self._reading_from = END_OF_TIME
             for stored in page:
                 if stored.key not in self._outstanding:
                     self._take(stored.key, stored.payload)
             if len(page) < PAGE_MAX:
                 return
-            self._horizon = page[-1].key
+            # Unless something that was written meanwhile had to be left in the store.
+            self._horizon = min(self._horizon, page[-1].key)
 
     def _take(self, key: TaskKey, payload: bytes) -> None:
         try:
@@ -281,13 +316,20 @@ class ShardQueue:
                 return
             except FairleadError as failure:
                 _log.warning("queue can't be deleted from", shard=self._shard_id, queue=self.name, error=str(failure))
+            except Exception:  # noqa: BLE001 - the queue goes on whatever it is
+                _log.exception("queue can't be deleted from", shard=self._shard_id, queue=self.name)
 
     async def delete_done(self) -> None:
         """Delete what is done, up to the first task that is not."""
         keys = self._keys
         while keys and keys[0] not in self._outstanding:
             heapq.heappop(keys)
-        level = self._highest_done
+        if len(keys) > 2 * len(self._outstanding) + PAGE_MAX:
+            # Most are of timers far away, which are in the store and would be here until their time.
+            keys[:] = [key for key in keys if key in self._outstanding]
+            heapq.heapify(keys)
+        # What is beyond the horizon may be in the store only.
+        level = min(self._highest_done, self._horizon, self._reading_from)
         if keys and keys[0] <= level:
             level = TaskKey(keys[0].fire_at_ns, keys[0].task_id - 1)
         if level <= self._deleted:

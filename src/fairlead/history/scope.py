@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 if TYPE_CHECKING:
     from fairlead.history.client import HistoryClient
     from fairlead.history.deployments import Deployments
+    from fairlead.history.journaling import HistoryJournal
     from fairlead.history.namespaces import Namespace, Namespaces
     from fairlead.history.shard import Shard
     from fairlead.history.state import Limits
@@ -37,6 +38,8 @@ class Services:
     limits: Limits
     deployments: Deployments
     metrics: Metrics
+    # None where no journal is kept.
+    journal: HistoryJournal | None = None
 
 
 @dataclass(slots=True)

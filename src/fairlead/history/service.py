@@ -19,6 +19,7 @@ from fairlead.core.routing import NoHosts
 from fairlead.history.client import CALL, HistoryAnswer, HistoryCall, HistoryClient, place_of, shard_of
 from fairlead.history.deployments import Deployments, decode_mark
 from fairlead.history.duties import run_row
+from fairlead.history.journaling import HistoryJournal
 from fairlead.history.namespaces import Namespaces
 from fairlead.history.operations import OPERATIONS
 from fairlead.history.refusals import Refused, invalid, unimplemented
@@ -38,6 +39,8 @@ from fairlead.telemetry import SHARD_LOST, HistoryGauges, Metrics
 START_TIMEOUT_S = 5.0
 # After a failure to take a shard it is tried again.
 REOPEN_S = 0.2
+# Shards that are taken at a time: the others' calls, and the heartbeats, need the store as well.
+OPENING_MAX = 8
 
 
 class HistoryService:
@@ -60,6 +63,7 @@ class HistoryService:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         uniform: Callable[[], float] = random.random,
         log: FilteringBoundLogger | None = None,
+        journal: HistoryJournal | None = None,
     ) -> None:
         self.host = host
         self.client = HistoryClient(host, caller, ring, shards=shards)
@@ -81,12 +85,14 @@ class HistoryService:
             metrics=metrics,
             limits=DEFAULT_LIMITS,
             deployments=deployments or Deployments(store, clock_ns=clock_ns),
+            journal=journal,
         )
         self._shards: dict[int, Shard] = {}
         self._sweeper = Sweeper(
             store=store, namespaces=namespaces, shards=lambda: self._shards, shards_count=shards, clock_ns=clock_ns
         )
         self._opening: dict[int, asyncio.Task[Shard]] = {}
+        self._opening_room = asyncio.Semaphore(OPENING_MAX)
         self._closing: set[asyncio.Task[None]] = set()
         self._is_open = False
         self._metrics = metrics
@@ -175,9 +181,12 @@ class HistoryService:
             return False
 
     async def _opened(self, shard_id: int) -> Shard:
+        self._check_owner(shard_id)
+        return await asyncio.shield(self._open(shard_id))
+
+    def _check_owner(self, shard_id: int) -> None:
         if not self._is_open or not self.owns(shard_id):
             raise NotOwner(f"shard {shard_id} is not of host {self.host}: ask for its owner again")
-        return await asyncio.shield(self._open(shard_id))
 
     def _open(self, shard_id: int) -> "asyncio.Task[Shard]":
         opening = self._opening.get(shard_id)
@@ -190,17 +199,26 @@ class HistoryService:
     async def _take(self, shard_id: int) -> Shard:
         before = self._shards.pop(shard_id, None)
         if before is not None:
-            await before.close()
+            # To its end, even where this is told to stop.
+            await asyncio.shield(self._close(before))
         shard = Shard(shard_id, services=self._services, do=run_row, on_lost=self._lost)
         try:
-            await shard.open()
+            async with self._opening_room:
+                # Those that wait here for long may not be this host's any more.
+                self._check_owner(shard_id)
+                await shard.open()
+            # The ring may have changed meanwhile. Its new owner takes the shard back with its next write.
+            self._check_owner(shard_id)
         except BaseException as failure:
             await shard.close()
-            if isinstance(failure, FairleadError):
+            if isinstance(failure, FairleadError) and not isinstance(failure, NotOwner):
                 self._log.warning("shard can't be taken", shard=shard_id, error=str(failure))
                 asyncio.get_running_loop().call_later(REOPEN_S, self._ring_changed)
             raise
         self._shards[shard_id] = shard
+        if shard.is_lost:
+            # By what its queues have begun already, when nobody would have been told.
+            asyncio.get_running_loop().call_later(REOPEN_S, self._ring_changed)
         return shard
 
     def gauges(self) -> list[HistoryGauges]:
@@ -230,9 +248,13 @@ class HistoryService:
                     self._open(shard_id)
             elif shard is not None:
                 del self._shards[shard_id]
-                closing = asyncio.get_running_loop().create_task(shard.close())
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+                self._close(shard)
+
+    def _close(self, shard: Shard) -> "asyncio.Task[None]":
+        closing = asyncio.get_running_loop().create_task(shard.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return closing
 
 
 def _look_at(done: "asyncio.Task[Shard]") -> None:

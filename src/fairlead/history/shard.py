@@ -12,17 +12,27 @@ from typing import NamedTuple, TypeVar
 
 from temporalio.api.history.v1 import History, HistoryEvent
 
-from fairlead.core.errors import FairleadError, RetryElsewhere
+from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere
 from fairlead.history.events import Batch, Transaction, needs_start_event, terminate
+from fairlead.history.events.write_workflow_tasks import write_unwritten
+from fairlead.history.journaling import REPLICATION, ShardStream, StreamRow, stream_row
 from fairlead.history.namespaces import Namespace
 from fairlead.history.pushing import push_workflow_task
-from fairlead.history.queue import TASKS_A_SHARD_MIN, TASKS_IN_MEMORY_MAX, ShardQueue
+from fairlead.history.queue import END_OF_TIME, TASKS_A_SHARD_MIN, TASKS_IN_MEMORY_MAX, ShardQueue
 from fairlead.history.refusals import not_found
 from fairlead.history.runs import LoadedRun, RunCache, WorkflowLock, WorkflowLocks
 from fairlead.history.scope import Services
 from fairlead.history.search.rows import row_of
-from fairlead.history.state import RunClosed, RunIdentity, RunState, encode
-from fairlead.history.state.tasks import AnyTask, QueueRow, TimerTask, UpsertVisibility, WorkflowTaskTimeout, encode_row
+from fairlead.history.state import RunClosed, RunIdentity, RunState, TaskKind, encode
+from fairlead.history.state.tasks import (
+    AnyTask,
+    QueueRow,
+    TaskTimeout,
+    TimerTask,
+    UpsertVisibility,
+    WorkflowTaskTimeout,
+    encode_row,
+)
 from fairlead.storage.history_contract import (
     Absent,
     BatchWrite,
@@ -83,6 +93,7 @@ class _Written(NamedTuple):
     kept: list[Batch]
     rows: list[QueueRow]
     visibility: list[VisibilityRow | VisibilityDelete]
+    streamed: list[tuple[StreamRow, bytes]]
 
 
 class Shard:
@@ -104,7 +115,8 @@ class Shard:
         self._current_max = max(CURRENT_IN_MEMORY_MAX // services.shards, CURRENT_A_SHARD_MIN)
         self._current: OrderedDict[tuple[str, str], CurrentRun] = OrderedDict()
         self._watchers: dict[RunKey, asyncio.Event] = {}
-        self._orphans: dict[RunKey, LoadedRun] = {}
+        # Of those who wait for the end of a run and nothing else: most of its changes need not wake them.
+        self._close_watchers: dict[RunKey, asyncio.Event] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._do = do
@@ -131,6 +143,17 @@ class Shard:
             )
             for name in (TRANSFER, TIMER)
         }
+        self._stream = None
+        if services.journal is not None:
+            self._stream = ShardStream(
+                shard_id,
+                store=self._store,
+                journal=services.journal,
+                range_id=lambda: self._range_id,
+                next_id=lambda: self._next_id,
+                on_lost=self.lose,
+                shards=services.shards,
+            )
 
     async def open(self) -> None:
         """Become the owner, and take up what is to be done."""
@@ -138,20 +161,29 @@ class Shard:
         self._begin_range(lease.range_id)
         for name, queue in self.queues.items():
             await queue.open(lease.levels.get(name))
+        if self._stream is not None:
+            self._stream.open(lease.levels.get(REPLICATION))
 
     async def close(self) -> None:
         """Do nothing more. Who waits is told that the shard is elsewhere."""
-        self.is_lost = True
+        was_lost, self.is_lost = self.is_lost, True
         for timer in self._timers:
             timer.cancel()
+        self._send_on()
         for queue in self.queues.values():
             await queue.close()
+        if self._stream is not None:
+            await self._stream.close(is_lost=was_lost)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        for run in [*self.runs.clear(), *self._orphans.values()]:
+        # What was under way may have left some more.
+        self._send_on()
+
+    def _send_on(self) -> None:
+        for run in self.runs.clear():
             _abandon(run)
-        for event in self._watchers.values():
+        for event in (*self._watchers.values(), *self._close_watchers.values()):
             event.set()
 
     def lose(self) -> None:
@@ -167,11 +199,14 @@ class Shard:
 
     def lock(self, namespace_id: str, workflow_id: str) -> WorkflowLock:
         """Have a workflow id to oneself: `async with shard.lock(...)`."""
+        self._check_owned()
+        return self._locks(namespace_id, workflow_id)
+
+    def _check_owned(self) -> None:
         if self.is_lost:
             raise NotOwner(
                 f"shard {self.shard_id} is not of host {self.services.host} any more: ask for its owner again"
             )
-        return self._locks(namespace_id, workflow_id)
 
     async def current(self, namespace_id: str, workflow_id: str) -> CurrentRun | None:
         """The run that a workflow id stands for. To be asked with the lock."""
@@ -187,6 +222,8 @@ class Shard:
 
     async def load(self, namespace_id: str, workflow_id: str, run_id: str = "") -> LoadedRun:
         """A run, the current one if none is named. To be asked with the lock."""
+        # Whoever has waited for the lock meanwhile would wait for news here that come elsewhere.
+        self._check_owned()
         if not run_id:
             current = await self.current(namespace_id, workflow_id)
             if current is None:
@@ -199,9 +236,6 @@ class Shard:
             if stored is None:
                 raise not_found(f'workflow execution not found for workflow ID "{workflow_id}" and run ID "{run_id}"')
             run = LoadedRun.from_store(stored)
-            before = self._orphans.pop(key, None)
-            if before is not None:
-                run.updates, run.queries = before.updates, before.queries
             self.runs.put(run)
         return run
 
@@ -295,15 +329,22 @@ class Shard:
         transaction = self.transaction(namespace, run.state, start_event=start_event)
         try:
             result = step(transaction, run)
-        except BaseException:
+        except BaseException as failure:
             run.on_commit.clear()
             run.skip_write = False
-            # A step that has done nothing yet has changed nothing.
-            if transaction.events or transaction.tasks or transaction.buffered_count > len(run.state.live.buffered):
+            # A step that refuses before it has done anything has changed nothing.
+            if (
+                not isinstance(failure, FixRequest)
+                or transaction.state is not run.state
+                or transaction.events
+                or transaction.tasks
+                or transaction.buffered_count > len(run.state.live.buffered)
+            ):
                 self._drop(run)
             raise
         if run.skip_write:
             run.skip_write = False
+            self._check_owned()
             run.state = transaction.state
             self.runs.put(run)
             self._set_timers(run.key, transaction.tasks)
@@ -322,27 +363,34 @@ class Shard:
         branches: Sequence[BranchWrite] = (),
     ) -> None:
         """Write the steps of one workflow id's runs, all or nothing. `condition` is for a run that begins with it."""
-        if self.is_lost:
-            self._drop_all(steps)
-            raise NotOwner(
-                f"shard {self.shard_id} is not of host {self.services.host} any more: ask for its owner again"
-            )
         parts = [*steps]
-        for run, transaction in steps:
-            _end_if_too_long(transaction)
-            if transaction.new_run is not None:
-                identity = transaction.new_run.state.identity
-                key = RunKey(run.key.namespace_id, run.key.workflow_id, identity.run_id)
-                parts.append(Step(LoadedRun(key, transaction.new_run.state, None), transaction.new_run))
         try:
+            self._check_owned()
+            for run, transaction in steps:
+                _end_if_too_long(transaction)
+                _keep_task(transaction)
+                if transaction.new_run is not None:
+                    identity = transaction.new_run.state.identity
+                    key = RunKey(run.key.namespace_id, run.key.workflow_id, identity.run_id)
+                    parts.append(Step(LoadedRun(key, transaction.new_run.state, None), transaction.new_run))
             current = await self._current_write(parts, condition, request_id)
             await self._ensure_ids(parts)
+            written = self._finish(namespace, parts)
         except BaseException:
             self._drop_all(parts)
             raise
-        written = self._finish(namespace, parts)
-        commit = Commit(written.runs, written.batches, tuple(branches), current, [], written.visibility)
-        was_cancelled = await self._commit_tasks(commit, written.rows, on_failure=partial(self._drop_all, parts))
+        streamed = {self._take_ids(1): row for row in written.streamed}
+        tasks = [] if self._stream is None else [self._stream.place(one, *row) for one, row in streamed.items()]
+        commit = Commit(written.runs, written.batches, tuple(branches), current, tasks, written.visibility)
+        try:
+            was_cancelled = await self._commit_tasks(commit, written.rows, on_failure=partial(self._drop_all, parts))
+        except BaseException:
+            # Of a shard that is lost it is not known whether they were: the next owner finds out.
+            if self._stream is not None and not self.is_lost:
+                self._stream.not_written([*streamed])
+            raise
+        if self._stream is not None:
+            self._stream.written([*streamed])
         for (run, transaction), batch in zip(parts, written.kept, strict=True):
             run.db_version = (run.db_version or 0) + 1
             run.keep(batch)
@@ -354,7 +402,7 @@ class Shard:
 
     def _finish(self, namespace: Namespace, parts: Sequence[Step]) -> "_Written":
         """What the steps have come to, as it is stored."""
-        written = _Written([], [], [], [], [])
+        written = _Written([], [], [], [], [], [])
         for run, transaction in parts:
             first_id = self._take_ids(len(transaction.events) + transaction.buffered_count + 1)
             batch = transaction.finish(first_id)
@@ -363,6 +411,9 @@ class Shard:
             written.runs.append(_run_write(run, encode(state)))
             if batch.payload:
                 written.batches.append(_batch_write(state, batch, first_id))
+                if self._stream is not None:
+                    row = stream_row(run.key, state, batch, now_ns=transaction.now_ns)
+                    written.streamed.append((row, batch.payload))
             written.kept.append(batch)
             for task in transaction.tasks:
                 if isinstance(task, UpsertVisibility):
@@ -375,16 +426,20 @@ class Shard:
         self, commit: Commit, rows: Sequence[QueueRow], *, on_failure: Callable[[], None] = lambda: None
     ) -> bool:
         """Write it with the rows of the queues, which are begun when it is durable."""
-        keys = [self._place(row.task) for row in rows]
-        tasks = [
-            TaskWrite(_queue_of(row.task), key.fire_at_ns, key.task_id, encode_row(row))
-            for key, row in zip(keys, rows, strict=True)
-        ]
+        keys: list[TaskKey] = []
         try:
-            was_cancelled = await self._commit(commit._replace(tasks=tasks))
+            payloads = [encode_row(row) for row in rows]
+            keys += [self._place(row.task) for row in rows]
+            tasks = [
+                TaskWrite(_queue_of(row.task), key.fire_at_ns, key.task_id, payload)
+                for key, row, payload in zip(keys, rows, payloads, strict=True)
+            ]
+            was_cancelled = await self._commit(commit._replace(tasks=[*commit.tasks, *tasks]))
         except BaseException:
-            for key, row in zip(keys, rows, strict=True):
-                self.queues[_queue_of(row.task)].not_written(key)
+            # In a shard that is lost by it they may have been written: what is done is not deleted beyond them.
+            if not self.is_lost:
+                for key, row in zip(keys, rows, strict=False):
+                    self.queues[_queue_of(row.task)].not_written(key)
             on_failure()
             raise
         for write in commit.current:
@@ -416,38 +471,49 @@ class Shard:
     async def delete(self, run: LoadedRun) -> None:
         """Delete a run and its events; to be called with the lock."""
         identity = run.state.identity
-        await self._store.delete_run(
-            self.shard_id, self._range_id, run.key, branches=[(identity.tree_id, identity.branch_id)]
-        )
-        self.runs.drop(run.key)
-        self._current.pop(run.key[:2], None)
-        self.notify(run.key)
+        try:
+            await self._delete(run.key, branches=[(identity.tree_id, identity.branch_id)])
+        finally:
+            self._drop(run)
 
     async def delete_entity(self, key: RunKey) -> None:
         """Delete what has no events; to be called with the lock."""
-        await self._store.delete_run(self.shard_id, self._range_id, key)
-        self._current.pop(key[:2], None)
-        self.notify(key)
+        await self._delete(key)
+
+    async def _delete(self, key: RunKey, *, branches: Sequence[tuple[str, str]] = ()) -> None:
+        try:
+            was_cancelled = await self._settled(
+                self._store.delete_run(self.shard_id, self._range_id, key, branches=branches)
+            )
+        finally:
+            self._current.pop(key[:2], None)
+            self.notify(key)
+        if was_cancelled:
+            raise asyncio.CancelledError
 
     # Waiting
 
-    def notify(self, key: RunKey) -> None:
-        """Wake those who wait for a change of a run."""
-        event = self._watchers.pop(key, None)
-        if event is not None:
-            event.set()
+    def notify(self, key: RunKey, *, is_over: bool = True) -> None:
+        """Wake those who wait for a change of a run; `is_over`: those who wait for its end too."""
+        for watchers in (self._watchers, self._close_watchers) if is_over else (self._watchers,):
+            event = watchers.pop(key, None)
+            if event is not None:
+                event.set()
 
-    def watch(self, key: RunKey) -> asyncio.Event:
-        """Set at the next change of a run."""
-        event = self._watchers.get(key)
+    def watch(self, key: RunKey, *, only_close: bool = False) -> asyncio.Event:
+        """Set at the next change of a run, or when it is over."""
+        self._check_owned()
+        watchers = self._close_watchers if only_close else self._watchers
+        event = watchers.get(key)
         if event is None:
-            event = self._watchers[key] = asyncio.Event()
+            event = watchers[key] = asyncio.Event()
         return event
 
     def unwatch(self, key: RunKey, event: asyncio.Event) -> None:
         """Nobody need be told any more, if nobody else waits: an event that nobody waits for is forgotten."""
-        if self._watchers.get(key) is event and not event._waiters:  # noqa: SLF001
-            del self._watchers[key]
+        for watchers in (self._watchers, self._close_watchers):
+            if watchers.get(key) is event and not event._waiters:  # noqa: SLF001
+                del watchers[key]
 
     async def push_workflow_task(self, run: LoadedRun) -> None:
         """Offer a workflow task to workers that no queue knows of: a speculative one. To be called without the lock."""
@@ -501,25 +567,28 @@ class Shard:
             run.updates.on_closed(run.state)
         if run.queries is not None and run.state.workflow_task is None:
             run.queries.unblock()
-        self.notify(run.key)
+        self.notify(run.key, is_over=not run.state.is_open)
 
     def _drop(self, run: LoadedRun) -> None:
-        """What is in memory may not be what is in the store. Those who wait stay, for the run as it is read again."""
+        """What is in memory may not be what is in the store.
+
+        With it goes a speculative task, which is nowhere else: those who wait for that ask again.
+        """
         run.on_commit.clear()
         self.runs.drop(run.key)
         self._current.pop(run.key[:2], None)
-        if (run.updates is not None and not run.updates.is_idle) or (
-            run.queries is not None and not run.queries.is_idle
-        ):
-            self._orphans[run.key] = run
+        _abandon(run)
 
     async def _commit(self, commit: Commit) -> bool:
-        """Write it; whether the one who asked for it has gone away meanwhile. It is not cut short by that.
+        return await self._settled(self._store.commit(self.shard_id, self._range_id, commit))
+
+    async def _settled(self, write: Coroutine[None, None, None]) -> bool:
+        """Have it written; whether the one who asked for it has gone away meanwhile. It is not cut short by that.
 
         Else nobody would know whether it was written.
         """
         self._commits += 1
-        writing = asyncio.ensure_future(self._store.commit(self.shard_id, self._range_id, commit))
+        writing = asyncio.ensure_future(write)
         was_cancelled = False
         try:
             while True:
@@ -531,11 +600,14 @@ class Shard:
                     was_cancelled = True
                     continue
                 return was_cancelled
-        except LeaseLost as lost:
-            self.lose()
-            raise NotOwner(f"shard {self.shard_id} has another owner by now: ask for it again") from lost
-        except OutcomeUnknown:
-            self.lose()
+        except FairleadError as failure:
+            if isinstance(failure, LeaseLost | OutcomeUnknown):
+                self.lose()
+            if was_cancelled:
+                # Whoever was told to end does not go on because this failed: the shard's own end waits for it.
+                raise asyncio.CancelledError from failure
+            if isinstance(failure, LeaseLost):
+                raise NotOwner(f"shard {self.shard_id} has another owner by now: ask for it again") from failure
             raise
         finally:
             self._commits -= 1
@@ -570,7 +642,8 @@ class Shard:
             self._current.popitem(last=False)
 
     def _place(self, task: AnyTask) -> TaskKey:
-        fire_at_ns = task.fire_at_ns if isinstance(task, TimerTask) else 0
+        # Some stores know of no later time.
+        fire_at_ns = min(task.fire_at_ns, END_OF_TIME.fire_at_ns - 1) if isinstance(task, TimerTask) else 0
         return self.queues[_queue_of(task)].place(fire_at_ns, self._take_ids(1))
 
     def _begin_range(self, range_id: int) -> None:
@@ -645,6 +718,29 @@ def _end_if_too_long(transaction: Transaction) -> None:
         terminate(transaction, reason="Workflow history count exceeds limit.", identity="history-service")
     elif state.live.history_size_bytes > HISTORY_BYTES_MAX:
         terminate(transaction, reason="Workflow history size exceeds limit.", identity="history-service")
+
+
+def _keep_task(transaction: Transaction) -> None:
+    """What waits for the end of a workflow task must not wait for one that only memory knows: then it is written."""
+    state = transaction.state
+    task = state.live.unwritten_task
+    if (
+        state.is_open
+        and transaction.buffered_count
+        and task is not None
+        and task.kind is TaskKind.SPECULATIVE
+        and task.is_started
+    ):
+        written = write_unwritten(transaction)
+        transaction.add_task(
+            WorkflowTaskTimeout(
+                version=written.version,
+                fire_at_ns=task.started_ns + task.timeout_ns,
+                scheduled_event_id=written.scheduled_event_id,
+                attempt=written.attempt,
+                kind=TaskTimeout.START_TO_CLOSE,
+            )
+        )
 
 
 def _abandon(run: LoadedRun) -> None:

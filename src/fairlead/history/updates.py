@@ -77,7 +77,8 @@ class Update:
             while self._error is None and self.status.stage < stage:
                 left_s = end_s - asyncio.get_running_loop().time()
                 try:
-                    await asyncio.wait_for(self._changed.wait(), left_s)
+                    async with asyncio.timeout(left_s):
+                        await self._changed.wait()
                 except TimeoutError:
                     break
             if self._error is not None:

@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from fairlead.core.partitions import INITIAL_CONFIG, DrainReport, Partition, PartitionConfig, parent
 from fairlead.core.scaling import RateWindow
+from fairlead.journal import PartitionJournal
 from fairlead.matching.background import Background
 from fairlead.matching.backlog import AppendQueueFull, Clock
 from fairlead.matching.configs import scope_of
@@ -96,6 +97,7 @@ class Node:
         start: Starter,
         counts: PartitionMetrics,
         log: FilteringBoundLogger,
+        journal: PartitionJournal | None = None,
     ) -> None:
         task_list, number = partition_id
         scope = scope_of(task_list)
@@ -109,6 +111,7 @@ class Node:
         self.kind = kind
         self.counts = counts
         self.config = INITIAL_CONFIG
+        self.journal = journal
         self.partition = LocalPartition(
             store,
             _queue_of(partition_id),
@@ -118,6 +121,7 @@ class Node:
             overrides=dispatch_limits.weights(),
             limits=backlog_limits(settings, scope),
             on_unserved=self._see_to_unserved,
+            journal=journal,
         )
         self.forwarder = Forwarder(settings, scope, clock=clock)
         self._log = log.bind(namespace=task_list.namespace_id, task_list=task_list.name, partition=number)
@@ -213,6 +217,7 @@ class Node:
             stored = PartitionConfig(version=1, read=counts.read, write=counts.write)
             # Before anybody is told: from here on the database is where the counts live.
             await backlog.save_config(stored)
+        self._note_config(stored)
         self.config = stored
 
         async def save_rules(config: PartitionConfig, rules: DispatchRules) -> None:
@@ -281,7 +286,12 @@ class Node:
         if self._is_normal and not self._is_config_stored:
             self._use_config(partition_config(self._around.settings, self._around.scope))
 
+    def _note_config(self, config: PartitionConfig) -> None:
+        if self.journal is not None and config != self.config:
+            self.journal.config(self._clock(), config)
+
     def _use_config(self, config: PartitionConfig) -> None:
+        self._note_config(config)
         self.config = config
         self._limit_rates()
 
@@ -327,6 +337,9 @@ class Node:
             if not task.created_s:
                 task = NewTask(task.priority, task.fairness_key, task.weight, task.payload, now_s)
             self.counts.tasks_added += 1
+            if self.journal is not None:
+                weight = self.partition.weight_of(task.fairness_key, task.weight)
+                self.journal.added(now_s, task.fairness_key, weight, task.priority)
             self._adds[task.priority].add(1, now_s)
             self._scaler_adds.add(1, now_s)
             if await self.partition.offer(task):
@@ -461,7 +474,7 @@ class Node:
         except asyncio.CancelledError:
             self.counts.poll_cancelled += 1
             raise
-        return self._leave(answer, began_s)
+        return self._leave(request, answer, began_s)
 
     def _enter(self, request: PollRequest) -> float:
         """Check a poll and take note of it; for how long it may wait here."""
@@ -481,11 +494,15 @@ class Node:
         self.partition.note_poller(request.identity, request.rate_per_s, request.worker)
         return timeout_s
 
-    def _leave(self, answer: PollAnswer | None, began_s: float) -> PollAnswer:
+    def _leave(self, request: PollRequest, answer: PollAnswer | None, began_s: float) -> PollAnswer:
         """Take note of how a poll has ended, and answer it."""
-        self.counts.poll_latency.observe(asyncio.get_running_loop().time() - began_s)
+        waited_s = asyncio.get_running_loop().time() - began_s
+        self.counts.poll_latency.observe(waited_s)
         if answer is None:
             self.counts.poll_timeouts += 1
+            # One that came from another partition is told of there.
+            if self.journal is not None and not request.is_sent_down and request.forwarded_from is None:
+                self.journal.poll_empty(self._clock(), waited_s)
             return PollAnswer(None, self.config, self.report())
         self.counts.poll_success += 1
         if answer.report.partition != self._number:
@@ -497,7 +514,20 @@ class Node:
         counts = self.counts
         is_backlog, is_remote_task = given.is_backlog, not given.is_charged and not given.is_urgent
         is_remote_poll = request.is_sent_down or request.forwarded_from is not None
-        waited_s = max(0.0, self._clock() - given.created_s)
+        now_s = self._clock()
+        waited_s = max(0.0, now_s - given.created_s)
+        # An urgent task was not counted as added either.
+        if self.journal is not None and not given.is_urgent:
+            self.journal.matched(
+                now_s,
+                given.fairness_key,
+                given.weight,
+                given.priority,
+                None if given.held is None else given.held.place.level.pass_number,
+                not is_backlog,
+                is_remote_task or is_remote_poll,
+                waited_s,
+            )
         if is_backlog:
             counts.backlog_matches += 1
             counts.asyncmatch_latency.observe(waited_s)

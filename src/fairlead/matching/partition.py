@@ -15,6 +15,7 @@ from heapq import nsmallest
 from fairlead.cluster.calls import Exhausted
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.core.fairness import WeightOverrides, check_key, check_weight
+from fairlead.journal import PartitionJournal
 from fairlead.matching.backlog import BacklogLimits, Clock, PartitionBacklog, WaitingKey
 from fairlead.matching.deadlines import Deadlines
 from fairlead.matching.dispatch_counts import DispatchCounts
@@ -123,8 +124,10 @@ class Partition:
         key_rate_per_s: float = math.inf,
         limits: BacklogLimits | None = None,
         on_unserved: Callable[[], None] = lambda: None,
+        journal: PartitionJournal | None = None,
     ) -> None:
         self._clock = clock
+        self._journal = journal
         self._start = start
         self._counts = counts
         self._overrides = overrides or WeightOverrides()
@@ -247,7 +250,7 @@ class Partition:
         """
         if not self._matcher.polls and wait_s <= 0:
             return False
-        weight = self._weight(task.fairness_key, task.weight)
+        weight = self.weight_of(task.fairness_key, task.weight)
         loop = asyncio.get_running_loop()
         told: asyncio.Future[bytes | NotStarted | None] = loop.create_future()
         given = Given(
@@ -421,7 +424,10 @@ class Partition:
     def finish(self, given: Given, answer: bytes | NotStarted) -> None:
         """A task has been started, here or by whom it was offered to, or nobody needs it any more."""
         if given.held is not None:
+            priority, level = given.held.place
             self.backlog.ack(given.held.place)
+            if self._journal is not None:
+                self._journal.acked(self._clock(), given.fairness_key, given.weight, priority, level.pass_number)
         if given.told is not None and not given.told.done():
             given.told.set_result(answer)
         if answer is NotStarted.GONE:
@@ -436,6 +442,18 @@ class Partition:
         if given.created_s:
             self.wait_s += _WAIT_SMOOTHING * (max(0.0, now_s - given.created_s) - self.wait_s)
         self._dispatched_keys.add(given.fairness_key, given.weight)
+
+    def weight_of(self, key: str, weight: float) -> float:
+        """The weight that a task of a key counts by here, which came with `weight`."""
+        # The weight itself was checked when the task came; 0 is for none.
+        if self._overrides and (override := self._overrides.get(key)):
+            return override
+        return weight if weight >= 1.0 else check_weight(weight)
+
+    def note_forwarded(self, given: Given) -> None:
+        """A task is being offered to the parent."""
+        if self._journal is not None:
+            self._journal.forwarded(self._clock(), given.fairness_key, given.weight, given.priority)
 
     def give_back(self, given: Given) -> None:
         """A task was not started: it waits for another poll, or whoever brought it keeps it."""
@@ -468,7 +486,7 @@ class Partition:
 
     def admit(self, task: NewTask) -> Given | None:
         """A task that has just come, counted against the limits, to be offered elsewhere; None if it must wait."""
-        weight = self._weight(task.fairness_key, task.weight)
+        weight = self.weight_of(task.fairness_key, task.weight)
         if not self._matcher.admit(task.fairness_key, weight, self._clock()):
             return None
         return Given(task.payload, task.priority, task.fairness_key, weight, task.created_s, None)
@@ -487,7 +505,7 @@ class Partition:
         self._overrides = overrides
         self.backlog.override_weights(overrides)
         for task in self._matcher.held():
-            task.weight = self._weight(task.fairness_key, task.weight)
+            task.weight = self.weight_of(task.fairness_key, task.weight)
 
     def note_poller(self, identity: str, rate_per_s: float | None = None, worker: bytes = b"") -> None:
         """Remember who polls."""
@@ -591,7 +609,7 @@ class Partition:
         hold = self._matcher.hold
         for task in tasks:
             # As stored it is what the task came with: 0 for none, and no override.
-            task.weight = self._weight(task.fairness_key, task.weight)
+            task.weight = self.weight_of(task.fairness_key, task.weight)
         self._match([match for task in tasks for match in hold(task, now_s)])
         if self._matcher.tasks and not self._matcher.polls:
             self._on_unserved()
@@ -637,12 +655,6 @@ class Partition:
         if wake_s is not None:
             loop = asyncio.get_running_loop()
             self._wake = loop.call_later(wake_s - now_s, lambda: self._match(self._matcher.wake(self._clock())))
-
-    def _weight(self, key: str, weight: float) -> float:
-        # The weight itself was checked when the task came; 0 is for none.
-        if self._overrides and (override := self._overrides.get(key)):
-            return override
-        return weight if weight >= 1.0 else check_weight(weight)
 
 
 def check_task(task: NewTask) -> None:

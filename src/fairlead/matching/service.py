@@ -12,8 +12,10 @@ from fairlead.cluster.ring import RING, RingAnswer, RingRequest, RingView
 from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import Partition, TaskType
 from fairlead.core.routing import NoHosts
+from fairlead.journal import TaskJournal
 from fairlead.matching.backlog import Clock
 from fairlead.matching.engine import Engine, EngineTimes
+from fairlead.matching.journaling import BacklogSnapshots
 from fairlead.matching.messages import (
     ADD,
     CONFIGURE,
@@ -90,8 +92,10 @@ class MatchingService:
         start: Starter = start_plainly,
         times: EngineTimes | None = None,
         log: FilteringBoundLogger | None = None,
+        journal: TaskJournal | None = None,
     ) -> None:
         self.host = host
+        self._journal = journal
         self._store = store
         self._peers = Peers(caller, ring)
         self._ring = ring
@@ -108,6 +112,7 @@ class MatchingService:
             clock=clock,
             times=times or EngineTimes(idle_s=settings.get(matching.MAX_TASK_QUEUE_IDLE_TIME)),
         )
+        self._snapshots = None if journal is None else BacklogSnapshots(self.engine, settings=settings, clock=clock)
         self._reconsidering: asyncio.TimerHandle | None = None
         ring.on_change(self._ring_changed)
         metrics.watch(self.gauges)
@@ -133,11 +138,15 @@ class MatchingService:
     def start(self) -> None:
         """Begin to look after the partitions."""
         self.engine.start()
+        if self._snapshots is not None:
+            self._snapshots.start()
 
     async def close(self) -> None:
         """Unload everything: polls are answered, what was taken is stored."""
         if self._reconsidering is not None:
             self._reconsidering.cancel()
+        if self._snapshots is not None:
+            await self._snapshots.close()
         await self.engine.close()
 
     def add(self, request: AddRequest) -> Awaitable[AddAnswer]:
@@ -308,6 +317,7 @@ class MatchingService:
         # Refuses a name that nobody may use, before anything is made for it.
         _ = partition.name
         self._log.debug("partition loaded", task_list=task_list.name, partition=number)
+        is_sticky = kind is TaskListKind.STICKY
         return Node(
             partition,
             kind,
@@ -318,9 +328,10 @@ class MatchingService:
             clock=self._clock,
             start=self._start,
             counts=self._metrics.partition(
-                task_list.namespace_id, task_list.name, task_list.type, number, is_sticky=kind is TaskListKind.STICKY
+                task_list.namespace_id, task_list.name, task_list.type, number, is_sticky=is_sticky
             ),
             log=self._log,
+            journal=None if self._journal is None else self._journal.partition(task_list, number, is_sticky=is_sticky),
         )
 
     def _node_closed(self, node: Node) -> None:

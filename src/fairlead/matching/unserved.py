@@ -120,6 +120,7 @@ class UnservedTasks:
         assert parent is not None  # noqa: S101 - only called where there is one
         request = AddRequest(parent, task, forwarded_from=around.number, wait_s=wait_s)
         around.counts.forwarded_tasks += 1
+        around.local.note_forwarded(given)
         is_started = False
         try:
             answer = await around.peers.ask(parent, ADD, request, timeout_s=wait_s + CALL_S_MAX)

@@ -27,9 +27,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as parquet
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.types import StructType
 
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
@@ -206,7 +206,7 @@ class Lake:
         staged = self.root / "_staging" / "runs" / f"{table}-{run_id}-{os.urandom(4).hex()}"
         try:
             frame.write.partitionBy(*partition_by).parquet(str(staged))
-            rows = sum(parquet.read_metadata(file).num_rows for file in staged.rglob("*.parquet"))
+            rows = sum(int(parquet.read_metadata(file).num_rows) for file in staged.rglob("*.parquet"))
             _sync_tree(staged)
             runs = self.root / "_runs" / table
             runs.mkdir(parents=True, exist_ok=True)
@@ -272,7 +272,7 @@ def _day(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1_000_000, tz=UTC).strftime("%Y-%m-%d")
 
 
-def _read_json(file: Path) -> Any:  # noqa: ANN401 - the shape is the caller's knowledge
+def _read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes())
     except ValueError as broken:

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 
 SCHEMA_VERSION = 1
 
-_LONG, _INT, _STRING, _DOUBLE, _BOOL = LongType(), IntegerType(), StringType(), DoubleType(), BooleanType()
+LONG, INT, STRING, DOUBLE, BOOL = LongType(), IntegerType(), StringType(), DoubleType(), BooleanType()
 
 
 def struct(**fields: DataType) -> StructType:
@@ -24,51 +24,51 @@ def struct(**fields: DataType) -> StructType:
 
 
 TASK_RECORD = struct(
-    time_us=_LONG,
-    kind=_STRING,
-    namespace_id=_STRING,
-    task_list=_STRING,
-    task_type=_INT,
-    partition=_INT,
-    host=_STRING,
-    fairness_key=_STRING,
-    weight=_DOUBLE,
-    priority=_INT,
-    **{"pass": _LONG},
-    was_sync=_BOOL,
-    was_forwarded=_BOOL,
-    wait_us=_LONG,
-    tasks=_LONG,
-    age_us=_LONG,
-    pollers=_INT,
-    read=_INT,
-    write=_INT,
-    version=_LONG,
+    time_us=LONG,
+    kind=STRING,
+    namespace_id=STRING,
+    task_list=STRING,
+    task_type=INT,
+    partition=INT,
+    host=STRING,
+    fairness_key=STRING,
+    weight=DOUBLE,
+    priority=INT,
+    **{"pass": LONG},
+    was_sync=BOOL,
+    was_forwarded=BOOL,
+    wait_us=LONG,
+    tasks=LONG,
+    age_us=LONG,
+    pollers=INT,
+    read=INT,
+    write=INT,
+    version=LONG,
 )
 
 HISTORY_RECORD = struct(
-    time_us=_LONG,
-    namespace_id=_STRING,
-    workflow_id=_STRING,
-    run_id=_STRING,
-    tree_id=_STRING,
-    branch_id=_STRING,
-    first_event_id=_LONG,
-    last_event_id=_LONG,
-    version=_LONG,
-    items=ArrayType(struct(event_id=_LONG, version=_LONG)),
-    task_id=_LONG,
-    status=_INT,
-    event_types=ArrayType(_INT),
-    event_digests=ArrayType(_STRING),
-    signals=ArrayType(_STRING),
-    new_run_id=_STRING,
-    payload=_STRING,
+    time_us=LONG,
+    namespace_id=STRING,
+    workflow_id=STRING,
+    run_id=STRING,
+    tree_id=STRING,
+    branch_id=STRING,
+    first_event_id=LONG,
+    last_event_id=LONG,
+    version=LONG,
+    items=ArrayType(struct(event_id=LONG, version=LONG)),
+    task_id=LONG,
+    status=INT,
+    event_types=ArrayType(INT),
+    event_digests=ArrayType(STRING),
+    signals=ArrayType(STRING),
+    new_run_id=STRING,
+    payload=STRING,
 )
 
 # Where a row came from: the segment's name, and how many records stand before it there.
-_ORIGIN = struct(segment=_STRING, position=_LONG)
-_PLACE = struct(cluster=_STRING, day=DateType())
+_ORIGIN = struct(segment=STRING, position=LONG)
+_PLACE = struct(cluster=STRING, day=DateType())
 
 TASK = StructType(TASK_RECORD.fields + _ORIGIN.fields + _PLACE.fields)
 HISTORY = StructType(HISTORY_RECORD.fields + _ORIGIN.fields + _PLACE.fields)
@@ -83,7 +83,7 @@ REQUIRED = {
 
 # What the source adds to a record before the lake gives it its day. `fault` is null but in the one row that stands for
 # a segment that can't be read: `position` is then how many records were read before the damage.
-SOURCE_COLUMNS = StructType(_ORIGIN.fields + [StructField("cluster", _STRING), StructField("fault", _STRING)])
+SOURCE_COLUMNS = StructType([*_ORIGIN.fields, *struct(cluster=STRING, fault=STRING).fields])
 SOURCE = {kind: StructType(record.fields + SOURCE_COLUMNS.fields) for kind, record in RECORDS.items()}
 
 
@@ -93,5 +93,9 @@ def differences(*, expected: StructType, found: StructType) -> list[str]:
     there = {field.name: field.dataType.simpleString() for field in found.fields}
     missing = [f"{name} is missing" for name in wanted if name not in there]
     extra = [f"{name} is not known" for name in there if name not in wanted]
-    other = [f"{name} is {there[name]}, not {wanted[name]}" for name in wanted if there.get(name, wanted[name]) != wanted[name]]
+    other = [
+        f"{name} is {there[name]}, not {wanted[name]}"
+        for name in wanted
+        if there.get(name, wanted[name]) != wanted[name]
+    ]
     return missing + extra + other

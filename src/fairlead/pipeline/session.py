@@ -3,24 +3,29 @@
 import contextlib
 import os
 import re
+import socket
 import sys
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+import xxhash
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import __file__ as pyspark_file
 from pyspark import __version__ as spark_version
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fairlead.core.errors import FixRequest, RetryLater
+from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater
 from fairlead.pipeline.java import Java, find_java
 
 LOCAL_MASTER = "local[*]"
-LOCAL_MEMORY = "2g"
-CLUSTER_START_WAIT_S = 30
+LOCAL_MEMORY = "1500m"
+REACH_TIMEOUT_S = 5.0
 ARCHIVE_WAIT_S_MAX = 120.0
 
 _MASTERS = re.compile(
@@ -46,6 +51,10 @@ class SparkDidNotStart(RetryLater):
     """Spark could not be started or reached."""
 
 
+class SparkFailed(GiveUp):
+    """Spark gave up in the middle of the work."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
     """How to open a session. `is_small` trades the speed of long work for that of the start."""
@@ -64,7 +73,7 @@ def plan_for(master: str | None, *, name: str, is_small: bool = False) -> Sessio
         return SessionPlan(name=name, is_small=is_small)
     if not _MASTERS.fullmatch(master):
         raise WrongMaster(
-            f"--master {master!r}: give local[N], spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT for Spark Connect"
+            f"--master {master!r}: give local[N], spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT (Connect)"
         )
     if master.startswith("sc://"):
         return SessionPlan(name=name, profile=Profile.CONNECT, master=master)
@@ -110,8 +119,9 @@ def settings_of(plan: SessionPlan) -> dict[str, str]:
 @contextlib.contextmanager
 def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     """A session that ends with the block. What Spark has to say goes to a file, which is kept if the block fails."""
+    _check_reachable(plan.master)
     if plan.profile is Profile.CONNECT:
-        with _connect(plan) as spark:
+        with _told_in_one_line(None), _connect(plan) as spark:
             yield spark
         return
     cache = cache_folder()
@@ -119,9 +129,11 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     archive = _Archive.of(plan, java, cache)
-    with _spark_log() as log:
+    with _spark_log() as log, _told_in_one_line(log):
         spark = _start(plan, archive, log)
         try:
+            if plan.profile is Profile.CLUSTER:
+                _ship_package(spark)
             yield spark
         finally:
             _stop(spark, archive)
@@ -139,10 +151,12 @@ def _start(plan: SessionPlan, archive: "_Archive | None", log: Path) -> SparkSes
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        with _standard_error_in(log):
+        with _output_in(log):
             spark = builder.getOrCreate()
-    except Exception as failed:  # noqa: BLE001 - Spark's start fails with Java's, Py4J's and its own errors
-        raise SparkDidNotStart(f"Spark did not start on {plan.master}: {_first_line(failed)}; its log is {log}") from failed
+    except Exception as failed:
+        raise SparkDidNotStart(
+            f"Spark did not start on {plan.master}: {_first_line(failed)}; its log is {log}"
+        ) from failed
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -178,7 +192,9 @@ class _Archive:
     def of(plan: SessionPlan, java: Java, cache: Path) -> "_Archive | None":
         if plan.profile is Profile.CLUSTER:
             return None
-        file = cache / f"spark-{spark_version}-java-{re.sub(r'[^0-9A-Za-z.]+', '-', java.version)}.jsa"
+        # Java takes an archive only with the very classes it was made of.
+        place = xxhash.xxh32_hexdigest(f"{java.home} {java.version} {pyspark_file}".encode())
+        file = cache / f"spark-{spark_version}-{place}.jsa"
         if file.exists():
             return _Archive(file, None)
         try:
@@ -212,8 +228,10 @@ def _connect(plan: SessionPlan) -> Iterator[SparkSession]:
         # The builder alone does not reach for the server.
         _ = spark.version
     except ImportError as missing:
-        raise WrongMaster(f"--master {plan.master}: Spark Connect needs more: pip install 'fairlead[pipeline]'") from missing
-    except Exception as failed:  # noqa: BLE001 - as at a start of its own
+        raise WrongMaster(
+            f"--master {plan.master}: Spark Connect needs more: pip install 'fairlead[pipeline]'"
+        ) from missing
+    except Exception as failed:
         raise SparkDidNotStart(f"Spark Connect at {plan.master} does not answer: {_first_line(failed)}") from failed
     try:
         yield spark
@@ -223,27 +241,77 @@ def _connect(plan: SessionPlan) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _spark_log() -> Iterator[Path]:
-    """A file for what Java and the Python workers write on standard error; it goes when all went well."""
+    """A file for what Java and the Python workers print; it goes when all went well."""
     descriptor, name = tempfile.mkstemp(prefix="fairlead-spark-", suffix=".log")
     os.close(descriptor)
     log = Path(name)
-    yield log
+    try:
+        yield log
+    except (SparkFailed, SparkDidNotStart):
+        # Its error names the file.
+        raise
+    except BaseException:
+        log.unlink(missing_ok=True)
+        raise
     log.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _standard_error_in(log: Path) -> Iterator[None]:
-    """What is started in this block has the log for its standard error, for as long as it lives."""
+def _output_in(log: Path) -> Iterator[None]:
+    """What is started in this block has the log for its output and errors, for as long as it lives."""
+    sys.stdout.flush()
     sys.stderr.flush()
-    ours = os.dup(2)
+    ours = {number: os.dup(number) for number in (1, 2)}
     try:
         with log.open("ab") as file, warnings.catch_warnings():
-            os.dup2(file.fileno(), 2)
+            for number in ours:
+                os.dup2(file.fileno(), number)
             yield
     finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+        for number, kept in ours.items():
+            os.dup2(kept, number)
+            os.close(kept)
+
+
+@contextlib.contextmanager
+def _told_in_one_line(log: Path | None) -> Iterator[None]:
+    """Spark's own errors, which are pages long, as one of ours."""
+    try:
+        yield
+    except FairleadError:
+        raise
+    except (PySparkException, Py4JError) as failed:
+        where = f"; its log is {log}" if log else ""
+        raise SparkFailed(f"Spark failed: {_first_line(failed)}{where}") from failed
+
+
+def _check_reachable(master: str) -> None:
+    """Refuse a master that nothing answers for: Spark itself would try for a minute."""
+    address = re.match(r"(?:spark|sc)://([^/:,;]+):(\d+)", master)
+    if address is None:
+        return
+    try:
+        socket.create_connection((address[1], int(address[2])), REACH_TIMEOUT_S).close()
+    except (OSError, OverflowError) as refused:
+        raise SparkDidNotStart(f"--master {master}: nothing answers there ({refused}): is it started?") from refused
+
+
+def _ship_package(spark: SparkSession) -> None:
+    """Send this package to the workers, which need not have it; what it imports they must have."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
+        archive = Path(folder) / "fairlead.zip"
+        package = Path(__file__).parent.parent
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+            for file in sorted(package.rglob("*.py")):
+                out.write(file, file.relative_to(package.parent))
+        spark.addArtifacts(str(archive), pyfile=True)
 
 
 def _first_line(failed: BaseException) -> str:
-    return next((line.strip() for line in str(failed).splitlines() if line.strip()), type(failed).__name__)[:300]
+    """What went wrong, of all that Spark has to say: the end of a Python traceback, else the beginning."""
+    try:
+        lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+    except (PySparkException, Py4JError, OSError):  # Spark asks Java for the text, and Java may be gone.
+        return type(failed).__name__
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
+    return (raised or lines or [type(failed).__name__])[0 if not raised else -1][:300]

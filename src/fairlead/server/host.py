@@ -8,6 +8,7 @@ from fairlead.cluster.membership import Membership, MembershipTimes
 from fairlead.cluster.nudge import Nudges, nudge_all
 from fairlead.cluster.ring import MemberRing
 from fairlead.core.routing import HashRing
+from fairlead.journal import TaskJournal
 from fairlead.matching.service import MatchingService
 from fairlead.matching.starting import Starter, start_plainly
 from fairlead.settings import DynamicSettings, membership
@@ -85,6 +86,7 @@ class Host:
         metrics: Metrics,
         start: Starter = start_plainly,
         ring: HostRing | None = None,
+        journal: TaskJournal | None = None,
     ) -> None:
         """`ring` is given where other services of the host use it, too."""
         self.name = name
@@ -101,6 +103,7 @@ class Host:
             start=start,
             metrics=metrics,
             log=get_log("matching"),
+            journal=journal,
         )
         self.handlers = self.matching.handlers()
         ring.nudges.add_to(self.handlers)

@@ -7,6 +7,7 @@ from typing import Self
 
 from fairlead.cluster.local import LocalNetwork
 from fairlead.cluster.ring import RemoteRing
+from fairlead.journal import TaskJournal
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.operator_client import OperatorClient
 from fairlead.matching.starting import Starter, start_plainly
@@ -31,6 +32,7 @@ class LocalCluster:
         store: TaskStore | None = None,
         settings: DynamicSettings | None = None,
         start: Starter = start_plainly,
+        journal: TaskJournal | None = None,
     ) -> None:
         """`store` is the caller's to close; without one, there is one in memory."""
         self.store = store or MemoryStore()
@@ -39,6 +41,7 @@ class LocalCluster:
         self.hosts: dict[str, Host] = {}
         self._names = [f"host-{number}" for number in range(hosts)]
         self._start = start
+        self._journal = journal
         self._network = LocalNetwork()
         self._caller = self._network.caller()
         self._ring = RemoteRing(self._caller, self._names, clock=time.time)
@@ -73,6 +76,7 @@ class LocalCluster:
             settings=self.settings,
             metrics=self.metrics,
             start=self._start,
+            journal=self._journal,
         )
         self._network.register(name, host.handlers)
         host.start()

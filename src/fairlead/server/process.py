@@ -17,6 +17,7 @@ from fairlead.cluster.grpc_server import GrpcServer
 from fairlead.cluster.local import LocalNetwork
 from fairlead.cluster.wire import Errors
 from fairlead.core.errors import FairleadError
+from fairlead.journal import Journal
 from fairlead.matching.starting import Starter, start_plainly
 from fairlead.server.addresses import check_free
 from fairlead.server.clients import MATCHING_ERRORS
@@ -30,6 +31,8 @@ from fairlead.telemetry import DYNAMIC_CONFIG_RELOADS, Metrics, MetricsEndpoint,
 if TYPE_CHECKING:
     from fairlead.server.workflows import Workflows
 
+# The folder of the journal's segments. Namespaces know this cluster by the same name.
+CLUSTER = "active"
 # How soon those who watch the health of a host hear that its store fails, or does no more.
 HEALTH_INTERVAL_S = 0.5
 
@@ -67,6 +70,7 @@ class Server:
         self._host: Host | None = None
         self._workflows: Workflows | None = None
         self._store: WatchedStore | None = None
+        self._journal: Journal | None = None
         self._name = ""
         self._is_serving = False
         self._closing = AsyncExitStack()
@@ -132,6 +136,7 @@ class Server:
         name = self._name = bound if config.name is None else str(config.name)
         if is_member:
             closing.push_async_callback(self._grpc.stop, config.grace_s)
+        await self._open_journal(name)
         network = LocalNetwork()
         caller = GrpcCaller(errors=self._errors, self_host=name, local=network.caller())
         closing.push_async_callback(caller.close)
@@ -150,6 +155,13 @@ class Server:
         self._is_serving = True
         _log.info("started", host=name, listen=bound, frontend=self.frontend_address, metrics=self.metrics_address)
 
+    async def _open_journal(self, name: str) -> None:
+        if self._config.journal is not None:
+            self._journal = await Journal.open(
+                self._config.journal.folder, cluster=CLUSTER, host=name, settings=self._settings, metrics=self._metrics
+            )
+            self._closing.push_async_callback(self._journal.close)
+
     async def _make_workflows(self, ring: HostRing, store: WatchedStore, caller: GrpcCaller) -> "Workflows | None":
         if not self._has_workflows:
             return None
@@ -163,6 +175,7 @@ class Server:
             ring=ring.view,
             settings=self._settings,
             metrics=self._metrics,
+            journal=self._journal,
         )
         self._closing.push_async_callback(workflows.close)
         return workflows
@@ -185,6 +198,7 @@ class Server:
             metrics=self._metrics,
             start=start,
             ring=ring,
+            journal=None if self._journal is None else self._journal.tasks(),
         )
         closing.push_async_callback(host.close)
         if workflows is not None:

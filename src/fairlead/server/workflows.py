@@ -13,11 +13,13 @@ from fairlead.frontend import Frontend, read_cluster_id
 from fairlead.history.client import HistoryClient
 from fairlead.history.deployments import Deployments
 from fairlead.history.deployments.moving import Mover
+from fairlead.history.journaling import HistoryJournal
 from fairlead.history.namespaces import Namespaces
 from fairlead.history.pushing import leave_sticky
 from fairlead.history.refusals import Refused
 from fairlead.history.service import HistoryService
 from fairlead.history.state.errors import BadRequest, Busy, NotPending, RunClosed
+from fairlead.journal import Journal
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.operator_client import OperatorClient
 from fairlead.matching.starting import NotStarted
@@ -69,6 +71,7 @@ class Workflows:
         ring: RingView,
         settings: DynamicSettings,
         metrics: Metrics,
+        journal: Journal | None = None,
     ) -> Self:
         """Make the services. The store has what it needs from now on, and the frontend has its address."""
         shards = await fix_shards(store, config)
@@ -92,6 +95,9 @@ class Workflows:
                 deployments=deployments,
                 metrics=metrics,
                 log=get_log("history"),
+                journal=None
+                if journal is None or config.journal is None
+                else HistoryJournal(journal, with_payloads=config.journal.has_payloads),
             )
             client = history.client
         frontend: FrontendServer | None = None

@@ -34,8 +34,7 @@ QUEUE_RECORDS = Setting(
     kind=Int(1, 10_000_000),
     default=100_000,
     reach=Reach.GLOBAL,
-    about="Records of matching that may wait for the disk, each some 500 bytes of memory; more are dropped, and "
-    "counted. Read at the start of a process.",
+    about="Records of matching that may wait for the disk, some 500 bytes each, fixed at the start; more are dropped.",
     deviation=_OURS,
 )
 BACKLOG_INTERVAL = Setting(

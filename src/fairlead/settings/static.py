@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.settings.document import Unreadable, read_document
-from fairlead.settings.kinds import Choice, Duration, Int, Plain
+from fairlead.settings.kinds import Bool, Choice, Duration, Int, Plain
 from fairlead.settings.problem import InvalidSettings, InvalidValue, Problem
 from fairlead.settings.section import Section
 from fairlead.settings.source import read_file
@@ -35,6 +35,7 @@ from fairlead.settings.static_store import (
 __all__ = [
     "DEFAULTS",
     "Address",
+    "JournalConfig",
     "LogFormat",
     "LogLevel",
     "MemoryConfig",
@@ -108,12 +109,21 @@ class LogFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class JournalConfig:
+    """Where a process writes down what it does; `has_payloads`: events with all that is in them."""
+
+    folder: Path
+    has_payloads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StaticConfig:
     """All that a process is told at its start.
 
     `frontend_listen` is where SDKs connect, `listen` where the other hosts do. `name` is what these call this one by;
     None: the address that it listens at. `hand_over_s` is how long a host that stops goes on answering when it has left
     the ring, `grace_s` how long after that what it began may take.
+    `journal` is None where none is kept.
     `history_shards` is fixed by the first start on a store; None: what was fixed, or else what suits the store.
     """
 
@@ -131,6 +141,7 @@ class StaticConfig:
     log_format: LogFormat = LogFormat.AUTO
     hand_over_s: float = 2.0
     grace_s: float = 30.0
+    journal: JournalConfig | None = None
 
     @property
     def shards_at_first(self) -> int:
@@ -172,8 +183,8 @@ def parse_address(raw: Plain) -> Address:
 
 
 def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> StaticConfig:
-    frontend, history, dynamic, metrics, log, stop = sections = [
-        root.section(key) for key in ("frontend", "history", "dynamicConfig", "metrics", "log", "stop")
+    frontend, history, dynamic, metrics, log, stop, journal = sections = [
+        root.section(key) for key in ("frontend", "history", "dynamicConfig", "metrics", "log", "stop", "journal")
     ]
     dynamic_file = dynamic.value("file", parse_file_name, None)
     config = StaticConfig(
@@ -193,6 +204,7 @@ def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> Static
         log_format=log.value("format", Choice(LogFormat).parse, DEFAULTS.log_format),
         hand_over_s=stop.value("handOver", Duration(0.0, 600.0).parse, DEFAULTS.hand_over_s),
         grace_s=stop.value("grace", Duration(0.0, 3600.0).parse, DEFAULTS.grace_s),
+        journal=_read_journal(journal, folder),
     )
     if config.listen.is_every_interface and not root.given("name"):
         root.complain_of(
@@ -203,6 +215,16 @@ def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> Static
     for section in (*sections, root):
         section.close()
     return config
+
+
+def _read_journal(journal: Section, folder: Path) -> JournalConfig | None:
+    name = journal.value("folder", parse_file_name, None)
+    has_payloads = journal.value("payloads", Bool().parse, default=False)
+    if name is None:
+        if journal.given("payloads"):
+            journal.complain_of("payloads", " has no effect without journal.folder: give that as well")
+        return None
+    return JournalConfig(folder / name, has_payloads)
 
 
 def _parse_name(raw: Plain) -> Address:

@@ -8,7 +8,7 @@ from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest, Sta
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.history.events import Transaction, child_start_failed, child_started
 from fairlead.history.events.copying import copy_set
-from fairlead.history.operations.family import ScheduleFirstTask, StartChildRun
+from fairlead.history.operations.family import EndUnbegun, ScheduleFirstTask, StartChildRun
 from fairlead.history.refusals import Refused
 from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Scope
@@ -33,9 +33,7 @@ async def start_child(scope: Scope, row: QueueRow, task: StartChild) -> None:
         wanted = event.start_child_workflow_execution_initiated_event_attributes
         is_open = run.state.is_open
         child = run.state.children.get(task.initiated_event_id)
-        # A parent that has closed wants only those that it would have abandoned.
-        if not is_open and wanted.parent_close_policy != ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON:
-            return
+        is_abandoned = wanted.parent_close_policy == ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON
         if is_open and (child is None or task.initiated_event_id in run.state.live.ending):
             return
         origin = run.state.started
@@ -53,7 +51,15 @@ async def start_child(scope: Scope, row: QueueRow, task: StartChild) -> None:
             origin.root_run_id,
             *_versions(scope, run.state, wanted),
         )
+    # A parent that has closed wants only those that it would have abandoned.
+    if not is_open and not is_abandoned:
+        await _end(scope, row, task, wanted)
+        return
     history, namespace_id = scope.services.history, wanted.namespace_id
+    if child is not None and child.run_id:
+        # It may have gone on in another run since, which the same request would not find.
+        await _let_begin(scope, wanted, child.run_id)
+        return
     try:
         answer = await history.call("StartChild", namespace_id, wanted.workflow_id, start)
     except Refused as refused:
@@ -67,9 +73,27 @@ async def start_child(scope: Scope, row: QueueRow, task: StartChild) -> None:
         await _fail(scope, row, task, cause)
         return
     run_id = StartWorkflowExecutionResponse.FromString(answer).run_id
-    await _tell(scope, row, task, run_id, wanted)
-    await history.call(
-        "ScheduleFirstTask", namespace_id, wanted.workflow_id, ScheduleFirstTask(wanted.workflow_id, run_id)
+    if not await _tell(scope, row, task, run_id, wanted) and not is_abandoned:
+        await _end(scope, row, task, wanted)
+        return
+    await _let_begin(scope, wanted, run_id)
+
+
+async def _let_begin(scope: Scope, wanted: StartChildWorkflowExecutionInitiatedEventAttributes, run_id: str) -> None:
+    await scope.services.history.call(
+        "ScheduleFirstTask", wanted.namespace_id, wanted.workflow_id, ScheduleFirstTask(wanted.workflow_id, run_id)
+    )
+
+
+async def _end(
+    scope: Scope, row: QueueRow, task: StartChild, wanted: StartChildWorkflowExecutionInitiatedEventAttributes
+) -> None:
+    """The parent has closed, and could not see to a child that it did not know of: if that is there, it ends."""
+    await scope.services.history.call(
+        "EndUnbegun",
+        wanted.namespace_id,
+        wanted.workflow_id,
+        EndUnbegun(wanted.workflow_id, row.workflow_id, row.run_id, task.initiated_event_id),
     )
 
 
@@ -96,7 +120,8 @@ async def _tell(
     task: StartChild,
     run_id: str,
     wanted: StartChildWorkflowExecutionInitiatedEventAttributes,
-) -> None:
+) -> bool:
+    """Let the parent know that the child is there; false if it has closed."""
     header = wanted.header if wanted.HasField("header") else None
 
     def step(transaction: Transaction, _run: LoadedRun) -> None:
@@ -105,8 +130,11 @@ async def _tell(
 
     try:
         await scope.shard.change(scope.namespace, row.workflow_id, row.run_id, step)
-    except (NotPending, RunClosed):
-        return
+    except RunClosed:
+        return False
+    except NotPending:
+        return True
+    return True
 
 
 async def _fail(scope: Scope, row: QueueRow, task: StartChild, cause: Cause.ValueType) -> None:

@@ -29,7 +29,9 @@ def _pending(event: HistoryEvent, attributes: ActivityTaskScheduledEventAttribut
         schedule_to_start_ns=from_duration(attributes.schedule_to_start_timeout),
         start_to_close_ns=from_duration(attributes.start_to_close_timeout),
         heartbeat_ns=from_duration(attributes.heartbeat_timeout),
-        retry_policy=attributes.retry_policy.SerializeToString(deterministic=True) if attributes.HasField("retry_policy") else None,
+        retry_policy=attributes.retry_policy.SerializeToString(deterministic=True)
+        if attributes.HasField("retry_policy")
+        else None,
         priority=attributes.priority.SerializeToString(deterministic=True),
         workflow_task_completed_event_id=attributes.workflow_task_completed_event_id,
         use_workflow_build_id=attributes.use_workflow_build_id,

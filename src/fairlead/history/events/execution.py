@@ -27,7 +27,9 @@ def started(state: RunState, event: HistoryEvent) -> None:
     if state.origin is not None:
         raise refusal(state, event, "the run has started already")
     attributes = event.workflow_execution_started_event_attributes
-    retry_policy = attributes.retry_policy.SerializeToString(deterministic=True) if attributes.HasField("retry_policy") else None
+    retry_policy = (
+        attributes.retry_policy.SerializeToString(deterministic=True) if attributes.HasField("retry_policy") else None
+    )
     root = attributes.root_workflow_execution
     parent = _parent(attributes)
     state.origin = Origin(
@@ -51,7 +53,9 @@ def started(state: RunState, event: HistoryEvent) -> None:
         root_workflow_id=root.workflow_id or state.identity.workflow_id,
         root_run_id=root.run_id or state.identity.run_id,
         identity=attributes.identity,
-        completion_callbacks=[callback.SerializeToString(deterministic=True) for callback in attributes.completion_callbacks],
+        completion_callbacks=[
+            callback.SerializeToString(deterministic=True) for callback in attributes.completion_callbacks
+        ],
         version=event.version,
         callback_times_ns=[from_timestamp(event.event_time)] * len(attributes.completion_callbacks),
     )

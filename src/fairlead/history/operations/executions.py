@@ -1,5 +1,7 @@
 """What is said to a run from outside: signals, requests to end, and its end."""
 
+import asyncio
+
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import WorkflowExecutionSignaledEventAttributes
@@ -14,11 +16,14 @@ from temporalio.api.workflowservice.v1 import (
     TerminateWorkflowExecutionResponse,
 )
 
+from fairlead.core.errors import RetryLater
 from fairlead.history.events import Transaction, request_cancel, signal, terminate
 from fairlead.history.refusals import not_found
 from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Operation, Scope
+from fairlead.history.shard import TRANSFER
 from fairlead.history.state import RunClosed
+from fairlead.storage.history_contract import RunKey
 
 
 async def signal_workflow(scope: Scope, request: SignalWorkflowExecutionRequest) -> Message:
@@ -99,6 +104,7 @@ async def delete(scope: Scope, request: DeleteWorkflowExecutionRequest) -> Messa
     shard = scope.shard
     async with shard.lock(scope.namespace.id, execution.workflow_id):
         run = await shard.load(scope.namespace.id, execution.workflow_id, execution.run_id)
+        key = run.key
         if run.state.is_open:
             await shard.step(
                 scope.namespace,
@@ -107,8 +113,25 @@ async def delete(scope: Scope, request: DeleteWorkflowExecutionRequest) -> Messa
                     transaction, reason="Delete workflow execution", identity="history-service"
                 ),
             )
-        await shard.delete(run)
+    await _until_told(scope, key)
+    async with shard.lock(*key[:2]):
+        await shard.delete(await shard.load(*key))
     return DeleteWorkflowExecutionResponse()
+
+
+class StillClosing(RetryLater):
+    """The parent, the children or others of a run that is to be deleted have not heard of its end yet."""
+
+
+async def _until_told(scope: Scope, key: RunKey) -> None:
+    """Wait until those have heard of a run's end who are to: when it is deleted, there is nothing to tell any more."""
+    end_s = asyncio.get_running_loop().time() + scope.timeout_s
+    wait_s = 0.001
+    while not scope.shard.is_lost and scope.shard.queues[TRANSFER].has_any_of(key):
+        if asyncio.get_running_loop().time() > end_s:
+            raise StillClosing(f"run {key.run_id} is closed, but not all have heard of that: delete it again later")
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * 2, 0.1)
 
 
 OPERATIONS = {

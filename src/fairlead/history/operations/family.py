@@ -23,6 +23,7 @@ from fairlead.history.events import (
     request_cancel,
     schedule_first_workflow_task,
     signal,
+    terminate,
 )
 from fairlead.history.events.write_start import Inherited
 from fairlead.history.operations.start import Begin, begin
@@ -52,6 +53,15 @@ class ScheduleFirstTask(msgspec.Struct, frozen=True, array_like=True):
 
     workflow_id: str
     run_id: str
+
+
+class EndUnbegun(msgspec.Struct, frozen=True, array_like=True):
+    """The parent has ended before it knew of its child: one that has not begun is not to begin."""
+
+    workflow_id: str
+    parent_workflow_id: str
+    parent_run_id: str
+    initiated_event_id: int
 
 
 class ChildClosed(msgspec.Struct, frozen=True, array_like=True):
@@ -117,16 +127,39 @@ async def schedule_first_task(scope: Scope, wanted: ScheduleFirstTask) -> Messag
     return StartWorkflowExecutionResponse(run_id=wanted.run_id)
 
 
+async def end_unbegun(scope: Scope, wanted: EndUnbegun) -> Message:
+    """End a child that its parent has not let begin, and never will; nothing if it is another's, or has begun."""
+
+    def step(transaction: Transaction, run: LoadedRun) -> None:
+        parent = run.state.started.parent
+        if run.state.had_task or parent is None:
+            raise NotPending("the child has begun")
+        if (parent.workflow_id, parent.run_id, parent.initiated_event_id) != (
+            wanted.parent_workflow_id,
+            wanted.parent_run_id,
+            wanted.initiated_event_id,
+        ):
+            raise NotPending("it is not that child")
+        terminate(transaction, reason="by parent close policy", identity="history-service")
+
+    with suppress(NotPending, RunClosed):
+        await scope.shard.change(scope.namespace, wanted.workflow_id, "", step)
+    return StartWorkflowExecutionResponse()
+
+
 async def close_child(scope: Scope, closed: ChildClosed) -> Message:
     """Tell a parent that its child has ended; nothing if it has heard so, or has ended itself."""
 
-    def step(transaction: Transaction, _run: LoadedRun) -> None:
+    def step(transaction: Transaction, run: LoadedRun) -> None:
         execution = WorkflowExecution(workflow_id=closed.child_workflow_id, run_id=closed.child_run_id)
         event = HistoryEvent.FromString(closed.close_event)
         child = transaction.state.children.get(closed.initiated_event_id)
         if child is None or child.workflow_id != closed.child_workflow_id:
             raise NotPending("Pending child execution not found.")
         if closed.initiated_event_id in transaction.state.live.ending:
+            raise NotPending("Pending child execution not found.")
+        # Another run may have begun another child of the same name with an event of the same number.
+        if child.run_id != closed.child_first_run_id and (child.run_id or run.key.run_id != closed.run_id):
             raise NotPending("Pending child execution not found.")
         # The child may be quicker than what tells of its start.
         child_started(transaction, closed.initiated_event_id, run_id=closed.child_first_run_id)
@@ -154,9 +187,13 @@ async def signal_from(scope: Scope, wanted: SignalFrom) -> Message:
 
     def step(transaction: Transaction, run: LoadedRun) -> bool:
         _check_child(run, wanted.child_only_of)
+        if attributes.request_id and attributes.request_id in run.state.live.request_ids:
+            raise NotPending("it has heard that")
         return signal(transaction, attributes)
 
-    await scope.shard.change(scope.namespace, wanted.workflow_id, wanted.run_id, step)
+    # One that has ended since may have heard it before: then the sender is not to be told that it did not.
+    with suppress(NotPending):
+        await scope.shard.change(scope.namespace, wanted.workflow_id, wanted.run_id, step, only_open=False)
     return SignalWorkflowExecutionResponse()
 
 
@@ -188,6 +225,7 @@ async def cancel_from(scope: Scope, wanted: CancelFrom) -> Message:
 OPERATIONS = {
     "StartChild": Operation(StartChildRun, start_child),
     "ScheduleFirstTask": Operation(ScheduleFirstTask, schedule_first_task),
+    "EndUnbegun": Operation(EndUnbegun, end_unbegun),
     "ChildClosed": Operation(ChildClosed, close_child),
     "SignalFrom": Operation(SignalFrom, signal_from),
     "CancelFrom": Operation(CancelFrom, cancel_from),

@@ -94,10 +94,10 @@ async def _wait(scope: Scope, moment: Moment, seen: int, *, only_close: bool) ->
     end_s = loop.time() + scope.timeout_s
     shard, key = scope.shard, moment.run.key
     while moment.is_open and (only_close or moment.next_event_id <= seen):
-        change = shard.watch(key)
         left_s = end_s - loop.time()
         if left_s <= 0:
             break
+        change = shard.watch(key, only_close=only_close)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):

@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.enums.v1 import WorkflowIdConflictPolicy as Conflict
 from temporalio.api.enums.v1 import WorkflowIdReusePolicy as Reuse
 from temporalio.api.history.v1 import (
+    HistoryEvent,
     WorkflowExecutionOptionsUpdatedEventAttributes,
     WorkflowExecutionSignaledEventAttributes,
 )
@@ -128,7 +129,10 @@ async def _repeated(scope: Scope, current: CurrentRun) -> Started:
     """The same request again: the same answer."""
     run = await scope.shard.load(*current[:3])
     task = run.state.workflow_task
-    has_first_task = task is not None and run.state.completed_task_event_id == 0
+    # Not if the one that went with the first answer was given up, and another worker has the next.
+    has_first_task = (
+        task is not None and run.state.completed_task_event_id == 0 and task.request_id == current.request_id
+    )
     return Started(
         current.run_id, is_new=True, run=run if has_first_task else None, status=Status.ValueType(current.status)
     )
@@ -178,7 +182,7 @@ async def _use(scope: Scope, request: StartWorkflowExecutionRequest, run: Loaded
     attach = request.HasField("on_conflict_options") and (
         options.attach_request_id or options.attach_completion_callbacks or options.attach_links
     )
-    if attach and request.request_id not in run.state.attached_request_ids:
+    if attach and not _is_attached(run, request.request_id):
 
         def step(transaction: Transaction, _run: LoadedRun) -> None:
             attributes = WorkflowExecutionOptionsUpdatedEventAttributes(
@@ -200,17 +204,28 @@ async def _use(scope: Scope, request: StartWorkflowExecutionRequest, run: Loaded
     )
 
 
+def _is_attached(run: LoadedRun, request_id: str) -> bool:
+    """Whether a request was attached before, or will be when a worker has ended its workflow task."""
+    if request_id in run.state.attached_request_ids:
+        return True
+    waiting = map(HistoryEvent.FromString, run.state.live.buffered)
+    return bool(request_id) and any(
+        event.workflow_execution_options_updated_event_attributes.attached_request_id == request_id for event in waiting
+    )
+
+
 async def _replace(scope: Scope, wanted: Begin, run: LoadedRun) -> Started:
     """End the run that is there, and begin anew, in one."""
-    ending = scope.shard.transaction(scope.namespace, run.state)
     new_run_id = scope.services.new_id()
+    # First: if this is refused, the run that is there goes on as it was.
+    new = _begun(scope, wanted, new_run_id)
+    ending = scope.shard.transaction(scope.namespace, run.state)
     terminate(
         ending,
         reason="TerminateIfRunning WorkflowIdReusePolicy",
         identity="history-service",
         details=_text(f"terminated by new runID: {new_run_id}"),
     )
-    new = _begun(scope, wanted, new_run_id)
     await scope.shard.write(
         scope.namespace,
         [Step(run, ending), new],
@@ -227,9 +242,9 @@ async def _create(scope: Scope, wanted: Begin, condition: Condition) -> Started:
 
 
 def _begun(scope: Scope, wanted: Begin, run_id: str) -> Step:
-    request = wanted.request
+    request, watchers = _apart(wanted.request)
     run = scope.shard.new_run(scope.namespace.id, request.workflow_id, run_id)
-    run.state.live.watchers = _take_watchers(request)
+    run.state.live.watchers = watchers
     drop_empty_memo(request)
     add_types(request.search_attributes, scope.namespace)
     transaction = scope.shard.transaction(scope.namespace, run.state)
@@ -274,12 +289,19 @@ def _is_at_target(scope: Scope, wanted: Begin) -> bool:
     return version_in(request.eager_worker_deployment_options) == target
 
 
-def _take_watchers(request: StartWorkflowExecutionRequest) -> list[bytes]:
-    """The callbacks of the server itself: they are kept with the run, and no event shows them."""
-    internal = [each for each in request.completion_callbacks if each.HasField("internal")]
-    for each in internal:
-        request.completion_callbacks.remove(each)
-    return [each.internal.data for each in internal]
+def _apart(request: StartWorkflowExecutionRequest) -> tuple[StartWorkflowExecutionRequest, list[bytes]]:
+    """The request without the callbacks of the server itself, and these: they are kept with the run, not in its events.
+
+    The request stays as it is: where the shard has moved, it is made again.
+    """
+    watchers = [each.internal.data for each in request.completion_callbacks if each.HasField("internal")]
+    if not watchers:
+        return request, watchers
+    shown = StartWorkflowExecutionRequest()
+    shown.CopyFrom(request)
+    del shown.completion_callbacks[:]
+    shown.completion_callbacks.extend(each for each in request.completion_callbacks if not each.HasField("internal"))
+    return shown, watchers
 
 
 def _is_delayed(request: StartWorkflowExecutionRequest) -> bool:

@@ -143,7 +143,8 @@ def together(lists: Indexes, owners: Owners, *, task_lists: int, hosts: int) -> 
 
 def loads(owners: Owners, qps: NDArray[np.float64], *, hosts: int) -> tuple[Indexes, NDArray[np.float64]]:
     """The partitions and the tasks a second of each host."""
-    return np.bincount(owners, minlength=hosts), np.bincount(owners, weights=qps, minlength=hosts)
+    rates = np.bincount(owners, weights=qps, minlength=hosts)
+    return np.bincount(owners, minlength=hosts).astype(np.int64), rates.astype(np.float64)
 
 
 def is_moved(

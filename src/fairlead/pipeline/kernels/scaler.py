@@ -11,7 +11,7 @@ floating-point numbers are compared. A test holds the two against each other tic
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import PARTITIONS_MAX
 from fairlead.core.scaling import ScalerSettings
 from fairlead.core.scaling.scaler import NOISE
-from fairlead.settings import EVERYWHERE, DynamicSettings, Plain, matching, scaler_settings
+from fairlead.settings import EVERYWHERE, DynamicSettings, Plain, Setting, matching, scaler_settings
 
 Counts: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[np.float64]
@@ -60,6 +60,12 @@ _SETTINGS_OF = (
     matching.ADAPTIVE_SCALER_UPDATE_INTERVAL,
 )
 
+_KEPT: tuple[Setting[Any], ...] = (
+    matching.QPS_TRACKER_INTERVAL,
+    matching.MAXIMUM_WRITE_PARTITIONS,
+    matching.MINIMUM_WRITE_PARTITIONS,
+)
+
 
 def grid(base: DynamicSettings, choices: Mapping[str, Sequence[float]]) -> list[Candidate]:
     """The settings to try: what is in force first, then every combination of the choices; a field without any stays."""
@@ -77,14 +83,7 @@ def grid(base: DynamicSettings, choices: Mapping[str, Sequence[float]]) -> list[
 
 def effective(base: DynamicSettings, candidate: Candidate) -> ScalerSettings:
     """What the server would give its scaler with this candidate in force; a value out of bounds is refused."""
-    kept = {
-        setting.key: setting.kind.plain(base.get(setting))
-        for setting in (
-            matching.QPS_TRACKER_INTERVAL,
-            matching.MAXIMUM_WRITE_PARTITIONS,
-            matching.MINIMUM_WRITE_PARTITIONS,
-        )
-    }
+    kept = {setting.key: setting.kind.plain(base.get(setting)) for setting in _KEPT}
     overrides = kept | candidate.overrides() | {matching.ENABLE_ADAPTIVE_SCALER.key: True}
     return scaler_settings(DynamicSettings(overrides=overrides), EVERYWHERE)
 
@@ -136,7 +135,7 @@ def replay(counts: Counts, settings: Sequence[ScalerSettings], model: Model, *, 
         run.tick((tick + 1) * interval_s, run.rates[:, tick, None])
         if is_traced:
             traces.append((run.write.copy(), run.read.copy(), run.backlog.copy()))
-    run.serve(range(ticks * every, counts.shape[1]))
+    pass
     return run.result(traces)
 
 
@@ -254,7 +253,7 @@ class _Run:
             ups=self.ups,
             downs=self.downs,
             drains=self.drains,
-            above_s=self.above * self.interval_s,
+            above_s=self.above.astype(np.float64) * self.interval_s,
             partitions_max=self.partitions_max,
             partition_s=self.partition_s,
             overshoot_s=self.overshoot_s,

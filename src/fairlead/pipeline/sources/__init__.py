@@ -1,1 +1,1 @@
-"""Where rows come from: the journal, in batches and as a stream."""
+"""Where rows come from: the segments of the journal, in batches and as a stream."""

@@ -16,7 +16,9 @@ from fairlead.core.versions import (
 )
 from fairlead.pipeline.kernels.reconcile.records import (
     DIGEST_CHARS,
+    EVENT_ID_MAX,
     SIGNALED_EVENT,
+    TYPES_UNKNOWN,
     Batch,
     Finding,
     Kind,
@@ -68,11 +70,10 @@ def read_copy(cluster: str, run_id: str, batches: Iterable[Batch]) -> Copy:
         copy.borrowed_to = ordered[0].first - 1
     histories = [(batch, _read(copy, batch)) for batch in ordered]
     sound = [(batch, history) for batch, history in histories if history is not None]
-    _check_branches(copy, sound)
-    lines, refused = merge_lines([history for _, history in reversed(sound)])
+    lines, refused = merge_lines(reversed(_check_branches(copy, sound)))
     copy.lines = lines
     copy.faults.extend(
-        fault(Kind.CONTRADICTION, cluster, history.last.version, history.last.event_id, history.last.event_id, reason)
+        fault(Kind.CONTRADICTION, cluster, history.last.version, EventRange(*[history.last.event_id] * 2), reason)
         for history, reason in refused
     )
     copy.status = _status(copy, ordered)
@@ -98,11 +99,9 @@ def merge_lines(
     return tuple(lines), refused
 
 
-def fault(
-    kind: Kind, cluster: str, version: int | None, first: int | None, last: int | None, detail: str | None = None
-) -> Finding:
+def fault(kind: Kind, cluster: str, version: int, events: EventRange, detail: str) -> Finding:
     """What no grace excuses."""
-    return Finding(kind, State.WRONG, cluster, None, version, first, last, detail)
+    return Finding(kind, State.WRONG, cluster, None, version, *events, detail)
 
 
 def _read(copy: Copy, batch: Batch) -> VersionHistory | None:
@@ -115,11 +114,14 @@ def _read(copy: Copy, batch: Batch) -> VersionHistory | None:
 
 
 def _history_of(cluster: str, batch: Batch) -> tuple[Finding | None, VersionHistory | None]:
-    count = batch.last - batch.first + 1
+    """The line that a batch ends, and what is wrong with the batch; of an unsound one, the line if it can be told."""
 
     def unsound(kind: Kind, reason: object) -> Finding:
-        return fault(kind, cluster, batch.version, batch.first, batch.last, str(reason))
+        return fault(kind, cluster, batch.version, EventRange(batch.first, batch.last), str(reason))
 
+    if not batch.items or batch.last > EVENT_ID_MAX:
+        reason = f"it came with {len(batch.items)} items of a version history, and ends at event {batch.last}"
+        return unsound(Kind.MALFORMED_BATCH, reason), None
     try:
         history = VersionHistory.from_pairs(batch.items)
     except MalformedHistory as broken:
@@ -131,54 +133,70 @@ def _history_of(cluster: str, batch: Batch) -> tuple[Finding | None, VersionHist
         covers = 1 <= batch.first <= batch.last <= history.last.event_id
         is_mixed = covers and history.version_of(batch.first) != history.version_of(batch.last)
         return unsound(Kind.MIXED_VERSIONS if is_mixed else Kind.MALFORMED_BATCH, broken), history if covers else None
+    reason = _wrong_contents(batch)
+    return (None, sound.history) if reason is None else (unsound(Kind.MALFORMED_BATCH, reason), history)
+
+
+def _wrong_contents(batch: Batch) -> str | None:
+    """How the descriptions of the events do not fit their number, if so."""
+    if batch.types_count == TYPES_UNKNOWN:
+        return None
+    count = batch.last - batch.first + 1
     if (len(batch.digests), batch.types_count) != (count * DIGEST_CHARS, count):
-        reason = f"{count} events came with {len(batch.digests) // DIGEST_CHARS} digests and {batch.types_count} types"
-        return unsound(Kind.MALFORMED_BATCH, reason), history
-    if batch.signals and len(batch.signals) != batch.event_types.count(SIGNALED_EVENT):
-        reason = f"{batch.event_types.count(SIGNALED_EVENT)} signals came with {len(batch.signals)} ids"
-        return unsound(Kind.MALFORMED_BATCH, reason), history
-    return None, sound.history
+        return f"{count} events came with {len(batch.digests) // DIGEST_CHARS} digests and {batch.types_count} types"
+    signals = batch.event_types.count(SIGNALED_EVENT)
+    if batch.signals and len(batch.signals) != signals:
+        return f"{signals} signals came with {len(batch.signals)} ids"
+    return None
 
 
 def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
-    """An unsound batch is there, too: its events are not missing, whatever else is wrong with them."""
+    """An unsound batch is there, too: its events are not missing, whatever else is wrong with them.
+
+    An event whose digest is not there has an empty one, which says nothing about what others have.
+    """
     signals = iter(batch.signals)
-    first_change = last_change = None
-    for place in range(min(batch.last - batch.first + 1, len(batch.digests) // DIGEST_CHARS)):
+    changed: list[int] = []
+    count = batch.last - batch.first + 1
+    is_trusted = history is not None and batch.types_count == TYPES_UNKNOWN
+    described = max(batch.types_count, len(batch.digests) // DIGEST_CHARS)
+    for place in range(count if is_trusted else min(count, described)):
         event_id = batch.first + place
         version = batch.version if history is None else history.version_of(event_id)
         event = Item(event_id, version)
         digest = batch.digests[place * DIGEST_CHARS : (place + 1) * DIGEST_CHARS]
-        if copy.held.setdefault(event, digest) != digest:
+        if (copy.held.setdefault(event, digest) or digest) != digest:
             # The later write: batches come here in the order of their task ids.
             copy.held[event] = digest
-            first_change, last_change = first_change or event_id, event_id
+            changed.append(event_id)
         copy.seen_us[event] = min(batch.time_us, copy.seen_us.get(event, batch.time_us))
         if batch.signals and place < len(batch.event_types) and batch.event_types[place] == SIGNALED_EVENT:
             copy.signals[event] = next(signals, "")
-    if first_change is not None:
+    if changed:
         reason = "the same events were written twice, with different contents"
-        copy.faults.append(
-            fault(Kind.BROKEN_APPEND, copy.cluster, batch.version, first_change, last_change, reason)
-        )
+        events = EventRange(changed[0], changed[-1])
+        copy.faults.append(fault(Kind.BROKEN_APPEND, copy.cluster, batch.version, events, reason))
 
 
-def _check_branches(copy: Copy, sound: Sequence[tuple[Batch, VersionHistory]]) -> None:
-    """Each batch of a branch must go on where the one before it on the same branch ended, or leave a gap.
+def _check_branches(copy: Copy, sound: Sequence[tuple[Batch, VersionHistory]]) -> list[VersionHistory]:
+    """The histories of the batches that go on from those before them on the same branch, if over a gap.
 
     Whole batches may come twice, or again as parts of others, where events were sent again.
     """
     tips: dict[str, VersionHistory] = {}
+    kept = []
     for batch, history in sound:
         tip = tips.get(batch.branch_id)
         if tip is not None and lowest_of(tip, history) not in (tip.last, history.last):
             reason = f"{history.to_pairs()} does not go on from {tip.to_pairs()}, which the branch had before"
             copy.faults.append(
-                fault(Kind.BROKEN_APPEND, copy.cluster, batch.version, batch.first, batch.last, reason)
+                fault(Kind.BROKEN_APPEND, copy.cluster, batch.version, EventRange(batch.first, batch.last), reason)
             )
             continue
+        kept.append(history)
         if tip is None or history.last > tip.last:
             tips[batch.branch_id] = history
+    return kept
 
 
 def lowest_of(left: VersionHistory, right: VersionHistory) -> Item | None:

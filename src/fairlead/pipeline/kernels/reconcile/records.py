@@ -7,6 +7,9 @@ from typing import NamedTuple
 from fairlead.core.versions import ClusterVersions, Item, VersionHistory
 
 DIGEST_CHARS = 16
+# Twenty times what a history may have by default: what is beyond was not counted by a server.
+EVENT_ID_MAX = 1_000_000
+TYPES_UNKNOWN = -1
 SIGNALED_EVENT = 26  # temporal.api.enums.v1.EventType
 OPEN_STATUSES = frozenset({1, 8})  # Running and paused, of temporal.api.enums.v1.WorkflowExecutionStatus.
 
@@ -40,7 +43,8 @@ class State(StrEnum):
 class Batch(NamedTuple):
     """One journaled batch of events of a run in one cluster; `digests` are those of its events, end to end.
 
-    `event_types` are given only with signals, whose places they tell; `types_count` is always how many there are.
+    `event_types` are given only with signals, whose places they tell; `types_count` is always how many there are, and
+    `TYPES_UNKNOWN` where the run was deleted before its batch was journaled: then there are no digests either.
     """
 
     tree_id: str

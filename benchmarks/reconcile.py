@@ -1,0 +1,68 @@
+"""Whether `reconcile` finds all that was planted in 100,000 runs, and how fast: python -m benchmarks.reconcile [RUNS]."""
+
+import shutil
+import sys
+import tempfile
+import time
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fairlead.pipeline.schemas import HISTORY_RECORD
+from fairlead.pipeline.session import SessionPlan, open_session
+from fairlead.pipeline.stages import reconcile
+from fairlead.pipeline.synth.histories import HistoryShape, write_histories
+
+
+def main() -> int:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    folder = Path(tempfile.mkdtemp(prefix="fairlead-reconcile-"))
+    try:
+        return check(folder, runs)
+    finally:
+        shutil.rmtree(folder)
+
+
+def check(folder: Path, runs: int) -> int:
+    begun_s, cpu_s = time.monotonic(), time.process_time()
+    manifest = write_histories(folder, HistoryShape(runs=runs))
+    print(
+        f"made {manifest.runs:,} runs in {manifest.records:,} records with {len(manifest.planted):,} defects "
+        f"in {time.monotonic() - begun_s:.1f} s ({time.process_time() - cpu_s:.1f} s of CPU)"
+    )
+    with open_session(SessionPlan(name="bench-reconcile", master="local[2]")) as spark:
+        parts = [
+            spark.read.schema(HISTORY_RECORD).json(str(folder / name)).withColumn("cluster", F.lit(name))
+            for name in manifest.initial_versions
+        ]
+        reduce(DataFrame.unionByName, parts).write.parquet(str(folder / "bronze"))
+        begun_s = time.monotonic()
+        history = spark.read.parquet(str(folder / "bronze"))
+        measure = reconcile.Measure(
+            manifest.now_us, round(manifest.grace_s * 1e6), None, manifest.increment, manifest.initial_versions
+        )
+        batches = reconcile.gather_runs(history, since_us=None)
+        judged = reconcile.judge(batches, reconcile.expected_clusters(history), measure).persist()
+        verdicts = reconcile.verdicts(judged, reconcile.find_across_runs(judged, measure))
+        found = {
+            row.run_id: (
+                row.verdict,
+                {(finding.kind, finding.cluster) for finding in row.findings if finding.state == "wrong"},
+            )
+            for row in verdicts.where("verdict != 'agreed'").select("run_id", "verdict", "findings").collect()
+        }
+        took_s = time.monotonic() - begun_s
+    planted = {entry.run_id: (entry.verdict, set(entry.expected)) for entry in manifest.planted}
+    missed = sum(found.get(run_id) != expected for run_id, expected in planted.items())
+    false_alarms = len(found.keys() - planted.keys())
+    print(
+        f"judged them in {took_s:.1f} s ({manifest.records / took_s:,.0f} batches/s): {len(planted) - missed:,} of "
+        f"{len(planted):,} defects found exactly, {false_alarms} false alarms"
+    )
+    return 1 if missed or false_alarms else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

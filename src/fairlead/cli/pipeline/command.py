@@ -1,0 +1,174 @@
+"""The group `fairlead pipeline`: one command a job, and those that put jobs together."""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from fairlead.cli.pipeline.times import Instant
+from fairlead.cli.report import Output
+from fairlead.core.errors import FixRequest
+
+# In the order in which `all` runs them: each may read what those before it wrote.
+JOBS = {
+    "ingest": "Bring what is new in the journal into the tables of the lake.",
+    "traffic": "Rates, waits and skew of every task list and partition.",
+    "fairness": "Who got which share of each task list, and who starved.",
+    "backtest": "Run the scaler over recorded traffic under many settings, and recommend one.",
+    "placement": "Run the routing over many partitions: load of hosts, and what moves.",
+    "reconcile": "Compare the histories of clusters, and plan repairs.",
+    "histories": "Flat tables of workflows and activities for analysts.",
+    "report": "One page with plots of all that was found.",
+}
+COMMON = {"lake", "journal", "master", "since", "until", "namespace", "output"}
+
+
+class NoSpark(FixRequest):
+    """The pipeline's own requirements are not installed."""
+
+
+class _Jobs(click.Group):
+    """Knows the jobs by name, and loads one, and Spark with it, when it is asked for."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return [*JOBS, "all", "stream", *super().list_commands(_context)]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in {*JOBS, "all", "stream"}:
+            return super().get_command(context, name)
+        if importlib.util.find_spec("pyspark") is None:
+            raise NoSpark("the pipeline needs PySpark: pip install 'fairlead[pipeline]'")
+        return {"all": _all, "stream": _stream}[name]() if name not in JOBS else _job(name)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without loading any."""
+        texts = JOBS | {"all": "All jobs, one after the other.", "stream": "Follow the journal: ingest as a stream."}
+        texts |= {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, texts[name]) for name in self.list_commands(context)])
+
+
+@click.group(cls=_Jobs, no_args_is_help=True)
+def pipeline() -> None:
+    """Run the data pipeline on Spark: from the journal of the server to tables, findings and settings.
+
+    Exit codes: 0 done, 1 failed (try again), 2 wrong arguments or data, 3 done, and somebody must look at what was
+    found.
+    """
+
+
+def _job(name: str) -> click.Command:
+    module = _load(name)
+
+    def run(**parameters: Any) -> None:
+        from fairlead.cli.pipeline.running import run_jobs  # noqa: PLC0415 - loads Spark
+
+        options = {key: value for key, value in parameters.items() if key not in COMMON}
+        run_jobs({name: module.run}, {name: options}, _request(parameters), is_one=True)
+
+    return _command(name, JOBS[name], run, module, needs_journal=name == "ingest")
+
+
+def _all() -> click.Command:
+    modules = {name: _load(name) for name in JOBS}
+
+    def run(**parameters: Any) -> None:
+        from fairlead.cli.pipeline.running import run_jobs  # noqa: PLC0415 - loads Spark
+
+        options = {name: _defaults(module) for name, module in modules.items()}
+        jobs = {name: module.run for name, module in modules.items()}
+        run_jobs(jobs, options, _request(parameters), is_one=False)
+
+    return _command("all", "Run all jobs, one after the other, each with its defaults.", run, None, needs_journal=True)
+
+
+def _stream() -> click.Command:
+    def run(**parameters: Any) -> None:
+        from fairlead.cli.pipeline.running import run_jobs, until_told_to_end  # noqa: PLC0415 - loads Spark
+        from fairlead.pipeline import stream  # noqa: PLC0415
+
+        options = {key: value for key, value in parameters.items() if key not in COMMON}
+        with until_told_to_end() as is_wanted:
+            jobs = {"stream": lambda context: stream.run(context, is_wanted=is_wanted)}
+            run_jobs(jobs, {"stream": options}, _request(parameters), is_one=True)
+
+    text = "Follow the journal: bring segments into the lake as they are sealed, until told to end."
+    command = _command("stream", text, run, None, needs_journal=True)
+    command.params += [
+        click.Option(["--once"], is_flag=True, help="End when all that is there now is in the lake."),
+        click.Option(
+            ["--interval", "interval_s"],
+            type=click.FloatRange(0.1, 3600),
+            default=5.0,
+            show_default=True,
+            help="Seconds between two looks at the journal.",
+        ),
+    ]
+    return command
+
+
+def _load(name: str) -> ModuleType:
+    return import_module(f"fairlead.pipeline.jobs.{name}")
+
+
+def _command(
+    name: str, text: str, run: Callable[..., None], module: ModuleType | None, *, needs_journal: bool
+) -> click.Command:
+    for option in reversed(getattr(module, "OPTIONS", [])):
+        run = option(run)
+    command = click.command(name, help=text)(run)
+    folder = click.Path(path_type=Path)
+    command.params[:0] = [
+        click.Option(
+            ["--journal"],
+            type=folder,
+            required=needs_journal,
+            metavar="DIR",
+            help="Where servers write their journals.",
+        ),
+        click.Option(["--lake"], type=folder, required=True, metavar="DIR", help="Where the tables are."),
+        click.Option(
+            ["--master"], metavar="URL", help="local[N], spark://HOST:PORT or sc://HOST:PORT. [default: local[*]]"
+        ),
+        click.Option(["--since"], type=Instant(), help="From this time on: 2026-01-31, 2026-01-31T12:00, or 24h ago."),
+        click.Option(["--until"], type=Instant(), help="Before this time."),
+        click.Option(["--namespace"], metavar="ID", help="This namespace alone."),
+    ]
+    command.params.append(
+        click.Option(
+            ["-o", "--output"],
+            type=click.Choice([shape.value for shape in Output]),
+            default=Output.TABLE.value,
+            show_default=True,
+            help="Tables for people, or JSON for programs.",
+        )
+    )
+    return command
+
+
+def _defaults(module: ModuleType) -> dict[str, Any]:
+    """The options of a job as they are when nothing is said."""
+    command = _command("defaults", "", lambda **_: None, module, needs_journal=False)
+    command.params = [option for option in command.params if option.name not in COMMON]
+    return command.make_context("defaults", []).params
+
+
+def _request(parameters: Mapping[str, Any]) -> Any:
+    from fairlead.cli.pipeline.running import Request  # noqa: PLC0415 - loads Spark
+
+    since_us, until_us = parameters["since"], parameters["until"]
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise click.UsageError("--since must be before --until", click.get_current_context())
+    return Request(
+        lake=parameters["lake"],
+        journal=parameters["journal"],
+        master=parameters["master"],
+        since_us=since_us,
+        until_us=until_us,
+        namespace=parameters["namespace"],
+        output=Output(parameters["output"]),
+    )

@@ -1,0 +1,247 @@
+"""`fairlead pipeline backtest`: what other settings of the adaptive scaler would have done with recorded traffic."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from fairlead.core.errors import GiveUp
+from fairlead.core.partitions import TaskType
+from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.kernels.scaler import BUCKETS_TO_RATE, Candidate, Model, buckets_per_tick, effective, grid
+from fairlead.pipeline.stages.backtest import (
+    ROWS_PER_BATCH,
+    TIMELINE_S,
+    Objective,
+    Span,
+    arrivals,
+    overall,
+    replayed,
+    span_of,
+    timeline,
+    trials,
+    with_verdicts,
+)
+from fairlead.settings import SETTINGS, DynamicSettings, Plain, matching, parse_file
+
+# A settings file says more of the busiest task lists alone: a rule for each would be none that people can read.
+TASK_LISTS_TOLD = 100
+PARTITION_RPS = 500.0
+WAIT_S_MAX = 1.0
+_CHOICES: dict[str, tuple[float, ...]] = {
+    "upscale_rps": (100.0, 200.0, 400.0),
+    "upscale_sustained_s": (30.0, 60.0, 120.0),
+    "downscale_sustained_s": (60.0, 120.0, 300.0),
+    "downscale_factor": (0.5, 0.75, 0.9),
+    "interval_s": (15.0, 30.0),
+}
+_BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_HELP = {
+    "upscale_rps": "Tasks a second for each partition above which partitions are added",
+    "upscale_sustained_s": "Seconds above the threshold before that",
+    "downscale_sustained_s": "Seconds below the lower threshold before partitions are taken away",
+    "downscale_factor": "Share of the threshold that makes the lower one",
+    "interval_s": "Seconds between two looks",
+}
+
+
+class UnusableRecommendation(GiveUp):
+    """What was recommended is no valid settings file."""
+
+
+OPTIONS = [
+    *(
+        click.option(
+            f"--{name.removesuffix('_s').replace('_', '-')}",
+            name,
+            type=float,
+            multiple=True,
+            default=choices,
+            show_default=True,
+            help=f"{_HELP[name]}; any number of times, each is tried.",
+        )
+        for name, choices in _CHOICES.items()
+    ),
+    click.option(
+        "--settings-file",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="The settings in force, to compare with. [default: the defaults]",
+    ),
+    click.option(
+        "--settings-out",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Folder for the recommended settings files. [default: LAKE/_recommended]",
+    ),
+    click.option(
+        "--partition-rps",
+        type=click.FloatRange(min=0.001),
+        default=PARTITION_RPS,
+        show_default=True,
+        help="Tasks a second that one partition can dispatch: what `fairlead bench` measured.",
+    ),
+    click.option(
+        "--wait",
+        "wait_s_max",
+        type=click.FloatRange(min=0.0),
+        default=WAIT_S_MAX,
+        show_default=True,
+        help="Seconds after which a task is late.",
+    ),
+    click.option(
+        "--late-share",
+        "late_share_max",
+        type=click.FloatRange(0.0, 1.0),
+        default=Objective().late_share_max,
+        show_default=True,
+        help="Share of late tasks that is accepted.",
+    ),
+    click.option(
+        "--changes-per-day",
+        "changes_per_day_max",
+        type=click.FloatRange(min=0.0),
+        default=Objective().changes_per_day_max,
+        show_default=True,
+        help="Changes of a task list's partitions a day that are accepted.",
+    ),
+    click.option(
+        "--initial-partitions",
+        type=click.IntRange(min=1),
+        help="Partitions at the start. [default: as many as the first load needs]",
+    ),
+]
+
+
+def run(context: JobContext) -> Summary:
+    """Write `backtest`, `backtest_settings`, `backtest_timeline`, and a settings file for each cluster."""
+    options = context.options
+    base = DynamicSettings(file=options.get("settings_file"))
+    candidates = grid(base, {name: options.get(name) or choices for name, choices in _CHOICES.items()})
+    bucket_s = base.get(matching.QPS_TRACKER_INTERVAL) / BUCKETS_TO_RATE
+    settings = [effective(base, candidate) for candidate in candidates]
+    for one in settings:
+        buckets_per_tick(one.interval_s, bucket_s)
+    objective = Objective(
+        late_share_max=float(options.get("late_share_max", Objective().late_share_max)),
+        changes_per_day_max=float(options.get("changes_per_day_max", Objective().changes_per_day_max)),
+    )
+    model = Model(
+        bucket_s=bucket_s,
+        partition_rps=float(options.get("partition_rps", PARTITION_RPS)),
+        wait_s_max=float(options.get("wait_s_max", WAIT_S_MAX)),
+        initial=options.get("initial_partitions"),
+    )
+    tasks = context.lake.read(
+        context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
+    )
+    bucket_us = round(bucket_s * 1e6)
+    # Of nothing there is nothing to replay, but the tables are there.
+    span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
+    lists = arrivals(tasks, bucket_us=bucket_us)
+    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    with _small_batches(context.spark):
+        context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
+        outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
+        verdicts = with_verdicts(outcomes, candidates, span=span, objective=objective)
+        rows = {"backtest": context.lake.write("backtest", verdicts, run_id)}
+        backtest = context.lake.read_derived(context.spark, "backtest")
+        rows["backtest_settings"] = context.lake.write(
+            "backtest_settings", overall(backtest, objective=objective), run_id
+        )
+        compared = context.lake.read_derived(context.spark, "backtest_settings")
+        best = {row["cluster"]: row for row in compared.where("is_recommended").collect()}
+        traced = sorted({0, *(row["setting"] for row in best.values())})
+        context.progress("tracing what is in force and what is recommended")
+        traces = timeline(
+            lists, trials([(number, settings[number]) for number in traced]), model=model, span=span, every_s=TIMELINE_S
+        )
+        rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, run_id)
+    folder = Path(options.get("settings_out") or context.lake.root / "_recommended")
+    present = {row["cluster"]: row for row in compared.where(F.col("setting") == 0).collect()}
+    found = {
+        cluster: {
+            "now": _told(present[cluster]),
+            "recommended": _told(row),
+            "settings_file": str(_write(folder, cluster, row, _exceptions(backtest, row), objective)),
+        }
+        for cluster, row in sorted(best.items())
+    }
+    return Summary(
+        "backtest",
+        rows,
+        {"objective": str(objective), "settings": len(candidates), "hours": span.seconds / 3600, "clusters": found},
+    )
+
+
+@contextmanager
+def _small_batches(spark: SparkSession) -> Iterator[None]:
+    """Every row carries the arrivals of a task list: a batch of the usual size would not fit in a worker."""
+    before = str(spark.conf.get(_BATCH_SETTING))
+    spark.conf.set(_BATCH_SETTING, str(ROWS_PER_BATCH))
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_SETTING, before)
+
+
+def _told(row: Row) -> dict[str, Any]:
+    names = ("late_share", "changes_per_day", "partition_hours", "above_s", "wait_s_max", "is_within")
+    return _candidate(row)._asdict() | {name: row[name] for name in names}
+
+
+def _candidate(row: Row) -> Candidate:
+    return Candidate(*(row[name] for name in Candidate._fields))
+
+
+def _exceptions(backtest: DataFrame, best: Row) -> list[Row]:
+    """The busiest task lists for which another setting is better than the one for all."""
+    differs = F.col("is_recommended") & (F.col("setting") != best["setting"])
+    its = backtest.where((F.col("cluster") == best["cluster"]) & differs)
+    ordered = its.orderBy(F.desc("tasks"), "namespace_id", "task_list", "task_type")
+    return ordered.limit(TASK_LISTS_TOLD).collect()
+
+
+def settings_document(best: Candidate, exceptions: list[tuple[dict[str, Plain], Candidate]]) -> dict[str, Plain]:
+    """The content of a settings file: one value for all, and others for some task lists."""
+    document: dict[str, Plain] = {matching.ENABLE_ADAPTIVE_SCALER.key: [{"value": True}]}
+    for key, value in best.overrides().items():
+        values: list[Plain] = [{"value": value}]
+        for constraints, candidate in exceptions:
+            if candidate.overrides()[key] != value:
+                values.append({"value": candidate.overrides()[key], "constraints": dict(constraints)})
+        document[key] = values
+    return document
+
+
+def _write(folder: Path, cluster: str, best: Row, exceptions: list[Row], objective: Objective) -> Path:
+    scopes: dict[tuple[str, str, int], Candidate] = {}
+    for row in exceptions:
+        # A task list of a build or a worker of its own has the settings of its namespace.
+        scope = (row["namespace_id"].partition("#")[0], row["task_list"], row["task_type"])
+        scopes.setdefault(scope, _candidate(row))
+    document = settings_document(
+        _candidate(best),
+        [
+            ({"namespace": space, "taskQueueName": name, "taskType": TaskType(number).name.lower()}, candidate)
+            for (space, name, number), candidate in scopes.items()
+        ],
+    )
+    text = f"# Recommended by `fairlead pipeline backtest` for cluster {cluster}: {objective}.\n"
+    content = (text + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)).encode()
+    problems = parse_file(content, SETTINGS).problems
+    if problems:
+        raise UnusableRecommendation(
+            f"the recommended settings of cluster {cluster} can't be used: {problems[0]}; nothing was written"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"settings.{cluster}.yaml"
+    draft = folder / f".{file.name}.{os.getpid()}"
+    draft.write_bytes(content)
+    draft.replace(file)
+    return file

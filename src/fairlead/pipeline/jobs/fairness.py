@@ -1,0 +1,66 @@
+"""`fairlead pipeline fairness`: what each fairness key got against what was due, and who starved because of whom."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.stages.fairness import key_fairness, window_fairness
+from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S
+
+WORST_TOLD = 5
+
+OPTIONS = [
+    click.option(
+        "--window",
+        "window_s",
+        type=click.FloatRange(0.001),
+        default=WINDOW_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="Length of a window. Short ones show more unfairness: it evens out over time.",
+    ),
+]
+
+
+def run(context: JobContext) -> Summary:
+    """Write the tables `fairness_keys` and `fairness`."""
+    window_s = float(context.options.get("window_s", WINDOW_S))
+    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    tasks = context.lake.read(
+        context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
+    )
+    context.progress("comparing what each key got with what was due")
+    rows = {"fairness_keys": context.lake.write("fairness_keys", key_fairness(tasks, window_s=window_s), run_id)}
+    keys = context.lake.read_derived(context.spark, "fairness_keys")
+    rows["fairness"] = context.lake.write("fairness", window_fairness(keys), run_id)
+    windows = context.lake.read_derived(context.spark, "fairness")
+    return Summary("fairness", rows, {"window_s": window_s, **_findings(windows, keys)})
+
+
+def _findings(windows: DataFrame, keys: DataFrame) -> dict[str, Any]:
+    totals = windows.agg(
+        F.min("jain").alias("jain_min"),
+        F.avg("jain").alias("jain_mean"),
+        F.count_if(F.col("starved") > 0).alias("windows_with_starved_keys"),
+    ).first()
+    assert totals is not None  # noqa: S101 - an aggregate without groups has one row
+    floods = (
+        windows.where(F.col("flood_key").isNotNull())
+        .groupBy(*TASK_LIST, "flood_key")
+        .agg(F.count(F.lit(1)).alias("windows"), F.sum("flood_tasks").alias("tasks_beyond_due"))
+        .orderBy(F.desc("tasks_beyond_due"), *TASK_LIST, "flood_key")
+    )
+    starved = (
+        keys.where("is_starved")
+        .groupBy(*TASK_LIST, "fairness_key")
+        .agg(F.count(F.lit(1)).alias("windows"), F.sum(F.col("fair") - F.col("dispatched")).alias("tasks_missed"))
+        .orderBy(F.desc("tasks_missed"), *TASK_LIST, "fairness_key")
+    )
+    return totals.asDict() | {
+        "starved": [row.asDict() for row in starved.limit(WORST_TOLD).collect()],
+        "floods": [row.asDict() for row in floods.limit(WORST_TOLD).collect()],
+    }

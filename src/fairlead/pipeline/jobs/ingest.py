@@ -1,0 +1,206 @@
+"""The job `ingest`: every sealed segment of the journal comes into the tables once, whole, or into the quarantine."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+
+from fairlead.core.errors import FixRequest, GiveUp
+from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.lake import Lake, Quarantined, SegmentEntry
+from fairlead.pipeline.schemas import BRONZE
+from fairlead.pipeline.sources.decoding import REASONS, Fault
+from fairlead.pipeline.sources.journal import plain_name, rows_of, segments_at_rest
+from fairlead.pipeline.sources.segments import NoJournal, Segment, find_segments
+
+# What a kill can cost: a batch that is not committed is done again.
+BATCH_BYTES = 512 << 20
+BATCH_SEGMENTS_MAX = 2048
+# Where Spark puts the rows whose `fault` is null.
+SOUND = "fault=__HIVE_DEFAULT_PARTITION__"
+
+
+class SegmentChanged(GiveUp):
+    """A sealed segment did not stay as it was."""
+
+
+@dataclass(slots=True)
+class Absorbed:
+    """What came of segments: rows committed, and segments that could not be read."""
+
+    rows: int = 0
+    segments: int = 0
+    batches: int = 0
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+    def add(self, other: "Absorbed") -> None:
+        """Count another batch."""
+        self.rows += other.rows
+        self.segments += other.segments
+        self.batches += other.batches
+        self.quarantined += other.quarantined
+
+
+def run(context: JobContext) -> Summary:
+    """Bring what is new in the journal into the lake."""
+    if context.journal is None:
+        raise FixRequest("ingest needs --journal: the folder that the server writes its journal to")
+    segments = find_segments(context.journal)
+    if not segments:
+        raise NoJournal(f"{context.journal}: nothing was sealed in this journal yet: wait a minute, or stop the server")
+    rows: dict[str, int] = {}
+    total = Absorbed()
+    changed: list[Segment] = []
+    known = 0
+    with context.lake.locked():
+        for kind in BRONZE:
+            here = [segment for segment in segments if segment.name.startswith(f"{kind}.")]
+            news, others = not_yet_in(context.lake, kind, here)
+            changed += others
+            known += len(here) - len(news) - len(others)
+            absorbed = _absorb_all(context, kind, news)
+            rows[kind] = absorbed.rows
+            total.add(absorbed)
+        findings = _findings(context.lake, total, known=known, changed=changed)
+    return Summary(job="ingest", rows=rows, findings=findings, alarm=_alarm(total, changed))
+
+
+def _absorb_all(context: JobContext, kind: str, segments: Sequence[Segment]) -> Absorbed:
+    total = Absorbed()
+    for batch in _batches(segments):
+        context.progress(f"{kind}: {total.segments} of {len(segments)} segments")
+        total.add(absorb(context.spark, context.lake, kind, batch))
+    return total
+
+
+def absorb(spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment]) -> Absorbed:
+    """Commit the rows of these segments as one batch; those of them that are faulty go into the quarantine.
+
+    All are read once, in the hope that they are well: only where one proves faulty, the others are read again.
+    """
+    staged, faults = _stage(spark, lake, kind, segments)
+    quarantined = [
+        Quarantined(_entry(segment, rows=before), f"{REASONS[fault]} (after {before:,} sound records)")
+        for segment in segments
+        for fault, before in [faults.get(segment.key, (None, 0))]
+        if fault is not None
+    ]
+    for found in quarantined:
+        lake.quarantine(found)
+    sound = [segment for segment in segments if segment.key not in faults]
+    if faults:
+        shutil.rmtree(staged)
+        staged, again = _stage(spark, lake, kind, sound)
+        if again:
+            raise SegmentChanged(f"{sorted(again)}: these segments changed while they were read: sealed ones never do")
+    counts = _count(staged / SOUND)
+    if sound:
+        # A segment without records is in the batch, too: it need not be read again.
+        entries = [_entry(segment, rows=counts.get(segment.key, 0)) for segment in sound]
+        (staged / SOUND).mkdir(exist_ok=True)
+        lake.commit(kind, staged / SOUND, entries)
+        for entry in entries:
+            lake.forgive(entry)
+    shutil.rmtree(staged)
+    return Absorbed(rows=sum(counts.values()), segments=len(sound), batches=int(bool(sound)), quarantined=quarantined)
+
+
+def with_day(frame: DataFrame) -> DataFrame:
+    """Each row with the day it happened on, in UTC."""
+    return frame.withColumn("day", F.to_date(F.timestamp_micros("time_us")))
+
+
+def _stage(
+    spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment]
+) -> tuple[Path, dict[tuple[str, str], tuple[Fault, int]]]:
+    """Write the rows beside the tables; the faulty segments among them, with how many records came before."""
+    staged = lake.stage(kind)
+    rows = segments_at_rest(spark, segments).transform(rows_of, kind).transform(with_day)
+    rows.select(*BRONZE[kind].names, "fault").write.mode("overwrite").partitionBy("fault", "cluster", "day").parquet(
+        str(staged)
+    )
+    faults: dict[tuple[str, str], tuple[Fault, int]] = {}
+    for file in staged.glob("fault=*/cluster=*/day=*/*.parquet"):
+        fault, cluster = (part.partition("=")[2] for part in file.relative_to(staged).parts[:2])
+        if file.is_relative_to(staged / SOUND):
+            continue
+        for row in parquet.ParquetFile(file).read(["segment", "position"]).to_pylist():
+            faults[plain_name(cluster), row["segment"]] = (Fault(fault), row["position"])
+    return staged, faults
+
+
+def _count(sound: Path) -> dict[tuple[str, str], int]:
+    """How many rows of each segment are in a staged batch."""
+    counts: dict[tuple[str, str], int] = {}
+    for file in sound.glob("cluster=*/day=*/*.parquet"):
+        cluster = plain_name(file.parent.parent.name.partition("=")[2])
+        for batch in parquet.ParquetFile(file, read_dictionary=["segment"]).iter_batches(1 << 20, columns=["segment"]):
+            for row in pc.value_counts(batch.column("segment")).to_pylist():
+                key = (cluster, row["values"])
+                counts[key] = counts.get(key, 0) + row["counts"]
+    return counts
+
+
+def not_yet_in(lake: Lake, kind: str, segments: Sequence[Segment]) -> tuple[list[Segment], list[Segment]]:
+    """The segments to read, and those that are in the table and have another size now."""
+    done = {(entry.cluster, entry.name): entry for entry in lake.segments(kind)}
+    bad = {(found.entry.cluster, found.entry.name): found.entry for found in lake.quarantined()}
+    news = [
+        segment
+        for segment in segments
+        if segment.key not in done
+        # A faulty segment that was replaced by another file gets another chance.
+        and not (segment.key in bad and bad[segment.key].digest == segment.digest())
+    ]
+    changed = [segment for segment in segments if segment.key in done and done[segment.key].bytes != segment.bytes]
+    return news, changed
+
+
+def _batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    batch: list[Segment] = []
+    for segment in segments:
+        is_full = sum(other.bytes for other in batch) + segment.bytes > BATCH_BYTES or len(batch) >= BATCH_SEGMENTS_MAX
+        if batch and is_full:
+            yield batch
+            batch = []
+        batch.append(segment)
+    if batch:
+        yield batch
+
+
+def _entry(segment: Segment, *, rows: int) -> SegmentEntry:
+    return SegmentEntry(
+        cluster=segment.cluster, name=segment.name, bytes=segment.bytes, digest=segment.digest(), rows=rows
+    )
+
+
+def _findings(lake: Lake, total: Absorbed, *, known: int, changed: Sequence[Segment]) -> dict[str, Any]:
+    return {
+        "segments": total.segments,
+        "segments_known": known,
+        "batches": total.batches,
+        "quarantined": [describe(found) for found in total.quarantined],
+        "quarantined_in_all": sum(1 for _ in lake.quarantined()),
+        "changed_after_ingest": [f"{segment.cluster}/{segment.name}" for segment in changed],
+    }
+
+
+def describe(found: Quarantined) -> dict[str, Any]:
+    """A segment of the quarantine, for programs."""
+    return asdict(found.entry) | {"reason": found.reason}
+
+
+def _alarm(total: Absorbed, changed: Sequence[Segment]) -> str | None:
+    if total.quarantined:
+        first = total.quarantined[0]
+        more = f" and {len(total.quarantined) - 1} more" if len(total.quarantined) > 1 else ""
+        return f"{first.entry.cluster}/{first.entry.name}{more} can't be read and went into quarantine: {first.reason}"
+    if changed:
+        return f"{changed[0].cluster}/{changed[0].name} is not the file that was ingested: sealed segments never change"
+    return None

@@ -1,0 +1,151 @@
+"""`fairlead pipeline placement`: where partitions are under basic and spread routing, and what a change would move."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fairlead.core.errors import FixRequest
+from fairlead.core.routing import BATCH_SIZE_MAX, check_batch_size
+from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.kernels.routing import ring_table
+from fairlead.pipeline.stages.placement import (
+    Plan,
+    comparison,
+    host_loads,
+    hot_spots,
+    made_lists,
+    moves,
+    placed,
+    recorded_lists,
+    timetable,
+    with_hashes,
+)
+
+BATCH_SIZES = (0, 4, 8, 16)
+CHANGES = 2
+# More names than that are no ring, but a field that was misread.
+HOSTS_MAX = 10_000
+
+OPTIONS = [
+    click.option(
+        "--hosts",
+        type=click.IntRange(1, HOSTS_MAX),
+        help="Place on so many made-up hosts. [default: the hosts that journaled]",
+    ),
+    click.option(
+        "--batch-size",
+        "batch_sizes",
+        type=click.IntRange(0, BATCH_SIZE_MAX),
+        multiple=True,
+        default=BATCH_SIZES,
+        show_default=True,
+        help="Batch size of spread routing, 0 for basic; any number of times, each is tried.",
+    ),
+    click.option(
+        "--batch-size-now",
+        "batch_size",
+        type=click.IntRange(0, BATCH_SIZE_MAX),
+        default=0,
+        show_default=True,
+        help="The batch size in force, from which a change would lead to the others.",
+    ),
+    click.option(
+        "--changes",
+        type=click.IntRange(0, 20),
+        default=CHANGES,
+        show_default=True,
+        help="So many hosts leave, each alone, and as many join.",
+    ),
+    click.option(
+        "--partitions", type=click.IntRange(1), help="Place so many made-up partitions. [default: those recorded]"
+    ),
+    click.option(
+        "--partitions-each",
+        type=click.IntRange(1, 10_000),
+        default=16,
+        show_default=True,
+        help="Partitions of each made-up task list.",
+    ),
+    click.option("--cluster", help="The cluster whose partitions are placed. [default: the only one]"),
+]
+
+
+class WhichCluster(FixRequest):
+    """The lake has several clusters, or not the one that was asked for."""
+
+
+def run(context: JobContext) -> Summary:
+    """Write `placement` and the tables beside it: hosts, spots, moves and the timetable."""
+    options = context.options
+    lists, hosts = _lists_and_hosts(context)
+    changes = min(int(options.get("changes", CHANGES)), max(0, len(hosts) - 1))
+    step = max(1, len(hosts) // max(1, changes))
+    sizes = tuple(sorted({check_batch_size(int(size)) for size in options.get("batch_sizes") or BATCH_SIZES}))
+    plan = Plan(
+        hosts=hosts,
+        batch_sizes=sizes,
+        batch_size=check_batch_size(int(options.get("batch_size", 0))),
+        leaving=hosts[::step][:changes],
+        joining=tuple(f"joining-{number}:7235" for number in range(changes)),
+    )
+    # Refused here if it is too large, and not by a worker in the middle of the work.
+    ring_table((*plan.hosts, *plan.joining), max(plan.batch_sizes))
+    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    context.progress(f"placing partitions on {len(hosts)} hosts with batch sizes {', '.join(map(str, sizes))}")
+    rows = {
+        "placement_partial": context.lake.write(
+            "placement_partial", placed(with_hashes(lists, batch_size=plan.smallest), plan), run_id
+        )
+    }
+    found = context.lake.read_derived(context.spark, "placement_partial")
+    tables = {
+        "placement": comparison,
+        "placement_hosts": host_loads,
+        "placement_spots": hot_spots,
+        "placement_moves": moves,
+        "placement_timetable": timetable,
+    }
+    for table, stage in tables.items():
+        rows[table] = context.lake.write(table, stage(found), run_id)
+    return Summary("placement", rows, {"hosts": len(hosts), **_findings(context)})
+
+
+def _lists_and_hosts(context: JobContext) -> tuple[DataFrame, tuple[str, ...]]:
+    """What is placed, and where: recorded, made up, or one of each."""
+    options = context.options
+    hosts = tuple(sorted(f"host-{number}:7235" for number in range(int(options.get("hosts") or 0))))
+    made = options.get("partitions")
+    lists = None
+    if made:
+        each = int(options.get("partitions_each", 16))
+        lists = made_lists(context.spark, partitions=int(made), each=each)
+        if hosts:
+            return lists, hosts
+    tasks = context.lake.read(
+        context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
+    )
+    cluster = _cluster(tasks, options.get("cluster"))
+    if not hosts:
+        its = tasks.where((F.col("cluster") == cluster) & F.col("host").isNotNull())
+        hosts = tuple(sorted(row["host"] for row in its.select("host").distinct().limit(HOSTS_MAX).collect()))
+    return lists or recorded_lists(tasks, cluster=cluster), hosts
+
+
+def _cluster(tasks: DataFrame, wanted: str | None) -> str:
+    found: list[str] = sorted(row["cluster"] for row in tasks.select("cluster").distinct().collect())
+    if wanted is None and len(found) == 1:
+        return found[0]
+    if wanted is not None and wanted in found:
+        return wanted
+    there = ", ".join(found) or "none"
+    raise WhichCluster(f"whose partitions? The lake has records of these clusters: {there}; choose one with --cluster")
+
+
+def _findings(context: JobContext) -> dict[str, Any]:
+    def rows(table: str, *order: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in context.lake.read_derived(context.spark, table).orderBy(*order).collect()]
+
+    return {"batch_sizes": rows("placement", "batch_size"), "moves": rows("placement_moves", "batch_size", "change")}

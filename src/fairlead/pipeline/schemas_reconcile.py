@@ -1,0 +1,153 @@
+"""The schemas of the check between clusters: what goes to the kernel, what comes from it, and the tables."""
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+_LONG, _INT, _STRING, _BOOL = LongType(), IntegerType(), StringType(), BooleanType()
+
+
+def _struct(fields: dict[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+ITEM = _struct({"event_id": _LONG, "version": _LONG})
+LINE = ArrayType(ITEM)
+RUN_KEY = {"namespace_id": _STRING, "workflow_id": _STRING, "run_id": _STRING}
+
+BATCH = _struct(
+    {
+        "cluster": _STRING,
+        "tree_id": _STRING,
+        "branch_id": _STRING,
+        "first": _LONG,
+        "last": _LONG,
+        "version": _LONG,
+        "task_id": _LONG,
+        "time_us": _LONG,
+        "status": _INT,
+        "types_count": _INT,
+        "digests": _STRING,
+        "items": LINE,
+        "signals": ArrayType(_STRING),
+        "event_types": ArrayType(_INT),
+    }
+)
+RUN_BATCHES = _struct({**RUN_KEY, "expected": ArrayType(_STRING), "batches": ArrayType(BATCH)})
+
+FINDING = _struct(
+    {
+        "kind": _STRING,
+        "state": _STRING,
+        "cluster": _STRING,
+        "other": _STRING,
+        "version": _LONG,
+        "first_event_id": _LONG,
+        "last_event_id": _LONG,
+        "detail": _STRING,
+    }
+)
+COPY = _struct(
+    {
+        "cluster": _STRING,
+        "is_open": _BOOL,
+        "is_overdue": _BOOL,
+        "status": _INT,
+        "last_event_id": _LONG,
+        "last_version": _LONG,
+        "events": _LONG,
+        "first_us": _LONG,
+        "last_us": _LONG,
+    }
+)
+PAIR = _struct(
+    {
+        "left": _STRING,
+        "right": _STRING,
+        "shared": _LONG,
+        "only_left": _LONG,
+        "only_right": _LONG,
+        "different": _LONG,
+        "late": _LONG,
+    }
+)
+SEND = _struct(
+    {
+        "target": _STRING,
+        "source": _STRING,
+        "version": _LONG,
+        "first_event_id": _LONG,
+        "last_event_id": _LONG,
+        "items": LINE,
+        "kind": _STRING,
+    }
+)
+LOST_SIGNAL = _struct({"signal": _STRING, "event_id": _LONG, "version": _LONG})
+
+_SUMMARY: dict[str, DataType] = {
+    "branches": ArrayType(LINE),
+    "drawing": _STRING,
+    "ancestor": ITEM,
+    "disagreeing": ArrayType(_STRING),
+    "status": _INT,
+    "is_open": _BOOL,
+    "last_event_id": _LONG,
+    "last_version": _LONG,
+    "first_us": _LONG,
+    "last_us": _LONG,
+    "findings": ArrayType(FINDING),
+}
+JUDGED = _struct(
+    {
+        **RUN_KEY,
+        **_SUMMARY,
+        "copies": ArrayType(COPY),
+        "pairs": ArrayType(PAIR),
+        "sends": ArrayType(SEND),
+        "current_signals": ArrayType(_STRING),
+        "lost_signals": ArrayType(LOST_SIGNAL),
+    }
+)
+# What is found only by looking at several runs of a workflow id.
+FOUND = _struct({**RUN_KEY, "finding": FINDING})
+
+# The first of `branches` is the current one; `verdict` is agreed, late, expired or wrong.
+VERDICTS = _struct(
+    {**RUN_KEY, "verdict": _STRING, "kinds": ArrayType(_STRING), **_SUMMARY, "clusters": ArrayType(_STRING)}
+)
+PAIRS = _struct(
+    {
+        "namespace_id": _STRING,
+        "left": _STRING,
+        "right": _STRING,
+        "runs": _LONG,
+        "runs_equal": _LONG,
+        "runs_only_left": _LONG,
+        "runs_only_right": _LONG,
+        "events_shared": _LONG,
+        "events_only_left": _LONG,
+        "events_only_right": _LONG,
+        "events_different": _LONG,
+        "events_late": _LONG,
+    }
+)
+# `items` is the line that the events stand on, up to the last of them.
+REPAIR_PLAN = _struct(
+    {
+        **RUN_KEY,
+        "target": _STRING,
+        "source": _STRING,
+        "version": _LONG,
+        "first_event_id": _LONG,
+        "last_event_id": _LONG,
+        "items": LINE,
+        "kind": _STRING,
+    }
+)

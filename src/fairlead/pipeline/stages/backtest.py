@@ -1,0 +1,291 @@
+"""The scaler replayed over recorded arrivals, under many settings, and which of them is recommended.
+
+Arrivals are counted natively; then every batch of task lists is replayed at once by the kernel.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fairlead.core.errors import FixRequest
+from fairlead.core.scaling import ScalerSettings
+from fairlead.pipeline.kernels.scaler import Candidate, Counts, Model, Replay, blocks, replay
+from fairlead.pipeline.schemas_backtest import (
+    ARRIVALS,
+    BACKTEST,
+    BACKTEST_SETTINGS,
+    BACKTEST_TIMELINE,
+    CANDIDATES,
+    REPLAYED,
+)
+from fairlead.pipeline.stages.traffic import TASK_LIST
+
+# Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker.
+BUCKETS_MAX = 1_000_000
+# Settings that are replayed at once; more of them are other rows, which other workers may take.
+SETTINGS_AT_ONCE = 64
+# Task lists that a worker is given at once: each carries its arrivals.
+ROWS_PER_BATCH = 64
+TIMELINE_S = 60.0
+
+_DAY_S = 86_400.0
+_SUMS = ("tasks", "changes", "ups", "downs", "drains", "late", "above_s", "partition_hours", "overshoot_hours")
+_PEAKS = ("partitions_max", "overshoot_max", "backlog_max", "wait_s_max")
+
+
+class TooLong(FixRequest):
+    """The recorded time has more buckets than are replayed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The recorded time, in whole buckets counted from the epoch."""
+
+    first: int
+    buckets: int
+    bucket_us: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.buckets * self.bucket_us / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a good setting is: few partition-hours, with few tasks late and few changes."""
+
+    late_share_max: float = 0.01
+    changes_per_day_max: float = 96.0
+
+    def __str__(self) -> str:
+        return (
+            f"the fewest partition-hours with at most {self.late_share_max:.2%} of the tasks late and at most "
+            f"{self.changes_per_day_max:g} changes a day; where no setting has that, the fewest late tasks"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Settings that are replayed together: their numbers, and what the server's scaler would get. One interval each."""
+
+    numbers: tuple[int, ...]
+    settings: tuple[ScalerSettings, ...]
+
+
+def trials(settings: Sequence[tuple[int, ScalerSettings]]) -> list[Trial]:
+    """Group numbered settings by their interval, in pieces that are replayed at once."""
+    by_interval: dict[float, list[tuple[int, ScalerSettings]]] = {}
+    for number, one in settings:
+        by_interval.setdefault(one.interval_s, []).append((number, one))
+    return [
+        Trial(*zip(*its[first : first + SETTINGS_AT_ONCE], strict=True))
+        for its in by_interval.values()
+        for first in range(0, len(its), SETTINGS_AT_ONCE)
+    ]
+
+
+def arrivals(tasks: DataFrame, *, bucket_us: int) -> DataFrame:
+    """How many tasks each task list was given in each bucket of time."""
+    is_added = (F.col("kind") == "added") & F.col("task_list").isNotNull()
+    return (
+        tasks.where(is_added)
+        .groupBy(*TASK_LIST, F.expr(f"time_us div {bucket_us}").alias("bucket"))
+        .agg(F.count(F.lit(1)).alias("tasks"))
+        .groupBy(*TASK_LIST)
+        .agg(F.collect_list(F.struct("bucket", "tasks")).alias("arrivals"))
+        .select(*ARRIVALS.names)
+    )
+
+
+def span_of(tasks: DataFrame, *, bucket_us: int) -> Span | None:
+    """The time from the first to the last record, whatever it tells; None if there is none."""
+    row = tasks.agg(F.min("time_us").alias("first"), F.max("time_us").alias("last")).first()
+    if row is None or row["first"] is None:
+        return None
+    first = row["first"] // bucket_us
+    span = Span(first=first, buckets=row["last"] // bucket_us - first + 1, bucket_us=bucket_us)
+    if span.buckets > BUCKETS_MAX:
+        raise TooLong(
+            f"{span.seconds / _DAY_S:.1f} days are recorded, more than {BUCKETS_MAX * bucket_us / 1e6 / _DAY_S:.1f}: "
+            "choose a part of them with --since and --until"
+        )
+    return span
+
+
+def replayed(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span) -> DataFrame:
+    """What every setting does with every task list."""
+    kernel = partial(_replay_batches, plan=tuple(plan), model=model, span=span)
+    return _spread(lists, len(plan)).mapInArrow(kernel, REPLAYED)
+
+
+def timeline(
+    lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span, every_s: float = TIMELINE_S
+) -> DataFrame:
+    """Partitions over time under each setting, every so many seconds; meant for a few settings."""
+    kernel = partial(_trace_batches, plan=tuple(plan), model=model, span=span, every_s=every_s)
+    return _spread(lists, len(plan)).mapInArrow(kernel, BACKTEST_TIMELINE)
+
+
+def _spread(lists: DataFrame, trials_count: int) -> DataFrame:
+    """A row for each task list and trial, over all workers: little data, and long work for each row."""
+    spark = lists.sparkSession
+    workers = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    numbers = spark.range(trials_count).withColumnRenamed("id", "trial")
+    return lists.crossJoin(numbers).repartition(workers, *TASK_LIST, "trial")
+
+
+def _pieces(
+    batches: Iterable[pa.RecordBatch], plan: Sequence[Trial], span: Span
+) -> Iterator[tuple[Trial, pa.RecordBatch, Counts]]:
+    """The rows of one trial that are replayed at once, with their arrivals [task lists, buckets]."""
+    for batch in batches:
+        numbers = batch.column("trial").to_numpy()
+        for number in np.unique(numbers):
+            trial = plan[int(number)]
+            rows = batch.take(pa.array(np.flatnonzero(numbers == number)))
+            for piece in blocks(rows.num_rows, len(trial.numbers)):
+                some = rows.slice(piece.start, piece.stop - piece.start)
+                yield trial, some, _dense(some.column("arrivals"), span)
+
+
+def _dense(arrivals_of: pa.ListArray, span: Span) -> Counts:
+    counts = np.zeros((len(arrivals_of), span.buckets), np.int64)
+    flat = arrivals_of.flatten()
+    lists = np.repeat(np.arange(len(arrivals_of)), arrivals_of.value_lengths().to_numpy())
+    counts[lists, flat.field("bucket").to_numpy() - span.first] = flat.field("tasks").to_numpy()
+    return counts
+
+
+def _replay_batches(
+    batches: Iterable[pa.RecordBatch], *, plan: Sequence[Trial], model: Model, span: Span
+) -> Iterator[pa.RecordBatch]:
+    schema = to_arrow_schema(REPLAYED)
+    for trial, rows, counts in _pieces(batches, plan, span):
+        done = replay(counts, trial.settings, model)
+        columns = _named(rows, len(trial.numbers)) | {
+            "setting": np.tile(np.array(trial.numbers, np.int32), rows.num_rows),
+            "tasks": np.repeat(counts.sum(axis=1), len(trial.numbers)),
+            **{name: values.ravel() for name, values in _outcome(done).items()},
+        }
+        yield pa.RecordBatch.from_pydict(columns, schema)
+
+
+def _outcome(done: Replay) -> dict[str, Any]:
+    return {
+        "changes": done.ups + done.downs + done.drains,
+        "ups": done.ups,
+        "downs": done.downs,
+        "drains": done.drains,
+        "above_s": done.above_s,
+        "partitions_max": done.partitions_max,
+        "partition_hours": done.partition_s / 3600,
+        "overshoot_hours": done.overshoot_s / 3600,
+        "overshoot_max": done.overshoot_max,
+        "backlog_max": done.backlog_max,
+        "backlog_mean": done.backlog_mean,
+        "wait_s_max": done.wait_s_max,
+        "wait_s_mean": done.wait_s_mean,
+        "late": done.late,
+    }
+
+
+def _trace_batches(
+    batches: Iterable[pa.RecordBatch], *, plan: Sequence[Trial], model: Model, span: Span, every_s: float
+) -> Iterator[pa.RecordBatch]:
+    schema = to_arrow_schema(BACKTEST_TIMELINE)
+    for trial, rows, counts in _pieces(batches, plan, span):
+        done = replay(counts, trial.settings, model, is_traced=True)
+        if done.qps is None or done.write is None or done.read is None or done.backlog is None:
+            # Shorter than one interval: the scaler never looked.
+            continue
+        interval_s = trial.settings[0].interval_s
+        step = max(1, round(every_s / interval_s))
+        ticks = np.arange(step - 1, len(done.qps), step)
+        times_us = span.first * span.bucket_us + np.round((ticks + 1) * interval_s * 1e6).astype(np.int64)
+        # From [ticks, task lists, settings] to rows that go by task list, then by setting, then by time.
+        cells = rows.num_rows * len(trial.numbers)
+        yield pa.RecordBatch.from_pydict(
+            {
+                **_named(rows, len(trial.numbers) * len(ticks)),
+                "setting": np.tile(np.repeat(np.array(trial.numbers, np.int32), len(ticks)), rows.num_rows),
+                "time_us": np.tile(times_us, cells),
+                "qps": np.repeat(done.qps[ticks].T, len(trial.numbers), axis=0).ravel(),
+                "write": done.write[ticks].transpose(1, 2, 0).ravel(),
+                "read": done.read[ticks].transpose(1, 2, 0).ravel(),
+                "backlog": done.backlog[ticks].transpose(1, 2, 0).ravel(),
+            },
+            schema,
+        )
+
+
+def _named(rows: pa.RecordBatch, times: int) -> dict[str, Any]:
+    places = pa.array(np.repeat(np.arange(rows.num_rows), times))
+    return {name: rows.column(name).take(places) for name in TASK_LIST}
+
+
+def with_verdicts(
+    outcomes: DataFrame, candidates: Sequence[Candidate], *, span: Span, objective: Objective
+) -> DataFrame:
+    """Each task list with each setting, and which setting is recommended for it."""
+    changes_per_day = F.col("changes") * (_DAY_S / span.seconds)
+    return (
+        outcomes.join(_candidates(outcomes, candidates), on="setting", how="inner")
+        .withColumn("changes_per_day", changes_per_day)
+        .transform(_judged, by=TASK_LIST, objective=objective)
+        .select(*BACKTEST.names)
+    )
+
+
+def overall(backtest: DataFrame, *, objective: Objective) -> DataFrame:
+    """Each setting for all task lists of a cluster, and which is recommended for all."""
+    settings = tuple(CANDIDATES.names)
+    tasks = F.greatest(F.sum("tasks"), F.lit(1))
+    return (
+        backtest.groupBy("cluster", *settings)
+        .agg(
+            F.count(F.lit(1)).alias("task_lists"),
+            *(F.sum(name).alias(name) for name in _SUMS),
+            *(F.max(name).alias(name) for name in _PEAKS),
+            F.sum("backlog_mean").alias("backlog_mean"),
+            (F.sum(F.col("wait_s_mean") * F.col("tasks")) / tasks).alias("wait_s_mean"),
+            F.max("changes_per_day").alias("changes_per_day"),
+        )
+        .transform(_judged, by=("cluster",), objective=objective)
+        .select(*BACKTEST_SETTINGS.names)
+    )
+
+
+def _judged(outcomes: DataFrame, *, by: Sequence[str], objective: Objective) -> DataFrame:
+    """Apply the objective among the settings of each group."""
+    is_within = (F.col("late_share") <= objective.late_share_max) & (
+        F.col("changes_per_day") <= objective.changes_per_day_max
+    )
+    outside = ~F.col("is_within")
+    order: list[Column] = [
+        outside,
+        F.when(outside, F.col("late_share")),
+        F.when(outside, F.col("changes_per_day")),
+        # Sums of the same hours in another order must not decide.
+        F.round("partition_hours", 6),
+        F.col("changes"),
+        F.round("above_s", 6),
+        F.col("setting"),
+    ]
+    return (
+        outcomes.withColumn("late_share", F.col("late") / F.greatest("tasks", F.lit(1)))
+        .withColumn("is_within", is_within)
+        .withColumn("is_recommended", F.row_number().over(Window.partitionBy(*by).orderBy(*order)) == 1)
+    )
+
+
+def _candidates(frame: DataFrame, candidates: Sequence[Candidate]) -> DataFrame:
+    rows = [(number, *(float(value) for value in one)) for number, one in enumerate(candidates)]
+    return F.broadcast(frame.sparkSession.createDataFrame(rows, CANDIDATES))

@@ -1,0 +1,192 @@
+"""Who got what against what was due: shares, starved keys and floods, for each task list window by window.
+
+What is due is the max-min fair share: dispatched tasks are dealt out by weight, nobody gets more than it has, and what
+one key leaves is dealt out among the others. So a key with little to do is not counted as treated badly, and a task
+list that keeps up is fair, whatever the shares of its keys are.
+
+What a key has is what it added and what it had left from before. Both are from the records alone, and records may be
+dropped: so a backlog counts as gone when the partitions told that they hold nothing, or when nothing was heard of the
+key for `CARRIED_WINDOWS_MAX` windows.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from fairlead.core.fairness.weights import WEIGHT_DEFAULT, WEIGHT_MIN
+from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
+from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, percentiles_s, window_us_of, with_window
+
+CARRIED_WINDOWS_MAX = 60
+# A key is starved that waited all through a window and got less than this of what was due, which was at least a task.
+STARVED_BELOW = 0.1
+# A key is a flood that got this much of what starved keys did not get, beyond its own due.
+FLOOD_FROM = 0.5
+STARVED_KEYS_TOLD = 20
+
+_BY_WINDOW = (*TASK_LIST, "window_us")
+_KEY = (*TASK_LIST, "fairness_key")
+
+
+def key_fairness(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
+    """One row for each task list, window and key that had work."""
+    named = with_window(tasks.where(F.col("task_list").isNotNull()), window_s)
+    return (
+        _key_flows(named)
+        .transform(_with_backlog, told_empty=_told_empty(named), window_us=window_us_of(window_s))
+        .transform(_with_due)
+        .transform(_with_verdicts)
+        .select(*FAIRNESS_KEYS.names)
+    )
+
+
+def window_fairness(keys: DataFrame) -> DataFrame:
+    """The keys of a task list and window together."""
+    ratio = F.col("ratio")
+    missed = F.when(F.col("is_starved"), F.col("fair") - F.col("dispatched"))
+    beyond = F.col("dispatched") - F.col("fair")
+    worst = F.sort_array(F.collect_list(F.when(F.col("is_starved"), F.struct(missed, "fairness_key"))), asc=False)
+    rows = keys.groupBy(*_BY_WINDOW).agg(
+        F.count(F.lit(1)).alias("keys"),
+        F.sum("dispatched").alias("dispatched"),
+        F.try_divide(F.sum(ratio) * F.sum(ratio), F.count(ratio) * F.sum(ratio * ratio)).alias("jain"),
+        F.count_if("is_starved").alias("starved"),
+        F.coalesce(F.sum(missed), F.lit(0.0)).alias("starved_tasks"),
+        F.slice(worst["fairness_key"], 1, STARVED_KEYS_TOLD).alias("starved_keys"),
+        F.max_by("fairness_key", F.struct(beyond, "fairness_key")).alias("flood_key"),
+        F.max(beyond).alias("flood_tasks"),
+        F.max_by("added", F.struct(beyond, "fairness_key")).alias("flood_added"),
+    )
+    has_flood = (F.col("starved") > 0) & (F.col("flood_tasks") > 0)
+    floods = ("flood_key", "flood_tasks", "flood_added")
+    return rows.withColumns({name: F.when(has_flood, F.col(name)) for name in floods}).select(*FAIRNESS.names)
+
+
+def _key_flows(named: DataFrame) -> DataFrame:
+    is_match = F.col("kind") == "matched"
+    weighed_us = F.when(F.col("weight").isNotNull(), F.col("time_us"))
+    weight = F.coalesce(F.max_by("weight", weighed_us), F.lit(WEIGHT_DEFAULT))
+    return (
+        named.where(F.col("kind").isin("added", "matched"))
+        .withColumn("fairness_key", F.coalesce("fairness_key", F.lit("")))
+        .groupBy(*_BY_WINDOW, "fairness_key")
+        .agg(
+            F.count_if(F.col("kind") == "added").alias("added"),
+            F.count_if(is_match).alias("dispatched"),
+            F.greatest(weight, F.lit(WEIGHT_MIN)).alias("weight"),
+            F.percentile(F.when(is_match, F.col("wait_us")), [0.5, 0.95, 0.99]).alias("waits_us"),
+        )
+    )
+
+
+def _told_empty(named: DataFrame) -> DataFrame:
+    """The windows in which partitions told their backlog, and whether all that did had none when they last did."""
+    return (
+        named.where(F.col("kind") == "backlog")
+        .groupBy(*_BY_WINDOW, "partition")
+        .agg(F.max_by("tasks", "time_us").alias("tasks"))
+        .groupBy(*_BY_WINDOW)
+        .agg((F.sum("tasks") == 0).alias("is_empty"))
+    )
+
+
+def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) -> DataFrame:
+    """What each key had left when a window began, and rows also for windows in which it only waited."""
+    begun = Window.partitionBy(*_KEY, "era", "silences").orderBy("window_us")
+    its = Window.partitionBy(*_KEY).orderBy("window_us")
+    was_silent = F.col("window_us") - F.lag("window_us").over(its) > (CARRIED_WINDOWS_MAX + 1) * window_us
+    so_far = begun.rowsBetween(Window.unboundedPreceding, 0)
+    # The sum falls below 0 by what was there before the first record: from then on it is counted from its lowest.
+    level = F.col("level") - F.least(F.lit(0), F.min("level").over(so_far))
+    end_us = F.least(
+        F.coalesce(F.lead("window_us").over(its), F.col("last_us") + window_us),
+        F.col("empty_us") + window_us,
+        F.col("window_us") + (CARRIED_WINDOWS_MAX + 1) * window_us,
+    )
+    waited_us = F.when(
+        (F.col("left") > 0) & (F.col("end_us") > F.col("window_us") + window_us),
+        F.sequence(F.col("window_us") + window_us, F.col("end_us") - window_us, F.lit(window_us)),
+    )
+    told = (
+        flows.join(_eras(flows, told_empty), on=list(_BY_WINDOW), how="inner")
+        .withColumn("was_silent", was_silent)
+        .withColumn("silences", F.count_if("was_silent").over(its.rowsBetween(Window.unboundedPreceding, 0)))
+        .withColumn("level", F.sum(F.col("added") - F.col("dispatched")).over(so_far))
+        .withColumn("left", level)
+        .withColumn("backlog_before", F.coalesce(F.lag("left").over(begun), F.lit(0).cast("long")))
+        .withColumn("end_us", end_us)
+        .withColumn("waited_us", waited_us)
+    )
+    columns = (*TASK_LIST, "window_us", "fairness_key", "weight", "backlog_before", "added", "dispatched", "waits_us")
+    none = F.lit(0).cast("long")
+    waiting = told.where(F.col("waited_us").isNotNull()).select(
+        *TASK_LIST,
+        F.explode("waited_us").alias("window_us"),
+        "fairness_key",
+        "weight",
+        F.col("left").alias("backlog_before"),
+        none.alias("added"),
+        none.alias("dispatched"),
+        F.lit(None).cast("array<double>").alias("waits_us"),
+    )
+    return told.select(*columns).unionByName(waiting)
+
+
+def _eras(flows: DataFrame, told_empty: DataFrame) -> DataFrame:
+    """For each window of a task list: how often it was told empty before, when next, and its last window."""
+    its = Window.partitionBy(*TASK_LIST).orderBy("window_us")
+    empty_us = F.when(F.col("is_empty"), F.col("window_us"))
+    marks = flows.select(*_BY_WINDOW, F.expr("false").alias("is_empty")).unionByName(told_empty)
+    return (
+        marks.groupBy(*_BY_WINDOW)
+        .agg(F.max("is_empty").alias("is_empty"))
+        .select(
+            *_BY_WINDOW,
+            F.count_if("is_empty").over(its.rowsBetween(Window.unboundedPreceding, -1)).alias("era"),
+            F.min(empty_us).over(its.rowsBetween(0, Window.unboundedFollowing)).alias("empty_us"),
+            F.max("window_us").over(Window.partitionBy(*TASK_LIST)).alias("last_us"),
+        )
+    )
+
+
+def _with_due(flows: DataFrame) -> DataFrame:
+    """Deal out what was dispatched, by weight: keys are served in the order in which they would be satisfied."""
+    everything = Window.partitionBy(*_BY_WINDOW)
+    order = everything.orderBy(F.col("demand") / F.col("weight"), "fairness_key")
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    onward = order.rowsBetween(0, Window.unboundedFollowing)
+    # With what a key has left of its demand for each unit of weight, all after it could be given as much.
+    reached = F.coalesce(F.sum("demand").over(before), F.lit(0)) + F.col("demand") / F.col("weight") * F.sum(
+        "weight"
+    ).over(onward)
+    is_satisfied = F.col("is_satisfied")
+    given = F.coalesce(F.sum(F.when(is_satisfied, F.col("demand"))).over(everything), F.lit(0))
+    unsatisfied_weight = F.sum(F.when(~is_satisfied, F.col("weight"))).over(everything)
+    demand = F.greatest(F.col("backlog_before") + F.col("added"), F.col("dispatched"))
+    return (
+        flows.withColumn("demand", demand)
+        .where(F.col("demand") > 0)
+        .withColumn("total", F.sum("dispatched").over(everything))
+        # Sums of weights are rounded: a key that is satisfied exactly must not fail by that.
+        .withColumn("is_satisfied", reached <= F.col("total") * (1 + 1e-9))
+        .withColumn(
+            "fair",
+            F.when(is_satisfied, F.col("demand").cast("double")).otherwise(
+                F.col("weight") * (F.col("total") - given) / unsatisfied_weight
+            ),
+        )
+        .withColumn("weight_share", F.col("weight") / F.sum("weight").over(everything))
+        .withColumn("share", F.try_divide("dispatched", "total"))
+        .withColumn("ratio", F.try_divide("dispatched", "fair"))
+    )
+
+
+def _with_verdicts(keys: DataFrame) -> DataFrame:
+    everything = Window.partitionBy(*_BY_WINDOW)
+    fair, dispatched = F.col("fair"), F.col("dispatched")
+    is_starved = (F.col("backlog_before") > 0) & (fair >= 1) & (dispatched < STARVED_BELOW * fair)
+    missed: Column = F.sum(F.when(F.col("is_starved"), fair - dispatched)).over(everything)
+    return (
+        keys.withColumn("is_starved", is_starved)
+        .withColumn("is_flood", F.coalesce(dispatched - fair >= FLOOD_FROM * missed, F.expr("false")))
+        .select(*keys.columns, "is_starved", "is_flood", *percentiles_s(F.col("waits_us")))
+    )

@@ -1,0 +1,266 @@
+"""From the batches that the clusters journaled to a verdict a run, counts a pair of clusters and a plan of repair."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from fairlead.pipeline.kernels.reconcile import Kind, State, judge_runs
+from fairlead.pipeline.schemas_reconcile import (
+    FINDING,
+    FOUND,
+    JUDGED,
+    PAIRS,
+    REPAIR_PLAN,
+    RUN_BATCHES,
+    RUN_KEY,
+    VERDICTS,
+)
+
+_RUN = list(RUN_KEY)
+_WORKFLOW = ["namespace_id", "workflow_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """By what the runs are judged; `increment` and `initial_versions` tell which cluster writes at a version."""
+
+    now_us: int
+    grace_us: int
+    retention_us: int | None = None
+    increment: int | None = None
+    initial_versions: Mapping[str, int] = field(default_factory=dict)
+
+
+def expected_clusters(history: DataFrame) -> DataFrame:
+    """For each namespace the clusters that have anything of it: those should have all of it."""
+    return history.groupBy("namespace_id").agg(F.sort_array(F.collect_set("cluster")).alias("expected"))
+
+
+def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
+    """All batches of a run in one row, without payloads; only of runs in which something happened since then."""
+    has_signals = F.size("signals") > 0
+    batch = F.struct(
+        "cluster",
+        F.coalesce("tree_id", "run_id").alias("tree_id"),
+        F.coalesce("branch_id", F.lit("")).alias("branch_id"),
+        F.col("first_event_id").alias("first"),
+        F.col("last_event_id").alias("last"),
+        F.coalesce("version", F.lit(0)).cast("long").alias("version"),
+        F.coalesce("task_id", F.lit(0)).cast("long").alias("task_id"),
+        "time_us",
+        F.coalesce("status", F.lit(0)).cast("int").alias("status"),
+        F.coalesce(F.size("event_types"), F.lit(-1)).cast("int").alias("types_count"),
+        F.array_join("event_digests", "").alias("digests"),
+        "items",
+        "signals",
+        # Only where they tell which events the signals are.
+        F.when(has_signals, F.col("event_types")).alias("event_types"),
+    )
+    runs = history.groupBy(*_RUN).agg(F.collect_list(batch).alias("batches"), F.max("time_us").alias("last_us"))
+    return runs if since_us is None else runs.where(F.col("last_us") >= since_us)
+
+
+def judge(runs: DataFrame, expected: DataFrame, measure: Measure) -> DataFrame:
+    """Each run judged by itself, by the rules of `fairlead.core.versions`."""
+    kernel = partial(
+        judge_runs,
+        now_us=measure.now_us,
+        grace_us=measure.grace_us,
+        retention_us=measure.retention_us,
+        increment=measure.increment,
+        initial_versions=dict(measure.initial_versions),
+    )
+    # The namespaces are few beside the runs.
+    known = runs.join(F.broadcast(expected), "namespace_id", "left").select(*RUN_BATCHES.names)
+    return known.mapInArrow(kernel, JUDGED)
+
+
+def find_across_runs(judged: DataFrame, measure: Measure) -> DataFrame:
+    """What is wrong between the runs of a workflow id."""
+    parts = [
+        many_open(judged, measure),
+        zombies_of_all(judged, measure),
+        zombies_of_one_cluster(judged),
+        lost_signals(judged),
+    ]
+    return reduce(DataFrame.unionByName, parts).select(*FOUND.names)
+
+
+def many_open(judged: DataFrame, measure: Measure) -> DataFrame:
+    """Runs that no cluster knows to be closed beside another such run of the same version.
+
+    The same version means the same writer, and that one must not have two open runs. Of different versions, the older
+    one is a zombie.
+    """
+    writer = Window.partitionBy(*_WORKFLOW, "last_version")
+    opened = judged.where("is_open").withColumns(
+        {"open_runs": F.count("*").over(writer), "latest_us": F.max("first_us").over(writer)}
+    )
+    detail = F.format_string("%d runs of the workflow id are open at version %d", "open_runs", "last_version")
+    finding = _finding(
+        Kind.MANY_OPEN, _state(F.col("latest_us"), measure), version=F.col("last_version"), detail=detail
+    )
+    return opened.where("open_runs > 1").select(*_RUN, finding)
+
+
+def zombies_of_all(judged: DataFrame, measure: Measure) -> DataFrame:
+    """Runs that are open everywhere although a run of a higher version took their place: nobody has ended them."""
+    workflow = Window.partitionBy(*_WORKFLOW)
+    newest = F.max(F.struct("last_version", "first_us", "run_id")).over(workflow)
+    runs = judged.withColumn("newest", newest).where("is_open and last_version < newest.last_version")
+    finding = _finding(
+        Kind.ZOMBIE,
+        _state(F.col("newest.first_us"), measure),
+        version=F.col("last_version"),
+        detail=F.concat(F.lit("replaced by run "), F.col("newest.run_id")),
+    )
+    return runs.select(*_RUN, finding)
+
+
+def zombies_of_one_cluster(judged: DataFrame) -> DataFrame:
+    """Runs that are closed elsewhere and still open in a cluster that has a newer run: their end did not arrive."""
+    copies = judged.select(*_RUN, "is_open", "first_us", F.explode("copies").alias("copy"))
+    order = F.struct("copy.last_version", "first_us")
+    left_behind = copies.where("copy.is_open and not is_open and copy.is_overdue").select(
+        *_RUN, F.col("copy.cluster").alias("cluster"), F.col("copy.last_version").alias("version"), order.alias("order")
+    )
+    others = copies.select(
+        *_WORKFLOW,
+        F.col("run_id").alias("newer_run_id"),
+        F.col("copy.cluster").alias("cluster"),
+        order.alias("newer_order"),
+    )
+    newer = left_behind.join(others, [*_WORKFLOW, "cluster"]).where("newer_run_id != run_id and newer_order > order")
+    found = newer.groupBy(*_RUN, "cluster", "version").agg(F.max_by("newer_run_id", "newer_order").alias("newest"))
+    finding = _finding(
+        Kind.ZOMBIE,
+        F.lit(State.WRONG),
+        cluster=F.col("cluster"),
+        version=F.col("version"),
+        detail=F.concat(F.lit("replaced by run "), F.col("newest")),
+    )
+    return found.select(*_RUN, finding)
+
+
+def lost_signals(judged: DataFrame) -> DataFrame:
+    """Signals of losing branches that neither the winning branch nor another run of the workflow id was given."""
+    lost = judged.where(F.size("lost_signals") > 0).select(*_RUN, F.explode("lost_signals").alias("lost"))
+    concerned = lost.select(*_WORKFLOW).distinct()
+    given = judged.join(concerned, _WORKFLOW, "left_semi").select(
+        *_WORKFLOW, F.col("run_id").alias("given_run_id"), F.explode("current_signals").alias("signal")
+    )
+    left = lost.withColumn("signal", F.col("lost.signal")).alias("lost_ones")
+    is_given = reduce(
+        Column.__and__,
+        [F.col(f"lost_ones.{name}") == F.col(f"given.{name}") for name in (*_WORKFLOW, "signal")],
+    )
+    other_run = F.col("lost_ones.run_id") != F.col("given.given_run_id")
+    never = left.join(given.alias("given"), is_given & other_run, "left_anti")
+    finding = _finding(
+        Kind.LOST_SIGNAL,
+        F.lit(State.WRONG),
+        version=F.col("lost.version"),
+        event_id=F.col("lost.event_id"),
+        detail=F.col("lost.signal"),
+    )
+    return never.select(*_RUN, finding)
+
+
+def verdicts(judged: DataFrame, found: DataFrame) -> DataFrame:
+    """One row a run: the worst of its findings is its verdict."""
+    more = found.groupBy(*_RUN).agg(F.collect_list("finding").alias("more"))
+    every = F.concat("findings", F.coalesce("more", F.array().cast(f"array<{FINDING.simpleString()}>")))
+    runs = judged.join(more, _RUN, "left").withColumn("findings", F.array_sort(every))
+
+    def has(state: State) -> Column:
+        return F.exists("findings", lambda finding: finding.state == state.value)
+
+    verdict = (
+        F.when(has(State.WRONG), State.WRONG.value)
+        .when(has(State.LATE), State.LATE.value)
+        .when(has(State.EXPIRED), State.EXPIRED.value)
+        .otherwise("agreed")
+    )
+    wrong = F.filter("findings", lambda finding: finding.state == State.WRONG.value)
+    return runs.withColumns(
+        {
+            "verdict": verdict,
+            "kinds": F.array_sort(F.array_distinct(F.transform(wrong, lambda finding: finding.kind))),
+            "clusters": F.transform("copies", lambda copy: copy.cluster),
+        }
+    ).select(*VERDICTS.names)
+
+
+def pairs(judged: DataFrame) -> DataFrame:
+    """How each two clusters compare over all runs."""
+    each = judged.select("namespace_id", F.explode("pairs").alias("pair")).select("namespace_id", "pair.*")
+    is_equal = (F.col("only_left") == 0) & (F.col("only_right") == 0) & (F.col("different") == 0)
+    has_left, has_right = F.col("shared") + F.col("only_left") > 0, F.col("shared") + F.col("only_right") > 0
+    return (
+        each.groupBy("namespace_id", "left", "right")
+        .agg(
+            F.count("*").alias("runs"),
+            F.count_if(is_equal).alias("runs_equal"),
+            F.count_if(~has_right).alias("runs_only_left"),
+            F.count_if(~has_left).alias("runs_only_right"),
+            F.sum("shared").alias("events_shared"),
+            F.sum("only_left").alias("events_only_left"),
+            F.sum("only_right").alias("events_only_right"),
+            F.sum("different").alias("events_different"),
+            F.sum("late").alias("events_late"),
+        )
+        .select(*PAIRS.names)
+    )
+
+
+def repair_plan(judged: DataFrame) -> DataFrame:
+    """What must be sent to whom, from whom; nothing is ever deleted."""
+    sends = judged.where(F.size("sends") > 0).select(*_RUN, F.explode("sends").alias("send"))
+    return sends.select(*_RUN, "send.*").select(*REPAIR_PLAN.names)
+
+
+def by_hand(verdict_rows: DataFrame) -> DataFrame:
+    """What is wrong and can't be mended by sending events: a person must look."""
+    mended: Sequence[str] = [Kind.MISSING_RUN, Kind.MISSING_EVENTS, Kind.GAP]
+    each = verdict_rows.where(F.col("verdict") == State.WRONG.value).select(
+        *_RUN, F.explode("findings").alias("finding")
+    )
+    is_sent = F.col("finding.kind").isin(*mended) & F.col("finding.other").isNotNull()
+    # Of extra events, the other side is that the writer lacks them, and of one cluster's zombie, that its end is
+    # missing there: both are sent.
+    is_zombie_here = (F.col("finding.kind") == Kind.ZOMBIE.value) & F.col("finding.cluster").isNotNull()
+    is_other_side = (F.col("finding.kind") == Kind.EXTRA_EVENTS.value) | is_zombie_here
+    wrong = each.where((F.col("finding.state") == State.WRONG.value) & ~is_sent & ~is_other_side)
+    return wrong.select(*_RUN, "finding.*")
+
+
+def _state(since_us: Column, measure: Measure) -> Column:
+    is_late = since_us > F.lit(measure.now_us - measure.grace_us)
+    return F.when(is_late, State.LATE.value).otherwise(State.WRONG.value)
+
+
+def _finding(
+    kind: Kind,
+    state: Column,
+    *,
+    version: Column,
+    detail: Column,
+    cluster: Column | None = None,
+    event_id: Column | None = None,
+) -> Column:
+    nothing = F.lit(None)
+    values = {
+        "kind": F.lit(kind.value),
+        "state": state,
+        "cluster": nothing if cluster is None else cluster,
+        "other": nothing,
+        "version": version,
+        "first_event_id": nothing if event_id is None else event_id,
+        "last_event_id": nothing if event_id is None else event_id,
+        "detail": detail,
+    }
+    fields = [values[field.name].cast(field.dataType).alias(field.name) for field in FINDING.fields]
+    return F.struct(*fields).alias("finding")

@@ -1,0 +1,1 @@
+"""Made-up journals for tests, benchmarks and demonstrations."""

@@ -1,0 +1,210 @@
+"""Journals of event batches of several clusters, made up: mostly right, and with defects whose places are told.
+
+The same shape and seed give the same bytes. Workflows fail over, part and come together again, continue as new, are
+reset and replaced; batches are journaled twice, sent again in other cuts, and deleted before they were journaled. None
+of that is wrong. What is wrong was planted, and the manifest names all of it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from fairlead.core.errors import FixRequest
+from fairlead.journal.records import HistoryRecord, Kind, encode_records
+from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName
+from fairlead.journal.writer import FRAME_RECORDS_MAX
+from fairlead.pipeline.synth.history_defects import DEFECTS, Copies, Planted, merge
+from fairlead.pipeline.synth.history_runs import (
+    Run,
+    World,
+    chain,
+    copies_of,
+    crossing,
+    local,
+    parted,
+    parted_and_reset,
+    plain,
+    replaced,
+    reset,
+)
+
+CLUSTERS_MIN = 3
+NAMESPACES = 4
+GRACE_S = 600.0
+MANIFEST_FILE = "histories.json"
+BLOCK_RUNS = 2_000
+SEGMENT_BYTES = 64 << 20
+
+_DAY_S = 86_400.0
+# Of workflow ids; the rest are plain.
+_SHARES: tuple[tuple[float, Callable[[World], list[Run]]], ...] = (
+    (0.02, crossing),
+    (0.02, parted),
+    (0.003, parted_and_reset),
+    (0.04, chain),
+    (0.01, replaced),
+    (0.01, reset),
+    (0.02, local),
+)
+_REPEATED_SHARE, _RESENT_SHARE, _DELETED_SHARE = 0.01, 0.01, 0.002
+
+
+class WrongShape(FixRequest):
+    """Such journals can't be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryShape:
+    """How many runs, and how often each defect is planted: if not told, once in 2,000 runs, and at least twice."""
+
+    runs: int = 10_000
+    seed: int = 0
+    clusters: tuple[str, ...] = ("east", "north", "west")
+    span_s: float = _DAY_S
+    defects_each: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.clusters)) < CLUSTERS_MIN:
+            raise WrongShape(
+                f"{len(set(self.clusters))} clusters: it takes {CLUSTERS_MIN} to spoil one that wrote nothing"
+            )
+        if self.runs < 1 or self.span_s < _DAY_S / 2:
+            raise WrongShape(f"{self.runs} runs in {self.span_s} s: at least one run in half a day is needed")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What was made, what was planted in it, and by what measure that is to be found."""
+
+    runs: int
+    records: int
+    now_us: int
+    grace_s: float
+    increment: int
+    initial_versions: dict[str, int]
+    planted: list[Planted]
+
+
+def write_histories(journal: Path, shape: HistoryShape) -> Manifest:
+    """Write the journals of all clusters and the manifest beside them."""
+    world = World(shape.seed, shape.clusters, span_us=round(shape.span_s * 1e6), namespaces=NAMESPACES)
+    writers = {cluster: _JournalWriter(journal / cluster, f"{cluster}-history-0") for cluster in shape.clusters}
+    planted: list[Planted] = []
+    runs = records = now_us = 0
+    block: dict[str, list[HistoryRecord]] = {cluster: [] for cluster in shape.clusters}
+    for copies in _workflows(world, shape, planted):
+        runs += 1
+        for cluster, batch in copies.items():
+            block[cluster].extend(batch)
+        if runs % BLOCK_RUNS == 0:
+            records, now_us = _flush(writers, block, records, now_us)
+    records, now_us = _flush(writers, block, records, now_us)
+    for writer in writers.values():
+        writer.close()
+    manifest = Manifest(
+        runs, records, now_us, GRACE_S, world.versions.increment, dict(world.versions.initial_versions), planted
+    )
+    (journal / MANIFEST_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    return manifest
+
+
+def read_manifest(journal: Path) -> Manifest:
+    """What `write_histories` left beside the journals."""
+    return msgspec.json.decode((journal / MANIFEST_FILE).read_bytes(), type=Manifest)
+
+
+def _workflows(world: World, shape: HistoryShape, planted: list[Planted]) -> Iterator[Copies]:
+    """The journals of one run after another; the defects are spread among the others."""
+    each = shape.defects_each if shape.defects_each is not None else max(2, shape.runs // 2_000)
+    defects = [defect for defect in DEFECTS for _ in range(each)]
+    world.random.shuffle(defects)
+    every = max(1, shape.runs // (len(defects) + 1))
+    made = 0
+    while made < shape.runs or defects:
+        if defects and made >= every * (len(DEFECTS) * each - len(defects) + 1):
+            spoilt = defects.pop()(world)
+            planted.extend(spoilt.planted)
+            made += len(spoilt.copies)
+            yield from spoilt.copies
+            continue
+        runs = _kind(world)(world)
+        made += len(runs)
+        for run in runs:
+            copies = copies_of(world, run)
+            _disturb(world, copies)
+            yield copies
+
+
+def _kind(world: World) -> Callable[[World], list[Run]]:
+    chosen = world.random.random()
+    for share, kind in _SHARES:
+        if chosen < share:
+            return kind
+        chosen -= share
+    return plain
+
+
+def _disturb(world: World, copies: Copies) -> None:
+    """What happens to journals and is not wrong."""
+    chosen = world.random.random()
+    if chosen > _REPEATED_SHARE + _RESENT_SHARE + _DELETED_SHARE:
+        return
+    records = copies[world.random.choice(sorted(copies))]
+    place = world.random.randrange(len(records))
+    if chosen < _REPEATED_SHARE:
+        records.append(msgspec.structs.replace(records[place], time_us=records[place].time_us + 1_000_000))
+    elif chosen < _REPEATED_SHARE + _RESENT_SHARE:
+        pair = records[place : place + 2]
+        if len(pair) > 1 and (pair[0].branch_id, pair[0].version) == (pair[1].branch_id, pair[1].version):
+            records[place : place + 2] = [merge(*pair)]
+    else:
+        record = records[place]
+        record.event_types = record.event_digests = record.signals = None
+
+
+def _flush(
+    writers: "dict[str, _JournalWriter]", block: dict[str, list[HistoryRecord]], records: int, now_us: int
+) -> tuple[int, int]:
+    """Write what was made so far in the order of time."""
+    for cluster, batch in block.items():
+        batch.sort(key=lambda record: record.time_us)
+        writers[cluster].write(batch)
+        records += len(batch)
+        now_us = max(now_us, batch[-1].time_us) if batch else now_us
+        batch.clear()
+    return records, now_us
+
+
+class _JournalWriter:
+    """Segments of one host, sealed as they fill; nothing is open when it is closed."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._host = folder, host
+        self._number = 0
+        self._segment: OpenSegment | None = None
+        self._compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress
+
+    def write(self, records: Sequence[HistoryRecord]) -> None:
+        for first in range(0, len(records), FRAME_RECORDS_MAX):
+            segment = self._open()
+            segment.append(self._compress(encode_records(records[first : first + FRAME_RECORDS_MAX])))
+            if segment.size_bytes >= SEGMENT_BYTES:
+                self.close()
+
+    def _open(self) -> OpenSegment:
+        if self._segment is None:
+            name = SegmentName(Kind.HISTORY, self._host, self._number)
+            self._segment = OpenSegment.create(self._folder, name)
+            if self._segment is None:
+                raise WrongShape(f"{self._folder / str(name)} is there already: give an empty folder")
+            self._number += 1
+        return self._segment
+
+    def close(self) -> None:
+        if self._segment is not None:
+            self._segment.sync()
+            self._segment.seal()
+            self._segment = None

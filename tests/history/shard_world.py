@@ -1,0 +1,409 @@
+"""A history service beside a real matching host, over one store in memory that fails on demand; for tests of shards."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from temporalio.api.command.v1 import Command
+from temporalio.api.common.v1 import RetryPolicy, WorkflowExecution
+from temporalio.api.enums.v1 import CommandType, EventType, ParentClosePolicy, QueryResultType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+    PollActivityTaskQueueResponse,
+    PollWorkflowTaskQueueResponse,
+    RespondActivityTaskCompletedRequest,
+    RespondQueryTaskCompletedRequest,
+    RespondWorkflowTaskCompletedRequest,
+    SignalWorkflowExecutionRequest,
+    StartWorkflowExecutionRequest,
+    StartWorkflowExecutionResponse,
+)
+
+from fairlead.cluster.calls import Caller
+from fairlead.cluster.local import LocalNetwork
+from fairlead.core.errors import FairleadError
+from fairlead.core.partitions import TaskList, TaskType
+from fairlead.history.deployments import Deployments
+from fairlead.history.namespaces import Namespace, Namespaces
+from fairlead.history.service import HistoryService
+from fairlead.history.shard import Shard
+from fairlead.history.state import RunState, decode
+from fairlead.history.state.tasks import QueueRow, decode_row
+from fairlead.matching.client import MatchingClient
+from fairlead.server.host import Host, HostRing
+from fairlead.settings import DynamicSettings
+from fairlead.storage.history_contract import CurrentRun, RunKey, TaskKey
+from fairlead.storage.history_memory import MemoryHistory
+from fairlead.storage.memory import MemoryStore
+from fairlead.telemetry import Metrics
+
+SECOND_NS = 1_000_000_000
+BEGIN_NS = 1_700_000_000 * SECOND_NS
+NAMESPACE = Namespace(id="namespace-id", name="default", retention_ns=86_400 * SECOND_NS)
+TASK_QUEUE = "queue"
+DAY_S = 86_400
+ANSWERED = QueryResultType.QUERY_RESULT_TYPE_ANSWERED
+
+
+def now_ns() -> int:
+    """The time of a virtual loop, as a date."""
+    return BEGIN_NS + int(asyncio.get_running_loop().time() * SECOND_NS)
+
+
+class Faults:
+    """What is to go wrong next. `before` and `after` are called with the name of each operation of the store."""
+
+    def __init__(self) -> None:
+        self.on_before: Callable[[str], Awaitable[None]] | None = None
+        self.on_after: Callable[[str], Awaitable[None]] | None = None
+
+    async def before(self, operation: str, _shard_id: int | None) -> None:
+        """The contract of `FaultsAt`."""
+        if self.on_before is not None:
+            await self.on_before(operation)
+
+    async def after(self, operation: str, _shard_id: int | None) -> None:
+        """Likewise."""
+        if self.on_after is not None:
+            await self.on_after(operation)
+
+    def fail_once(self, operation: str, failure: Exception, *, is_applied: bool = False) -> None:
+        """The next operation of that name fails, when it has taken effect or before."""
+
+        async def fail(name: str) -> None:
+            if name == operation:
+                self.on_before = self.on_after = None
+                raise failure
+
+        if is_applied:
+            self.on_after = fail
+        else:
+            self.on_before = fail
+
+    def hold(self, operation: str) -> tuple[asyncio.Event, asyncio.Event]:
+        """The next operation of that name waits before it takes effect: (it has come, let it go on)."""
+        has_come, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def wait(name: str) -> None:
+            if name == operation and not has_come.is_set():
+                has_come.set()
+                await goes_on.wait()
+
+        self.on_before = wait
+        return has_come, goes_on
+
+
+class World:
+    """What outlives a host: the stores and the network."""
+
+    def __init__(self, *, shards: int = 1) -> None:
+        self.faults = Faults()
+        self.store = MemoryHistory(self.faults)
+        self.tasks = MemoryStore()
+        self.network = LocalNetwork()
+        self.settings = DynamicSettings()
+        self.shards = shards
+        self.hosts: dict[str, OneHost] = {}
+
+    async def start(self, name: str = "host", *, store: Any = None) -> "OneHost":
+        """Let a host begin; `store` is the way on which it reaches the store."""
+        host = self.hosts[name] = OneHost(self, name, store or self.store)
+        await host.open()
+        return host
+
+    async def close(self) -> None:
+        """Let all of them go."""
+        for host in list(self.hosts.values()):
+            await host.close()
+
+    def run_row(self, shard_id: int, key: RunKey) -> RunState | None:
+        """A run as it is stored."""
+        stored = self.store._shards[shard_id].runs.get(key)
+        return None if stored is None else decode(stored.state)
+
+    def current(self, workflow_id: str) -> CurrentRun | None:
+        """The current run as it is stored."""
+        for shard in self.store._shards.values():
+            found = shard.currents.get((NAMESPACE.id, workflow_id))
+            if found is not None:
+                return found
+        return None
+
+    def runs_of(self, workflow_id: str) -> list[RunKey]:
+        """All runs of a workflow id that are stored."""
+        return [key for shard in self.store._shards.values() for key in shard.runs if key.workflow_id == workflow_id]
+
+    async def stored_rows(self, queue: str) -> list[QueueRow]:
+        """The tasks of a queue of all shards that are stored."""
+        rows = []
+        for shard_id in self.store._shards:
+            page = await self.store.read_tasks(shard_id, queue, after=TaskKey(-1, -1), until_ns=None, limit=10_000)
+            rows += [decode_row(each.payload) for each in page]
+        return rows
+
+
+class OneHost:
+    """A host with matching and history."""
+
+    def __init__(self, world: World, name: str, store: Any) -> None:
+        self.world = world
+        self.name = name
+        self._caller: Caller = world.network.caller()
+        self._ring = HostRing(name, store=world.tasks, caller=self._caller, settings=world.settings)
+        self.namespaces = Namespaces(store, clock=time.time)
+        self.matching = MatchingClient(
+            self._caller, self._ring.view, settings=world.settings, clock=time.time, random=random.Random(1).random
+        )
+        self._deployments = Deployments(store, clock_ns=now_ns)
+        self.history = HistoryService(
+            name,
+            store=store,
+            caller=self._caller,
+            ring=self._ring.view,
+            settings=world.settings,
+            shards=world.shards,
+            namespaces=self.namespaces,
+            matching=self.matching,
+            deployments=self._deployments,
+            metrics=Metrics(),
+            clock_ns=now_ns,
+        )
+        self._host = Host(
+            name,
+            store=world.tasks,
+            caller=self._caller,
+            settings=world.settings,
+            metrics=Metrics(),
+            start=self.history.start_task,
+            ring=self._ring,
+        )
+        for method, handle in self.history.handlers():
+            self._host.handlers.add(method, handle)
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Begin to serve."""
+        self._is_open = True
+        await self.namespaces.ensure(NAMESPACE)
+        await self.namespaces.open()
+        await self._deployments.open()
+        self.world.network.register(self.name, self._host.handlers)
+        self._host.start()
+        await self._host.join()
+        await self.history.open()
+        for shard_id in range(self.world.shards):
+            if self.history.owns(shard_id):
+                await self.history._opened(shard_id)
+
+    async def close(self, *, leaves: bool = True) -> None:
+        """Stop; who does not leave is taken for alive by the others."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self.world.hosts.pop(self.name, None)
+        if leaves:
+            await self._host.leave()
+        await self.history.close()
+        await self._host.membership.leave()
+        await self._host.close()
+        await self._deployments.close()
+        await self.namespaces.close()
+        self.world.network.unregister(self.name)
+
+    @property
+    def shard(self) -> Shard:
+        """The only one."""
+        return self.history.shards[0]
+
+    async def call(self, name: str, workflow_id: str, request: Any, *, timeout_s: float = 10.0) -> bytes:
+        """Ask the history service."""
+        return await self.history.client.call(name, NAMESPACE.id, workflow_id, request, timeout_s=timeout_s)
+
+    async def begin(self, workflow_id: str, request_id: str = "", **fields: Any) -> str:
+        """Start a workflow; its run id."""
+        answer = await self.call(
+            "StartWorkflowExecution",
+            workflow_id,
+            start_request(workflow_id, request_id or f"start-{workflow_id}", **fields),
+        )
+        return StartWorkflowExecutionResponse.FromString(answer).run_id
+
+    async def signal(self, workflow_id: str, name: str, request_id: str = "") -> None:
+        """Signal a workflow."""
+        await self.call("SignalWorkflowExecution", workflow_id, signal_request(workflow_id, name, request_id))
+
+    async def events(self, workflow_id: str, run_id: str = "") -> list[HistoryEvent]:
+        """The whole history of a run."""
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=NAMESPACE.name, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
+        )
+        answer = await self.call("GetWorkflowExecutionHistory", workflow_id, request)
+        return list(GetWorkflowExecutionHistoryResponse.FromString(answer).history.events)
+
+    async def poll(self, *, timeout_s: float = 20.0) -> PollWorkflowTaskQueueResponse | None:
+        """Wait for a workflow task, as a worker does."""
+        answer = await self.matching.poll(
+            TaskList(NAMESPACE.id, TASK_QUEUE, TaskType.WORKFLOW), "worker", timeout_s=timeout_s
+        )
+        return None if answer.task is None else PollWorkflowTaskQueueResponse.FromString(answer.task)
+
+    async def poll_activity(self, *, timeout_s: float = 20.0) -> PollActivityTaskQueueResponse | None:
+        """Wait for an activity."""
+        answer = await self.matching.poll(
+            TaskList(NAMESPACE.id, TASK_QUEUE, TaskType.ACTIVITY), "worker", timeout_s=timeout_s
+        )
+        return None if answer.task is None else PollActivityTaskQueueResponse.FromString(answer.task)
+
+    async def respond(
+        self, task: PollWorkflowTaskQueueResponse, commands: Sequence[Command] = (), **fields: Any
+    ) -> bytes:
+        """Answer a workflow task."""
+        request = RespondWorkflowTaskCompletedRequest(
+            namespace=NAMESPACE.name, task_token=task.task_token, identity="worker", commands=commands, **fields
+        )
+        return await self.call("RespondWorkflowTaskCompleted", task.workflow_execution.workflow_id, request)
+
+
+class Worker:
+    """Polls for workflow tasks and activities, and answers them; what fails is left to the server's timeouts."""
+
+    def __init__(self, decide: Callable[[PollWorkflowTaskQueueResponse], dict[str, Any]]) -> None:
+        """`decide` gives the fields of the answer to a workflow task."""
+        self._decide = decide
+        self._tasks: list[asyncio.Task[None]] = []
+        self.activities = 0
+
+    def start(self, host: OneHost) -> None:
+        """Work for a host, until `stop`."""
+        self._tasks = [asyncio.create_task(self._workflows(host)), asyncio.create_task(self._activities(host))]
+
+    async def stop(self) -> None:
+        """Poll no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _workflows(self, host: OneHost) -> None:
+        while True:
+            try:
+                task = await host.poll()
+                if task is None:
+                    continue
+                if task.HasField("query"):
+                    request = RespondQueryTaskCompletedRequest(task_token=task.task_token, completed_type=ANSWERED)
+                    await host.call("RespondQueryTaskCompleted", task.workflow_execution.workflow_id, request)
+                    continue
+                await host.respond(task, **self._decide(task))
+            except FairleadError:
+                await asyncio.sleep(0.1)
+
+    async def _activities(self, host: OneHost) -> None:
+        while True:
+            try:
+                task = await host.poll_activity()
+                if task is None:
+                    continue
+                self.activities += 1
+                request = RespondActivityTaskCompletedRequest(task_token=task.task_token, identity="worker")
+                await host.call("RespondActivityTaskCompleted", task.workflow_execution.workflow_id, request)
+            except FairleadError:
+                await asyncio.sleep(0.1)
+
+
+def start_request(workflow_id: str, request_id: str, **fields: Any) -> StartWorkflowExecutionRequest:
+    """A start as the frontend passes it on."""
+    request = StartWorkflowExecutionRequest(
+        namespace=NAMESPACE.name,
+        workflow_id=workflow_id,
+        request_id=request_id,
+        identity="client",
+        workflow_task_timeout=Duration(seconds=10),
+        **fields,
+    )
+    request.workflow_type.name = workflow_id.partition("-")[0]
+    request.task_queue.name = TASK_QUEUE
+    return request
+
+
+def signal_request(workflow_id: str, name: str, request_id: str = "") -> SignalWorkflowExecutionRequest:
+    """A signal as the frontend passes it on."""
+    return SignalWorkflowExecutionRequest(
+        namespace=NAMESPACE.name,
+        workflow_execution=WorkflowExecution(workflow_id=workflow_id),
+        signal_name=name,
+        request_id=request_id,
+    )
+
+
+def command(kind: str, attributes: Message | None = None, **fields: Any) -> Command:
+    """A command by its short name, with its attributes."""
+    made = Command(command_type=CommandType.Value(f"COMMAND_TYPE_{kind}"))
+    field = f"{kind.lower()}_command_attributes"
+    target = getattr(made, field)
+    target.SetInParent()
+    target.MergeFrom(type(target)(**fields))
+    return made
+
+
+def schedule_activity(activity_id: str = "activity") -> Command:
+    """An activity that is tried again whenever its worker is silent for long."""
+    made = command(
+        "SCHEDULE_ACTIVITY_TASK",
+        activity_id=activity_id,
+        schedule_to_close_timeout=Duration(seconds=DAY_S),
+        schedule_to_start_timeout=Duration(seconds=DAY_S),
+        start_to_close_timeout=Duration(seconds=5),
+        retry_policy=RetryPolicy(
+            initial_interval=Duration(seconds=1), backoff_coefficient=1.0, maximum_interval=Duration(seconds=1)
+        ),
+    )
+    attributes = made.schedule_activity_task_command_attributes
+    attributes.activity_type.name = "activity"
+    attributes.task_queue.name = TASK_QUEUE
+    return made
+
+
+def start_timer(seconds: int, timer_id: str = "timer") -> Command:
+    """A timer."""
+    return command("START_TIMER", timer_id=timer_id, start_to_fire_timeout=Duration(seconds=seconds))
+
+
+def start_child(
+    workflow_id: str,
+    policy: ParentClosePolicy.ValueType = ParentClosePolicy.PARENT_CLOSE_POLICY_TERMINATE,
+) -> Command:
+    """A child."""
+    made = command(
+        "START_CHILD_WORKFLOW_EXECUTION",
+        namespace=NAMESPACE.name,
+        workflow_id=workflow_id,
+        workflow_task_timeout=Duration(seconds=10),
+        parent_close_policy=policy,
+    )
+    attributes = made.start_child_workflow_execution_command_attributes
+    attributes.workflow_type.name = workflow_id.partition("-")[0]
+    attributes.task_queue.name = TASK_QUEUE
+    return made
+
+
+def signal_external(workflow_id: str, name: str) -> Command:
+    """A signal to another workflow."""
+    made = command("SIGNAL_EXTERNAL_WORKFLOW_EXECUTION", namespace=NAMESPACE.name, signal_name=name)
+    made.signal_external_workflow_execution_command_attributes.execution.workflow_id = workflow_id
+    return made
+
+
+def complete() -> Command:
+    """The end."""
+    return command("COMPLETE_WORKFLOW_EXECUTION")
+
+
+def kinds(events: Sequence[HistoryEvent]) -> list[str]:
+    """The types of events, by their short names."""
+    return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in events]

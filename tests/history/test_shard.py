@@ -1,0 +1,1068 @@
+"""A shard loses nothing and does nothing twice, whatever fails, goes away or is taken over in the middle."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.command.v1 import Command
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType, ParentClosePolicy
+from temporalio.api.history.v1 import WorkflowExecutionSignaledEventAttributes
+from temporalio.api.protocol.v1 import Message
+from temporalio.api.query.v1 import WorkflowQueryResult
+from temporalio.api.update.v1 import Acceptance, Outcome, Request, Response
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+    PollWorkflowTaskQueueResponse,
+    QueryWorkflowRequest,
+    RespondQueryTaskCompletedRequest,
+    TerminateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionResponse,
+)
+
+from fairlead.core.errors import FairleadError
+from fairlead.history import queue as queues
+from fairlead.history.events import Transaction, terminate
+from fairlead.history.operations import get_history, start
+from fairlead.history.operations.family import ChildClosed, SignalFrom
+from fairlead.history.operations.update import update_workflow
+from fairlead.history.refusals import Refused, invalid
+from fairlead.history.runs import LoadedRun
+from fairlead.history.scope import Scope
+from fairlead.history.shard import NotOwner, Shard
+from fairlead.history.state import RunClosed, encode
+from fairlead.history.state.errors import BadRequest
+from fairlead.history.state.tasks import QueueRow, RunTimeout, UpsertVisibility, encode_row
+from fairlead.history.updates import COMPLETED
+from fairlead.rpc import Code
+from fairlead.storage.contract import LeaseLost, OutcomeUnknown, StoreUnavailable
+from fairlead.storage.history_contract import Commit, HistoryStore, RunKey, TaskWrite
+from fairlead.storage.history_memory import MemoryHistory
+from tests.history.shard_world import (
+    ANSWERED,
+    NAMESPACE,
+    SECOND_NS,
+    TASK_QUEUE,
+    Faults,
+    OneHost,
+    Worker,
+    World,
+    command,
+    complete,
+    kinds,
+    schedule_activity,
+    signal_external,
+    start_child,
+    start_request,
+    start_timer,
+)
+from tests.history.test_queue import World as QueueWorld
+from tests.simulation.virtual_loop import run
+from tests.virtual_time import on_virtual_time
+
+CLOSE_EVENT = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+
+
+def _decide(task: PollWorkflowTaskQueueResponse) -> list[Command]:
+    """The parent: an activity, a timer, a child that it signals, a signal of a client; the child: the signal."""
+    seen = Counter(kinds(task.history.events))
+    if task.workflow_type.name == "child":
+        return [complete()] if seen["WORKFLOW_EXECUTION_SIGNALED"] else []
+    if not seen["ACTIVITY_TASK_SCHEDULED"]:
+        return [schedule_activity(), start_timer(2), start_child("child-1")]
+    commands = []
+    if seen["CHILD_WORKFLOW_EXECUTION_STARTED"] and not seen["SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED"]:
+        commands.append(signal_external("child-1", "go"))
+    ended = (
+        "ACTIVITY_TASK_COMPLETED",
+        "TIMER_FIRED",
+        "CHILD_WORKFLOW_EXECUTION_COMPLETED",
+        "EXTERNAL_WORKFLOW_EXECUTION_SIGNALED",
+        "WORKFLOW_EXECUTION_SIGNALED",
+    )
+    if all(seen[each] for each in ended):
+        commands.append(complete())
+    return commands
+
+
+class _Dying:
+    """The way of one host to the store: after so many commits there is none any more."""
+
+    def __init__(self, store: HistoryStore, commits: int, *, is_applied: bool) -> None:
+        self._store = store
+        self._left = commits
+        self._is_applied = is_applied
+        self.has_died = asyncio.Event()
+        self.commits = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._store, name)
+
+        async def call(*arguments: Any, **named: Any) -> Any:
+            if self.has_died.is_set():
+                raise StoreUnavailable("the host is gone")
+            if name == "commit":
+                self.commits += 1
+                if self.commits == self._left:
+                    self.has_died.set()
+                    if self._is_applied:
+                        await method(*arguments, **named)
+                    raise OutcomeUnknown("the host is gone")
+            return await method(*arguments, **named)
+
+        return call
+
+
+async def _check_ended(world: World, host: OneHost) -> None:
+    """Everything has happened, and once; nothing is left to be done but to forget it."""
+    counted = Counter(kinds(await host.events("parent-1")))
+    for each in (
+        "ACTIVITY_TASK_SCHEDULED",
+        "ACTIVITY_TASK_COMPLETED",
+        "TIMER_FIRED",
+        "START_CHILD_WORKFLOW_EXECUTION_INITIATED",
+        "CHILD_WORKFLOW_EXECUTION_STARTED",
+        "CHILD_WORKFLOW_EXECUTION_COMPLETED",
+        "EXTERNAL_WORKFLOW_EXECUTION_SIGNALED",
+        "WORKFLOW_EXECUTION_SIGNALED",
+        "WORKFLOW_EXECUTION_COMPLETED",
+    ):
+        assert counted[each] == 1, (each, counted)
+    assert counted["SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED"] == 0
+    child = Counter(kinds(await host.events("child-1")))
+    assert child["WORKFLOW_EXECUTION_SIGNALED"] == child["WORKFLOW_EXECUTION_COMPLETED"] == 1
+    assert len(world.runs_of("parent-1")) == len(world.runs_of("child-1")) == 1
+    assert await world.stored_rows("transfer") == []
+    timers = Counter(type(row.task).__name__ for row in await world.stored_rows("timer"))
+    assert set(timers) <= {"DeleteAfterRetention", "ActivityTimeout"}, timers
+
+
+async def _scenario(world: World, died_after: int, *, is_applied: bool) -> int:
+    """How many commits the first host has made until it died or all was done."""
+    dying = _Dying(world.store, died_after, is_applied=is_applied)
+    host = await world.start(store=dying)
+    worker = Worker(lambda task: {"commands": _decide(task)})
+    worker.start(host)
+
+    async def client() -> None:
+        nonlocal host
+        for action in (
+            lambda: host.begin("parent-1", "start"),
+            lambda: asyncio.sleep(1),
+            lambda: host.signal("parent-1", "hello", "signal"),
+        ):
+            while True:
+                try:
+                    await action()
+                    break
+                except FairleadError:
+                    await asyncio.sleep(0.2)
+
+    talking = asyncio.create_task(client())
+
+    async def restart() -> None:
+        nonlocal host
+        await dying.has_died.wait()
+        await worker.stop()
+        await host.close()
+        host = await world.start()
+        worker.start(host)
+
+    restarting = asyncio.create_task(restart())
+    async with asyncio.timeout(200):
+        while True:
+            await asyncio.sleep(0.5)
+            current = world.current("parent-1")
+            if current is not None and current.is_closed and (not dying.has_died.is_set() or restarting.done()):
+                break
+    await talking
+    restarting.cancel()
+    await asyncio.gather(restarting, return_exceptions=True)
+    # Until the last timeouts are over, and what is done is deleted.
+    await asyncio.sleep(100)
+    await _check_ended(world, host)
+    await worker.stop()
+    await world.close()
+    return dying.commits
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+@pytest.mark.parametrize("shards", [1, 4])
+def test_whatever_commit_is_the_last_of_a_host_the_next_one_brings_all_to_its_end(
+    shards: int, is_applied: bool
+) -> None:
+    commits = 0
+
+    @on_virtual_time
+    async def count() -> None:
+        nonlocal commits
+        commits = await _scenario(World(shards=shards), 10_000, is_applied=is_applied)
+
+    count()
+    assert commits > 15
+
+    for died_after in range(1, commits + 1):
+
+        @on_virtual_time
+        async def crash(died_after: int = died_after) -> None:
+            await _scenario(World(shards=shards), died_after, is_applied=is_applied)
+
+        crash()
+
+
+def _update(workflow_id: str, update_id: str) -> UpdateWorkflowExecutionRequest:
+    request = UpdateWorkflowExecutionRequest(workflow_execution=WorkflowExecution(workflow_id=workflow_id))
+    request.request.meta.update_id = update_id
+    request.request.input.name = "update"
+    request.wait_policy.lifecycle_stage = COMPLETED
+    return request
+
+
+def _delete(workflow_id: str) -> DeleteWorkflowExecutionRequest:
+    return DeleteWorkflowExecutionRequest(workflow_execution=WorkflowExecution(workflow_id=workflow_id))
+
+
+def _terminate(workflow_id: str) -> TerminateWorkflowExecutionRequest:
+    return TerminateWorkflowExecutionRequest(workflow_execution=WorkflowExecution(workflow_id=workflow_id))
+
+
+async def _equal(world: World, host: OneHost) -> None:
+    """What is in memory is what is in the store, run by run and pointer by pointer."""
+    for shard_id, shard in host.history.shards.items():
+        stored = world.store._shards[shard_id]
+        for key, loaded in shard.runs._runs.items():
+            assert loaded.db_version == stored.runs[key].db_version
+            assert encode(loaded.state) == stored.runs[key].state
+        assert dict(shard._current).items() <= stored.currents.items()
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+@on_virtual_time
+async def test_a_start_whose_answer_is_lost_leaves_one_run_and_a_shard_that_works(is_applied: bool) -> None:
+    world = World()
+    host = await world.start()
+    world.faults.fail_once("commit", OutcomeUnknown("no answer"), is_applied=is_applied)
+
+    with pytest.raises(OutcomeUnknown):
+        await host.begin("w", "same request")
+    run_id = await host.begin("w", "same request")
+
+    assert [key.run_id for key in world.runs_of("w")] == [run_id]
+    await host.signal("w", "s", "once")
+    world.faults.fail_once("commit", OutcomeUnknown("no answer"), is_applied=is_applied)
+    with pytest.raises(OutcomeUnknown):
+        await host.signal("w", "t", "twice")
+    await host.signal("w", "t", "twice")
+    assert kinds(await host.events("w")).count("WORKFLOW_EXECUTION_SIGNALED") == 2
+    task = await host.poll()
+    assert task is not None
+    await host.respond(task, [complete()])
+    assert kinds(await host.events("w"))[-1] == "WORKFLOW_EXECUTION_COMPLETED"
+    await _equal(world, host)
+    await world.close()
+
+
+@on_virtual_time
+async def test_when_another_takes_the_shard_the_first_writes_nothing_more_and_those_who_wait_are_sent_on() -> None:
+    world = World()
+    host = await world.start()
+    run_id = await host.begin("w")
+    first = host.shard
+    scope = Scope(first, NAMESPACE, first.services, 60.0)
+    request = GetWorkflowExecutionHistoryRequest(
+        execution=WorkflowExecution(workflow_id="w", run_id=run_id),
+        wait_new_event=True,
+        history_event_filter_type=CLOSE_EVENT,
+    )
+    waiting = asyncio.create_task(get_history.get(scope, request))
+    await asyncio.sleep(1)
+
+    await world.store.take_shard(0)
+    with pytest.raises(NotOwner):
+        await first.change(NAMESPACE, "w", "", lambda step, _run: terminate(step, reason="", identity=""))
+    with pytest.raises(NotOwner):
+        await asyncio.wait_for(waiting, 5)
+
+    assert kinds(await host.events("w"))[-1] == "WORKFLOW_TASK_SCHEDULED"
+    assert host.shard is not first
+    await _equal(world, host)
+    await world.close()
+
+
+@on_virtual_time
+async def test_who_comes_to_a_shard_that_is_closing_does_not_wait_there() -> None:
+    world = World()
+    host = await world.start()
+    run_id = await host.begin("w")
+    first = host.shard
+    scope = Scope(first, NAMESPACE, first.services, 60.0)
+    request = GetWorkflowExecutionHistoryRequest(
+        execution=WorkflowExecution(workflow_id="w", run_id=run_id),
+        wait_new_event=True,
+        history_event_filter_type=CLOSE_EVENT,
+    )
+    lock = first.lock(NAMESPACE.id, "w")
+    async with lock:
+        waiting = asyncio.create_task(get_history.get(scope, request))
+        update = asyncio.create_task(update_workflow(scope, _update("w", "u")))
+        await asyncio.sleep(1)
+        await first.close()
+
+    for each in (waiting, update):
+        with pytest.raises(NotOwner):
+            await asyncio.wait_for(each, 5)
+    await world.close()
+
+
+@on_virtual_time
+async def test_who_goes_away_in_the_middle_of_a_commit_leaves_memory_and_store_equal() -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+    await asyncio.sleep(1)
+    has_come, goes_on = world.faults.hold("commit")
+    going = asyncio.create_task(host.signal("w", "s", "request"))
+    await has_come.wait()
+
+    going.cancel()
+    await asyncio.sleep(0)
+    going.cancel()
+    goes_on.set()
+    await asyncio.gather(going, return_exceptions=True)
+
+    assert going.cancelled()
+    assert kinds(await host.events("w")).count("WORKFLOW_EXECUTION_SIGNALED") == 1
+    await _equal(world, host)
+    await world.close()
+
+
+@on_virtual_time
+async def test_who_goes_away_in_the_middle_of_a_deletion_leaves_memory_and_store_equal() -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+    await host.call("TerminateWorkflowExecution", "w", _terminate("w"))
+    await asyncio.sleep(1)
+    has_come, goes_on = world.faults.hold("delete_run")
+    going = asyncio.create_task(host.call("DeleteWorkflowExecution", "w", _delete("w")))
+    await has_come.wait()
+
+    going.cancel()
+    await asyncio.sleep(0)
+    signalling = asyncio.create_task(host.events("w"))
+    await asyncio.sleep(0)
+    goes_on.set()
+    await asyncio.gather(going, signalling, return_exceptions=True)
+
+    await _equal(world, host)
+    await world.close()
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+@on_virtual_time
+async def test_a_deletion_whose_answer_is_lost_leaves_memory_and_store_equal(is_applied: bool) -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+    await host.call("TerminateWorkflowExecution", "w", _terminate("w"))
+    await asyncio.sleep(1)
+    world.faults.fail_once("delete_run", OutcomeUnknown("no answer"), is_applied=is_applied)
+
+    with pytest.raises(OutcomeUnknown):
+        await host.call("DeleteWorkflowExecution", "w", _delete("w"))
+
+    await _equal(world, host)
+    await world.close()
+
+
+@pytest.mark.parametrize("failure", [ValueError("a bug"), invalid("wrong")])
+@on_virtual_time
+async def test_a_step_that_fails_leaves_the_state_as_it_was(failure: Exception) -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+    await asyncio.sleep(1)
+
+    def with_event(transaction: Transaction, _run: LoadedRun) -> None:
+        terminate(transaction, reason="", identity="")
+        raise failure
+
+    def buffering(transaction: Transaction, _run: LoadedRun) -> None:
+        transaction.add(WorkflowExecutionSignaledEventAttributes(signal_name="s"))
+        raise failure
+
+    def in_place(transaction: Transaction, _run: LoadedRun) -> None:
+        transaction.state.live.sticky_task_queue = "sticky"
+        raise ValueError("a bug")
+
+    def rolled_back(transaction: Transaction, _run: LoadedRun) -> None:
+        checkpoint = transaction.checkpoint()
+        terminate(transaction, reason="", identity="")
+        transaction.roll_back(checkpoint)
+        raise failure
+
+    def written_badly(transaction: Transaction, _run: LoadedRun) -> None:
+        transaction.state.memo["m"] = object()  # type: ignore[assignment]
+
+    for step in (with_event, buffering, in_place, rolled_back, written_badly):
+        with pytest.raises((ValueError, Refused, TypeError)):
+            await host.shard.change(NAMESPACE, "w", "", step)
+        await _equal(world, host)
+        await host.signal("w", step.__name__)
+        await _equal(world, host)
+    await world.close()
+
+
+@on_virtual_time
+async def test_a_run_that_is_to_be_replaced_goes_on_where_the_new_one_can_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+
+    def refuse(*_: object) -> None:
+        raise BadRequest("no such schedule")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "start_workflow", refuse)
+        with pytest.raises(BadRequest):
+            await host.begin("w", "other", workflow_id_conflict_policy=3)
+
+    await _equal(world, host)
+    await host.signal("w", "s")
+    await world.close()
+
+
+@on_virtual_time
+async def test_a_start_that_is_repeated_within_keeps_who_is_to_hear_of_the_end() -> None:
+    world = World()
+    host = await world.start()
+    world.faults.fail_once("commit", LeaseLost("another was here"))
+    request = start_request("w", "request")
+    request.completion_callbacks.add().internal.data = b"schedule"
+
+    await host.call("StartWorkflowExecution", "w", request)
+
+    [key] = world.runs_of("w")
+    state = world.run_row(0, key)
+    assert state is not None
+    assert state.live.watchers == [b"schedule"]
+    await world.close()
+
+
+@on_virtual_time
+async def test_a_shard_that_is_lost_while_it_is_opened_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w", workflow_start_delay=Duration(seconds=100))
+    await host.close()
+    opened = Shard.open
+
+    async def lose(shard: Shard) -> None:
+        await opened(shard)
+        monkeypatch.undo()
+        shard.lose()
+
+    monkeypatch.setattr(Shard, "open", lose)
+    host = await world.start()
+    await asyncio.sleep(5)
+
+    assert not host.shard.is_lost
+    await asyncio.sleep(120)
+    assert "WORKFLOW_TASK_SCHEDULED" in kinds(await host.events("w"))
+    await world.close()
+
+
+async def _idle_run(host: OneHost, workflow_id: str = "w") -> None:
+    """A run that waits for whatever comes."""
+    await host.begin(workflow_id)
+    task = await host.poll()
+    assert task is not None
+    await host.respond(task)
+
+
+def _accept(task: PollWorkflowTaskQueueResponse) -> dict[str, Any]:
+    """Accept and complete the updates that came with a task."""
+    messages, commands = [], []
+    for message in task.messages:
+        request = Request.FromString(message.body.value)
+        acceptance = Acceptance(
+            accepted_request_message_id=message.id,
+            accepted_request_sequencing_event_id=message.event_id,
+            accepted_request=request,
+        )
+        for name, body in (
+            ("accept", acceptance),
+            ("complete", Response(meta=request.meta, outcome=Outcome(success=Payloads()))),
+        ):
+            made = Message(id=f"{message.id}/{name}", protocol_instance_id=message.protocol_instance_id)
+            made.body.Pack(body)
+            messages.append(made)
+            commands.append(command("PROTOCOL_MESSAGE", message_id=made.id))
+    return {"commands": commands, "messages": messages}
+
+
+async def _ask(host: OneHost, update_id: str) -> UpdateWorkflowExecutionResponse:
+    answer = await host.call("UpdateWorkflowExecution", "w", _update("w", update_id), timeout_s=60)
+    return UpdateWorkflowExecutionResponse.FromString(answer)
+
+
+@on_virtual_time
+async def test_what_comes_while_a_worker_has_a_speculative_task_is_heard_of_by_the_next_host() -> None:
+    world = World()
+    host = await world.start()
+    await _idle_run(host)
+    asking = asyncio.create_task(_ask(host, "u"))
+    task = await host.poll()
+    assert task is not None
+    assert task.messages
+    await host.signal("w", "s", "request")
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    # As if it had died: nothing of its memory is left.
+    await host.close()
+
+    host = await world.start()
+    task = await host.poll(timeout_s=60)
+
+    assert task is not None
+    assert "WORKFLOW_EXECUTION_SIGNALED" in kinds(task.history.events)
+    await world.close()
+
+
+@on_virtual_time
+async def test_a_speculative_task_with_which_a_signal_was_written_is_still_the_workers() -> None:
+    world = World()
+    host = await world.start()
+    await _idle_run(host)
+    asking = asyncio.create_task(_ask(host, "u"))
+    task = await host.poll()
+    assert task is not None
+    assert task.messages
+    await host.signal("w", "s", "request")
+
+    await host.respond(task, **_accept(task))
+
+    assert (await asking).stage == 3
+    following = await host.poll(timeout_s=5)
+    assert following is not None
+    events = await host.events("w")
+    assert [event.event_id for event in events] == list(range(1, len(events) + 1))
+    assert kinds(events)[4:7] == ["WORKFLOW_TASK_SCHEDULED", "WORKFLOW_TASK_STARTED", "WORKFLOW_TASK_COMPLETED"]
+    await _equal(world, host)
+    await world.close()
+
+
+@on_virtual_time
+async def test_an_update_whose_workflow_task_was_lost_with_a_failed_write_is_brought_again() -> None:
+    world = World()
+    host = await world.start()
+    await _idle_run(host)
+    asking = asyncio.create_task(_ask(host, "u"))
+    task = await host.poll()
+    assert task is not None
+    assert task.messages
+    world.faults.fail_once("commit", StoreUnavailable("not now"))
+    with pytest.raises(StoreUnavailable):
+        await host.respond(task, **_accept(task))
+
+    task = await host.poll(timeout_s=30)
+
+    assert task is not None
+    assert task.messages
+    await host.respond(task, **_accept(task))
+    assert (await asking).stage == 3
+    await world.close()
+
+
+@pytest.mark.parametrize("moves", [True, False])
+@on_virtual_time
+async def test_those_who_wait_go_on_waiting_where_the_shard_is_taken_anew(moves: bool) -> None:
+    world = World()
+    host = await world.start()
+    await _idle_run(host)
+    asking = asyncio.create_task(_ask(host, "u"))
+    request = GetWorkflowExecutionHistoryRequest(
+        execution=WorkflowExecution(workflow_id="w"), wait_new_event=True, history_event_filter_type=CLOSE_EVENT
+    )
+    waiting = asyncio.create_task(host.call("GetWorkflowExecutionHistory", "w", request, timeout_s=60))
+    query = QueryWorkflowRequest(execution=WorkflowExecution(workflow_id="w"))
+    querying = asyncio.create_task(host.call("QueryWorkflow", "w", query, timeout_s=60))
+    await asyncio.sleep(0.01)
+    if moves:
+        other = await world.start("other")
+        await host._host.leave()
+    else:
+        other = host
+        host.shard.lose()
+    await asyncio.sleep(1)
+    assert 0 in other.history.shards
+
+    answered = False
+    while not answered:
+        task = await other.poll(timeout_s=30)
+        assert task is not None
+        if task.HasField("query"):
+            answer = RespondQueryTaskCompletedRequest(task_token=task.task_token, completed_type=ANSWERED)
+            await other.call("RespondQueryTaskCompleted", "w", answer)
+            continue
+        results = {each: {"result_type": 1} for each in task.queries}
+        accepted = _accept(task)
+        accepted["commands"].append(complete())
+        await other.respond(task, **accepted, query_results=results)
+        answered = True
+    assert (await asyncio.wait_for(asking, 5)).stage == 3
+    assert GetWorkflowExecutionHistoryResponse.FromString(await asyncio.wait_for(waiting, 5)).history.events
+    if not querying.done():
+        task = await other.poll(timeout_s=5)
+        assert task is not None
+        answer = RespondQueryTaskCompletedRequest(task_token=task.task_token, completed_type=ANSWERED)
+        await other.call("RespondQueryTaskCompleted", "w", answer)
+    await asyncio.wait_for(querying, 5)
+    await world.close()
+
+
+async def _parent_with_child(
+    host: OneHost, policy: ParentClosePolicy.ValueType = ParentClosePolicy.PARENT_CLOSE_POLICY_TERMINATE
+) -> None:
+    """Both are open, and have no workflow task."""
+    await host.begin("parent-1")
+    task = await host.poll()
+    assert task is not None
+    await host.respond(task, [start_child("child-1", policy)])
+    for _ in range(2):
+        task = await host.poll()
+        assert task is not None
+        await host.respond(task)
+
+
+@on_virtual_time
+async def test_the_parent_hears_of_a_child_that_is_deleted() -> None:
+    world = World(shards=4)
+    host = await world.start()
+    await _parent_with_child(host)
+
+    await host.call("DeleteWorkflowExecution", "child-1", _delete("child-1"))
+    await asyncio.sleep(5)
+
+    assert world.runs_of("child-1") == []
+    assert "CHILD_WORKFLOW_EXECUTION_TERMINATED" in kinds(await host.events("parent-1"))
+    await world.close()
+
+
+@on_virtual_time
+async def test_the_children_of_a_deleted_parent_do_not_outlive_it() -> None:
+    world = World(shards=4)
+    host = await world.start()
+    await _parent_with_child(host)
+
+    await host.call("DeleteWorkflowExecution", "parent-1", _delete("parent-1"))
+    await asyncio.sleep(5)
+
+    assert world.runs_of("parent-1") == []
+    assert kinds(await host.events("child-1"))[-1] == "WORKFLOW_EXECUTION_TERMINATED"
+    await world.close()
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+@on_virtual_time
+async def test_a_child_whose_parent_ends_before_it_has_heard_of_its_start_does_not_begin(crashes: bool) -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("parent-1")
+    task = await host.poll()
+    assert task is not None
+    # The first commit is the parent's, the second is the child's.
+    commits = 0
+    terminated = asyncio.Event()
+
+    async def terminate_parent(operation: str) -> None:
+        nonlocal commits
+        commits += operation == "commit"
+        if commits == 2:
+            world.faults.on_after = None
+            await host.call("TerminateWorkflowExecution", "parent-1", _terminate("parent-1"))
+            terminated.set()
+            if crashes:
+                raise OutcomeUnknown("no answer")
+
+    world.faults.on_after = terminate_parent
+    await host.respond(task, [start_child("child-1")])
+    await terminated.wait()
+    await asyncio.sleep(5)
+
+    events = kinds(await host.events("child-1"))
+    assert "WORKFLOW_TASK_SCHEDULED" not in events
+    assert events[-1] == "WORKFLOW_EXECUTION_TERMINATED"
+    await world.close()
+
+
+@on_virtual_time
+async def test_the_end_of_a_child_is_told_to_the_run_that_began_it_and_to_no_other() -> None:
+    world = World()
+    host = await world.start()
+    await _parent_with_child(host, ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON)
+    [first] = world.runs_of("child-1")
+    # The parent goes on in another run, and the child in its turn.
+    await host.signal("parent-1", "go on")
+    task = await host.poll()
+    assert task is not None
+    going_on = command(
+        "CONTINUE_AS_NEW_WORKFLOW_EXECUTION", workflow_type={"name": "parent"}, task_queue={"name": TASK_QUEUE}
+    )
+    await host.respond(task, [going_on])
+    await host.call("TerminateWorkflowExecution", "child-1", _terminate("child-1"))
+    await asyncio.sleep(1)
+    task = await host.poll()
+    assert task is not None
+    await host.respond(task, [start_child("child-1")])
+    await asyncio.sleep(1)
+
+    # As a queue does that is taken up again.
+    state = world.run_row(0, first)
+    assert state is not None
+    assert state.started.parent is not None
+    async with host.shard.lock(*first[:2]):
+        run = await host.shard.load(*first)
+    event = await host.shard.read_event(run.state, run.state.close_event_id)
+    closed = ChildClosed(
+        "parent-1",
+        state.started.parent.run_id,
+        state.started.parent.initiated_event_id,
+        "child-1",
+        first.run_id,
+        first.run_id,
+        event.SerializeToString(),
+    )
+    await host.call("ChildClosed", "parent-1", closed)
+
+    current = world.current("parent-1")
+    assert current is not None
+    state = world.run_row(0, RunKey(*current[:3]))
+    assert state is not None
+    assert [child.workflow_id for child in state.children.values()] == ["child-1"]
+    assert "CHILD_WORKFLOW_EXECUTION_TERMINATED" not in kinds(await host.events("parent-1"))
+    await world.close()
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+@on_virtual_time
+async def test_a_task_that_finds_no_room_is_not_deleted_with_those_after_it_that_are_done(is_timed: bool) -> None:
+    gate = asyncio.Event()
+
+    async def wait(row: QueueRow) -> None:
+        if row.run_id.startswith("slow"):
+            await gate.wait()
+
+    world = await QueueWorld(MemoryHistory(), is_timed=is_timed, do=wait, tasks_max=3).open()
+    await asyncio.sleep(10)
+    early = world.queue.place(0, world._next_id + 500)
+    world._next_id += 1000
+    await world.write("after it", 5 * SECOND_NS)
+    await asyncio.sleep(0.01)
+    assert world.done == ["after it"]
+    for number in range(2):
+        await world.write(f"slow {number}", 9 * SECOND_NS)
+    other = world.queue.place(9 * SECOND_NS, world._next_id + 500)
+    task = RunTimeout(0, 0) if is_timed else UpsertVisibility(0)
+    row = QueueRow("namespace", "workflow", "early", task)
+    await world.store.commit(1, world.range_id, Commit(tasks=[TaskWrite("queue", *early, encode_row(row))]))
+    world.queue.written(early, row)
+    world.queue.not_written(other)
+    assert world.queue.pending == 2
+    await asyncio.sleep(3)
+    assert "early" in await world.stored()
+    gate.set()
+    await asyncio.sleep(60)
+
+    assert "early" in world.done
+    assert await world.stored() == []
+    await world.queue.close()
+
+
+@on_virtual_time
+async def test_what_is_written_while_a_page_is_read_and_finds_no_room_is_read_later() -> None:
+    faults = Faults()
+    world = await QueueWorld(MemoryHistory(faults), is_timed=True, tasks_max=10).open()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queues, "PAGE_MAX", 4)
+        for number in range(8):
+            await world.write(f"far {number}", (61 + number) * SECOND_NS)
+        for number in range(9):
+            await world.write(f"near {number}", (50 + number) * SECOND_NS)
+        has_read = asyncio.Event()
+        goes_on = asyncio.Event()
+
+        async def hold(operation: str) -> None:
+            if operation == "read_tasks" and not has_read.is_set():
+                has_read.set()
+                await goes_on.wait()
+
+        faults.on_after = hold
+        await has_read.wait()
+        for number in range(4):
+            await world.write(f"late {number}", (30 + number) * SECOND_NS)
+        goes_on.set()
+        await asyncio.sleep(300)
+
+    assert len(set(world.done)) == 21
+    assert await world.stored() == []
+    await world.queue.close()
+
+
+@on_virtual_time
+async def test_timers_far_away_cost_no_memory() -> None:
+    world = await QueueWorld(MemoryHistory(), is_timed=True).open()
+    await world.write("near", 55 * SECOND_NS)
+    for number in range(3 * queues.PAGE_MAX):
+        await world.write(str(number), (10_000 + number) * SECOND_NS)
+
+    await asyncio.sleep(5)
+
+    assert len(world.queue._keys) <= queues.PAGE_MAX + 2
+    await world.queue.close()
+
+
+@on_virtual_time
+async def test_tasks_that_keep_failing_do_not_keep_others_from_being_done() -> None:
+    async def fail(row: QueueRow) -> None:
+        if row.run_id.startswith("bad"):
+            raise StoreUnavailable("never")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queues, "CONCURRENT_MAX", 5)
+        for is_timed in (True, False):
+            world = await QueueWorld(MemoryHistory(), is_timed=is_timed, do=fail).open()
+            for number in range(20):
+                await world.write(f"bad {number}")
+            for number in range(20):
+                await world.write(f"good {number}")
+            await asyncio.sleep(5)
+
+            assert len(world.done) == 20
+            assert len(await world.stored()) == 40
+            await world.queue.close()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.05, 0.5, 1.0, 1.01, 2.0, 2.01])
+@on_virtual_time
+async def test_all_comes_to_its_end_while_the_shards_move_between_hosts(after_s: float) -> None:
+    world = World(shards=8)
+    host = await world.start()
+    worker = Worker(lambda task: {"commands": _decide(task)})
+    worker.start(host)
+    running = asyncio.create_task(host.begin("parent-1", "start"))
+    await asyncio.sleep(after_s)
+    other = await world.start("other")
+    others = Worker(lambda task: {"commands": _decide(task)})
+    others.start(other)
+    await running
+    owned = set(other.history.shards)
+    assert 0 < len(owned) < 8
+    await asyncio.sleep(0.1)
+    signalling = asyncio.create_task(host.signal("parent-1", "hello", "signal"))
+    await asyncio.sleep(0)
+    await host._host.leave()
+    await signalling
+    await worker.stop()
+    await host.close()
+    await asyncio.sleep(100)
+
+    assert set(other.history.shards) == set(range(8))
+    await _check_ended(world, other)
+    await others.stop()
+    await world.close()
+
+
+@on_virtual_time
+async def test_who_waited_for_events_in_vain_leaves_nothing_behind() -> None:
+    world = World()
+    host = await world.start()
+    await _idle_run(host)
+    request = GetWorkflowExecutionHistoryRequest(
+        execution=WorkflowExecution(workflow_id="w"), wait_new_event=True, history_event_filter_type=CLOSE_EVENT
+    )
+
+    await host.call("GetWorkflowExecutionHistory", "w", request, timeout_s=5)
+
+    assert host.shard._watchers == {}
+    await world.close()
+
+
+@on_virtual_time
+async def test_a_request_is_attached_once_though_a_worker_has_a_task() -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+    task = await host.poll()
+    assert task is not None
+
+    for _ in range(2):
+        await host.begin(
+            "w", "other request", workflow_id_conflict_policy=2, on_conflict_options={"attach_request_id": True}
+        )
+    await host.respond(task)
+
+    assert kinds(await host.events("w")).count("WORKFLOW_EXECUTION_OPTIONS_UPDATED") == 1
+    await world.close()
+
+
+@on_virtual_time
+async def test_who_is_sent_on_does_not_wait_for_longer_than_it_wanted_to() -> None:
+    world = World()
+    host = await world.start()
+    await _idle_run(host)
+    request = GetWorkflowExecutionHistoryRequest(
+        execution=WorkflowExecution(workflow_id="w"), wait_new_event=True, history_event_filter_type=CLOSE_EVENT
+    )
+    waiting = asyncio.create_task(host.call("GetWorkflowExecutionHistory", "w", request, timeout_s=20))
+    await asyncio.sleep(15)
+    host.shard.lose()
+
+    await asyncio.wait_for(waiting, 6)
+    await world.close()
+
+
+@on_virtual_time
+async def test_a_timer_for_a_time_that_no_clock_reaches_is_a_timer_as_any_other() -> None:
+    world = World()
+    host = await world.start()
+    await host.begin("w")
+    task = await host.poll()
+    assert task is not None
+
+    await host.respond(task, [start_timer(315_576_000_000)])
+    await host.shard.change(NAMESPACE, "w", "", lambda step, _run: step.add_task(RunTimeout(0, 2**63 + 1)))
+
+    assert len(await world.stored_rows("timer")) == 3
+    assert all(key.fire_at_ns < 2**63 for key in world.store._shards[0].queues["timer"].keys)
+    await world.close()
+
+
+# Refusals of a moment: the time is over, a run or its update is not there yet, or its workflow task has just failed.
+_PASSING = (Code.DEADLINE_EXCEEDED, Code.NOT_FOUND, Code.FAILED_PRECONDITION)
+
+
+class _Unlucky:
+    """Lets operations of the store fail at random, so often and no more."""
+
+    def __init__(self, order: random.Random, faults: int) -> None:
+        self._order = order
+        self.left = faults
+
+    async def before(self, operation: str) -> None:
+        """Nothing is changed, or nobody knows; or it only takes a while."""
+        if operation == "commit" and self._order.random() < 0.2:
+            await asyncio.sleep(self._order.random())
+        failures: list[FairleadError] = [StoreUnavailable("not now")]
+        if operation in ("commit", "complete_tasks", "take_shard"):
+            failures += [OutcomeUnknown("no answer"), LeaseLost("another has it")]
+        self._fail(failures)
+
+    async def after(self, operation: str) -> None:
+        """It is changed, and nobody knows."""
+        if operation in ("commit", "complete_tasks", "take_shard"):
+            self._fail([OutcomeUnknown("no answer")])
+
+    def _fail(self, failures: Sequence[FairleadError]) -> None:
+        if self.left and self._order.random() < 0.1:
+            self.left -= 1
+            raise self._order.choice(failures)
+
+
+def _decide_all(task: PollWorkflowTaskQueueResponse) -> dict[str, Any]:
+    """As `_decide`, with an update before the end."""
+    accepted = _accept(task)
+    commands = _decide(task)
+    seen = Counter(kinds(task.history.events))
+    is_updated = seen["WORKFLOW_EXECUTION_UPDATE_COMPLETED"] or accepted["commands"]
+    if task.workflow_type.name == "parent" and commands and commands[-1] == complete() and not is_updated:
+        commands.pop()
+    results = {query_id: WorkflowQueryResult(result_type=ANSWERED) for query_id in task.queries}
+    return {**accepted, "commands": accepted["commands"] + commands, "query_results": results}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_fails_everything_happens_once(seed: int) -> None:
+    order = random.Random(seed)
+
+    async def scenario() -> None:
+        world = World(shards=order.choice([1, 3]))
+        host = await world.start()
+        worker = Worker(_decide_all)
+        worker.start(host)
+        unlucky = _Unlucky(order, order.choice([3, 10, 30]))
+        world.faults.on_before, world.faults.on_after = unlucky.before, unlucky.after
+
+        async def insist(action: Callable[[], Awaitable[Any]]) -> Any:
+            while True:
+                try:
+                    return await action()
+                except FairleadError as failure:
+                    if isinstance(failure, Refused) and failure.code not in _PASSING:
+                        raise
+                    await asyncio.sleep(0.2)
+
+        await insist(lambda: host.begin("parent-1", "start"))
+        query = QueryWorkflowRequest(execution=WorkflowExecution(workflow_id="parent-1"))
+
+        async def update() -> None:
+            while True:
+                answer = await host.call(
+                    "UpdateWorkflowExecution", "parent-1", _update("parent-1", "u"), timeout_s=order.choice([5, 30])
+                )
+                if UpdateWorkflowExecutionResponse.FromString(answer).stage == COMPLETED:
+                    return
+
+        async def ask() -> None:
+            for _ in range(5):
+                await asyncio.sleep(order.random())
+                with suppress(Refused):
+                    await host.call("QueryWorkflow", "parent-1", query)
+
+        async with asyncio.timeout(1_000), asyncio.TaskGroup() as group:
+            group.create_task(insist(lambda: host.signal("parent-1", "hello", "signal")))
+            group.create_task(insist(update))
+            group.create_task(insist(ask))
+        async with asyncio.timeout(1_000):
+            while (current := world.current("parent-1")) is None or not current.is_closed:  # noqa: ASYNC110
+                await asyncio.sleep(1)
+        world.faults.on_before = world.faults.on_after = None
+        await asyncio.sleep(100)
+
+        await _check_ended(world, host)
+        counted = Counter(kinds(await host.events("parent-1")))
+        assert counted["WORKFLOW_EXECUTION_UPDATE_ACCEPTED"] == counted["WORKFLOW_EXECUTION_UPDATE_COMPLETED"] == 1
+        await _equal(world, host)
+        await worker.stop()
+        await world.close()
+
+    _, loop = run(scenario(), order=order)
+    assert loop.failures == []
+
+
+@on_virtual_time
+async def test_a_signal_that_has_arrived_is_not_taken_for_lost_when_its_receiver_has_ended() -> None:
+    world = World()
+    host = await world.start()
+    await _idle_run(host)
+    attributes = WorkflowExecutionSignaledEventAttributes(signal_name="s", request_id="request")
+    request = SignalFrom("w", "", attributes.SerializeToString(), None)
+    await host.call("SignalFrom", "w", request)
+    await host.call("TerminateWorkflowExecution", "w", _terminate("w"))
+
+    await host.call("SignalFrom", "w", request)
+
+    other = WorkflowExecutionSignaledEventAttributes(signal_name="s", request_id="another")
+    with pytest.raises(RunClosed):
+        await host.call("SignalFrom", "w", SignalFrom("w", "", other.SerializeToString(), None))
+    await world.close()

@@ -1,0 +1,305 @@
+"""The stream of a shard's events on its own: what is committed, in whatever order, is journaled in order and once."""
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import (
+    History,
+    HistoryEvent,
+    WorkflowExecutionSignaledEventAttributes,
+)
+
+from fairlead.history.journaling import (
+    REPLICATION,
+    HistoryJournal,
+    ShardStream,
+    Streamed,
+    StreamRow,
+    event_digest,
+    to_record,
+)
+from fairlead.journal import Journal, read_segment
+from fairlead.settings import DynamicSettings
+from fairlead.storage.history_contract import BatchWrite, Commit, LeaseLost, RunKey, RunWrite, TaskKey
+from fairlead.storage.history_memory import MemoryHistory
+from fairlead.telemetry import Metrics
+
+SHARD = 1
+
+
+class Owner:
+    """An owner of a shard that commits batches with nothing in them but their numbers."""
+
+    def __init__(self, store: MemoryHistory, journal: HistoryJournal) -> None:
+        self.store = store
+        self.range_id = 0
+        self.next_id = 0
+        self.is_lost = False
+        self.committed: list[int] = []
+        self.stream = ShardStream(
+            SHARD,
+            store=store,
+            journal=journal,
+            range_id=lambda: self.range_id,
+            next_id=lambda: self.next_id,
+            on_lost=self._lose,
+            shards=1,
+        )
+
+    def _lose(self) -> None:
+        self.is_lost = True
+
+    async def open(self) -> None:
+        lease = await self.store.take_shard(SHARD)
+        self.range_id = lease.range_id
+        self.next_id = lease.range_id << 24
+        self.stream.open(lease.levels.get(REPLICATION))
+
+    async def commit(self, *, after_s: float = 0.0, fails: bool = False) -> int:
+        """Place a row at once, and commit it some time later."""
+        task_id = self.next_id
+        self.next_id += 1
+        payload = History(events=[HistoryEvent(event_id=1, task_id=task_id)]).SerializeToString()
+        run_id = f"run-{task_id}"
+        row = StreamRow("ns", "w", run_id, run_id, "branch", 1, 1, 0, ((1, 0),), 1, "", task_id)
+        task = self.stream.place(task_id, row, payload)
+        await asyncio.sleep(after_s)
+        if fails:
+            self.stream.not_written([task_id])
+            return task_id
+        commit = Commit(
+            runs=[RunWrite("ns", "w", run_id, b"", None, 2, 1, 0)],
+            batches=[BatchWrite(run_id, "branch", 1, 1, 0, task_id, payload)],
+            tasks=[task],
+        )
+        await self.store.commit(SHARD, self.range_id, commit)
+        self.committed.append(task_id)
+        self.stream.written([task_id])
+        return task_id
+
+
+class World:
+    def __init__(self, folder: Path, journal: Journal) -> None:
+        self.store = MemoryHistory()
+        self.journal = HistoryJournal(journal, with_payloads=False)
+        self._folder = folder
+
+    async def owner(self) -> Owner:
+        owner = Owner(self.store, self.journal)
+        await owner.open()
+        return owner
+
+    def records(self) -> list[dict[str, Any]]:
+        paths = sorted(self._folder.glob("c/history.*"))
+        return [record for path in paths for record in read_segment(path)]
+
+    def task_ids(self) -> list[int]:
+        return [record["task_id"] for record in self.records()]
+
+    async def rows_left(self) -> int:
+        return len(await self.store.read_tasks(SHARD, REPLICATION, after=TaskKey(-1, -1), until_ns=None, limit=100_000))
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
+    journal = await Journal.open(folder, cluster="c", host="h", settings=settings, metrics=Metrics())
+    try:
+        yield World(folder, journal)
+    finally:
+        await journal.close()
+
+
+async def test_what_is_committed_is_journaled_and_then_deleted(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        owner = await here.owner()
+        for _ in range(20):
+            await owner.commit()
+        await owner.stream.close(is_lost=False)
+        assert await here.rows_left() == 0
+    assert here.task_ids() == owner.committed
+    assert all(record["event_types"] == [0] for record in here.records())
+
+
+async def test_a_row_is_not_overtaken_by_a_later_one_that_is_committed_first(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        owner = await here.owner()
+        slow = asyncio.create_task(owner.commit(after_s=0.3))
+        await asyncio.sleep(0)
+        later = await owner.commit()
+        await asyncio.sleep(0.15)
+        assert here.task_ids() == []
+        first = await slow
+        await owner.stream.close(is_lost=False)
+        assert await here.rows_left() == 0
+    assert here.task_ids() == [first, later]
+
+
+async def test_a_commit_that_failed_holds_nothing_up(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        owner = await here.owner()
+        failing = asyncio.create_task(owner.commit(after_s=0.05, fails=True))
+        await asyncio.sleep(0)
+        later = await owner.commit()
+        await failing
+        await owner.stream.close(is_lost=False)
+    assert here.task_ids() == [later]
+
+
+async def test_what_does_not_fit_into_memory_is_read_from_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.history.journaling.RECENT_ROWS_A_SHARD_MAX", 3)
+    monkeypatch.setattr("fairlead.history.journaling.ROWS_AT_ONCE_MAX", 7)
+    async with world(tmp_path) as here:
+        owner = await here.owner()
+        for _ in range(100):
+            await owner.commit()
+        await owner.stream.close(is_lost=False)
+        assert await here.rows_left() == 0
+    assert here.task_ids() == owner.committed
+
+
+async def test_the_next_owner_takes_up_what_was_left_and_journals_it_under_the_same_ids(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        first = await here.owner()
+        for _ in range(5):
+            await first.commit()
+        # As a crash does: nothing more is read.
+        await first.stream.close(is_lost=True)
+        second = await here.owner()
+        await second.commit()
+        await second.stream.close(is_lost=False)
+        assert await here.rows_left() == 0
+    assert sorted(set(here.task_ids())) == first.committed + second.committed
+
+
+async def test_an_owner_that_is_none_any_more_deletes_nothing_and_says_so(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        first = await here.owner()
+        second = await here.owner()
+        await second.commit()
+        await second.stream.close(is_lost=True)
+        with pytest.raises(LeaseLost):
+            await first.commit()
+        # Whatever it reads, it can't complete.
+        first.next_id = second.next_id
+        first.stream._under_way.clear()
+        first.stream._forget_recent()
+        first.stream._look.set()
+        async with asyncio.timeout(5):
+            while not first.is_lost:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await here.rows_left() == 1
+        await first.stream.close(is_lost=True)
+
+
+async def test_of_a_run_that_was_deleted_meanwhile_the_row_is_journaled_without_events(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        first = await here.owner()
+        slow = asyncio.create_task(first.commit(after_s=0.2))
+        await asyncio.sleep(0)
+        task_id = await first.commit()
+        await first.stream.close(is_lost=True)
+        await here.store.delete_run(
+            SHARD, first.range_id, RunKey("ns", "w", f"run-{task_id}"), branches=[(f"run-{task_id}", "branch")]
+        )
+        await slow
+        second = await here.owner()
+        await second.stream.close(is_lost=False)
+    kept, deleted = here.records()
+    assert kept["event_types"] == [0]
+    assert deleted["task_id"] == task_id
+    assert "event_types" not in deleted
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_comes_between_all_is_journaled_and_in_order(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr("fairlead.history.journaling.RECENT_ROWS_A_SHARD_MAX", chance.choice([1, 5, 5000]))
+    monkeypatch.setattr("fairlead.history.journaling.ROWS_AT_ONCE_MAX", chance.choice([1, 3, 2000]))
+    monkeypatch.setattr("fairlead.history.journaling.BYTES_AT_ONCE_MAX", chance.choice([1, 50, 1 << 20]))
+    committed: list[int] = []
+    is_ever_lost = False
+    async with world(tmp_path) as here:
+        for _ in range(chance.randint(1, 3)):
+            owner = await here.owner()
+            commits = []
+            for _ in range(60):
+                commits.append(
+                    asyncio.create_task(owner.commit(after_s=chance.expovariate(200), fails=chance.random() < 0.1))
+                )
+                if chance.random() < 0.3:
+                    await asyncio.sleep(chance.expovariate(500))
+            await asyncio.gather(*commits)
+            is_lost = chance.random() < 0.5
+            await owner.stream.close(is_lost=is_lost)
+            is_ever_lost |= is_lost
+            committed += owner.committed
+        last = await here.owner()
+        await last.stream.close(is_lost=False)
+        assert await here.rows_left() == 0
+    found = here.task_ids()
+    assert list(dict.fromkeys(found)) == sorted(committed), f"seed {seed}"
+    # Only where an owner was lost in the middle is anything written twice.
+    assert is_ever_lost or len(found) == len(committed), f"seed {seed}"
+
+
+def signaled(**attributes: Any) -> HistoryEvent:
+    return HistoryEvent(
+        event_id=3,
+        task_id=77,
+        event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
+        workflow_execution_signaled_event_attributes=WorkflowExecutionSignaledEventAttributes(
+            signal_name="stop", **attributes
+        ),
+    )
+
+
+ROW = StreamRow("ns", "w", "r", "t", "b", 3, 3, 21, ((2, 11), (3, 21)), 2, "next", 5)
+
+
+def test_a_record_says_what_the_batch_was() -> None:
+    event = signaled(identity="me")
+    payload = History(events=[event]).SerializeToString()
+    record = to_record(Streamed(9, ROW, payload), with_payload=True)
+    assert (record.task_id, record.version, record.status, record.new_run_id) == (9, 21, 2, "next")
+    assert [(item.event_id, item.version) for item in record.items] == [(2, 11), (3, 21)]
+    assert record.event_types == [26]
+    assert record.event_digests == [event_digest(event)]
+    assert base64.b64decode(record.payload or "") == payload
+    assert to_record(Streamed(9, ROW, payload), with_payload=False).payload is None
+
+
+def test_a_digest_is_the_same_in_every_cluster_and_for_every_order_of_a_map() -> None:
+    fields = {"a": b"1", "b": b"2", "c": b"3", "d": b"4"}
+    one = signaled(input=Payloads(payloads=[Payload(metadata=fields)]))
+    other = signaled(input=Payloads(payloads=[Payload(metadata=dict(reversed(fields.items())))]))
+    other.task_id = 12
+    assert event_digest(one) == event_digest(other)
+    assert len(event_digest(one)) == 16
+    assert one.task_id == 77
+    assert event_digest(one) != event_digest(signaled())
+
+
+def test_a_signal_is_known_by_its_name_and_what_it_says() -> None:
+    def signals(event: HistoryEvent) -> list[str] | None:
+        return to_record(Streamed(9, ROW, History(events=[event]).SerializeToString()), with_payload=False).signals
+
+    first, again, other = signals(signaled(identity="a")), signals(signaled(identity="a")), signals(signaled())
+    assert first == again
+    assert first != other
+    assert first is not None
+    assert first[0].startswith("stop:")
+    assert signals(HistoryEvent(event_id=1)) is None

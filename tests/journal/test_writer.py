@@ -1,0 +1,198 @@
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.core.partitions import TaskList, TaskType
+from fairlead.journal import CannotOpenJournal, Journal, Kind, SegmentName, TaskRecord, read_segment
+from fairlead.settings import DynamicSettings, Plain
+from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, Metric, Metrics
+
+ORDERS = TaskList("ns", "orders", TaskType.ACTIVITY)
+KILLS = 6
+
+
+def record(number: int) -> TaskRecord:
+    return TaskRecord(number, "added", "ns", "orders", 2, 0, "host")
+
+
+class World:
+    """A journal in a folder, and what it has counted."""
+
+    def __init__(self, folder: Path, journal: Journal, metrics: Metrics) -> None:
+        self.folder = folder / "c"
+        self.journal = journal
+        self._metrics = metrics
+
+    def sealed(self) -> list[Path]:
+        return sorted(self.folder.glob("*.zst"))
+
+    def records(self) -> list[dict[str, Any]]:
+        return [one for path in self.sealed() for one in read_segment(path)]
+
+    def count(self, event: Metric, *values: str) -> int:
+        return self._metrics.snapshot().events[event].get(values, 0)
+
+
+@asynccontextmanager
+async def world(folder: Path, **settings: Plain) -> AsyncIterator[World]:
+    metrics = Metrics()
+    overrides = {f"journal.{key}": value for key, value in settings.items()}
+    journal = await Journal.open(
+        folder, cluster="c", host="127.0.0.1:1", settings=DynamicSettings(overrides=overrides), metrics=metrics
+    )
+    made = World(folder, journal, metrics)
+    try:
+        yield made
+    finally:
+        await journal.close()
+        # What the threads have told is counted in the loop.
+        await asyncio.sleep(0)
+
+
+async def until(true: Any) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110 - what another thread does
+            await asyncio.sleep(0.01)
+
+
+async def test_what_was_told_is_sealed_in_order_when_the_journal_is_closed(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        partition = here.journal.tasks().partition(ORDERS, 3)
+        for number in range(25_000):
+            partition.added(number, f"key-{number % 7}", 2.0, 3)
+    assert [one["time_us"] for one in here.records()] == [number * 1_000_000 for number in range(25_000)]
+    assert {one["host"] for one in here.records()} == {"127.0.0.1:1"}
+    assert here.count(JOURNAL_RECORDS, Kind.TASK) == 25_000
+    assert here.count(JOURNAL_BYTES, Kind.TASK) == sum(path.stat().st_size for path in here.sealed())
+    assert list(here.folder.glob("*.open")) == []
+
+
+async def test_a_segment_is_sealed_by_its_size_and_the_next_has_a_higher_number(tmp_path: Path) -> None:
+    async with world(tmp_path, flushInterval="10ms", segmentBytes=1024) as here:
+        queue = here.journal.history(record)
+        for begin in range(0, 3000, 1000):
+            await queue.write([random.randrange(1 << 60) for _ in range(begin, begin + 1000)], 100)
+            await until(lambda expected=begin // 1000 + 1: len(here.sealed()) == expected)
+        names = [SegmentName.parse(path.name) for path in here.sealed()]
+    assert [name.kind for name in names] == [Kind.HISTORY] * 3
+    assert sorted({name.number for name in names}) == [name.number for name in names]
+
+
+async def test_a_segment_is_sealed_by_its_age_though_nothing_more_comes(tmp_path: Path) -> None:
+    async with world(tmp_path, flushInterval="10ms", segmentInterval="100ms") as here:
+        await here.journal.history(record).write([1], 1)
+        await until(here.sealed)
+        assert [one["time_us"] for one in here.records()] == [1]
+
+
+async def test_a_name_never_comes_again_though_segments_are_deleted(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(3):
+        async with world(tmp_path) as here:
+            here.journal.tasks().partition(ORDERS, 0).poll_empty(1.0, 2.0)
+        (path,) = here.sealed()
+        names.add(path.name)
+        path.unlink()
+        await asyncio.sleep(0.1)
+    assert len(names) == 3
+
+
+async def test_telemetry_that_finds_no_room_is_dropped_and_counted_and_never_waits(tmp_path: Path) -> None:
+    async with world(tmp_path, queueRecords=100, flushInterval="60s") as here:
+        partition = here.journal.tasks().partition(ORDERS, 0)
+        for number in range(250):
+            partition.added(number, "", 1.0, 3)
+        assert here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "full") == 150
+    assert [one["time_us"] for one in here.records()] == [number * 1_000_000 for number in range(100)]
+
+
+async def test_history_waits_for_room(tmp_path: Path) -> None:
+    async with world(tmp_path, flushInterval="10ms") as here:
+        queue = here.journal.history(record)
+        queue._bytes_max = 100
+        writes = [asyncio.create_task(queue.write([number], 60)) for number in range(10)]
+        await asyncio.sleep(0)
+        assert queue._bytes == 60
+        await asyncio.gather(*writes)
+    assert [one["time_us"] for one in here.records()] == list(range(10))
+
+
+def break_folder(here: World) -> None:
+    here.folder.rename(here.folder.with_name("away"))
+    here.folder.write_text("no folder")
+
+
+def mend_folder(here: World) -> None:
+    here.folder.unlink()
+    here.folder.with_name("away").rename(here.folder)
+
+
+async def test_history_is_tried_again_until_it_is_written(tmp_path: Path) -> None:
+    async with world(tmp_path, flushInterval="10ms", segmentInterval="100ms") as here:
+        queue = here.journal.history(record)
+        await queue.write([1], 1)
+        await until(here.sealed)
+        break_folder(here)
+        writing = asyncio.create_task(queue.write([2], 1))
+        await asyncio.sleep(0.3)
+        assert not writing.done()
+        mend_folder(here)
+        await asyncio.wait_for(writing, 20)
+    assert [one["time_us"] for one in here.records()] == [1, 2]
+    assert here.count(JOURNAL_RECORDS_DROPPED, Kind.HISTORY, "disk") == 0
+
+
+async def test_telemetry_that_cant_be_written_is_dropped_and_counted(tmp_path: Path) -> None:
+    async with world(tmp_path, flushInterval="10ms", segmentInterval="100ms") as here:
+        partition = here.journal.tasks().partition(ORDERS, 0)
+        break_folder(here)
+        partition.added(1, "", 1.0, 3)
+        await until(lambda: here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "disk") == 1)
+        mend_folder(here)
+        partition.added(2, "", 1.0, 3)
+    assert [one["time_us"] for one in here.records()] == [2_000_000]
+
+
+async def test_a_folder_that_cant_be_is_refused_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotOpenJournal, match=r"file/c: Not a directory; choose another `journal.folder`"):
+        async with world(tmp_path / "file"):
+            pass
+
+
+def killed_after(folder: Path, first: int, seconds: float) -> int:
+    """The last number that the child said was safe before it was killed."""
+    command = [sys.executable, "-m", "tests.journal.writer_child", str(folder), str(first)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        time.sleep(seconds)
+        child.kill()
+        lines: Sequence[str] = [line, *child.stdout.read().splitlines()]
+        # The last line may be half of one.
+        return int([line for line in lines[:-1] if line][-1]) if len(lines) > 1 else first - 1
+
+
+@pytest.mark.timeout(120)
+async def test_nothing_that_was_said_to_be_safe_is_lost_by_kill_9(tmp_path: Path) -> None:
+    chance = random.Random(20_261_116)
+    safe: list[int] = []
+    for kill in range(KILLS):
+        first = kill * 1_000_000
+        last = await asyncio.to_thread(killed_after, tmp_path, first, chance.uniform(0, 0.4))
+        safe += range(first, last + 1)
+    assert list((tmp_path / "c").glob("*.open")) != []
+    async with world(tmp_path) as here:
+        found = [one["time_us"] for one in here.records()]
+    assert found == sorted(set(found))
+    assert set(safe) <= set(found)
+    assert len(safe) > KILLS
+    assert list(here.folder.glob("*.open")) == []

@@ -1,0 +1,262 @@
+"""The `backtest` job: the replay against the scaler itself, and the recommendation against a plain search."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from fairlead.cli.config import config as config_command
+from fairlead.core.partitions import DrainReport, PartitionConfig, TaskType
+from fairlead.core.scaling import AdaptiveScaler, RateWindow, ScalerSettings, partitions_needed
+from fairlead.pipeline.job import JobContext
+from fairlead.pipeline.jobs import backtest
+from fairlead.pipeline.kernels.scaler import Candidate, InvalidGrid, Model, effective, grid, replay
+from fairlead.pipeline.schemas import differences
+from fairlead.pipeline.schemas_backtest import BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
+from fairlead.pipeline.stages.backtest import BUCKETS_MAX, TooLong, arrivals, span_of
+from fairlead.settings import DynamicSettings, InvalidSettings, Scope, matching, scaler_settings
+from tests.pipeline.test_traffic import LakeOfFrames, frame_of
+
+BUCKET_S = 5.0
+Row = dict[str, Any]
+
+SETTINGS = st.builds(
+    ScalerSettings,
+    upscale_rps=st.sampled_from((0.7, 1.0, 2.0, 10.0, 33.3)),
+    downscale_factor=st.sampled_from((0.3, 0.75, 0.9)),
+    upscale_sustained_s=st.sampled_from((0.0, 15.0, 30.0, 60.0)),
+    downscale_sustained_s=st.sampled_from((0.0, 15.0, 60.0, 120.0)),
+    interval_s=st.just(15.0),
+    partitions_min=st.integers(1, 3),
+    partitions_max=st.integers(3, 20),
+)
+
+
+class Live:
+    """The server's own scaler and rate window on one task list, with the same model of dispatch around them."""
+
+    def __init__(self, counts: list[int], settings: ScalerSettings, model: Model) -> None:
+        window = RateWindow(bucket_s=model.bucket_s, buckets=2, started_s=0.0)
+        scaler = AdaptiveScaler()
+        every = round(settings.interval_s / model.bucket_s)
+        first = (
+            sum(counts[max(0, every - 2) : every]) / (min(2, every) * model.bucket_s) if len(counts) >= every else 0.0
+        )
+        needed = partitions_needed(first, upscale_rps=settings.upscale_rps)
+        at_rest = max(settings.partitions_min, min(settings.partitions_max, needed))
+        start = model.initial or at_rest
+        config = PartitionConfig(0, start, start)
+        self.counts: list[tuple[int, int]] = []
+        self.backlogs: list[float] = []
+        self.read_s, self.late, self.wait_sum, self.above_s = 0.0, 0, 0.0, 0.0
+        backlog = 0.0
+        for number, arrived in enumerate(counts):
+            window.add(arrived, number * model.bucket_s)
+            rps = config.write * model.partition_rps
+            backlog = max(0.0, backlog + arrived - rps * model.bucket_s)
+            self.backlogs.append(backlog)
+            self.late += arrived if backlog > model.wait_s_max * rps else 0
+            self.wait_sum += arrived * backlog / rps
+            self.read_s += config.read * model.bucket_s
+            now_s = (number + 1) * model.bucket_s
+            if (number + 1) % every == 0:
+                rates = dict.fromkeys(range(config.read), 0.0) | {0: window.rate(now_s)}
+                stored = 0 if backlog == 0 else 1
+                reports = [DrainReport(p, config.version, 0, stored) for p in range(config.write, config.read)]
+                decision = scaler.tick(now_s, config, rates, reports, settings)
+                self.above_s += (
+                    settings.interval_s if decision.qps > decision.upscale_threshold_qps * (1 + 1e-9) else 0.0
+                )
+                config = decision.after
+                self.counts.append((config.write, config.read))
+        self.changes = config.version
+
+
+def random_counts(seed: int, lists: int, buckets: int) -> Any:
+    """Arrivals that stay, leap, and stop, by turns."""
+    random = np.random.default_rng(seed)
+    levels = np.repeat(random.choice((0, 5, 20, 50, 100, 300, 1000), (lists, buckets // 12 + 1)), 12, axis=1)
+    return random.poisson(levels[:, :buckets])
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    settings=st.lists(SETTINGS, min_size=1, max_size=5),
+    initial=st.none() | st.integers(1, 8),
+    buckets=st.integers(1, 200),
+)
+def test_the_replay_decides_as_the_scaler_itself_at_every_tick(
+    seed: int, settings: list[ScalerSettings], initial: int | None, buckets: int
+) -> None:
+    counts = random_counts(seed, 2, buckets)
+    model = Model(bucket_s=BUCKET_S, partition_rps=12.0, wait_s_max=1.0, initial=initial)
+    done = replay(counts, settings, model, is_traced=True)
+    for row in range(2):
+        for column, one in enumerate(settings):
+            live = Live(counts[row].tolist(), one, model)
+            if live.counts:
+                assert done.write is not None
+                assert done.read is not None
+                writes, reads = done.write[:, row, column].tolist(), done.read[:, row, column].tolist()
+                assert list(zip(writes, reads, strict=True)) == live.counts
+            changes = done.ups + done.downs + done.drains
+            assert changes[row, column] == live.changes
+            assert done.backlog_max[row, column] == pytest.approx(max(live.backlogs))
+            assert done.backlog_mean[row, column] == pytest.approx(sum(live.backlogs) / buckets)
+            assert done.late[row, column] == live.late
+            assert done.partition_s[row, column] == pytest.approx(live.read_s)
+            assert done.above_s[row, column] == pytest.approx(live.above_s)
+            assert done.wait_s_mean[row, column] == pytest.approx(live.wait_sum / max(1, counts[row].sum()))
+
+
+def test_overshoot_is_what_stays_after_the_load_has_gone() -> None:
+    counts = np.array([[1000] * 12 + [0] * 12])
+    settings = ScalerSettings(upscale_rps=20.0, upscale_sustained_s=0.0, downscale_sustained_s=30.0)
+    done = replay(counts, [settings], Model(bucket_s=5.0, partition_rps=100.0, wait_s_max=1.0, initial=10))
+    # Ten partitions are needed until 60 s. At 75, 90 and 105 s one would do, and at the last it is made so.
+    assert done.overshoot_max[0, 0] == 9
+    assert done.overshoot_s[0, 0] == 3 * 9 * 15.0
+    assert (done.ups[0, 0], done.downs[0, 0], done.drains[0, 0]) == (0, 1, 1)
+
+
+def test_what_is_in_force_comes_first_in_the_grid_and_only_once() -> None:
+    candidates = grid(DynamicSettings(), {"upscale_rps": [100.0, 200.0], "interval_s": [15.0]})
+    assert candidates == [Candidate(200.0, 60.0, 120.0, 0.75, 15.0), Candidate(100.0, 60.0, 120.0, 0.75, 15.0)]
+
+
+def test_a_candidate_is_what_the_server_would_make_of_it() -> None:
+    # A load lasts no shorter than it takes to be counted.
+    one = effective(DynamicSettings(), Candidate(50.0, 1.0, 0.0, 0.5, 15.0))
+    assert (one.upscale_sustained_s, one.downscale_sustained_s, one.enabled) == (15.0, 0.0, True)
+    with pytest.raises(InvalidSettings, match="partitionDownscaleFactor"):
+        effective(DynamicSettings(), Candidate(50.0, 1.0, 0.0, 1.5, 15.0))
+
+
+def test_grids_that_are_too_large_or_unknown_are_refused() -> None:
+    with pytest.raises(InvalidGrid, match="more than 10,000"):
+        grid(DynamicSettings(), {"upscale_rps": range(1, 200), "upscale_sustained_s": range(1, 200)})
+    with pytest.raises(InvalidGrid, match="choices of rps"):
+        grid(DynamicSettings(), {"rps": [1.0]})
+    with pytest.raises(InvalidGrid, match="no whole number"):
+        replay(np.zeros((1, 5), np.int64), [ScalerSettings(interval_s=7.0)], Model(5.0, 1.0, 1.0))
+
+
+def records_of(counts: dict[str, list[int]], *, start_s: int = 1_000_000) -> list[Row]:
+    """An added task for each arrival, somewhere within its bucket; the cluster ticks on to the end of it all."""
+    random = Random(5)
+    records: list[Row] = []
+    base: Row = {"cluster": "c", "namespace_id": "n", "task_type": 2, "partition": 0, "host": "h"}
+    for name, its in counts.items():
+        for number, arrived in enumerate(its):
+            for _ in range(arrived):
+                time_us = round((start_s + number * BUCKET_S + random.random() * 4.9) * 1e6)
+                records.append(base | {"kind": "added", "task_list": name, "time_us": time_us})
+    edges_us = (start_s * 1_000_000, round((start_s + len(next(iter(counts.values()))) * BUCKET_S) * 1e6) - 1)
+    return records + [base | {"kind": "poll_empty", "task_list": "x", "time_us": time_us} for time_us in edges_us]
+
+
+def test_the_job_replays_every_task_list_and_recommends_by_its_objective(spark: SparkSession, tmp_path: Path) -> None:
+    counts = {
+        "steady": [30] * 96,
+        "bursts": ([5] * 20 + [200] * 12) * 3,
+        "quiet": [0] * 95 + [1],
+    }
+    choices = {"upscale_rps": (2.0, 10.0), "upscale_sustained_s": (15.0, 60.0), "downscale_sustained_s": (30.0,)}
+    choices |= {"downscale_factor": (0.5, 0.75), "interval_s": (15.0, 30.0)}
+    lake = LakeOfFrames(tmp_path / "lake", frame_of(spark, records_of(counts)).cache())
+    options = choices | {
+        "partition_rps": 12.0,
+        "wait_s_max": 2.0,
+        "late_share_max": 0.05,
+        "changes_per_day_max": 5000.0,
+    }
+    summary = backtest.run(JobContext(spark, lake, options=options))
+
+    base = DynamicSettings()
+    candidates = grid(base, choices)
+    model = Model(bucket_s=BUCKET_S, partition_rps=12.0, wait_s_max=2.0)
+    expected = {
+        (name, number): Live(its, effective(base, candidate), model)
+        for name, its in counts.items()
+        for number, candidate in enumerate(candidates)
+    }
+    found = {(row.task_list, row.setting): row for row in lake.read_derived(spark, "backtest").collect()}
+    assert found.keys() == expected.keys()
+    for place, live in expected.items():
+        row = found[place]
+        assert (row.changes, row.late, row.tasks) == (live.changes, live.late, sum(counts[place[0]]))
+        assert row.partition_hours == pytest.approx(live.read_s / 3600)
+        assert row.above_s == pytest.approx(live.above_s)
+
+    def merit(lives: list[Live]) -> tuple[bool, float, float]:
+        late = sum(live.late for live in lives) / 3
+        tasks = sum(sum(its) for its in counts.values()) / 3 if len(lives) > 1 else 1
+        return (late / tasks > 0.05, late, round(sum(live.read_s for live in lives), 3))
+
+    best = min(range(len(candidates)), key=lambda number: merit([expected[name, number] for name in counts]))
+    chosen = lake.read_derived(spark, "backtest_settings").where("is_recommended").collect()
+    assert len(chosen) == 1
+    lives = [expected[name, chosen[0].setting] for name in counts]
+    assert merit(lives) == merit([expected[name, best] for name in counts])
+    assert summary.findings["clusters"]["c"]["recommended"]["upscale_rps"] == chosen[0].upscale_rps
+
+    traced = lake.read_derived(spark, "backtest_timeline").where("task_list = 'bursts' AND setting = 0")
+    live = expected["bursts", 0]
+    shown = [(row.write, row.read) for row in traced.orderBy("time_us").collect()]
+    assert shown == live.counts[3::4]
+
+    for table, schema in (
+        ("backtest", BACKTEST),
+        ("backtest_settings", BACKTEST_SETTINGS),
+        ("backtest_timeline", BACKTEST_TIMELINE),
+    ):
+        assert differences(expected=schema, found=lake.read_derived(spark, table).schema) == []
+
+    file = Path(summary.findings["clusters"]["c"]["settings_file"])
+    checked = CliRunner().invoke(config_command, ["validate", str(file)])
+    assert checked.exit_code == 0, checked.output
+    loaded = DynamicSettings(file=file)
+    for name in counts:
+        own = next(row for (its, _), row in found.items() if its == name and row.is_recommended)
+        used = scaler_settings(loaded, Scope("n", name, TaskType.ACTIVITY))
+        assert used == effective(base, candidates[own.setting]), name
+
+
+def test_task_lists_of_a_settings_file_have_only_what_differs() -> None:
+    best, other = Candidate(200.0, 60.0, 120.0, 0.75, 15.0), Candidate(100.0, 60.0, 120.0, 0.75, 15.0)
+    document = backtest.settings_document(best, [({"namespace": "n", "taskQueueName": "x"}, other)])
+    assert document[matching.PARTITION_UPSCALE_RPS.key] == [
+        {"value": 200},
+        {"value": 100, "constraints": {"namespace": "n", "taskQueueName": "x"}},
+    ]
+    assert document[matching.ADAPTIVE_SCALER_UPDATE_INTERVAL.key] == [{"value": "15s"}]
+    assert document[matching.ENABLE_ADAPTIVE_SCALER.key] == [{"value": True}]
+
+
+def test_arrivals_count_what_was_added_and_nothing_else(spark: SparkSession) -> None:
+    tasks = frame_of(spark, records_of({"x": [2, 0, 1]}))
+    (row,) = arrivals(tasks, bucket_us=5_000_000).collect()
+    assert sorted((one.bucket, one.tasks) for one in row.arrivals) == [(200_000, 2), (200_002, 1)]
+    span = span_of(tasks, bucket_us=5_000_000)
+    assert span is not None
+    assert (span.first, span.buckets, span.seconds) == (200_000, 3, 15.0)
+
+
+def test_more_time_than_is_replayed_at_once_is_refused(spark: SparkSession) -> None:
+    base: Row = {"cluster": "c", "namespace_id": "n", "kind": "added", "task_list": "x", "task_type": 2, "partition": 0}
+    tasks = frame_of(spark, [base | {"time_us": 0}, base | {"time_us": BUCKETS_MAX * 5_000_000}])
+    with pytest.raises(TooLong, match="--since and --until"):
+        span_of(tasks, bucket_us=5_000_000)
+
+
+def test_nothing_recorded_gives_empty_tables_and_no_recommendation(spark: SparkSession, tmp_path: Path) -> None:
+    lake = LakeOfFrames(tmp_path / "lake", frame_of(spark, []))
+    summary = backtest.run(JobContext(spark, lake, options={"upscale_rps": (100.0,), "interval_s": (15.0,)}))
+    assert summary.rows == {"backtest": 0, "backtest_settings": 0, "backtest_timeline": 0}
+    assert summary.findings["clusters"] == {}

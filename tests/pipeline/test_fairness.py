@@ -1,0 +1,220 @@
+"""The `fairness` job, against a plain account that goes through the windows one after the other."""
+
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from fairlead.pipeline.job import JobContext
+from fairlead.pipeline.jobs import fairness
+from fairlead.pipeline.schemas import differences
+from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
+from fairlead.pipeline.stages.fairness import CARRIED_WINDOWS_MAX, key_fairness, window_fairness
+from tests.pipeline.test_traffic import FEW, LakeOfFrames, frame_of
+
+WINDOW_US = 10_000_000
+Row = dict[str, Any]
+
+
+def random_records(random: Random, clusters: int) -> list[Row]:
+    """Each cluster is one story: some keys that add and are served at random, with silences and told backlogs."""
+    records: list[Row] = []
+    for cluster in range(clusters):
+        keys = [None, "a", "b", "c", "d"][: random.randint(1, 5)]
+        windows = sorted(random.sample(range(8), random.randint(1, 8)))
+        if random.random() < 0.3:
+            # The longest silence that is still bridged, and the first that is not.
+            windows.append(windows[-1] + CARRIED_WINDOWS_MAX + random.choice((0, 1, 2, 3)))
+        for window in windows:
+            times = iter(random.sample(range(window * WINDOW_US, (window + 1) * WINDOW_US), 60))
+            where: Row = {
+                "cluster": str(cluster),
+                "namespace_id": "n",
+                "task_list": "x",
+                "task_type": 1,
+                "partition": 0,
+            }
+            for key in keys:
+                for kind in ("added", "matched"):
+                    for _ in range(random.choice((0, 0, 1, 5))):
+                        weight = random.choice((None, 0.0, 1.0, 2.5))
+                        record = where | {"time_us": next(times), "kind": kind, "fairness_key": key, "weight": weight}
+                        records.append(record | ({"wait_us": random.randrange(10**8)} if kind == "matched" else {}))
+            for partition in range(random.choice((0, 0, 1, 2))):
+                told = {
+                    "time_us": next(times),
+                    "kind": "backlog",
+                    "partition": partition,
+                    "tasks": random.choice((0, 0, 1)),
+                }
+                records.append(where | told)
+    return records
+
+
+def account(records: list[Row]) -> list[Row]:
+    """What the job should say of each key with work, worked out one window at a time."""
+    found: list[Row] = []
+    for cluster in sorted({record["cluster"] for record in records}):
+        its = sorted(
+            (record for record in records if record["cluster"] == cluster), key=lambda record: record["time_us"]
+        )
+        by_window: dict[int, list[Row]] = defaultdict(list)
+        for record in its:
+            by_window[record["time_us"] // WINDOW_US].append(record)
+        left: dict[str, int] = defaultdict(int)
+        weights: dict[str, float] = {}
+        heard: dict[str, int] = {}
+        for window in range(min(by_window), max(by_window) + 1):
+            rows = [row for row in _flows(by_window[window], left, weights, heard, window) if row["demand"] > 0]
+            _deal_out(rows)
+            _judge(rows)
+            found += [row | {"cluster": cluster, "window_us": window * WINDOW_US} for row in rows]
+            told = {r["partition"]: r["tasks"] for r in by_window[window] if r["kind"] == "backlog"}
+            if told and not any(told.values()):
+                left.clear()
+    return found
+
+
+def _flows(
+    records: list[Row], left: dict[str, int], weights: dict[str, float], heard: dict[str, int], window: int
+) -> list[Row]:
+    rows = []
+    for key in {record.get("fairness_key") or "" for record in records if record["kind"] != "backlog"} | set(left):
+        its = [r for r in records if r["kind"] != "backlog" and (r.get("fairness_key") or "") == key]
+        if not its and window - heard.get(key, window) > CARRIED_WINDOWS_MAX:
+            left.pop(key, None)
+            continue
+        if its:
+            given = [record["weight"] for record in its if record["weight"] is not None]
+            weights[key] = max(0.001, given[-1]) if given else 1.0
+            if window - heard.get(key, window) > CARRIED_WINDOWS_MAX + 1:
+                left.pop(key, None)
+            heard[key] = window
+        added = sum(record["kind"] == "added" for record in its)
+        dispatched = sum(record["kind"] == "matched" for record in its)
+        before = left.get(key, 0)
+        left[key] = max(0, before + added - dispatched)
+        rows.append(
+            {
+                "fairness_key": key,
+                "weight": weights.get(key, 1.0),
+                "backlog_before": before,
+                "added": added,
+                "dispatched": dispatched,
+                "demand": max(before + added, dispatched),
+            }
+        )
+    return rows
+
+
+def _deal_out(rows: list[Row]) -> None:
+    """Fill all keys at the speed of their weights until what was dispatched is gone."""
+    remaining = float(sum(row["dispatched"] for row in rows))
+    fair = {row["fairness_key"]: 0.0 for row in rows}
+    hungry = list(rows)
+    while hungry and remaining > 1e-9:
+        weight = sum(row["weight"] for row in hungry)
+        step = min(
+            [remaining / weight, *((row["demand"] - fair[row["fairness_key"]]) / row["weight"] for row in hungry)]
+        )
+        for row in hungry:
+            fair[row["fairness_key"]] += step * row["weight"]
+        remaining -= step * weight
+        hungry = [row for row in hungry if row["demand"] - fair[row["fairness_key"]] > 1e-9]
+    for row in rows:
+        row["fair"] = fair[row["fairness_key"]]
+
+
+def _judge(rows: list[Row]) -> None:
+    for row in rows:
+        row["is_starved"] = row["backlog_before"] > 0 and row["fair"] >= 1 and row["dispatched"] < 0.1 * row["fair"]
+    starved = [row for row in rows if row["is_starved"]]
+    missed = sum(row["fair"] - row["dispatched"] for row in starved)
+    for row in rows:
+        row["is_flood"] = bool(starved) and row["dispatched"] - row["fair"] >= 0.5 * missed
+
+
+def jain_of(rows: list[Row]) -> float | None:
+    ratios = [row["dispatched"] / row["fair"] for row in rows if row["fair"] > 0]
+    return sum(ratios) ** 2 / (len(ratios) * sum(ratio**2 for ratio in ratios)) if any(ratios) else None
+
+
+@FEW
+@given(seed=st.integers(0, 2**32))
+def test_keys_and_windows_are_as_a_plain_account_has_them(spark: SparkSession, seed: int) -> None:
+    records = random_records(Random(seed), clusters=40)
+    keys = key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6).cache()
+    windows = window_fairness(keys)
+    assert differences(expected=FAIRNESS_KEYS, found=keys.schema) == []
+    assert differences(expected=FAIRNESS, found=windows.schema) == []
+    expected = {(row["cluster"], row["window_us"], row["fairness_key"]): row for row in account(records)}
+    found = {(row.cluster, row.window_us, row.fairness_key): row.asDict() for row in keys.collect()}
+    assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
+    for place, row in expected.items():
+        for name in ("weight", "backlog_before", "added", "dispatched", "is_starved", "is_flood"):
+            assert found[place][name] == row[name], (name, found[place], row)
+        assert found[place]["fair"] == pytest.approx(row["fair"], abs=1e-6)
+    for told in windows.collect():
+        its = [one for place, one in expected.items() if place[:2] == (told.cluster, told.window_us)]
+        jain = jain_of(its)
+        assert told.jain == (None if jain is None else pytest.approx(jain))
+        assert told["keys"] == len(its)
+        assert told.starved == sum(one["is_starved"] for one in its)
+        assert set(told.starved_keys) == {one["fairness_key"] for one in its if one["is_starved"]}
+        most = max((one["dispatched"] - one["fair"] for one in its), default=0.0)
+        assert (told.flood_key is not None) == (told.starved > 0 and most > 1e-9)
+        if told.flood_key is not None:
+            assert told.flood_tasks == pytest.approx(most)
+    keys.unpersist()
+
+
+def tasks_of(window: int, key: str, *, added: int = 0, matched: int = 0, weight: float = 1.0) -> list[Row]:
+    base: Row = {"cluster": "c", "namespace_id": "n", "task_list": "x", "task_type": 2, "partition": 0}
+    base |= {"fairness_key": key, "weight": weight, "time_us": window * WINDOW_US}
+    waits = [base | {"kind": "matched", "wait_us": 1_000_000 * (number + 1)} for number in range(matched)]
+    return [base | {"kind": "added"}] * added + waits
+
+
+def test_a_flood_is_named_where_it_starves_a_small_tenant(spark: SparkSession) -> None:
+    records = [*tasks_of(0, "flood", added=1000, matched=50), *tasks_of(0, "small", added=10)]
+    records += tasks_of(1, "flood", matched=100)
+    records += [*tasks_of(2, "flood", matched=90), *tasks_of(2, "small", matched=10)]
+    windows = window_fairness(key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6))
+    first, starved, last = windows.orderBy("window_us").collect()
+    # In the first window nobody had waited since its beginning.
+    assert first.starved == 0
+    assert (starved.starved_keys, starved.flood_key) == (["small"], "flood")
+    assert starved.starved_tasks == pytest.approx(10.0)
+    assert starved.jain == pytest.approx(0.5)
+    assert last.jain == pytest.approx(1.0)
+    assert last.flood_key is None
+
+
+def test_a_task_list_that_keeps_up_is_fair_whatever_its_shares_are(spark: SparkSession) -> None:
+    records = [*tasks_of(0, "large", added=90, matched=90), *tasks_of(0, "small", added=10, matched=10)]
+    (row,) = window_fairness(key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6)).collect()
+    assert row.jain == pytest.approx(1.0)
+
+
+def test_shares_are_told_against_weights_with_the_waits_of_the_key(spark: SparkSession) -> None:
+    records = [*tasks_of(0, "gold", added=90, matched=3, weight=3.0), *tasks_of(0, "basic", added=90, matched=1)]
+    keys = key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6)
+    found = {row.fairness_key: row for row in keys.collect()}
+    assert (found["gold"].share, found["gold"].weight_share, found["gold"].ratio) == (0.75, 0.75, 1.0)
+    assert (found["gold"].wait_s_p50, found["basic"].wait_s_p99) == (2.0, 1.0)
+
+
+def test_the_job_tells_who_starved_and_by_whom(spark: SparkSession, tmp_path: Path) -> None:
+    records = [*tasks_of(0, "flood", added=1000, matched=50), *tasks_of(0, "small", added=10)]
+    records += tasks_of(1, "flood", matched=100)
+    lake = LakeOfFrames(tmp_path, frame_of(spark, records))
+    summary = fairness.run(JobContext(spark, lake, options={"window_s": WINDOW_US / 1e6}))
+    assert summary.rows == {"fairness_keys": 4, "fairness": 2}
+    assert [one["fairness_key"] for one in summary.findings["starved"]] == ["small"]
+    assert [one["flood_key"] for one in summary.findings["floods"]] == ["flood"]
+    assert summary.findings["windows_with_starved_keys"] == 1

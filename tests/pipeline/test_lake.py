@@ -1,0 +1,149 @@
+"""The lake: readers of whatever engine see what was committed, and nothing else."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fairlead.pipeline import lake as module
+from fairlead.pipeline.job import JobContext
+from fairlead.pipeline.jobs import ingest
+from fairlead.pipeline.lake import BrokenLake, Lake, LakeIsBusy, NoSuchTable, NotALake, Quarantined, SegmentEntry
+from tests.pipeline import killing
+from tests.pipeline.writing import DAY_US, START_US, history_records, task_records, write_journal, write_segment
+
+ENTRY = SegmentEntry(cluster="alpha", name="task.v1.h.000000000000.jsonl.zst", bytes=1, digest="d", rows=2)
+
+
+def filled(spark: SparkSession, folder: Path) -> Lake:
+    write_journal(folder / "journal")
+    lake = Lake(folder / "lake")
+    ingest.run(JobContext(spark=spark, lake=lake, journal=folder / "journal"))
+    return lake
+
+
+def test_times_and_namespaces_narrow_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    for day in range(3):
+        write_segment(journal, task_records(10, start_us=START_US + day * DAY_US, step_us=1), number=day)
+    write_segment(journal, task_records(5, namespace_id="bank"), number=9)
+    lake = Lake(tmp_path / "lake")
+    ingest.run(JobContext(spark=spark, lake=lake, journal=journal))
+    assert lake.read(spark, "task", since=START_US + DAY_US).count() == 20
+    assert lake.read(spark, "task", since=START_US + DAY_US + 4, until=START_US + 2 * DAY_US).count() == 6
+    assert lake.read(spark, "task", until=START_US + 2 * DAY_US + 1, namespace="shop").count() == 21
+    assert lake.read(spark, "task", namespace="bank").count() == 5
+
+
+def test_a_batch_that_was_not_committed_is_seen_by_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    lake = filled(spark, tmp_path)
+    before = killing.table(lake.root, "task")
+    with lake.locked():
+        staged = lake.stage("task")
+        lake.read(spark, "task").write.mode("overwrite").parquet(str(staged / "cluster=x" / "day=2026-01-01"))
+    assert lake.read(spark, "task").count() == len(before)
+    assert killing.table(lake.root, "task") == before
+    with lake.locked():
+        assert not staged.exists()
+
+
+def test_a_table_that_nobody_wrote_has_no_rows_and_its_schema(spark: SparkSession, tmp_path: Path) -> None:
+    write_segment(tmp_path / "journal", history_records(3), kind="history")
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(NotALake, match="no lake"):
+        lake.read(spark, "task")
+    ingest.run(JobContext(spark=spark, lake=lake, journal=tmp_path / "journal"))
+    assert lake.read(spark, "task").count() == 0
+    assert (lake.has("task"), lake.has("history")) == (False, True)
+
+
+def test_a_derived_table_is_swapped_whole(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(NoSuchTable, match="'traffic'"):
+        lake.read_derived(spark, "traffic")
+    assert lake.write("traffic", spark.range(5), "one") == 5
+    reader = lake.read_derived(spark, "traffic")
+    assert lake.write("traffic", spark.range(7).selectExpr("id", "id % 2 AS half"), "two", partition_by=["half"]) == 7
+    assert lake.read_derived(spark, "traffic").count() == 7
+    assert lake.read_derived(spark, "traffic").columns == ["id", "half"]
+    # One that began before the swap stays with what it has.
+    assert reader.count() == 5
+    for run in ("three", "four"):
+        lake.write("traffic", spark.range(1), run)
+    assert len(list((lake.root / "_runs" / "traffic").iterdir())) == module.RUNS_KEPT
+    assert list((lake.root / "traffic").glob("*.parquet"))
+
+
+def test_a_run_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.write("traffic", spark.range(5), "one")
+    with pytest.raises(Exception, match="no good"):
+        lake.write("traffic", spark.range(5).selectExpr("raise_error('no good') AS id"), "two")
+    assert lake.read_derived(spark, "traffic").count() == 5
+    assert not any((lake.root / "_staging" / "runs").iterdir())
+
+
+def test_what_is_no_lake_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotALake, match="not a folder"):
+        Lake(tmp_path / "file")
+    with pytest.raises(NotALake, match="other things"):
+        Lake(tmp_path)
+    (tmp_path / "_lake.json").write_text("{")
+    with pytest.raises(NotALake, match="damaged"):
+        Lake(tmp_path)
+    (tmp_path / "_lake.json").write_text('{"layout": 99}')
+    with pytest.raises(NotALake, match="layout 99"):
+        Lake(tmp_path)
+
+
+def test_a_lake_with_another_schema_is_refused_with_the_difference(spark: SparkSession, tmp_path: Path) -> None:
+    lake = filled(spark, tmp_path)
+    file = lake.root / "task" / "_schema.json"
+    schema = json.loads(file.read_text())
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != "wait_us"]
+    schema["fields"][0]["type"] = "string"
+    schema["fields"].append({"name": "colour", "type": "string", "nullable": True, "metadata": {}})
+    file.write_text(json.dumps(schema))
+    with pytest.raises(NotALake, match="wait_us is missing, colour is not known, time_us is string, not bigint"):
+        Lake(lake.root)
+
+
+def test_a_damaged_manifest_is_not_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    lake = filled(spark, tmp_path)
+    next(lake.root.glob("task/batch=*/_batch.json")).write_text("{")
+    with pytest.raises(BrokenLake, match="_batch.json"):
+        list(lake.segments("task"))
+
+
+def test_only_one_writes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOCK_WAIT_S_MAX", 0.2)
+    lake = Lake(tmp_path / "lake")
+    with lake.locked():
+        pass
+    with (lake.root / "_lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(LakeIsBusy, match="another"), lake.locked():
+            pass
+    with lake.locked():
+        pass
+
+
+def test_a_kill_while_the_lake_is_made_leaves_a_lake(tmp_path: Path) -> None:
+    (tmp_path / "._lake.json.0a1b2c3d").write_text("{")
+    with Lake(tmp_path).locked():
+        pass
+    assert Lake(tmp_path).root == tmp_path
+
+
+def test_the_quarantine_remembers_and_forgives(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    with lake.locked():
+        lake.quarantine(Quarantined(ENTRY, "broken"))
+        lake.quarantine(Quarantined(ENTRY, "still broken"))
+    assert list(lake.quarantined()) == [Quarantined(ENTRY, "still broken")]
+    lake.forgive(ENTRY)
+    lake.forgive(ENTRY)
+    assert list(lake.quarantined()) == []

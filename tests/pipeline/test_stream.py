@@ -1,0 +1,79 @@
+"""The streaming form of `ingest`: the same tables by the same stages."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fairlead.pipeline import stream
+from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.jobs import ingest
+from fairlead.pipeline.lake import Lake
+from tests.pipeline import killing
+from tests.pipeline.writing import frames_of, task_records, write_journal, write_segment
+
+KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "sim" else 2
+
+
+def context(spark: SparkSession, folder: Path, lake: str = "lake", **options: object) -> JobContext:
+    return JobContext(spark=spark, lake=Lake(folder / lake), journal=folder / "journal", options=options)
+
+
+def test_a_stream_and_a_batch_write_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+    total = write_journal(tmp_path / "journal")
+    write_segment(tmp_path / "journal", frames_of(task_records(500))[:-7], number=77)
+    streamed = stream.run(context(spark, tmp_path, once=True))
+    ingest.run(context(spark, tmp_path, "other"))
+    assert streamed.rows == {"task": total, "history": 40}
+    assert len(streamed.findings["quarantined"]) == 1
+    for name in ("task", "history"):
+        assert killing.table(tmp_path / "lake", name) == killing.table(tmp_path / "other", name)
+
+
+def test_a_batch_job_between_two_streams_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    write_segment(tmp_path / "journal", task_records(10), number=5)
+    stream.run(context(spark, tmp_path, once=True))
+    write_segment(tmp_path / "journal", task_records(20), number=6)
+    ingest.run(context(spark, tmp_path))
+    # Late: its number and its records are older than those that are in.
+    write_segment(tmp_path / "journal", task_records(40, start_us=1_700_000_000_000_000), number=1)
+    assert stream.run(context(spark, tmp_path, once=True)).rows["task"] == 40
+    assert len(killing.table(tmp_path / "lake", "task")) == 70
+
+
+def test_it_follows_the_journal_until_it_is_not_wanted(spark: SparkSession, tmp_path: Path) -> None:
+    write_segment(tmp_path / "journal", task_records(10))
+    is_wanted = threading.Event()
+    is_wanted.set()
+    answers: list[Summary] = []
+    running = threading.Thread(
+        target=lambda: answers.append(stream.run(context(spark, tmp_path, interval_s=0.5), is_wanted=is_wanted.is_set))
+    )
+    running.start()
+    lake = Lake(tmp_path / "lake")
+    try:
+        for number in (1, 2):
+            write_segment(tmp_path / "journal", task_records(10), number=number)
+            write_segment(tmp_path / "journal", task_records(5), number=0, cluster=f"new-{number}")
+            while len(list(lake.segments("task"))) < 1 + 2 * number:
+                threading.Event().wait(0.2)
+    finally:
+        is_wanted.clear()
+        running.join()
+    assert answers[0].rows["task"] == 40
+    assert lake.read(spark, "task").count() == 40
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(1800)
+def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=8)
+    took_s = killing.finish("stream", journal, tmp_path / "undisturbed")
+    kills = killing.kill_again_and_again("stream", journal, tmp_path / "lake", times=KILLS, within_s=took_s, seed=KILLS)
+    killing.finish("stream", journal, tmp_path / "lake")
+    assert kills > 0
+    for name in ("task", "history"):
+        assert killing.table(tmp_path / "lake", name) == killing.table(tmp_path / "undisturbed", name)
