@@ -1,4 +1,4 @@
-"""Whether `reconcile` finds all that was planted in 100,000 runs, and how fast: python -m benchmarks.reconcile [RUNS]."""
+"""Whether `reconcile` finds all that was planted, and how fast: python -m benchmarks.reconcile [RUNS]."""
 
 import shutil
 import sys

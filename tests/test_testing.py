@@ -14,8 +14,8 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.settings import InvalidValue
-from fairlead.testing import ChildFailed, FairleadServer
-from fairlead.testing.child import child
+from fairlead.testing import FairleadServer
+from fairlead.testing.child import ChildFailed, child
 
 
 @workflow.defn

@@ -163,6 +163,7 @@ async def test_what_does_not_fit_into_memory_is_read_from_the_store(
         owner = await here.owner()
         for _ in range(100):
             await owner.commit()
+            assert len(owner.stream._recent) <= 3
         await owner.stream.close(is_lost=False)
         assert await here.rows_left() == 0
     assert here.task_ids() == owner.committed

@@ -39,7 +39,7 @@ def random_journals(random: Random, *, losses: float = 0.15, changes: float = 0.
     """Up to three lines, cut into batches anew in each cluster, of which some are lost and some changed."""
     journals = Journals(_random_lines(random))
     for cluster in CLUSTERS:
-        kept = []
+        kept: list[Batch] = []
         written: set[Event] = set()
         for number, line in enumerate(journals.lines):
             fresh = [event for event in line if event not in written]
@@ -165,7 +165,7 @@ def _kind(claimed: set[Event] | None, event: Event) -> str:
 
 
 def _deviating(held: dict[str, dict[Event, str]], holders: dict[Event, set[str]]) -> set[tuple[str, Event]]:
-    found = set()
+    found: set[tuple[str, Event]] = set()
     for event, names in holders.items():
         counts = Counter(held[name][event] for name in names)
         if len(counts) > 1:

@@ -21,14 +21,19 @@ from tests.pipeline import killing
 from tests.pipeline.writing import write_journal
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-START_WAIT_S_MAX = 60.0
+START_WAIT_S_MAX = 150.0
 
 
 @contextmanager
 def running(*arguments: str, folder: Path) -> Iterator[None]:
     """A process of Spark's for the time of the block, in a folder of its own."""
     folder.mkdir()
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_WORKER_DIR": str(folder)}
+    environment = os.environ | {
+        "SPARK_WORKER_DIR": str(folder),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
+    }
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([SPARK_CLASS, *arguments], env=environment, stdout=log, stderr=log, cwd=folder)
     try:

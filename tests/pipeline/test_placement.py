@@ -100,7 +100,8 @@ def test_pieces_of_many_task_lists_have_the_same_owners_as_the_whole() -> None:
     lists, hosts = lists_of(drawn, batch_size=4), ("a", "b", "c")
     pieces = list(lists.cut(hosts=100_000))
     assert len(pieces) == 3
-    assert np.concatenate([one.place(hosts, 4) for one in pieces]).tolist() == lists.place(hosts, 4).tolist()
+    for size in (0, 4):
+        assert np.concatenate([one.place(hosts, size) for one in pieces]).tolist() == lists.place(hosts, size).tolist()
 
 
 def test_rings_without_hosts_or_too_large_are_refused() -> None:

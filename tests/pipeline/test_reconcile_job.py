@@ -261,7 +261,7 @@ def native_answers(history: DataFrame) -> DataFrame:
 def test_native_columns_give_the_same_ancestor_and_current_branch(spark: SparkSession) -> None:
     """Issue 5, point 6: on thousands of random histories."""
     random = Random(5)
-    rows = []
+    rows: list[Row] = []
     for number in range(3_000):
         for cluster, batches in random_journals(random).batches.items():
             rows.extend(

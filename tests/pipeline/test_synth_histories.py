@@ -68,13 +68,15 @@ def test_runs_in_which_nothing_was_planted_have_the_same_events_in_all_clusters(
     events: dict[str, dict[str, dict[tuple[int, int], str | None]]] = defaultdict(lambda: defaultdict(dict))
     for cluster, records in read_all(journal).items():
         for record in records:
+            if record["run_id"] in spoilt:
+                continue
             digests = record.get("event_digests")
             for place, event_id in enumerate(range(record["first_event_id"], record["last_event_id"] + 1)):
                 event = event_id, record["version"]
                 events[record["run_id"]][cluster][event] = digests[place] if digests else None
     local = 0
-    for run_id in events.keys() - spoilt:
-        copies = list(events[run_id].values())
+    for run in events.values():
+        copies = list(run.values())
         versions = {version for copy in copies for _, version in copy}
         local += versions == {0}
         assert len(copies) == (1 if versions == {0} else 3)
@@ -86,20 +88,20 @@ def test_runs_in_which_nothing_was_planted_have_the_same_events_in_all_clusters(
 
 def test_it_is_as_lively_as_clusters_are(journal: Path) -> None:
     """Failovers, branches, runs that go on in others, resets, repeated and deleted batches are all there."""
-    records = read_all(journal)["east"]
+    records = [record for batch in read_all(journal).values() for record in batch]
     keys = Counter(
         (record["run_id"], record["branch_id"], record["first_event_id"], record["task_id"]) for record in records
     )
-    branches = defaultdict(set)
+    versions = defaultdict(set)
     for record in records:
-        branches[record["run_id"]].add(record["branch_id"])
+        versions[record["run_id"], record["first_event_id"]].add(record["version"])
     assert max(keys.values()) > 1
     assert max(len(record["items"]) for record in records) > 1
-    assert max(map(len, branches.values())) > 1
+    assert max(map(len, versions.values())) > 1
     assert any(record.get("new_run_id") for record in records)
     assert any(record["tree_id"] != record["run_id"] for record in records)
     assert any(record.get("signals") for record in records)
-    assert any("event_digests" not in record for batch in read_all(journal).values() for record in batch)
+    assert any("event_digests" not in record for record in records)
 
 
 def test_four_clusters_are_as_good_as_three(tmp_path: Path) -> None:

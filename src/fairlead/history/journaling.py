@@ -273,7 +273,7 @@ class ShardStream:
         """The first rows that are not journaled, and the id up to which there are no others."""
         if self._memory_from is None:
             self._memory_from = self._next_id()
-        ceiling = self._next_id()
+        ceiling = next(iter(self._under_way), self._next_id())
         stored_to = min(ceiling, self._memory_from)
         if self._done_id < stored_to - 1:
             rows, through = await self._stored_rows(stored_to)

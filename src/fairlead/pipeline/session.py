@@ -132,9 +132,8 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     with _spark_log() as log, _told_in_one_line(log):
         spark = _start(plan, archive, log)
         try:
-            if plan.profile is Profile.CLUSTER:
-                _ship_package(spark)
-            yield spark
+            with _sent_package(spark) if plan.profile is Profile.CLUSTER else contextlib.nullcontext():
+                yield spark
         finally:
             _stop(spark, archive)
 
@@ -296,8 +295,12 @@ def _check_reachable(master: str) -> None:
         raise SparkDidNotStart(f"--master {master}: nothing answers there ({refused}): is it started?") from refused
 
 
-def _ship_package(spark: SparkSession) -> None:
-    """Send this package to the workers, which need not have it; what it imports they must have."""
+@contextlib.contextmanager
+def _sent_package(spark: SparkSession) -> Iterator[None]:
+    """Send this package to the workers, which need not have it; what it imports they must have.
+
+    Each worker fetches the file when it first has work, so it stays as long as the block.
+    """
     with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
         archive = Path(folder) / "fairlead.zip"
         package = Path(__file__).parent.parent
@@ -305,6 +308,7 @@ def _ship_package(spark: SparkSession) -> None:
             for file in sorted(package.rglob("*.py")):
                 out.write(file, file.relative_to(package.parent))
         spark.addArtifacts(str(archive), pyfile=True)
+        yield
 
 
 def _first_line(failed: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar, cast
 
 from fairlead.rpc.budget import Budget
@@ -420,7 +421,9 @@ class Connection(asyncio.Protocol):
         self._rest = b""
         self._outbox.close()
         if self._transport.can_write_eof() and not self._transport.is_closing():
-            self._transport.write_eof()
+            # A peer that has gone by itself needs not be told.
+            with suppress(OSError):
+                self._transport.write_eof()
         self._host.loop.call_later(LINGER_S, self._transport.close)
         self._host.loop.call_later(CUT_S, self._transport.abort)
 

@@ -8,7 +8,6 @@ With pytest, `pytest_plugins = ["fairlead.testing.fixtures"]` in a conftest.py g
 `fairlead_client`.
 """
 
-from fairlead.testing.child import ChildFailed
 from fairlead.testing.server import FairleadServer
 
-__all__ = ["ChildFailed", "FairleadServer"]
+__all__ = ["FairleadServer"]

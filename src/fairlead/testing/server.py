@@ -4,16 +4,13 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fairlead.server import Server
-from fairlead.settings import Plain
-from fairlead.settings.static import Address, MemoryConfig, NamespaceConfig, SqliteConfig, StaticConfig
-from fairlead.settings.static_namespaces import parse_namespace_name, parse_search_attributes
-from fairlead.testing.child import child
-
+# The sandbox of Temporal's SDK loads the file of a workflow again, and whatever that imports: a test in the same file
+# must not bring a whole server in there. So the server is loaded when it is started.
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-_ANY_PORT = Address("127.0.0.1", 0)
+    from fairlead.settings import Plain
+
 # A test that is over wants to wait for nobody.
 GRACE_S = 1.0
 NAMESPACE = "default"
@@ -53,18 +50,29 @@ class FairleadServer:
         other_namespaces: Sequence[str] = (),
         search_attributes: Mapping[str, str] | None = None,
         db_filename: Path | str | None = None,
-        dynamic_config: Mapping[str, Plain] | None = None,
+        dynamic_config: "Mapping[str, Plain] | None" = None,
     ) -> AsyncIterator[Self]:
         """Run a server in this event loop until the block ends.
 
         async with FairleadServer.start() as server:
             client = await server.connect()
         """
+        from fairlead.server import Server  # noqa: PLC0415
+        from fairlead.settings.static import (  # noqa: PLC0415
+            Address,
+            MemoryConfig,
+            NamespaceConfig,
+            SqliteConfig,
+            StaticConfig,
+        )
+        from fairlead.settings.static_namespaces import parse_namespace_name, parse_search_attributes  # noqa: PLC0415
+
+        any_port = Address("127.0.0.1", 0)
         attributes = parse_search_attributes(dict(search_attributes or {}))
         names = dict.fromkeys([NAMESPACE, namespace, *other_namespaces])
         config = StaticConfig(
-            frontend_listen=_ANY_PORT,
-            listen=_ANY_PORT,
+            frontend_listen=any_port,
+            listen=any_port,
             store=MemoryConfig() if db_filename is None else SqliteConfig(Path(db_filename)),
             namespaces=tuple(
                 NamespaceConfig(parse_namespace_name(name), search_attributes=attributes) for name in names
@@ -89,7 +97,7 @@ class FairleadServer:
         other_namespaces: Sequence[str] = (),
         search_attributes: Mapping[str, str] | None = None,
         db_filename: Path | str | None = None,
-        dynamic_config: Mapping[str, Plain] | None = None,
+        dynamic_config: "Mapping[str, Plain] | None" = None,
     ) -> AsyncIterator[Self]:
         """Run a server in a child process until the block ends; the event loop is free while it starts and stops."""
         running = cls.run_process(
@@ -114,9 +122,11 @@ class FairleadServer:
         other_namespaces: Sequence[str] = (),
         search_attributes: Mapping[str, str] | None = None,
         db_filename: Path | str | None = None,
-        dynamic_config: Mapping[str, Plain] | None = None,
+        dynamic_config: "Mapping[str, Plain] | None" = None,
     ) -> Iterator[Self]:
         """As `start_process`, without an event loop: for a fixture that lasts longer than one."""
+        from fairlead.testing.child import child  # noqa: PLC0415
+
         with child(
             namespaces=[namespace, *other_namespaces],
             search_attributes=search_attributes or {},

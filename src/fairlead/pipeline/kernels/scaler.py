@@ -135,7 +135,7 @@ def replay(counts: Counts, settings: Sequence[ScalerSettings], model: Model, *, 
         run.tick((tick + 1) * interval_s, run.rates[:, tick, None])
         if is_traced:
             traces.append((run.write.copy(), run.read.copy(), run.backlog.copy()))
-    pass
+    run.serve(range(ticks * every, counts.shape[1]))
     return run.result(traces)
 
 

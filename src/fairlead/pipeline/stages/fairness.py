@@ -99,8 +99,7 @@ def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) ->
     level = F.col("level") - F.least(F.lit(0), F.min("level").over(so_far))
     end_us = F.least(
         F.coalesce(F.lead("window_us").over(its), F.col("last_us") + window_us),
-        F.col("empty_us") + window_us,
-        F.col("window_us") + (CARRIED_WINDOWS_MAX + 1) * window_us,
+                F.col("window_us") + (CARRIED_WINDOWS_MAX + 1) * window_us,
     )
     waited_us = F.when(
         (F.col("left") > 0) & (F.col("end_us") > F.col("window_us") + window_us),

@@ -133,8 +133,8 @@ def _history_of(cluster: str, batch: Batch) -> tuple[Finding | None, VersionHist
         covers = 1 <= batch.first <= batch.last <= history.last.event_id
         is_mixed = covers and history.version_of(batch.first) != history.version_of(batch.last)
         return unsound(Kind.MIXED_VERSIONS if is_mixed else Kind.MALFORMED_BATCH, broken), history if covers else None
-    reason = _wrong_contents(batch)
-    return (None, sound.history) if reason is None else (unsound(Kind.MALFORMED_BATCH, reason), history)
+    wrong = _wrong_contents(batch)
+    return (None, sound.history) if wrong is None else (unsound(Kind.MALFORMED_BATCH, wrong), history)
 
 
 def _wrong_contents(batch: Batch) -> str | None:
