@@ -1,4 +1,4 @@
-"""A driver for a real cluster: `cluster_child.py MASTER JOURNAL LAKE`. Prints the rows, and where workers have us from."""
+"""A driver for a cluster: `cluster_child.py MASTER JOURNAL LAKE`. Prints the rows, and where workers have us from."""
 
 import json
 import sys
@@ -15,12 +15,10 @@ from fairlead.pipeline.session import open_session, plan_for
 
 def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Where the package is, as a worker finds it."""
-    import os
-
     import fairlead
 
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"place": [str(fairlead.__file__)], "folder": [os.getcwd()]})
+        yield pa.RecordBatch.from_pydict({"place": [str(fairlead.__file__)], "folder": [str(Path.cwd())]})
 
 
 def main(master: str, journal: str, lake: str) -> None:

@@ -1,7 +1,7 @@
 """Kills a job at random moments, again and again, and lets it finish at last."""
 
-import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +10,6 @@ from pathlib import Path
 import duckdb
 
 CHILD = Path(__file__).with_name("killed_child.py")
-BEGIN_WAIT_S_MAX = 120.0
 
 
 def start(job: str, journal: Path, lake: Path) -> "subprocess.Popen[str]":
@@ -35,20 +34,28 @@ def finish(job: str, journal: Path, lake: Path) -> float:
     return took_s
 
 
-def kill_again_and_again(job: str, journal: Path, lake: Path, *, times: int, within_s: float, seed: int) -> int:
-    """Kill the job so often, each time at a random moment; how often there was something left to kill."""
+def kill_again_and_again(
+    job: str, journal: Path, folder: Path, *, times: int, within_s: float, seed: int
+) -> list[Path]:
+    """Kill the job so often, each time at a random moment, and let it finish at last. All the lakes that it filled.
+
+    A job that was done before its moment came was not killed: then it begins again with a new lake.
+    """
     chance = random.Random(seed)
+    lakes = [folder / "lake-0"]
     kills = 0
-    for _ in range(times):
-        child = start(job, journal, lake)
+    while kills < times:
+        child = start(job, journal, lakes[-1])
         time.sleep(chance.uniform(0, within_s))
-        kills += child.poll() is None
         # Only Python: Java notices that it is alone, as it does in real life.
-        os.kill(child.pid, 9)
-        child.wait()
+        child.kill()
+        kills += child.wait() == -signal.SIGKILL
         assert child.stdout is not None
+        if "done" in child.stdout.read():
+            lakes.append(folder / f"lake-{len(lakes)}")
         child.stdout.close()
-    return kills
+    finish(job, journal, lakes[-1])
+    return lakes
 
 
 def table(lake: Path, name: str) -> list[tuple[object, ...]]:
@@ -57,6 +64,6 @@ def table(lake: Path, name: str) -> list[tuple[object, ...]]:
         files = f"{lake}/{name}/*/*/*/*.parquet"
         columns = "* EXCLUDE (batch)"
         query = (
-            f"SELECT {columns} FROM read_parquet('{files}', hive_partitioning=true) ORDER BY cluster, segment, position"  # noqa: S608
+            f"SELECT {columns} FROM read_parquet('{files}', hive_partitioning=true) ORDER BY cluster, segment, position"
         )
         return connection.execute(query).fetchall()

@@ -85,6 +85,6 @@ def test_a_cluster_of_two_workers_gives_the_same_tables(spark: SparkSession, tmp
     assert answer["rows"] == {"task": total, "history": 40}
     # The workers run the package that was sent to them, not one that happens to be installed; and both had work.
     assert all("fairlead.zip" in place for place in answer["places"])
-    assert len({folder for folder in answer["folders"]}) == 2
+    assert len(set(answer["folders"])) == 2
     for name in ("task", "history"):
         assert killing.table(tmp_path / "lake", name) == killing.table(tmp_path / "local", name)

@@ -1,6 +1,7 @@
 """The `fairness` job, against a plain account that goes through the windows one after the other."""
 
 from collections import defaultdict
+from fractions import Fraction
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -113,34 +114,33 @@ def _flows(
 
 
 def _deal_out(rows: list[Row]) -> None:
-    """Fill all keys at the speed of their weights until what was dispatched is gone."""
-    remaining = float(sum(row["dispatched"] for row in rows))
-    fair = {row["fairness_key"]: 0.0 for row in rows}
-    hungry = list(rows)
-    while hungry and remaining > 1e-9:
-        weight = sum(row["weight"] for row in hungry)
-        step = min(
-            [remaining / weight, *((row["demand"] - fair[row["fairness_key"]]) / row["weight"] for row in hungry)]
-        )
-        for row in hungry:
-            fair[row["fairness_key"]] += step * row["weight"]
-        remaining -= step * weight
-        hungry = [row for row in hungry if row["demand"] - fair[row["fairness_key"]] > 1e-9]
+    """Fill all keys at the speed of their weights until what was dispatched is gone; exactly, in fractions."""
+    remaining = Fraction(sum(row["dispatched"] for row in rows))
     for row in rows:
-        row["fair"] = fair[row["fairness_key"]]
+        row["fair"] = Fraction(0)
+    hungry = list(rows)
+    while hungry and remaining > 0:
+        weight = sum(Fraction(row["weight"]) for row in hungry)
+        wanted = ((row["demand"] - row["fair"]) / Fraction(row["weight"]) for row in hungry)
+        step = min([remaining / weight, *wanted])
+        for row in hungry:
+            row["fair"] += step * Fraction(row["weight"])
+        remaining -= step * weight
+        hungry = [row for row in hungry if row["demand"] > row["fair"]]
 
 
 def _judge(rows: list[Row]) -> None:
     for row in rows:
-        row["is_starved"] = row["backlog_before"] > 0 and row["fair"] >= 1 and row["dispatched"] < 0.1 * row["fair"]
+        is_due = row["backlog_before"] > 0 and row["fair"] >= 1
+        row["is_starved"] = is_due and row["dispatched"] < row["fair"] / 10
     starved = [row for row in rows if row["is_starved"]]
     missed = sum(row["fair"] - row["dispatched"] for row in starved)
     for row in rows:
-        row["is_flood"] = bool(starved) and row["dispatched"] - row["fair"] >= 0.5 * missed
+        row["is_flood"] = bool(starved) and row["dispatched"] - row["fair"] >= missed / 2
 
 
 def jain_of(rows: list[Row]) -> float | None:
-    ratios = [row["dispatched"] / row["fair"] for row in rows if row["fair"] > 0]
+    ratios = [row["dispatched"] / float(row["fair"]) for row in rows if row["fair"] > 0]
     return sum(ratios) ** 2 / (len(ratios) * sum(ratio**2 for ratio in ratios)) if any(ratios) else None
 
 
@@ -158,7 +158,7 @@ def test_keys_and_windows_are_as_a_plain_account_has_them(spark: SparkSession, s
     for place, row in expected.items():
         for name in ("weight", "backlog_before", "added", "dispatched", "is_starved", "is_flood"):
             assert found[place][name] == row[name], (name, found[place], row)
-        assert found[place]["fair"] == pytest.approx(row["fair"], abs=1e-6)
+        assert found[place]["fair"] == pytest.approx(float(row["fair"]))
     for told in windows.collect():
         its = [one for place, one in expected.items() if place[:2] == (told.cluster, told.window_us)]
         jain = jain_of(its)
@@ -166,7 +166,7 @@ def test_keys_and_windows_are_as_a_plain_account_has_them(spark: SparkSession, s
         assert told["keys"] == len(its)
         assert told.starved == sum(one["is_starved"] for one in its)
         assert set(told.starved_keys) == {one["fairness_key"] for one in its if one["is_starved"]}
-        most = max((one["dispatched"] - one["fair"] for one in its), default=0.0)
+        most = max((float(one["dispatched"] - one["fair"]) for one in its), default=0.0)
         assert (told.flood_key is not None) == (told.starved > 0 and most > 1e-9)
         if told.flood_key is not None:
             assert told.flood_tasks == pytest.approx(most)
@@ -193,6 +193,18 @@ def test_a_flood_is_named_where_it_starves_a_small_tenant(spark: SparkSession) -
     assert starved.jain == pytest.approx(0.5)
     assert last.jain == pytest.approx(1.0)
     assert last.flood_key is None
+
+
+def test_two_keys_that_flood_alike_are_both_named(spark: SparkSession) -> None:
+    # Each is due 10/3 and gets 5: exactly half of what the third is due and does not get.
+    records = [record for key in "abc" for record in tasks_of(0, key, added=9)]
+    records += [record for key in "ab" for record in tasks_of(1, key, matched=5)]
+    keys = key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6).where("window_us > 0")
+    assert {row.fairness_key: (row.is_starved, row.is_flood) for row in keys.collect()} == {
+        "a": (False, True),
+        "b": (False, True),
+        "c": (True, False),
+    }
 
 
 def test_a_task_list_that_keeps_up_is_fair_whatever_its_shares_are(spark: SparkSession) -> None:

@@ -132,11 +132,9 @@ def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(
     write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=12)
     write_segment(journal, frames_of(task_records(500))[:-7], number=77)
     took_s = killing.finish("ingest", journal, tmp_path / "undisturbed")
-    kills = killing.kill_again_and_again("ingest", journal, tmp_path / "lake", times=KILLS, within_s=took_s, seed=KILLS)
-    killing.finish("ingest", journal, tmp_path / "lake")
-    assert kills > 0
-    for name in ("task", "history"):
-        expected = killing.table(tmp_path / "undisturbed", name)
-        assert expected
-        assert killing.table(tmp_path / "lake", name) == expected
-    assert [*Lake(tmp_path / "lake").quarantined()] == [*Lake(tmp_path / "undisturbed").quarantined()]
+    expected = [killing.table(tmp_path / "undisturbed", name) for name in ("task", "history")]
+    assert all(expected)
+    lakes = killing.kill_again_and_again("ingest", journal, tmp_path, times=KILLS, within_s=took_s, seed=KILLS)
+    for lake in lakes:
+        assert [killing.table(lake, name) for name in ("task", "history")] == expected
+        assert [*Lake(lake).quarantined()] == [*Lake(tmp_path / "undisturbed").quarantined()]

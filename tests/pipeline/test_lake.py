@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,9 @@ def test_a_derived_table_is_swapped_whole(spark: SparkSession, tmp_path: Path) -
 def test_a_run_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     lake.write("traffic", spark.range(5), "one")
+    killed = lake.root / "_staging" / "runs" / "traffic-killed"
+    killed.mkdir()
+    os.utime(killed, (1, 1))
     with pytest.raises(Exception, match="no good"):
         lake.write("traffic", spark.range(5).selectExpr("raise_error('no good') AS id"), "two")
     assert lake.read_derived(spark, "traffic").count() == 5
@@ -114,7 +118,7 @@ def test_a_lake_with_another_schema_is_refused_with_the_difference(spark: SparkS
 def test_a_damaged_manifest_is_not_passed_over(spark: SparkSession, tmp_path: Path) -> None:
     lake = filled(spark, tmp_path)
     next(lake.root.glob("task/batch=*/_batch.json")).write_text("{")
-    with pytest.raises(BrokenLake, match="_batch.json"):
+    with pytest.raises(BrokenLake, match="_batch"):
         list(lake.segments("task"))
 
 

@@ -191,6 +191,10 @@ def test_a_cluster_without_what_only_it_may_write_makes_the_others_have_too_much
     }
 
 
+def test_a_gap_of_the_writer_is_no_surplus_of_the_others() -> None:
+    assert found(judge(a=[plain_copy()[0], plain_copy()[2]], b=plain_copy())) == {("gap", "a", 1, 3, 5)}
+
+
 def test_the_word_of_the_cluster_that_wrote_an_event_counts_for_more_than_that_of_the_others() -> None:
     changed = [*plain_copy()[:2], batch(6, 7, (5, 1), (7, 2), mark="f")]
     assert found(judge(a=changed, b=plain_copy(), c=changed)) == {
@@ -231,7 +235,10 @@ def test_two_lines_on_one_branch_break_the_append_rule() -> None:
     part = [batch(4, 4, (2, 1), (4, 2)), batch(4, 4, (2, 1), (3, 2), (4, 3))]
     trunk = [batch(1, 2, (2, 1)), batch(3, 3, (2, 1), (3, 2))]
     apart = [*trunk, part[0], part[1]._replace(branch_id="other")]
-    assert found(judge(a=apart, b=apart, c=[*trunk, *part])) == {("broken_append", "c", 3, 4, 4)}
+    judgement = judge(a=apart, b=apart, c=[*trunk, *part])
+    assert found(judgement) == {("broken_append", "c", 3, 4, 4)}
+    # What it has there is not a line that it could go on with.
+    assert judgement.disagreeing == ("c",)
 
 
 def test_a_line_that_contradicts_the_others_is_for_a_person_to_look_at() -> None:
@@ -240,6 +247,14 @@ def test_a_line_that_contradicts_the_others_is_for_a_person_to_look_at() -> None
     assert found(judgement) == {("contradiction", "c", 2, 7, 7)}
     assert judgement.sends == []
     assert judgement.branches == (VersionHistory.from_pairs([(5, 1), (7, 2)]),)
+
+
+def test_a_cluster_that_contradicts_the_others_is_sent_nothing() -> None:
+    longer = [*plain_copy(), batch(8, 9, (5, 1), (9, 2))]
+    wrong = [*plain_copy()[:2], batch(6, 7, (4, 1), (7, 2), branch="other")]
+    judgement = judge(a=longer, b=longer, c=wrong)
+    assert found(judgement) == {("contradiction", "c", 2, 7, 7)}
+    assert judgement.sends == []
 
 
 def test_an_event_id_that_no_server_counts_to_is_refused_and_does_not_fill_the_memory() -> None:
@@ -261,6 +276,20 @@ def test_events_of_a_run_that_was_deleted_before_it_was_journaled_are_there() ->
     assert judge(a=plain_copy(), b=deleted).findings == []
 
 
+def test_a_batch_that_was_journaled_again_after_its_run_was_deleted_has_its_contents() -> None:
+    again = plain_copy()[2]._replace(digests="", types_count=TYPES_UNKNOWN)
+    assert judge(a=plain_copy(), b=[*plain_copy(), again]).findings == []
+    assert judge(a=plain_copy(), b=[*plain_copy(), again._replace(task_id=0)]).findings == []
+
+
+def test_the_status_is_that_of_the_current_branch_however_long_the_lost_one_is() -> None:
+    lost, won = batch(3, 9, (9, 1)), batch(3, 4, (2, 1), (4, 2), branch="won", status=2)
+    copy = [batch(1, 2, (2, 1)), lost, won]
+    judgement = judge(a=copy, b=copy)
+    assert (judgement.status, judgement.findings) == (2, [])
+    assert [summary.is_open for summary in judgement.copies] == [False, False]
+
+
 def parted(*winning: str, fork_us: int = OLD_US) -> list[Batch]:
     return [
         batch(1, 2, (2, 1), signals=("early",)),
@@ -275,6 +304,14 @@ def test_a_signal_of_a_losing_branch_must_be_given_to_the_winning_one() -> None:
     lost = judge(a=parted("y"), b=parted("y"))
     assert lost.lost_signals == [("x", Item(3, 1))]
     assert judge(a=parted(), b=parted()).lost_signals == [("x", Item(3, 1))]
+
+
+def test_each_signal_given_again_stands_for_one() -> None:
+    lost = batch(3, 4, (4, 1), signals=("x", "x"))
+    one = [batch(1, 2, (2, 1)), lost, batch(3, 3, (2, 1), (3, 2), branch="won", signals=("x",))]
+    two = [batch(1, 2, (2, 1)), lost, batch(3, 4, (2, 1), (4, 2), branch="won", signals=("x", "x"))]
+    assert judge(a=one).lost_signals == [("x", Item(4, 1))]
+    assert judge(a=two).lost_signals == []
 
 
 def test_a_signal_before_the_fork_does_not_stand_for_one_after_it() -> None:

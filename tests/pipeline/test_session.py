@@ -142,9 +142,19 @@ def test_the_first_run_makes_the_second_start_faster_and_leaves_nothing_else(tmp
     assert [entry for entry in logs.iterdir() if entry.name.startswith("fairlead")] == []
 
 
-def test_a_cache_that_can_not_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_keeps_no_drafts_and_one_that_can_not_be_written_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fairlead.pipeline.session import _Archive
 
     (tmp_path / "fairlead").write_text("in the way")
     found = java.Java(home=tmp_path, version="17")
-    assert _Archive.of(SessionPlan(name="test"), found, tmp_path / "fairlead") is None
+    plan = SessionPlan(name="test")
+    first = _Archive.of(plan, found, tmp_path / "cache")
+    assert first is not None
+    assert first.draft is not None
+    first.draft.write_text("left by a process that was killed")
+    os.utime(first.draft, (1, 1))
+    assert _Archive.of(plan, found, tmp_path / "cache") == first
+    assert not first.draft.exists()
+    assert _Archive.of(plan, found, tmp_path / "fairlead") is None

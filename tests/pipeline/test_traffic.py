@@ -107,7 +107,7 @@ TOLD = """
 LIST = "cluster, namespace_id, task_list, task_type"
 PARTITIONS = f"""
     SELECT {LIST}, partition, time_us // 60000000 * 60000000 AS window_us, {FLOW}, {TOLD} FROM task GROUP BY ALL
-"""  # noqa: S608 - our own texts
+"""
 LISTS = f"""
     WITH partitions AS ({PARTITIONS}),
     flows AS (SELECT {LIST}, time_us // 60000000 * 60000000 AS window_us, {FLOW} FROM task GROUP BY ALL),
@@ -119,7 +119,7 @@ LISTS = f"""
         FROM partitions GROUP BY ALL
     )
     SELECT * FROM flows JOIN others USING ({LIST}, window_us)
-"""  # noqa: S608
+"""
 
 
 def same(found: list[dict[str, Any]], expected: list[dict[str, Any]], *, by: tuple[str, ...]) -> None:

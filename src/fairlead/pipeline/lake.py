@@ -29,13 +29,15 @@ from typing import Any
 
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
 from fairlead.pipeline.schemas import BRONZE, differences
 
 LAYOUT = 1
+# What a killed run of a derived table has left is removed when no run can be that old.
+STAGED_AGE_S_MAX = 86_400.0
 RUNS_KEPT = 2  # The one in place, and the one that a reader may still have open.
 LOCK_WAIT_S_MAX = 10.0
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -203,6 +205,7 @@ class Lake:
         link = self.table(table)
         if link.exists() and not link.is_symlink():
             raise NotALake(f"{link} is in the way: it should be a link that this lake made")
+        _remove_old(self.root / "_staging" / "runs")
         staged = self.root / "_staging" / "runs" / f"{table}-{run_id}-{os.urandom(4).hex()}"
         try:
             frame.write.partitionBy(*partition_by).parquet(str(staged))
@@ -301,6 +304,12 @@ def _sync_tree(folder: Path) -> None:
     """Bring all of a folder to the disk: Spark leaves its files to the operating system."""
     for path in [*folder.rglob("*"), folder]:
         _sync(path)
+
+
+def _remove_old(folder: Path) -> None:
+    for left in folder.glob("*"):
+        if left.stat().st_mtime < time.time() - STAGED_AGE_S_MAX:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _keep_newest(runs: Path, place: Path) -> None:

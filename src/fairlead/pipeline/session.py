@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 import tempfile
+import time
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ LOCAL_MASTER = "local[*]"
 LOCAL_MEMORY = "1500m"
 REACH_TIMEOUT_S = 5.0
 ARCHIVE_WAIT_S_MAX = 120.0
+DRAFT_AGE_S_MAX = 3600.0
 
 _MASTERS = re.compile(
     r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[\d+,\d+,\d+\]|yarn|spark://[^\s/:]+:\d+(,[^\s/:]+:\d+)*"
@@ -202,6 +204,11 @@ class _Archive:
             return None
         if not os.access(cache, os.W_OK):
             return None
+        # A process that was killed leaves its draft.
+        for draft in cache.glob(f"{file.name}.*"):
+            with contextlib.suppress(FileNotFoundError):
+                if draft.stat().st_mtime < time.time() - DRAFT_AGE_S_MAX:
+                    draft.unlink()
         return _Archive(file, file.with_name(f"{file.name}.{os.getpid()}"))
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql import functions as F
 
 from fairlead.core.errors import FixRequest, GiveUp
 from fairlead.pipeline.job import JobContext, Summary

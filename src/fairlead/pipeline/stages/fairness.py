@@ -22,6 +22,8 @@ STARVED_BELOW = 0.1
 # A key is a flood that got this much of what starved keys did not get, beyond its own due.
 FLOOD_FROM = 0.5
 STARVED_KEYS_TOLD = 20
+# What is this close to a bound is on it: two keys that flooded alike are exactly at half, and sums are rounded.
+NOISE = 1e-9
 
 _BY_WINDOW = (*TASK_LIST, "window_us")
 _KEY = (*TASK_LIST, "fairness_key")
@@ -99,7 +101,8 @@ def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) ->
     level = F.col("level") - F.least(F.lit(0), F.min("level").over(so_far))
     end_us = F.least(
         F.coalesce(F.lead("window_us").over(its), F.col("last_us") + window_us),
-                F.col("window_us") + (CARRIED_WINDOWS_MAX + 1) * window_us,
+        F.col("empty_us") + window_us,
+        F.col("window_us") + (CARRIED_WINDOWS_MAX + 1) * window_us,
     )
     waited_us = F.when(
         (F.col("left") > 0) & (F.col("end_us") > F.col("window_us") + window_us),
@@ -166,7 +169,7 @@ def _with_due(flows: DataFrame) -> DataFrame:
         .where(F.col("demand") > 0)
         .withColumn("total", F.sum("dispatched").over(everything))
         # Sums of weights are rounded: a key that is satisfied exactly must not fail by that.
-        .withColumn("is_satisfied", reached <= F.col("total") * (1 + 1e-9))
+        .withColumn("is_satisfied", reached <= F.col("total") * (1 + NOISE))
         .withColumn(
             "fair",
             F.when(is_satisfied, F.col("demand").cast("double")).otherwise(
@@ -182,10 +185,11 @@ def _with_due(flows: DataFrame) -> DataFrame:
 def _with_verdicts(keys: DataFrame) -> DataFrame:
     everything = Window.partitionBy(*_BY_WINDOW)
     fair, dispatched = F.col("fair"), F.col("dispatched")
-    is_starved = (F.col("backlog_before") > 0) & (fair >= 1) & (dispatched < STARVED_BELOW * fair)
+    is_due_a_task = fair >= 1 - NOISE
+    is_starved = (F.col("backlog_before") > 0) & is_due_a_task & (dispatched < STARVED_BELOW * fair * (1 - NOISE))
     missed: Column = F.sum(F.when(F.col("is_starved"), fair - dispatched)).over(everything)
     return (
         keys.withColumn("is_starved", is_starved)
-        .withColumn("is_flood", F.coalesce(dispatched - fair >= FLOOD_FROM * missed, F.expr("false")))
+        .withColumn("is_flood", F.coalesce(dispatched - fair >= FLOOD_FROM * missed * (1 - NOISE), F.expr("false")))
         .select(*keys.columns, "is_starved", "is_flood", *percentiles_s(F.col("waits_us")))
     )

@@ -150,15 +150,12 @@ def _is_sound(columns: BatchColumns) -> Flags:
     """Whether each batch is well-formed by itself and ends its own line."""
     count = columns.last - columns.first + 1
     digests = np.asarray(pc.binary_length(columns.digests).fill_null(0), dtype=np.int64)
-    owners = columns.run_ids.take(pa.array(columns.run))
-    own_tree = np.asarray(pc.equal(columns.tree_id, owners).fill_null(False), dtype=bool)  # noqa: FBT003
     has_items = columns.item_count > 0
     tail = np.where(has_items, columns.item_start + columns.item_count - 1, 0)
     if not len(columns.item_event):
         return np.zeros(len(count), dtype=bool)
     is_sound = (
-        own_tree
-        & (count > 0)
+        (count > 0)
         & (columns.last <= EVENT_ID_MAX)
         & (digests == count * DIGEST_CHARS)
         & (columns.types_count == count)
@@ -182,14 +179,12 @@ def _names_its_signals(columns: BatchColumns) -> Flags:
 
 
 def _goes_on(columns: BatchColumns) -> Flags:
-    """Whether each batch follows the one before it: ids without gap, the same branch, and the line it continues."""
-    branches, _ = _codes(columns.branch_id)
+    """Whether each batch follows the one before it: ids without gap, and the line it continues."""
     before = np.maximum(np.arange(len(columns.run)) - 1, 0)
     is_first = (columns.first == FIRST_EVENT_ID) & (columns.item_count == 1)
     is_same_version = columns.version == columns.version[before]
     follows = (
         (columns.first == columns.last[before] + 1)
-        & (branches == branches[before])
         & (columns.version >= columns.version[before])
         & (columns.item_count == columns.item_count[before] + ~is_same_version)
     )
