@@ -1,6 +1,6 @@
 # One verb a chore. `make run` and `make test` set up all they need in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help run test check format sim bench clean
+.PHONY: help run test pipeline check format sim bench clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -21,8 +21,11 @@ $(INSTALLED): pyproject.toml
 run: $(INSTALLED) ## set up, then show what Fairlead does
 	$(BIN)/fairlead demo
 
-test: $(INSTALLED) ## set up, then run every test
-	$(BIN)/pytest
+test: $(INSTALLED) ## set up, then run every test but those of the pipeline
+	$(BIN)/pytest --ignore tests/pipeline
+
+pipeline: $(INSTALLED) ## run the tests of the pipeline, on a real Spark: they take a while
+	$(BIN)/pytest tests/pipeline --timeout 900
 
 check: $(INSTALLED) ## format, lint, types, imports: changes nothing
 	$(BIN)/ruff format --check .
