@@ -21,8 +21,6 @@ JOBS = {
     "backtest": "Run the scaler over recorded traffic under many settings, and recommend one.",
     "placement": "Run the routing over many partitions: load of hosts, and what moves.",
     "reconcile": "Compare the histories of clusters, and plan repairs.",
-    "histories": "Flat tables of workflows and activities for analysts.",
-    "report": "One page with plots of all that was found.",
 }
 COMMON = {"lake", "journal", "master", "since", "until", "namespace", "output"}
 
