@@ -15,7 +15,9 @@ EXIT_INTERRUPTED = 130
 
 
 # Each is a module with a command of the same name.
-COMMANDS = {name: f"fairlead.cli.{name}" for name in ("admin", "bench", "config", "demo", "pipeline", "server", "simulate")}
+COMMANDS = {
+    name: f"fairlead.cli.{name}" for name in ("admin", "bench", "config", "demo", "pipeline", "server", "simulate")
+}
 
 
 class _Commands(click.Group):

@@ -131,10 +131,14 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     archive = _Archive.of(plan, java, cache)
-    with _spark_log() as log, _told_in_one_line(log):
+    with _spark_log() as log:
         spark = _start(plan, archive, log)
         try:
-            with _sent_package(spark) if plan.profile is Profile.CLUSTER else contextlib.nullcontext():
+            # Within: Spark asks Java for the text of an error, so it must be told before Java ends.
+            with (
+                _told_in_one_line(log),
+                _sent_package(spark) if plan.profile is Profile.CLUSTER else contextlib.nullcontext(),
+            ):
                 yield spark
         finally:
             _stop(spark, archive)
