@@ -142,6 +142,25 @@ def test_the_first_run_makes_the_second_start_faster_and_leaves_nothing_else(tmp
     assert [entry for entry in logs.iterdir() if entry.name.startswith("fairlead")] == []
 
 
+def test_what_fails_in_spark_is_told_in_one_line_with_the_log(tmp_path: Path) -> None:
+    code = (
+        "from fairlead.core.errors import FairleadError\n"
+        "from fairlead.pipeline.session import *\n"
+        "try:\n"
+        "    with open_session(plan_for('local[1]', name='test', is_small=True)) as spark:\n"
+        "        spark.sql(\"SELECT raise_error('no good')\").collect()\n"
+        "except FairleadError as failed:\n"
+        "    print(failed)\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    [line] = done.stdout.splitlines()
+    assert line.startswith("Spark failed: ")
+    assert "no good" in line
+    assert Path(line.rpartition("its log is ")[2]).is_file()
+
+
 def test_a_cache_keeps_no_drafts_and_one_that_can_not_be_written_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

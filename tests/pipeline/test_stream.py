@@ -66,6 +66,18 @@ def test_it_follows_the_journal_until_it_is_not_wanted(spark: SparkSession, tmp_
     assert lake.read(spark, "task").count() == 40
 
 
+def test_a_kill_in_the_first_moments_does_not_keep_it_from_starting(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark refuses a checkpoint in which it finds its own draft of the first offset."""
+    write_segment(tmp_path / "journal", task_records(10))
+    offsets = tmp_path / "lake" / "_stream" / "task" / "offsets"
+    with Lake(tmp_path / "lake").locked():
+        offsets.mkdir(parents=True)
+    for name in (".0.af8c4f08-46cb-40c7-bf12-319c9fca8dea.tmp", "..0.af8c4f08-46cb-40c7-bf12-319c9fca8dea.tmp.crc"):
+        (offsets / name).touch()
+    assert stream.run(context(spark, tmp_path, once=True)).rows["task"] == 10
+    assert stream.run(context(spark, tmp_path, once=True)).rows["task"] == 0
+
+
 @pytest.mark.sim
 @pytest.mark.timeout(1800)
 def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(tmp_path: Path) -> None:

@@ -57,13 +57,21 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
     )
 
 
+def _remove_drafts(checkpoint: Path) -> None:
+    """Take away what a killed stream was about to write: Spark refuses to begin where it finds its first draft."""
+    for draft in [*checkpoint.rglob(".*.tmp"), *checkpoint.rglob("..*.tmp.crc")]:
+        draft.unlink(missing_ok=True)
+
+
 def _start(context: JobContext, journal: Path, kind: str, total: Absorbed) -> StreamingQuery:
+    checkpoint = context.lake.root / "_stream" / kind
+    _remove_drafts(checkpoint)
     interval_s = context.options.get("interval_s", INTERVAL_S)
     trigger = {"availableNow": True} if context.options.get("once") else {"processingTime": f"{interval_s} seconds"}
     return (
         segments_as_sealed(context.spark, journal, kind)
         .writeStream.queryName(f"stream-{kind}")
-        .option("checkpointLocation", str(context.lake.root / "_stream" / kind))
+        .option("checkpointLocation", str(checkpoint))
         .trigger(**trigger)
         .foreachBatch(partial(_absorb, context.lake, journal, kind, total))
         .start()
