@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from fairlead.cluster.calls import Caller
 from fairlead.cluster.local import LocalNetwork
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import TaskList, TaskType
+from fairlead.history.clusters import Clusters
 from fairlead.history.deployments import Deployments
 from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.service import HistoryService
@@ -102,9 +104,12 @@ class Faults:
 class World:
     """What outlives a host: the stores and the network."""
 
-    def __init__(self, *, shards: int = 1) -> None:
+    def __init__(self, *, shards: int = 1, clusters: Clusters | None = None, namespace: Namespace = NAMESPACE) -> None:
         self.faults = Faults()
         self.store = MemoryHistory(self.faults)
+        self.clusters = clusters
+        self.namespace = namespace
+        self.new_id: Callable[[], str] = lambda: str(uuid.uuid4())
         self.tasks = MemoryStore()
         self.network = LocalNetwork()
         self.settings = DynamicSettings()
@@ -173,6 +178,8 @@ class OneHost:
             deployments=self._deployments,
             metrics=Metrics(),
             clock_ns=now_ns,
+            clusters=world.clusters,
+            new_id=world.new_id,
         )
         self._host = Host(
             name,
@@ -190,7 +197,7 @@ class OneHost:
     async def open(self) -> None:
         """Begin to serve."""
         self._is_open = True
-        await self.namespaces.ensure(NAMESPACE)
+        await self.namespaces.ensure(self.world.namespace)
         await self.namespaces.open()
         await self._deployments.open()
         self.world.network.register(self.name, self._host.handlers)

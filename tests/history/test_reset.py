@@ -22,6 +22,7 @@ from fairlead.history.events import (
 )
 from fairlead.history.events.write_reset import begin_reset, finish_reset, reapply, terminate_for_reset
 from fairlead.history.state import BadRequest, RunIdentity, without_live
+from fairlead.history.state.requests import request_id_of
 from fairlead.history.state.tasks import (
     CloseRun,
     ExecutionTimeout,
@@ -57,7 +58,7 @@ def reset(
     """The whole step. What it leaves follows from its events alone, as for every run."""
     transaction = begun(run, finish_event_id)
     reapply(transaction, run.history[finish_event_id - 1 :], excluded=excluded, is_base=True)
-    finish_reset(transaction, base_run_id=RUN_ID)
+    finish_reset(transaction)
     history = [*run.history[: transaction.events[0].event_id - 1], *transaction.events]
     assert [event.event_id for event in history] == list(range(1, len(history) + 1))
     assert without_live(rebuild(transaction.state.identity, history)) == without_live(transaction.state)
@@ -207,7 +208,7 @@ def test_a_child_that_has_not_started_is_started_by_the_request_that_the_base_ru
     run.start_task()
     new = reset(run, run.state.next_event_id)
     (task,) = [task for task in new.tasks if isinstance(task, StartChild)]
-    assert (task.initiated_event_id, task.request_id) == (5, f"{RUN_ID}:5")
+    assert (task.initiated_event_id, task.request_id) == (5, request_id_of(run.state, run.state.children[5]))
 
 
 def test_pending_activities_and_timers_are_done_anew() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.command.v1 import Command
@@ -22,6 +23,8 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
     PollWorkflowTaskQueueResponse,
     QueryWorkflowRequest,
+    ResetWorkflowExecutionRequest,
+    ResetWorkflowExecutionResponse,
     RespondQueryTaskCompletedRequest,
     TerminateWorkflowExecutionRequest,
     UpdateWorkflowExecutionRequest,
@@ -29,8 +32,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from fairlead.core.errors import FairleadError
+from fairlead.core.versions import EventBatch, EventRange, VersionHistory
 from fairlead.history import queue as queues
-from fairlead.history.events import Transaction, terminate
+from fairlead.history.events import Batch, Transaction, terminate
 from fairlead.history.operations import get_history, start
 from fairlead.history.operations.family import ChildClosed, SignalFrom
 from fairlead.history.operations.update import update_workflow
@@ -41,6 +45,7 @@ from fairlead.history.shard import NotOwner, Shard
 from fairlead.history.state import RunClosed, encode
 from fairlead.history.state.errors import BadRequest
 from fairlead.history.state.tasks import QueueRow, RunTimeout, UpsertVisibility, encode_row
+from fairlead.history.stream_rows import stream_row
 from fairlead.history.updates import COMPLETED
 from fairlead.rpc import Code
 from fairlead.storage.contract import LeaseLost, OutcomeUnknown, StoreUnavailable
@@ -1066,3 +1071,59 @@ async def test_a_signal_that_has_arrived_is_not_taken_for_lost_when_its_receiver
     with pytest.raises(RunClosed):
         await host.call("SignalFrom", "w", SignalFrom("w", "", other.SerializeToString(), None))
     await world.close()
+
+
+@on_virtual_time
+async def test_a_reset_after_a_failover_writes_no_batch_of_two_versions() -> None:
+    """What it copies was written at another version than what it adds, and is sent and judged batch by batch."""
+    world = World()
+    host = await world.start()
+
+    async def fail_over(version: int) -> None:
+        await host.namespaces.update(
+            NAMESPACE.name, lambda found: msgspec.structs.replace(found, failover_version=version)
+        )
+
+    async def reset(event_id: int) -> str:
+        request = ResetWorkflowExecutionRequest(
+            namespace=NAMESPACE.name,
+            workflow_execution=WorkflowExecution(workflow_id="parent-1"),
+            workflow_task_finish_event_id=event_id,
+        )
+        answer = await host.call("ResetWorkflowExecution", "parent-1", request)
+        return ResetWorkflowExecutionResponse.FromString(answer).run_id
+
+    async def work() -> None:
+        task = await host.poll()
+        assert task is not None
+        await host.respond(task)
+
+    try:
+        await fail_over(1)
+        await host.begin("parent-1")
+        await work()
+        await fail_over(11)
+        await reset(4)
+        await fail_over(21)
+        # To the same task, which this time is that of a run that shares the events before it.
+        run_id = await reset(4)
+        run = await host.shard.load(NAMESPACE.id, "parent-1", run_id)
+        written = await world.store.read_branch(
+            run.state.identity.tree_id, run.state.identity.branch_id, 1, run.state.next_event_id, limit_bytes=1 << 20
+        )
+        events = await host.events("parent-1", run_id)
+        versions = {event.event_id: event.version for event in events}
+        assert set(versions.values()) == {1, 21}
+        assert [*versions] == [
+            event_id for one in written for event_id in range(one.first_event_id, one.last_event_id + 1)
+        ]
+        assert all(
+            len({versions[one.first_event_id], versions[one.last_event_id], one.version}) == 1 for one in written
+        )
+        for one in run.batches:
+            row = stream_row(run.key, run.state, one, now_ns=0)
+            # Refuses one with several versions.
+            EventBatch(EventRange(*one[:2]), row.version, VersionHistory.from_pairs(row.items))
+        assert run.batches == [Batch(one.first_event_id, one.last_event_id, one.payload) for one in written]
+    finally:
+        await world.close()

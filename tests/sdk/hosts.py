@@ -18,7 +18,8 @@ HAND_OVER = "1s"
 class Host:
     """One process with all roles, at addresses that stay the same."""
 
-    def __init__(self, number: int, dsn: str, folder: Path) -> None:
+    def __init__(self, number: int, dsn: str, folder: Path, *, more: str = "") -> None:
+        """`more` are further lines of its configuration."""
         self.number = number
         self.address, internal = (f"127.0.0.1:{port}" for port in _free_ports(2))
         self._config = folder / f"host-{number}.yaml"
@@ -28,7 +29,7 @@ class Host:
             f"listen: {internal}\n"
             f"store: {{postgres: {{dsn: '{dsn}'}}}}\n"
             "log: {level: info, format: console}\n"
-            f"stop: {{handOver: {HAND_OVER}, grace: 10s}}\n"
+            f"stop: {{handOver: {HAND_OVER}, grace: 10s}}\n{more}"
         )
         self._process: Process | None = None
 

@@ -7,8 +7,23 @@ import pytest
 from temporalio.api.enums.v1 import IndexedValueType
 
 from fairlead.history.namespaces import Namespaces
-from fairlead.server.bootstrap import SHARDS_KEY, CannotBootstrap, ShardsFixed, ensure_namespaces, fix_shards
-from fairlead.settings.static import MemoryConfig, NamespaceConfig, PostgresConfig, SearchAttributeType, StaticConfig
+from fairlead.server.bootstrap import (
+    SHARDS_KEY,
+    CannotBootstrap,
+    ClusterFixed,
+    ShardsFixed,
+    ensure_namespaces,
+    fix_cluster,
+    fix_shards,
+)
+from fairlead.settings.static import (
+    ClusterConfig,
+    MemoryConfig,
+    NamespaceConfig,
+    PostgresConfig,
+    SearchAttributeType,
+    StaticConfig,
+)
 from fairlead.storage.history_contract import MetadataConflict, StoredMetadata
 from fairlead.storage.history_memory import MemoryHistory
 
@@ -60,6 +75,17 @@ async def test_of_two_hosts_that_start_at_once_the_first_one_fixes_it() -> None:
     assert await fix_shards(AnotherIsFaster(), config()) == 32
     with pytest.raises(ShardsFixed):
         await fix_shards(AnotherIsFaster(), config(8))
+
+
+async def test_a_store_goes_on_as_the_cluster_that_it_is_of() -> None:
+    store = MemoryHistory()
+    # One that was alone may get a name; from then on it has it.
+    await fix_cluster(store, StaticConfig())
+    await fix_cluster(store, StaticConfig(cluster=ClusterConfig("a", 1, 10)))
+    await fix_cluster(store, StaticConfig(cluster=ClusterConfig("a", 1, 10)))
+    for other in (None, ClusterConfig("b", 1, 10), ClusterConfig("a", 2, 10), ClusterConfig("a", 1, 100)):
+        with pytest.raises(ClusterFixed, match=r"write cluster: \{name: a, initialVersion: 1, increment: 10\}"):
+            await fix_cluster(store, StaticConfig(cluster=other))
 
 
 async def test_the_namespaces_are_made_once() -> None:

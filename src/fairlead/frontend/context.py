@@ -8,12 +8,15 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from fairlead.frontend.open_polls import OpenPolls
+from fairlead.frontend.redirection import Redirection
 from fairlead.frontend.worker_registry import WorkerRegistry
 from fairlead.history.client import HistoryClient
 from fairlead.history.deployments import Deployments
 from fairlead.history.namespaces import Namespaces
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.operator_client import OperatorClient
+from fairlead.replication.clusters import ClusterRegistry
+from fairlead.replication.failover import Failover
 from fairlead.rpc import Call
 from fairlead.settings import DynamicSettings
 from fairlead.storage.history_contract import HistoryStore
@@ -25,6 +28,14 @@ def _new_id() -> str:
 
 async def _nobody_to_tell(_namespace_id: str, _sticky_task_queue: str) -> None:
     """Then the tasks of a sticky task queue wait until its time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The other clusters that namespaces are shared with, and how one of them is made the active one."""
+
+    registry: ClusterRegistry
+    failover: Failover
 
 
 @dataclass(slots=True)
@@ -42,6 +53,9 @@ class Frontend:
     host: str = ""
     cluster_name: str = "active"
     cluster_id: str = ""
+    # None in a cluster that is configured to be alone.
+    sharing: Sharing | None = None
+    redirection: Redirection | None = None
     shard_count: int = 1
     store_name: str = "memory"
     new_id: Callable[[], str] = _new_id

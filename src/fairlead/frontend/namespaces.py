@@ -3,10 +3,11 @@
 import uuid
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec.structs import replace
 from temporalio.api.enums.v1 import ArchivalState, NamespaceState, ReplicationState
 from temporalio.api.namespace.v1 import BadBinaries, NamespaceConfig, NamespaceInfo, UpdateNamespaceInfo
-from temporalio.api.replication.v1 import ClusterReplicationConfig, NamespaceReplicationConfig
+from temporalio.api.replication.v1 import ClusterReplicationConfig, FailoverStatus, NamespaceReplicationConfig
 from temporalio.api.workflowservice.v1 import (
     DeprecateNamespaceRequest,
     DeprecateNamespaceResponse,
@@ -23,6 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from fairlead.frontend.context import Frontend, Handler
+from fairlead.frontend.global_namespaces import at_home, check_place, check_registrable, placed, replaced, with_place
 from fairlead.history.namespaces import (
     DELETED,
     DEPRECATED,
@@ -31,6 +33,7 @@ from fairlead.history.namespaces import (
     Namespace,
     already_exists,
     check_name,
+    configured,
 )
 from fairlead.history.refusals import invalid, namespace_not_found
 from fairlead.history.state import DEFAULT_LIMITS
@@ -82,27 +85,19 @@ async def _register_namespace(
     if not request.namespace:
         raise invalid("Namespace not set on request.")
     retention_ns = _checked_retention(request.workflow_execution_retention_period)
-    if request.is_global_namespace:
-        raise invalid("Cannot register global namespace when not enabled")
+    check_registrable(frontend, request, retention_ns=retention_ns)
     if request.namespace == RESERVED_NAME:
         raise already_exists(request.namespace)
-    if request.active_cluster_name:
-        _check_cluster(frontend, request.active_cluster_name)
-    for cluster in request.clusters:
-        _check_cluster(frontend, cluster.cluster_name)
-    await frontend.namespaces.create(
-        Namespace(
-            id=frontend.new_id(),
-            name=request.namespace,
-            retention_ns=retention_ns,
-            description=request.description,
-            owner_email=request.owner_email,
-            data=dict(request.data),
-            active_cluster=frontend.cluster_name,
-            clusters=(frontend.cluster_name,),
-            created_ns=int(frontend.clock() * SECOND_NS),
-        )
+    wanted = Namespace(
+        id=frontend.new_id(),
+        name=request.namespace,
+        retention_ns=retention_ns,
+        description=request.description,
+        owner_email=request.owner_email,
+        data=dict(request.data),
+        created_ns=int(frontend.clock() * SECOND_NS),
     )
+    await _announce(frontend, await frontend.namespaces.create(placed(frontend, wanted, request)))
     return RegisterNamespaceResponse()
 
 
@@ -148,12 +143,18 @@ async def _update_namespace(frontend: Frontend, request: UpdateNamespaceRequest,
     if not request.namespace:
         raise invalid("Namespace not set on request.")
 
-    def change(namespace: Namespace) -> Namespace:
+    def change(stored: Namespace) -> Namespace:
+        namespace = at_home(frontend, stored)
         _check_replication(frontend, namespace, request)
-        changed = _with_info(namespace, request.update_info)
-        return _with_config(changed, request)
+        changed = _with_config(_with_info(namespace, request.update_info), request)
+        is_configured = changed != namespace or _gives_config(request)
+        changed = with_place(frontend, changed, request, is_configured=is_configured)
+        # A failover alone leaves the configuration's version as it is.
+        return changed if request.replication_config.active_cluster_name else configured(namespace, changed)
 
-    updated = _described(frontend, await frontend.namespaces.update(request.namespace, change))
+    changed = await frontend.namespaces.update(request.namespace, change)
+    await _announce(frontend, changed)
+    updated = _described(frontend, changed)
     return UpdateNamespaceResponse(
         namespace_info=updated.namespace_info,
         config=updated.config,
@@ -173,9 +174,9 @@ async def _deprecate_namespace(
     def change(namespace: Namespace) -> Namespace:
         if namespace.purge_after_ns:
             raise invalid("Invalid namespace state update.")
-        return replace(namespace, state=int(DEPRECATED))
+        return configured(namespace, replace(namespace, state=int(DEPRECATED)))
 
-    await frontend.namespaces.update(request.namespace, change)
+    await _announce(frontend, await frontend.namespaces.update(request.namespace, change))
     return DeprecateNamespaceResponse()
 
 
@@ -202,8 +203,8 @@ METHODS: dict[str, Handler] = {
     "GetSearchAttributes": _get_search_attributes,
 }
 NOTES = {
-    "RegisterNamespace": "Local namespaces only; archival settings are taken and archival stays disabled.",
-    "UpdateNamespace": "No bad binaries, no aliases of search attributes, no promotion to a global namespace.",
+    "RegisterNamespace": "Archival settings are taken and archival stays disabled.",
+    "UpdateNamespace": "No bad binaries, no aliases of search attributes.",
 }
 DIFFERENCES = (
     "There is no namespace temporal-system; nobody can register its name.",
@@ -224,6 +225,7 @@ DIFFERENCES = (
 
 
 def _described(frontend: Frontend, namespace: Namespace) -> DescribeNamespaceResponse:
+    namespace = at_home(frontend, namespace)
     blob_bytes_max = frontend.settings.get(limits.BLOB_SIZE_ERROR, Scope(namespace=namespace.name))
     retention = Duration()
     retention.FromNanoseconds(namespace.retention_ns)
@@ -253,11 +255,23 @@ def _described(frontend: Frontend, namespace: Namespace) -> DescribeNamespaceRes
         replication_config=NamespaceReplicationConfig(
             active_cluster_name=namespace.active_cluster,
             clusters=[ClusterReplicationConfig(cluster_name=name) for name in namespace.clusters],
-            state=ReplicationState.REPLICATION_STATE_NORMAL,
+            state=ReplicationState.REPLICATION_STATE_HANDOVER
+            if namespace.handover_until_ns > frontend.clock() * SECOND_NS
+            else ReplicationState.REPLICATION_STATE_NORMAL,
         ),
         failover_version=namespace.failover_version,
         is_global_namespace=namespace.is_global,
+        failover_history=[
+            FailoverStatus(failover_version=version, failover_time=_timestamp(time_ns))
+            for version, time_ns in namespace.failovers
+        ],
     )
+
+
+def _timestamp(time_ns: int) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromNanoseconds(time_ns)
+    return timestamp
 
 
 def _checked_retention(period: Duration) -> int:
@@ -268,24 +282,32 @@ def _checked_retention(period: Duration) -> int:
     return min(seconds * SECOND_NS + nanos, RETENTION_NS_MAX)
 
 
-def _check_cluster(frontend: Frontend, name: str) -> None:
-    if name != frontend.cluster_name:
-        raise invalid(f"Invalid cluster name: {name}")
-
-
 def _check_replication(frontend: Frontend, namespace: Namespace, request: UpdateNamespaceRequest) -> None:
-    wanted = request.replication_config
-    if wanted.active_cluster_name:
-        _check_cluster(frontend, wanted.active_cluster_name)
-    for cluster in wanted.clusters:
-        _check_cluster(frontend, cluster.cluster_name)
-    if wanted.state == ReplicationState.REPLICATION_STATE_HANDOVER and not namespace.is_global:
+    """Refuse what can't be asked of a namespace that stays in one cluster."""
+    if frontend.sharing is not None and (namespace.is_global or request.promote_namespace):
+        return
+    check_place(frontend, replaced(namespace, request.replication_config))
+    if request.replication_config.state == ReplicationState.REPLICATION_STATE_HANDOVER and not namespace.is_global:
         raise invalid("Handover can only be set for global namespace")
     if request.promote_namespace:
         raise invalid(
             "global namespace is not enabled on this cluster, cannot update global namespace or promote local "
             f"namespace: {namespace.name}"
         )
+
+
+def _gives_config(request: UpdateNamespaceRequest) -> bool:
+    """Whether a request says anything of the configuration, be it what it is already."""
+    info = request.update_info
+    return bool(
+        info.description or info.owner_email or info.data or request.config.HasField("workflow_execution_retention_ttl")
+    )
+
+
+async def _announce(frontend: Frontend, namespace: Namespace) -> None:
+    """Others know of it when the caller is answered, if they can be reached."""
+    if namespace.is_global and frontend.sharing is not None:
+        await frontend.sharing.failover.announce(namespace)
 
 
 def _with_info(namespace: Namespace, info: UpdateNamespaceInfo) -> Namespace:

@@ -1,4 +1,4 @@
-"""What operators do: search attributes, the deletion of namespaces, and the list of clusters."""
+"""What operators do: search attributes, and the deletion of namespaces."""
 
 import re
 
@@ -8,24 +8,18 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
     AddSearchAttributesResponse,
-    ClusterMetadata,
     DeleteNamespaceRequest,
     DeleteNamespaceResponse,
-    ListClustersRequest,
-    ListClustersResponse,
     ListSearchAttributesRequest,
     ListSearchAttributesResponse,
-    RemoveRemoteClusterRequest,
-    RemoveRemoteClusterResponse,
     RemoveSearchAttributesRequest,
     RemoveSearchAttributesResponse,
 )
 
 from fairlead.frontend.context import Frontend, Handler
 from fairlead.frontend.namespaces import RESERVED_NAME, SECOND_NS
-from fairlead.frontend.system import INITIAL_FAILOVER_VERSION
-from fairlead.history.namespaces import NAME_BYTES_MAX, SYSTEM_SEARCH_ATTRIBUTES, Namespace, check_name
-from fairlead.history.refusals import failed_precondition, invalid, namespace_not_found, not_found
+from fairlead.history.namespaces import NAME_BYTES_MAX, SYSTEM_SEARCH_ATTRIBUTES, Namespace, check_name, configured
+from fairlead.history.refusals import failed_precondition, invalid, namespace_not_found
 from fairlead.rpc import Call
 
 # Of one type in a namespace. All types together stay below what a run may carry.
@@ -51,7 +45,8 @@ async def _add_search_attributes(
     wanted = {name: int(kind) for name, kind in request.search_attributes.items()}
 
     def change(namespace: Namespace) -> Namespace:
-        return replace(namespace, search_attributes=_with_added(namespace.search_attributes, wanted))
+        changed = replace(namespace, search_attributes=_with_added(namespace.search_attributes, wanted))
+        return configured(namespace, changed)
 
     await frontend.namespaces.find(request.namespace)
     await frontend.namespaces.update(request.namespace, change)
@@ -73,7 +68,7 @@ async def _remove_search_attributes(
             if name in SYSTEM_SEARCH_ATTRIBUTES:
                 raise invalid(f"Unable to remove non-custom search attributes: {name}.")
         left = {name: kind for name, kind in namespace.search_attributes.items() if name not in removed}
-        return replace(namespace, search_attributes=left)
+        return configured(namespace, replace(namespace, search_attributes=left))
 
     await frontend.namespaces.find(request.namespace)
     await frontend.namespaces.update(request.namespace, change)
@@ -108,6 +103,11 @@ async def _delete_namespace(frontend: Frontend, request: DeleteNamespaceRequest,
         if request.namespace
         else frontend.namespaces.read_id(request.namespace_id)
     )
+    if present.is_global and len(present.clusters) > 1:
+        raise failed_precondition(
+            f"Namespace {present.name} lives in clusters {', '.join(present.clusters)}: leave it one of them only, "
+            "by UpdateNamespace, then delete it in each."
+        )
     delay_ns = _delay_ns(request.namespace_delete_delay)
     # At least 1: the mark that its runs are to be deleted.
     purge_after_ns = max(1, int(frontend.clock() * SECOND_NS) + delay_ns)
@@ -115,40 +115,14 @@ async def _delete_namespace(frontend: Frontend, request: DeleteNamespaceRequest,
     return DeleteNamespaceResponse(deleted_namespace=deleted.name)
 
 
-async def _list_clusters(frontend: Frontend, request: ListClustersRequest, _: Call) -> ListClustersResponse:
-    if request.next_page_token:
-        raise invalid("Invalid NextPageToken.")
-    this = ClusterMetadata(
-        cluster_name=frontend.cluster_name,
-        cluster_id=frontend.cluster_id,
-        address=frontend.host,
-        initial_failover_version=INITIAL_FAILOVER_VERSION,
-        history_shard_count=frontend.shard_count,
-        is_connection_enabled=True,
-    )
-    return ListClustersResponse(clusters=[this])
-
-
-async def _remove_remote_cluster(
-    frontend: Frontend, request: RemoveRemoteClusterRequest, _: Call
-) -> RemoveRemoteClusterResponse:
-    if request.cluster_name == frontend.cluster_name:
-        raise invalid("Unable to delete cluster info with error: Cannot delete current cluster metadata.")
-    raise not_found("The cluster to be deleted cannot be found in clusters cache.")
-
-
 OPERATOR_METHODS: dict[str, Handler] = {
     "AddSearchAttributes": _add_search_attributes,
     "RemoveSearchAttributes": _remove_search_attributes,
     "ListSearchAttributes": _list_search_attributes,
     "DeleteNamespace": _delete_namespace,
-    "ListClusters": _list_clusters,
-    "RemoveRemoteCluster": _remove_remote_cluster,
 }
 NOTES = {
     "ListSearchAttributes": "storage_schema is empty: attributes are stored under their own names.",
-    "ListClusters": "Lists the cluster itself.",
-    "RemoveRemoteCluster": "There are no remote clusters to remove.",
 }
 DIFFERENCES = (
     (
@@ -156,7 +130,6 @@ DIFFERENCES = (
         "server has 10 keywords and 3 of each other type on a SQL database; their names are at most "
         f"{SEARCH_ATTRIBUTE_NAME_CHARACTERS_MAX} characters long, and have no quotes, backslashes or controls."
     ),
-    "To remove the current cluster is INVALID_ARGUMENT, where Temporal's server answers INTERNAL.",
 )
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import ModuleType
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -15,6 +16,7 @@ from fairlead.frontend import (
     activities,
     activity_lists,
     batch,
+    clusters,
     deployments,
     namespaces,
     nexus,
@@ -30,6 +32,7 @@ from fairlead.frontend import (
 )
 from fairlead.frontend.context import Frontend, Handler
 from fairlead.frontend.errors import status_of
+from fairlead.frontend.redirection import READS
 from fairlead.rpc import HEALTH_SERVICE, Call, Code, Health, Reflection, RpcServer, RpcStatus, UnaryHandler
 from fairlead.telemetry import CallMetrics, Metrics, get_log
 
@@ -43,6 +46,7 @@ TOPICS: tuple[ModuleType, ...] = (
     system,
     namespaces,
     operator,
+    clusters,
     workflows,
     tasks,
     visibility,
@@ -113,6 +117,10 @@ def _answerer(method: MethodDescriptor, handler: Handler, frontend: Frontend, ca
     """A method as the gRPC server calls it. Every call goes through here: what it does, it does once for each."""
     parse = GetMessageClass(method.input_type).FromString
     now_s = time.perf_counter
+    name = method.name
+    has_namespace = "namespace" in method.input_type.fields_by_name
+    is_read = name in READS or not has_namespace or method.containing_service is not _WORKFLOW_API
+    redirection = None if is_read or handler is _refuse else frontend.redirection
 
     async def answer(data: bytes, call: Call) -> bytes:
         began_s = now_s()
@@ -121,7 +129,12 @@ def _answerer(method: MethodDescriptor, handler: Handler, frontend: Frontend, ca
                 request = parse(data)
             except DecodeError as error:
                 raise _malformed(error) from None
-            response = await handler(frontend, request, call)
+            if redirection is None:
+                response = await handler(frontend, request, call)
+            else:
+                response = await redirection.answer(
+                    name, request, data, call, partial(handler, frontend, request, call)
+                )
         except FairleadError as error:
             status = status_of(error)
             calls.failed(status.code.name, now_s() - began_s)

@@ -77,7 +77,16 @@ async def _get_system_info(_: Frontend, __: GetSystemInfoRequest, ___: Call) -> 
     return _SYSTEM_INFO
 
 
+def failover_versions(frontend: Frontend) -> tuple[int, int]:
+    """The initial version of this cluster, and the increment that all clusters share."""
+    if frontend.sharing is None:
+        return INITIAL_FAILOVER_VERSION, FAILOVER_VERSION_INCREMENT
+    versions = frontend.sharing.registry.clusters.versions
+    return versions.initial_versions[frontend.cluster_name], versions.increment
+
+
 async def _get_cluster_info(frontend: Frontend, _: GetClusterInfoRequest, __: Call) -> GetClusterInfoResponse:
+    initial_version, increment = failover_versions(frontend)
     return GetClusterInfoResponse(
         supported_clients=SUPPORTED_CLIENTS,
         server_version=SERVER_VERSION,
@@ -87,8 +96,8 @@ async def _get_cluster_info(frontend: Frontend, _: GetClusterInfoRequest, __: Ca
         history_shard_count=frontend.shard_count,
         persistence_store=frontend.store_name,
         visibility_store=frontend.store_name,
-        initial_failover_version=INITIAL_FAILOVER_VERSION,
-        failover_version_increment=FAILOVER_VERSION_INCREMENT,
+        initial_failover_version=initial_version,
+        failover_version_increment=increment,
     )
 
 

@@ -12,6 +12,8 @@ from fairlead.cluster.ring import RingView
 from fairlead.core.errors import RetryElsewhere
 from fairlead.core.hashing import hash64
 from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.history.large_calls import PART_BYTES_MAX, get_rest, send_parts
+from fairlead.history.refusals import invalid
 
 CALL_TIMEOUT_S = 10.0
 # An answer comes a little after the time that its operation may take.
@@ -30,12 +32,15 @@ class HistoryCall(msgspec.Struct, frozen=True, array_like=True):
     namespace_id: str
     request: bytes
     timeout_s: float
+    # Of a large request, which was sent ahead in parts.
+    parts_key: str = ""
 
 
 class HistoryAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """What came of it, as bytes."""
+    """What came of it, as bytes; of a large one the beginning, and by what the rest is known."""
 
     answer: bytes
+    rest_key: str = ""
 
 
 CALL = Method("history.Call", HistoryCall, HistoryAnswer)
@@ -87,6 +92,17 @@ class HistoryClient:
         After `CallLost` it may have been carried out all the same.
         """
         shard_id = shard_of(namespace_id, workflow_id, self._shards)
+        return await self._call(name, shard_id, namespace_id, request, timeout_s)
+
+    async def call_shard(self, name: str, shard_id: int, request: msgspec.Struct, *, timeout_s: float) -> bytes:
+        """The same of an operation that is about a shard, and no workflow."""
+        if not 0 <= shard_id < self._shards:
+            raise invalid(f"shard {shard_id} is not one of {self._shards}")
+        return await self._call(name, shard_id, "", request, timeout_s)
+
+    async def _call(
+        self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
+    ) -> bytes:
         end_s = asyncio.get_running_loop().time() + timeout_s
         try:
             return await self._ask(name, shard_id, namespace_id, request, timeout_s)
@@ -101,8 +117,16 @@ class HistoryClient:
         owner = self._ring.route(self._places[shard_id])
         if owner == self._host and self._local is not None:
             return await self._local(name, shard_id, namespace_id, request, timeout_s)
-        call = HistoryCall(name, shard_id, namespace_id, encode_request(request), timeout_s)
-        return (await self._caller.call(owner, CALL, call, timeout_s=timeout_s + MARGIN_S)).answer
+        data = encode_request(request)
+        parts_key = ""
+        if len(data) > PART_BYTES_MAX:
+            parts_key = await send_parts(self._caller, owner, data, timeout_s=timeout_s)
+            data = b""
+        call = HistoryCall(name, shard_id, namespace_id, data, timeout_s, parts_key)
+        answer = await self._caller.call(owner, CALL, call, timeout_s=timeout_s + MARGIN_S)
+        if not answer.rest_key:
+            return answer.answer
+        return answer.answer + await get_rest(self._caller, owner, answer.rest_key, timeout_s=timeout_s)
 
     async def _again(
         self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float

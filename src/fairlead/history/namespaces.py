@@ -108,6 +108,13 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     purge_after_ns: int = 0
     # The store's: it grows with every change.
     version: int = 0
+    # Of a global one: grows with every change of what is not the failover, in whatever cluster it is made.
+    config_version: int = 0
+    # Until when writes wait, and for which cluster: the namespace is being handed over. Of this cluster only.
+    handover_until_ns: int = 0
+    handover_to: str = ""
+    # The latest failovers: the version that each gave, and when. Ascending.
+    failovers: tuple[tuple[int, int], ...] = ()
 
     def attribute_type(self, name: str) -> int | None:
         """The number of a search attribute's `IndexedValueType`, the system's own included; None if there is none."""
@@ -134,6 +141,11 @@ class Namespaces:
         self._by_name: dict[str, Namespace] = {}
         self._missed_s: dict[str, float] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._listeners: list[Callable[[Namespace], None]] = []
+
+    def on_change(self, listener: Callable[[Namespace], None]) -> None:
+        """Tell `listener` of every namespace that is new to this host, or changed in any field."""
+        self._listeners.append(listener)
 
     async def open(self) -> None:
         """Load all, and keep them fresh from now on."""
@@ -228,7 +240,22 @@ class Namespaces:
 
     async def update(self, name: str, change: Callable[[Namespace], Namespace]) -> Namespace:
         """Change a namespace, from what the store has now; `change` may be called several times."""
-        return await self._change((await self.read(name)).id, change)
+        return await self.change((await self.read(name)).id, change)
+
+    async def change(self, namespace_id: str, change: Callable[[Namespace], Namespace]) -> Namespace:
+        """As `update`, by the id."""
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            present = await self.read_id(namespace_id)
+            changed = change(present)
+            if changed == present:
+                return present
+            payload = _payload(changed)
+            try:
+                version = await self._store.update_namespace(namespace_id, payload, expected_version=present.version)
+            except NamespaceConflict:
+                continue
+            return self._keep(StoredNamespace(namespace_id, present.name, payload, version))
+        raise NamespaceBusy(f"namespace {namespace_id}: others changed it {CHANGE_ATTEMPTS_MAX} times: try again")
 
     async def delete(self, namespace_id: str, *, purge_after_ns: int) -> Namespace:
         """Mark a namespace deleted, and free its name. Its runs are there until `purge`."""
@@ -237,7 +264,7 @@ class Namespaces:
             return msgspec.structs.replace(namespace, state=int(DELETED), purge_after_ns=purge_after_ns)
 
         # In this order: a host that stops in between leaves a namespace that nobody can use, and that can be deleted.
-        deleted = await self._change(namespace_id, mark)
+        deleted = await self.change(namespace_id, mark)
         if f"-deleted-{namespace_id[:_DELETED_ID_CHARACTERS]}" in deleted.name:
             return deleted
         for characters in range(_DELETED_ID_CHARACTERS, len(namespace_id) + 1):
@@ -305,20 +332,6 @@ class Namespaces:
                 self._missed_s[name] = now_s
             raise
 
-    async def _change(self, namespace_id: str, change: Callable[[Namespace], Namespace]) -> Namespace:
-        for _ in range(CHANGE_ATTEMPTS_MAX):
-            present = await self.read_id(namespace_id)
-            changed = change(present)
-            if changed == present:
-                return present
-            payload = _payload(changed)
-            try:
-                version = await self._store.update_namespace(namespace_id, payload, expected_version=present.version)
-            except NamespaceConflict:
-                continue
-            return self._keep(StoredNamespace(namespace_id, present.name, payload, version))
-        raise NamespaceBusy(f"namespace {namespace_id}: others changed it {CHANGE_ATTEMPTS_MAX} times: try again")
-
     def _keep(self, stored: StoredNamespace) -> Namespace:
         present = self._by_id.get(stored.namespace_id)
         # What was read may have been overtaken by what this host wrote meanwhile.
@@ -329,6 +342,8 @@ class Namespaces:
             self._forget(present)
         self._by_id[namespace.id] = namespace
         self._by_name[namespace.name] = namespace
+        for listener in self._listeners:
+            listener(namespace)
         return namespace
 
     def _forget(self, namespace: Namespace) -> None:
@@ -336,6 +351,13 @@ class Namespaces:
         holder = self._by_name.get(namespace.name)
         if holder is not None and holder.id == namespace.id:
             del self._by_name[namespace.name]
+
+
+def configured(before: Namespace, after: Namespace) -> Namespace:
+    """What is stored of a change of the configuration: other clusters take it for newer than what was before."""
+    if not after.is_global or after == before:
+        return after
+    return msgspec.structs.replace(after, config_version=before.config_version + 1)
 
 
 def check_name(name: str) -> None:

@@ -40,7 +40,7 @@ async def push_workflow_task(services: Services, key: RunKey, state: RunState, t
     """Offer a workflow task to the worker that knows the run, or to all where it is gone."""
     origin = state.started
     if task.sticky and is_at_target(services, state):
-        matched = MatchedWorkflowTask(*key, task.scheduled_event_id, task.attempt, sticky=True)
+        matched = MatchedWorkflowTask(*key, task.scheduled_event_id, task.attempt, sticky=True, version=task.version)
         task_list = TaskList(key.namespace_id, task.task_queue, TaskType.WORKFLOW)
         try:
             await services.matching.add(
@@ -56,7 +56,7 @@ async def push_workflow_task(services: Services, key: RunKey, state: RunState, t
 async def push_to_all(services: Services, key: RunKey, state: RunState, task: WorkflowTask) -> None:
     """Offer a workflow task to all workers of the run's task list."""
     origin = state.started
-    matched = MatchedWorkflowTask(*key, task.scheduled_event_id, task.attempt)
+    matched = MatchedWorkflowTask(*key, task.scheduled_event_id, task.attempt, version=task.version)
     task_list = workflow_place(services.deployments, state)
     await services.matching.add(task_list, new_task(matched, origin.priority, task.scheduled_ns))
 
@@ -89,7 +89,7 @@ async def push_activity_task(
     due_ns: int,
 ) -> None:
     """Offer an attempt of an activity to the workers of its task list."""
-    matched = MatchedActivityTask(*key, activity.scheduled_event_id, attempt, stamp)
+    matched = MatchedActivityTask(*key, activity.scheduled_event_id, attempt, stamp, activity.version)
     task_list = TaskList(key.namespace_id, activity.task_queue, TaskType.ACTIVITY)
     target = activity_target(services.deployments, state, task_list)
     await services.matching.add(list_of(task_list, target), new_task(matched, activity.priority, due_ns))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.message import Message
+
+from fairlead.history.clusters import Clusters
 
 if TYPE_CHECKING:
     from fairlead.history.client import HistoryClient
@@ -40,6 +42,7 @@ class Services:
     metrics: Metrics
     # None where no journal is kept.
     journal: HistoryJournal | None = None
+    clusters: Clusters = field(default_factory=Clusters)
 
 
 @dataclass(slots=True)

@@ -12,21 +12,25 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from structlog.typing import FilteringBoundLogger
 
-from fairlead.cluster.calls import Caller, Handlers
+from fairlead.cluster.calls import Caller, Handlers, Method
 from fairlead.cluster.ring import RingView
 from fairlead.core.errors import FairleadError, RetryElsewhere, RetryLater
 from fairlead.core.routing import NoHosts
 from fairlead.history.client import CALL, HistoryAnswer, HistoryCall, HistoryClient, place_of, shard_of
+from fairlead.history.clusters import Clusters, is_not_active
 from fairlead.history.deployments import Deployments, decode_mark
 from fairlead.history.duties import run_row
 from fairlead.history.journaling import HistoryJournal
-from fairlead.history.namespaces import Namespaces
+from fairlead.history.large_calls import NEXT_PART, PART_BYTES_MAX, SEND_PART, KeptParts, new_key
+from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.operations import OPERATIONS
 from fairlead.history.refusals import Refused, invalid, unimplemented
-from fairlead.history.scope import Scope, Services
+from fairlead.history.scope import Operation, Scope, Services
 from fairlead.history.shard import TIMER, TRANSFER, NotOwner, Shard
+from fairlead.history.shard_operations import SHARD_OPERATIONS, ShardOperation
 from fairlead.history.state import DEFAULT_LIMITS, RunClosed
 from fairlead.history.state.errors import NotPending
+from fairlead.history.stream_messages import BranchesAnswer, BranchesRequest, TreeRequest
 from fairlead.history.sweeping import Sweeper
 from fairlead.history.tasks_wire import decode_matched
 from fairlead.matching.client import MatchingClient
@@ -41,6 +45,8 @@ START_TIMEOUT_S = 5.0
 REOPEN_S = 0.2
 # Shards that are taken at a time: the others' calls, and the heartbeats, need the store as well.
 OPENING_MAX = 8
+
+TREE = Method("history.Tree", TreeRequest, BranchesAnswer)
 
 
 class HistoryService:
@@ -64,6 +70,7 @@ class HistoryService:
         uniform: Callable[[], float] = random.random,
         log: FilteringBoundLogger | None = None,
         journal: HistoryJournal | None = None,
+        clusters: Clusters | None = None,
     ) -> None:
         self.host = host
         self.client = HistoryClient(host, caller, ring, shards=shards)
@@ -86,7 +93,9 @@ class HistoryService:
             limits=DEFAULT_LIMITS,
             deployments=deployments or Deployments(store, clock_ns=clock_ns),
             journal=journal,
+            clusters=clusters or Clusters(),
         )
+        self._parts = KeptParts()
         self._shards: dict[int, Shard] = {}
         self._sweeper = Sweeper(
             store=store, namespaces=namespaces, shards=lambda: self._shards, shards_count=shards, clock_ns=clock_ns
@@ -98,6 +107,7 @@ class HistoryService:
         self._metrics = metrics
         metrics.watch(self.gauges)
         ring.on_change(self._ring_changed)
+        namespaces.on_change(self._namespace_changed)
 
     @property
     def shards(self) -> dict[int, Shard]:
@@ -108,6 +118,9 @@ class HistoryService:
         """What this host answers to others."""
         handlers = Handlers()
         handlers.add(CALL, self._call)
+        handlers.add(SEND_PART, self._parts.add)
+        handlers.add(NEXT_PART, self._parts.next)
+        handlers.add(TREE, self._tree)
         return handlers
 
     async def open(self) -> None:
@@ -131,12 +144,12 @@ class HistoryService:
         self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
     ) -> bytes:
         """Carry out an operation in a shard of this host."""
-        operation = OPERATIONS.get(name)
-        if operation is None:
-            raise unimplemented(f"history has no operation {name}")
+        operation = _operation(name)
         shard = self._shards.get(shard_id)
         if shard is None or shard.is_lost:
             shard = await self._opened(shard_id)
+        if isinstance(operation, ShardOperation):
+            return await operation.run(shard, request)
         namespaces = self._services.namespaces
         namespace = namespaces.cached_id(namespace_id) or await namespaces.find_id(namespace_id)
         answer = await operation.run(Scope(shard, namespace, self._services, timeout_s), request)
@@ -155,7 +168,9 @@ class HistoryService:
         except (NotPending, RunClosed):
             return NotStarted.GONE
         except Refused as refused:
-            return NotStarted.GONE if refused.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT) else NotStarted.REFUSED
+            # What is active in another cluster is given out there.
+            is_gone = refused.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT) or is_not_active(refused)
+            return NotStarted.GONE if is_gone else NotStarted.REFUSED
         except (RetryLater, RetryElsewhere):
             return NotStarted.REFUSED
         if is_review:
@@ -163,13 +178,23 @@ class HistoryService:
         return answer or NotStarted.GONE
 
     async def _call(self, call: HistoryCall) -> HistoryAnswer:
-        operation = OPERATIONS.get(call.name)
-        if operation is None:
-            raise unimplemented(f"history has no operation {call.name}")
+        operation = _operation(call.name)
         if not 0 <= call.shard_id < self._shards_count:
             raise invalid(f"shard {call.shard_id} is not one of {self._shards_count}")
-        request = _decode(operation.request, call.request)
-        return HistoryAnswer(await self.run(call.name, call.shard_id, call.namespace_id, request, call.timeout_s))
+        data = self._parts.take(call.parts_key) if call.parts_key else call.request
+        request = _decode(operation.request, data)
+        answer = await self.run(call.name, call.shard_id, call.namespace_id, request, call.timeout_s)
+        if len(answer) <= PART_BYTES_MAX:
+            return HistoryAnswer(answer)
+        rest_key = new_key()
+        self._parts.keep(rest_key, answer[PART_BYTES_MAX:])
+        return HistoryAnswer(answer[:PART_BYTES_MAX], rest_key)
+
+    async def _tree(self, request: TreeRequest) -> BranchesAnswer:
+        namespace = await self._services.namespaces.find(request.namespace)
+        asked = BranchesRequest(request.workflow_id, request.run_id)
+        answer = await self.client.call("Branches", namespace.id, request.workflow_id, asked)
+        return msgspec.msgpack.decode(answer, type=BranchesAnswer)
 
     # Shards
 
@@ -238,6 +263,10 @@ class HistoryService:
             self._log.info("shard lost", shard=shard.shard_id)
             asyncio.get_running_loop().call_soon(self._ring_changed)
 
+    def _namespace_changed(self, namespace: Namespace) -> None:
+        for shard in self._shards.values():
+            shard.namespace_changed(namespace)
+
     def _ring_changed(self) -> None:
         if not self._is_open:
             return
@@ -255,6 +284,13 @@ class HistoryService:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         return closing
+
+
+def _operation(name: str) -> Operation | ShardOperation:
+    operation = OPERATIONS.get(name) or SHARD_OPERATIONS.get(name)
+    if operation is None:
+        raise unimplemented(f"history has no operation {name}")
+    return operation
 
 
 def _look_at(done: "asyncio.Task[Shard]") -> None:

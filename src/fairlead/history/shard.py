@@ -6,36 +6,36 @@ in one commit. The commit is fenced by the shard's range id: an owner that is no
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere
+from fairlead.history.applying.activations import Activations
 from fairlead.history.events import Batch, Transaction, needs_start_event, terminate
 from fairlead.history.events.write_workflow_tasks import write_unwritten
-from fairlead.history.journaling import REPLICATION, ShardStream, StreamRow, stream_row
 from fairlead.history.namespaces import Namespace
 from fairlead.history.pushing import push_workflow_task
 from fairlead.history.queue import END_OF_TIME, TASKS_A_SHARD_MIN, TASKS_IN_MEMORY_MAX, ShardQueue
 from fairlead.history.refusals import not_found
 from fairlead.history.runs import LoadedRun, RunCache, WorkflowLock, WorkflowLocks
 from fairlead.history.scope import Services
-from fairlead.history.search.rows import row_of
-from fairlead.history.state import RunClosed, RunIdentity, RunState, TaskKind, encode
+from fairlead.history.shared_writes import SharedWrites
+from fairlead.history.state import RunClosed, RunIdentity, RunState, TaskKind
 from fairlead.history.state.tasks import (
     AnyTask,
     QueueRow,
     TaskTimeout,
     TimerTask,
-    UpsertVisibility,
     WorkflowTaskTimeout,
     encode_row,
 )
+from fairlead.history.streaming import JOURNALED, REPLICATION, ShardStream
+from fairlead.history.writing import Step, Written
 from fairlead.storage.history_contract import (
     Absent,
-    BatchWrite,
     BranchWrite,
     Commit,
     CurrentRun,
@@ -74,26 +74,12 @@ _log = get_log("history.shard")
 Condition = Absent | IsRun | NotOpen
 
 
+class NamespaceMovedHere(RetryElsewhere):
+    """A step was begun at a version of another cluster, and this one may write by now: nothing was done."""
+
+
 class NotOwner(RetryElsewhere):
     """The shard belongs to another host, or will in a moment: nothing was done."""
-
-
-class Step(NamedTuple):
-    """One run's part of a commit."""
-
-    run: LoadedRun
-    transaction: Transaction
-
-
-class _Written(NamedTuple):
-    """What steps come to: the rows of the store, the batches run by run, and the tasks."""
-
-    runs: list[RunWrite]
-    batches: list[BatchWrite]
-    kept: list[Batch]
-    rows: list[QueueRow]
-    visibility: list[VisibilityRow | VisibilityDelete]
-    streamed: list[tuple[StreamRow, bytes]]
 
 
 class Shard:
@@ -143,26 +129,29 @@ class Shard:
             )
             for name in (TRANSFER, TIMER)
         }
-        self._stream = None
-        if services.journal is not None:
-            self._stream = ShardStream(
-                shard_id,
-                store=self._store,
-                journal=services.journal,
-                range_id=lambda: self._range_id,
-                next_id=lambda: self._next_id,
-                on_lost=self.lose,
-                shards=services.shards,
-            )
+        self.stream = ShardStream(
+            shard_id,
+            store=self._store,
+            journal=services.journal,
+            remotes=lambda: services.clusters.remotes,
+            range_id=lambda: self._range_id,
+            next_id=lambda: self._next_id,
+            on_lost=self.lose,
+            shards=services.shards,
+        )
+        self.shared = SharedWrites(services)
+        self._activations = Activations(self)
 
     async def open(self) -> None:
         """Become the owner, and take up what is to be done."""
         lease = await self._store.take_shard(self.shard_id)
         self._begin_range(lease.range_id)
+        # Before any task is looked at: one of a namespace that is active here again must not be dropped.
+        await self._activations.read()
         for name, queue in self.queues.items():
             await queue.open(lease.levels.get(name))
-        if self._stream is not None:
-            self._stream.open(lease.levels.get(REPLICATION))
+        self.stream.open(lease.levels.get(REPLICATION), lease.levels.get(JOURNALED))
+        self._activations.open()
 
     async def close(self) -> None:
         """Do nothing more. Who waits is told that the shard is elsewhere."""
@@ -170,10 +159,10 @@ class Shard:
         for timer in self._timers:
             timer.cancel()
         self._send_on()
+        await self._activations.close()
         for queue in self.queues.values():
             await queue.close()
-        if self._stream is not None:
-            await self._stream.close(is_lost=was_lost)
+        await self.stream.close(is_lost=was_lost)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -323,6 +312,7 @@ class Shard:
         may_close: bool = False,
     ) -> T:
         """The same for who has the lock already, and the run."""
+        namespace = await self.check_writable(namespace, run)
         start_event = None
         if may_close and run.state.is_open and needs_start_event(run.state):
             start_event = await self.read_event(run.state, 1)
@@ -353,6 +343,12 @@ class Shard:
             await self.write(namespace, [Step(run, transaction)])
         return result
 
+    async def check_writable(self, namespace: Namespace, run: LoadedRun) -> Namespace:
+        """The namespace as it is known by now, if this cluster may write to the run; it may have to wait first."""
+        if namespace.failover_version or run.state.last_version:
+            return await self.shared.check(namespace, run.state)
+        return namespace
+
     async def write(
         self,
         namespace: Namespace,
@@ -363,6 +359,52 @@ class Shard:
         branches: Sequence[BranchWrite] = (),
     ) -> None:
         """Write the steps of one workflow id's runs, all or nothing. `condition` is for a run that begins with it."""
+        try:
+            is_shared = await self._begin_shared(namespace, steps)
+        except BaseException:
+            self._drop_all(step.run for step in steps)
+            raise
+        try:
+            await self.write_unchecked(namespace, steps, condition=condition, request_id=request_id, branches=branches)
+        finally:
+            if is_shared:
+                self.shared.end(namespace.id)
+
+    async def _begin_shared(self, namespace: Namespace, steps: Sequence[Step]) -> bool:
+        """Whether the write is one that `shared` is to be told the end of; refused if this cluster may not make it."""
+        runs = [step.run for step in steps]
+        states = [run.state for run in runs]
+        if not namespace.failover_version and not any(state.last_version for state in states):
+            return False
+        present = None
+        if any(run.db_version is None for run in runs):
+            present = await self.current(*runs[0].key[:2])
+        # What a new run follows.
+        last_version = 0 if present is None else present.last_write_version
+        await self.shared.check(namespace, *states, last_version=last_version)
+        clusters = self.services.clusters
+        for _, transaction in steps:
+            if transaction.version and not clusters.versions.is_owned_by(transaction.version, clusters.here):
+                raise NamespaceMovedHere(
+                    f"namespace {namespace.name!r} has become active in cluster {clusters.here!r} since the step began "
+                    f"at version {transaction.version}, which is not this cluster's: take the step again"
+                )
+        self.shared.begin(namespace.id)
+        return True
+
+    async def write_unchecked(
+        self,
+        namespace: Namespace,
+        steps: Sequence[Step],
+        *,
+        condition: Condition | None = None,
+        request_id: str = "",
+        branches: Sequence[BranchWrite] = (),
+    ) -> None:
+        """The same without asking whether this cluster may: for events at a version of its own, wherever it is active.
+
+        Such extend the chain of that version where it ends, so they contradict nobody.
+        """
         parts = [*steps]
         try:
             self._check_owned()
@@ -373,54 +415,70 @@ class Shard:
                     identity = transaction.new_run.state.identity
                     key = RunKey(run.key.namespace_id, run.key.workflow_id, identity.run_id)
                     parts.append(Step(LoadedRun(key, transaction.new_run.state, None), transaction.new_run))
-            current = await self._current_write(parts, condition, request_id)
-            await self._ensure_ids(parts)
-            written = self._finish(namespace, parts)
+            begun = [step for step in parts if step.run.db_version is None]
+            present = None
+            if begun:
+                live = begun[-1].transaction.state.live
+                request_id = request_id or self.services.new_id()
+                live.start_request_id = live.start_request_id or request_id
+            elif namespace.failover_version or not all(step.transaction.state.is_open for step in parts):
+                present = await self.current(*parts[0].run.key[:2])
+            await self.ensure_ids(sum(map(_ids_of, parts)))
+            written = self.written(namespace)
+            for step in parts:
+                waiting = len(step.transaction.events) + step.transaction.buffered_count
+                written.add_step(step, first_id=self.take_ids(waiting + 1))
         except BaseException:
-            self._drop_all(parts)
+            self._drop_all(step.run for step in parts)
             raise
-        streamed = {self._take_ids(1): row for row in written.streamed}
-        tasks = [] if self._stream is None else [self._stream.place(one, *row) for one, row in streamed.items()]
+        if begun:
+            follows = IsRun(parts[0].run.key.run_id) if condition is None else condition
+            current = [_current_of(begun[-1].run, request_id, follows)]
+        else:
+            current = [] if present is None else _current_after(parts, present)
+        await self.store(written, current=current, branches=branches)
+
+    def written(self, namespace: Namespace) -> Written:
+        """An empty commit in a namespace."""
+        is_active = self.services.clusters.is_active(namespace)
+        return Written(namespace, is_streamed=self.stream.wants(namespace), is_active=is_active)
+
+    async def store(
+        self, written: Written, *, current: Sequence[CurrentWrite] = (), branches: Sequence[BranchWrite] = ()
+    ) -> None:
+        """Write it, all or nothing; the runs in memory are as it says afterwards, or forgotten if it fails.
+
+        To be called with the lock, and with ids for each of its rows ensured.
+        """
+        runs = [kept.run for kept in written.kept]
+        streamed = {self.take_ids(1): row for row in written.streamed}
+        tasks = [self.stream.place(one, *row) for one, row in streamed.items()]
         commit = Commit(written.runs, written.batches, tuple(branches), current, tasks, written.visibility)
         try:
-            was_cancelled = await self._commit_tasks(commit, written.rows, on_failure=partial(self._drop_all, parts))
+            was_cancelled = await self._commit_tasks(commit, written.rows, on_failure=partial(self._drop_all, runs))
         except BaseException:
             # Of a shard that is lost it is not known whether they were: the next owner finds out.
-            if self._stream is not None and not self.is_lost:
-                self._stream.not_written([*streamed])
+            if not self.is_lost:
+                self.stream.not_written([*streamed])
             raise
-        if self._stream is not None:
-            self._stream.written([*streamed])
-        for (run, transaction), batch in zip(parts, written.kept, strict=True):
+        self.stream.written([*streamed])
+        for run, batches, kept_tasks in written.kept:
             run.db_version = (run.db_version or 0) + 1
-            run.keep(batch)
-            self.runs.put(run)
-            self._set_timers(run.key, transaction.tasks)
+            for batch in batches:
+                run.keep(batch)
+            self._replace(run)
+            self._set_timers(run.key, kept_tasks)
             self._committed(run)
         if was_cancelled:
             raise asyncio.CancelledError
 
-    def _finish(self, namespace: Namespace, parts: Sequence[Step]) -> "_Written":
-        """What the steps have come to, as it is stored."""
-        written = _Written([], [], [], [], [], [])
-        for run, transaction in parts:
-            first_id = self._take_ids(len(transaction.events) + transaction.buffered_count + 1)
-            batch = transaction.finish(first_id)
-            state = run.state = transaction.state
-            state.live.transitions += 1
-            written.runs.append(_run_write(run, encode(state)))
-            if batch.payload:
-                written.batches.append(_batch_write(state, batch, first_id))
-                if self._stream is not None:
-                    row = stream_row(run.key, state, batch, now_ns=transaction.now_ns)
-                    written.streamed.append((row, batch.payload))
-            written.kept.append(batch)
-            for task in transaction.tasks:
-                if isinstance(task, UpsertVisibility):
-                    written.visibility.append(row_of(state, custom=namespace.search_attributes))
-                elif not (isinstance(task, WorkflowTaskTimeout) and task.in_memory):
-                    written.rows.append(QueueRow(*run.key, task))
-        return written
+    def _replace(self, run: LoadedRun) -> None:
+        """Keep a run. Where it is another object than before, those who wait for what only that one knew ask again."""
+        before = self.runs.get(run.key)
+        if before is not None and before is not run:
+            self.runs.drop(run.key)
+            _abandon(before)
+        self.runs.put(run)
 
     async def _commit_tasks(
         self, commit: Commit, rows: Sequence[QueueRow], *, on_failure: Callable[[], None] = lambda: None
@@ -448,8 +506,8 @@ class Shard:
             self.queues[_queue_of(row.task)].written(key, row)
         return was_cancelled
 
-    def _drop_all(self, parts: Sequence[Step]) -> None:
-        for run, _ in parts:
+    def _drop_all(self, runs: Iterable[LoadedRun]) -> None:
+        for run in runs:
             self._drop(run)
 
     async def write_rows(
@@ -461,7 +519,10 @@ class Shard:
         visibility: Sequence[VisibilityRow | VisibilityDelete] = (),
     ) -> None:
         """Write what has no events, as entities are: fenced and all or nothing as well."""
-        await self._ensure_ids([], at_least=len(rows))
+        namespace = self.services.namespaces.cached_id(runs[0].namespace_id.partition("#")[0]) if runs else None
+        if namespace is not None and namespace.failover_version:
+            await self.shared.check(namespace)
+        await self.ensure_ids(len(rows))
         was_cancelled = await self._commit_tasks(Commit(runs, (), (), current, (), visibility), rows)
         for run in runs:
             self.notify(RunKey(*run[:3]))
@@ -470,9 +531,10 @@ class Shard:
 
     async def delete(self, run: LoadedRun) -> None:
         """Delete a run and its events; to be called with the lock."""
-        identity = run.state.identity
+        tree_id, live = run.state.identity.tree_id, run.state.live
+        branch_ids = [run.state.identity.branch_id, *(branch.branch_id for branch in live.branches)]
         try:
-            await self._delete(run.key, branches=[(identity.tree_id, identity.branch_id)])
+            await self._delete(run.key, branches=[(tree_id, branch_id) for branch_id in branch_ids])
         finally:
             self._drop(run)
 
@@ -490,6 +552,21 @@ class Shard:
             self.notify(key)
         if was_cancelled:
             raise asyncio.CancelledError
+
+    # Other clusters
+
+    async def hand_over(self, namespace_id: str, until_ns: int) -> int:
+        """Have writes of a namespace wait, until then at most; 0 lets them go on.
+
+        None is under way when this returns the id of the last row of the stream.
+        """
+        await self.shared.hand_over(namespace_id, until_ns)
+        return self.stream.last_id
+
+    def namespace_changed(self, namespace: Namespace) -> None:
+        """Do what follows where the namespace has become active here, or is not any more."""
+        self.shared.tell()
+        self._activations.look_at(namespace)
 
     # Waiting
 
@@ -575,9 +652,11 @@ class Shard:
         With it goes a speculative task, which is nowhere else: those who wait for that ask again.
         """
         run.on_commit.clear()
-        self.runs.drop(run.key)
+        before = self.runs.drop(run.key)
         self._current.pop(run.key[:2], None)
         _abandon(run)
+        if before is not None and before is not run:
+            _abandon(before)
 
     async def _commit(self, commit: Commit) -> bool:
         return await self._settled(self._store.commit(self.shard_id, self._range_id, commit))
@@ -614,27 +693,6 @@ class Shard:
             if not self._commits:
                 self._no_commits.set()
 
-    async def _current_write(
-        self, parts: Sequence[Step], condition: Condition | None, request_id: str
-    ) -> list[CurrentWrite]:
-        """Which run the workflow id stands for after the steps, if that changes."""
-        begun = [step for step in parts if step.run.db_version is None]
-        ended = [step for step in parts if step.run.db_version is not None and not step.transaction.state.is_open]
-        if begun:
-            last = begun[-1]
-            if condition is None:
-                condition = IsRun(parts[0].run.key.run_id)
-            request_id = request_id or self.services.new_id()
-            live = last.transaction.state.live
-            live.start_request_id = live.start_request_id or request_id
-            return [_current_of(last, request_id, condition)]
-        if ended:
-            key = ended[0].run.key
-            present = await self.current(key.namespace_id, key.workflow_id)
-            if present is not None and present.run_id == key.run_id and not present.is_closed:
-                return [_current_of(ended[0], present.request_id, IsRun(key.run_id))]
-        return []
-
     def _remember_current(self, current: CurrentRun) -> None:
         self._current[current.namespace_id, current.workflow_id] = current
         self._current.move_to_end((current.namespace_id, current.workflow_id))
@@ -644,24 +702,21 @@ class Shard:
     def _place(self, task: AnyTask) -> TaskKey:
         # Some stores know of no later time.
         fire_at_ns = min(task.fire_at_ns, END_OF_TIME.fire_at_ns - 1) if isinstance(task, TimerTask) else 0
-        return self.queues[_queue_of(task)].place(fire_at_ns, self._take_ids(1))
+        return self.queues[_queue_of(task)].place(fire_at_ns, self.take_ids(1))
 
     def _begin_range(self, range_id: int) -> None:
         self._range_id = range_id
         self._next_id = range_id << _RANGE_BITS
         self._last_id = (range_id + 1) << _RANGE_BITS
 
-    def _take_ids(self, count: int) -> int:
+    def take_ids(self, count: int) -> int:
+        """The first of so many ids that nobody else has; `ensure_ids` has seen to it that there are as many."""
         first = self._next_id
         self._next_id += count
         return first
 
-    async def _ensure_ids(self, parts: Sequence[Step], *, at_least: int = 0) -> None:
+    async def ensure_ids(self, wanted: int) -> None:
         """Renew the range before its ids run out; what is in flight by the old one has ended by then, or never will."""
-        wanted = at_least + sum(
-            len(part.transaction.events) + part.transaction.buffered_count + len(part.transaction.tasks) + 8
-            for part in parts
-        )
         if self._next_id + wanted < self._last_id:
             return
         async with self._renewing:
@@ -686,27 +741,25 @@ def _batch(stored: StoredBatch) -> Batch:
     return Batch(stored.first_event_id, stored.last_event_id, stored.payload)
 
 
-def _run_write(run: LoadedRun, encoded: bytes) -> RunWrite:
+def _ids_of(step: Step) -> int:
+    """How many ids a step takes at most: at worst each event is a batch, too, of another version than that before."""
+    transaction = step.transaction
+    return 2 * len(transaction.events) + transaction.buffered_count + len(transaction.tasks) + 8
+
+
+def _current_of(run: LoadedRun, request_id: str, condition: Condition) -> CurrentWrite:
     state = run.state
-    return RunWrite(*run.key, encoded, run.db_version, state.next_event_id, state.status, state.last_version)
+    return CurrentWrite(*run.key, request_id, state.status, state.last_version, condition)
 
 
-def _batch_write(state: RunState, batch: Batch, transaction_id: int) -> BatchWrite:
-    identity = state.identity
-    return BatchWrite(
-        identity.tree_id, identity.branch_id, *batch[:2], state.last_version, transaction_id, batch.payload
-    )
-
-
-def _current_of(step: Step, request_id: str, condition: Condition) -> CurrentWrite:
-    state = step.transaction.state
-    return CurrentWrite(
-        *step.run.key,
-        request_id,
-        state.status,
-        max(state.last_version, step.transaction.version),
-        condition,
-    )
+def _current_after(parts: Sequence[Step], present: CurrentRun) -> list[CurrentWrite]:
+    """What the row of the current run says after the steps, if that changes: that it is closed, or its version."""
+    for run, _ in parts:
+        state = run.state
+        is_changed = not state.is_open or state.last_version != present.last_write_version
+        if run.key.run_id == present.run_id and not present.is_closed and is_changed:
+            return [_current_of(run, present.request_id, IsRun(run.key.run_id))]
+    return []
 
 
 def _end_if_too_long(transaction: Transaction) -> None:

@@ -14,11 +14,15 @@ class Matched(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class MatchedWorkflowTask(Matched, frozen=True, array_like=True, tag=True):
-    """A workflow task. `sticky`: it went to the worker that knows the run, which needs only what is new."""
+    """A workflow task. `sticky`: it went to the worker that knows the run, which needs only what is new.
+
+    `version` is that of the event with which it was scheduled; an activity's likewise.
+    """
 
     scheduled_event_id: int
     attempt: int
     sticky: bool = False
+    version: int = 0
 
 
 class MatchedActivityTask(Matched, frozen=True, array_like=True, tag=True):
@@ -27,6 +31,7 @@ class MatchedActivityTask(Matched, frozen=True, array_like=True, tag=True):
     scheduled_event_id: int
     attempt: int
     stamp: int
+    version: int = 0
 
 
 class MatchedQuery(Matched, frozen=True, array_like=True, tag=True):

@@ -21,6 +21,10 @@ class WorkflowTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
     scheduled_event_id: int
     attempt: int
     started_event_id: int
+    # Of the event: on another branch, another one has its id.
+    version: int = 0
+    # Two clusters may have started the one task that they share: the answer is to the start that its worker has seen.
+    started_ns: int = 0
 
 
 class ActivityTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
@@ -33,6 +37,8 @@ class ActivityTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
     attempt: int
     activity_id: str
     is_standalone: bool = False
+    # Of the event with which it was scheduled.
+    version: int = 0
 
 
 class QueryTaskToken(TaskToken, array_like=True, frozen=True, tag=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from temporalio.api.enums.v1 import IndexedValueType
@@ -13,6 +13,7 @@ from fairlead.settings.static import NamespaceConfig, SearchAttributeType, Stati
 from fairlead.storage.history_contract import HistoryStore, MetadataConflict, StoredMetadata
 
 SHARDS_KEY: Final = "history.shards"
+CLUSTER_KEY: Final = "cluster/versions"
 SECOND_NS: Final = 1_000_000_000
 
 _TYPES: Final[dict[SearchAttributeType, IndexedValueType.ValueType]] = {
@@ -27,8 +28,20 @@ _TYPES: Final[dict[SearchAttributeType, IndexedValueType.ValueType]] = {
 _NAMES = {int(number): kind.value for kind, number in _TYPES.items()}
 
 
+class ReadsMetadata(Protocol):
+    """A store that can be asked for values of the whole cluster."""
+
+    async def read_metadata(self, key: str) -> StoredMetadata | None:
+        """One of them."""
+        ...
+
+
 class ShardsFixed(FixRequest):
     """A store is divided into another number of shards than is configured."""
+
+
+class ClusterFixed(FixRequest):
+    """A store is of another cluster than is configured."""
 
 
 class CannotBootstrap(FixRequest):
@@ -51,6 +64,30 @@ async def fix_shards(store: HistoryStore, config: StaticConfig) -> int:
             f"any more: write history: {{shards: {fixed}}}, or leave it out"
         )
     return fixed
+
+
+async def fix_cluster(store: HistoryStore, config: StaticConfig) -> None:
+    """Refuse to go on with a store as another cluster: its events are at versions that would be somebody else's."""
+    cluster = config.cluster
+    wanted = None if cluster is None else f"{cluster.name} {cluster.initial_version} {cluster.increment}"
+    stored = await store.read_metadata(CLUSTER_KEY)
+    if stored is None and wanted is not None:
+        try:
+            await store.write_metadata(CLUSTER_KEY, wanted.encode(), expected_version=0)
+        except MetadataConflict as conflict:
+            stored = conflict.present
+    if stored is not None and stored.payload.decode() != wanted:
+        name, initial, increment = stored.payload.decode().split()
+        raise ClusterFixed(
+            f"this store is of cluster {name}, which can't be changed any more: write "
+            f"cluster: {{name: {name}, initialVersion: {initial}, increment: {increment}}}"
+        )
+
+
+async def read_shards(store: ReadsMetadata) -> int | None:
+    """How many shards the store has; None where no server has been started with it yet."""
+    stored = await store.read_metadata(SHARDS_KEY)
+    return None if stored is None else _number(stored)
 
 
 async def ensure_namespaces(

@@ -20,7 +20,9 @@ from fairlead.cluster.calls import Answer, Caller, Method, Request
 from fairlead.core.partitions import PartitionConfig
 from fairlead.frontend import OPERATOR_SERVICE, WORKFLOW_SERVICE, Frontend, add_services
 from fairlead.history.client import CALL_TIMEOUT_S, HistoryClient
+from fairlead.history.stream_messages import PullRequest
 from fairlead.matching.messages import POLL, BacklogReport, PollAnswer
+from fairlead.replication.endpoint import Endpoint
 from fairlead.rpc import RpcServer
 from fairlead.telemetry import Metrics
 
@@ -120,6 +122,17 @@ class DrainingHistory(HistoryClient):
             return await self._drain.wait(lambda: ask(timeout_s), lambda: _not_yet(request))
         return await ask(timeout_s)
 
+    async def call_shard(self, name: str, shard_id: int, request: msgspec.Struct, *, timeout_s: float) -> bytes:
+        """Have it carried out in a shard; another cluster that waits for news of it is told that there are none."""
+
+        async def ask(asked: msgspec.Struct) -> bytes:
+            return await self._client.call_shard(name, shard_id, asked, timeout_s=timeout_s)
+
+        if isinstance(request, PullRequest):
+            at_once = msgspec.structs.replace(request, wait_s=0.0)
+            return await self._drain.wait(lambda: ask(request), lambda: ask(at_once))
+        return await ask(request)
+
 
 async def _not_yet(request: UpdateWorkflowExecutionRequest | PollWorkflowExecutionUpdateRequest) -> bytes:
     """What an update is answered with that has not come far enough in time: clients ask again."""
@@ -141,10 +154,13 @@ class FrontendServer:
         drain: Drain,
         metrics: Metrics,
         log: FilteringBoundLogger,
+        endpoint: Endpoint | None = None,
     ) -> None:
-        """`drain` has the calls of the frontend that wait."""
+        """`drain` has the calls of the frontend that wait; `endpoint` answers other clusters, if there may be any."""
         self._rpc = RpcServer(listen, log=log)
         self._health = add_services(self._rpc, frontend, metrics)
+        if endpoint is not None:
+            endpoint.add_to(self._rpc)
         self._drain = drain
         self._is_draining = False
 

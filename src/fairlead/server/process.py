@@ -31,8 +31,6 @@ from fairlead.telemetry import DYNAMIC_CONFIG_RELOADS, Metrics, MetricsEndpoint,
 if TYPE_CHECKING:
     from fairlead.server.workflows import Workflows
 
-# The folder of the journal's segments. Namespaces know this cluster by the same name.
-CLUSTER = "active"
 # How soon those who watch the health of a host hear that its store fails, or does no more.
 HEALTH_INTERVAL_S = 0.5
 
@@ -158,7 +156,11 @@ class Server:
     async def _open_journal(self, name: str) -> None:
         if self._config.journal is not None:
             self._journal = await Journal.open(
-                self._config.journal.folder, cluster=CLUSTER, host=name, settings=self._settings, metrics=self._metrics
+                self._config.journal.folder,
+                cluster=self._config.cluster_name,
+                host=name,
+                settings=self._settings,
+                metrics=self._metrics,
             )
             self._closing.push_async_callback(self._journal.close)
 

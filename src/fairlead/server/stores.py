@@ -2,18 +2,41 @@
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from fairlead.core.errors import FixRequest
-from fairlead.settings.static import MemoryConfig, SqliteConfig, StoreConfig
+from fairlead.history.exporting import ExportedStore
+from fairlead.server.bootstrap import ReadsMetadata
+from fairlead.settings.static import MemoryConfig, PostgresConfig, SqliteConfig, StoreConfig
 from fairlead.storage.contract import StoreUnavailable, TaskStore
 from fairlead.storage.failures import follow_pool, reason_of
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
+from fairlead.storage.sqlite.reading import SqliteReading
 from fairlead.storage.store import Store
 
 
 class CannotOpenStore(FixRequest):
     """A store is configured that can't be used so, or not by this installation."""
+
+
+class ReadHistory(ExportedStore, ReadsMetadata, Protocol):
+    """The workflows of a store that is only read."""
+
+
+class Reading(Protocol):
+    """A store that is only read, and how to let go of it."""
+
+    @property
+    def history(self) -> ReadHistory:
+        """The workflows."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of it."""
+        ...
 
 
 async def open_store(config: StoreConfig) -> Store:
@@ -22,11 +45,31 @@ async def open_store(config: StoreConfig) -> Store:
         return await SqliteStore.open(config.file)
     if isinstance(config, MemoryConfig):
         return MemoryStore()
+    _check_postgres(config)
+    from fairlead.storage.postgres import PostgresStore  # noqa: PLC0415 - needs the driver
+
+    with _with_reason():
+        return await PostgresStore.open(config.dsn)
+
+
+async def open_reading(config: StoreConfig) -> Reading:
+    """Open the store that is configured to read from it, beside the servers that have it open, if any."""
+    if isinstance(config, SqliteConfig):
+        return await SqliteReading.open(config.file)
+    if isinstance(config, MemoryConfig):
+        raise CannotOpenStore("a store in memory can only be read by the server that has it: configure another one")
+    _check_postgres(config)
+    from fairlead.storage.postgres.reading import PostgresReading  # noqa: PLC0415 - needs the driver
+
+    with _with_reason():
+        return await PostgresReading.open(config.dsn)
+
+
+def _check_postgres(config: PostgresConfig) -> None:
+    """Refuse what can't be connected to by what it says, or without the driver."""
     try:
         # Not everybody has its driver installed.
         import psycopg  # noqa: PLC0415
-
-        from fairlead.storage.postgres import PostgresStore  # noqa: PLC0415
     except ImportError as missing:
         raise CannotOpenStore("the PostgreSQL store needs psycopg: pip install 'fairlead[postgres]'") from missing
     try:
@@ -38,8 +81,13 @@ async def open_store(config: StoreConfig) -> Store:
             'write it like "host=10.0.0.5 dbname=fairlead user=fairlead" or "postgresql://fairlead@10.0.0.5/fairlead"'
         ) from None
     follow_pool()
+
+
+@contextmanager
+def _with_reason() -> Iterator[None]:
+    """A store that can't be reached is refused with the reason that its driver gave."""
     try:
-        return await PostgresStore.open(config.dsn)
+        yield
     except StoreUnavailable as failure:
         said, reason = str(failure), reason_of(failure)
         raise StoreUnavailable(said if reason in said else f"{said} It says: {reason}") from failure

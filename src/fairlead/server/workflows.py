@@ -23,8 +23,9 @@ from fairlead.journal import Journal
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.operator_client import OperatorClient
 from fairlead.matching.starting import NotStarted
-from fairlead.server.bootstrap import ensure_namespaces, fix_shards
+from fairlead.server.bootstrap import ensure_namespaces, fix_cluster, fix_shards
 from fairlead.server.frontend_server import Drain, DrainingCaller, DrainingHistory, FrontendServer
+from fairlead.server.sharing import SHARED_NAMESPACES_REFRESH_S, SharedNamespaces, open_registry
 from fairlead.settings import DynamicSettings
 from fairlead.settings.static import MemoryConfig, PostgresConfig, Role, SqliteConfig, StaticConfig
 from fairlead.storage.history_contract import HistoryStore
@@ -32,6 +33,9 @@ from fairlead.telemetry import Metrics, get_log
 
 # Those that a caller at another host must tell from others of their kind.
 HISTORY_ERRORS = (Refused, NotPending, RunClosed, BadRequest, Busy)
+
+# So soon all hosts of a cluster know of a change of a namespace.
+NAMESPACES_REFRESH_S = 5.0
 
 # How the payload of each task begins that the history service gives to matching: an array whose first element says so.
 _HISTORYS = re.compile(rb"[\x90-\x9f][\xa0-\xbf]Matched")
@@ -51,6 +55,7 @@ class Workflows:
         mover: Mover,
         history: HistoryService | None,
         frontend: FrontendServer | None,
+        sharing: SharedNamespaces | None,
     ) -> None:
         """Use `make`."""
         self._namespaces = namespaces
@@ -58,6 +63,7 @@ class Workflows:
         self._mover = mover
         self._history = history
         self._frontend = frontend
+        self._sharing = sharing
         self.frontend_address: str | None = None
 
     @classmethod
@@ -75,8 +81,13 @@ class Workflows:
     ) -> Self:
         """Make the services. The store has what it needs from now on, and the frontend has its address."""
         shards = await fix_shards(store, config)
-        namespaces = Namespaces(store, clock=time.time)
+        await fix_cluster(store, config)
+        cluster_id = await read_cluster_id(store)
+        # Where a namespace is active may change at any time, in any cluster.
+        refresh_s = NAMESPACES_REFRESH_S if config.cluster is None else SHARED_NAMESPACES_REFRESH_S
+        namespaces = Namespaces(store, clock=time.time, refresh_s=refresh_s)
         await ensure_namespaces(namespaces, config.namespaces, new_id=_new_id, now_ns=time.time_ns())
+        registry = None if config.cluster is None else await open_registry(store, config.cluster)
         matching = MatchingClient(caller, ring, settings=settings, clock=time.time, random=random.random)
         deployments = Deployments(store, clock_ns=time.time_ns)
         mover = Mover(deployments, matching, clock_ns=time.time_ns)
@@ -98,8 +109,23 @@ class Workflows:
                 journal=None
                 if journal is None or config.journal is None
                 else HistoryJournal(journal, with_payloads=config.journal.has_payloads),
+                clusters=None if registry is None else registry.clusters,
             )
             client = history.client
+        sharing = None
+        if registry is not None:
+            sharing = SharedNamespaces(
+                registry,
+                host=name,
+                store=store,
+                ring=ring,
+                namespaces=namespaces,
+                history=history,
+                client=client,
+                shards=shards,
+                settings=settings,
+                metrics=metrics,
+            )
         frontend: FrontendServer | None = None
         if Role.FRONTEND in config.roles:
             drain = Drain()
@@ -113,15 +139,31 @@ class Workflows:
                 settings=settings,
                 clock=time.time,
                 host=name,
-                cluster_id=await read_cluster_id(store),
+                cluster_name=config.cluster_name,
+                cluster_id=cluster_id,
+                sharing=None if sharing is None else sharing.of_frontend,
+                redirection=None if sharing is None else sharing.redirection(drain),
                 shard_count=shards,
                 store_name=_STORE_NAMES[type(config.store)],
                 worker_gone=partial(leave_sticky, matching, client),
                 shared_deployments=deployments,
             )
-            listen = str(config.frontend_listen)
-            frontend = FrontendServer(behind, listen=listen, drain=drain, metrics=metrics, log=get_log("frontend"))
-        made = cls(namespaces=namespaces, deployments=deployments, mover=mover, history=history, frontend=frontend)
+            frontend = FrontendServer(
+                behind,
+                listen=str(config.frontend_listen),
+                drain=drain,
+                metrics=metrics,
+                log=get_log("frontend"),
+                endpoint=None if sharing is None else sharing.endpoint(cluster_id, drain),
+            )
+        made = cls(
+            namespaces=namespaces,
+            deployments=deployments,
+            mover=mover,
+            history=history,
+            frontend=frontend,
+            sharing=sharing,
+        )
         try:
             await namespaces.open()
             await deployments.open()
@@ -134,7 +176,11 @@ class Workflows:
 
     def handlers(self) -> Handlers:
         """What this host answers to others."""
-        return Handlers() if self._history is None else self._history.handlers()
+        handlers = Handlers() if self._history is None else self._history.handlers()
+        if self._sharing is not None:
+            for method, handle in self._sharing.handlers():
+                handlers.add(method, handle)
+        return handlers
 
     async def start_task(self, payload: bytes, identity: str, worker: bytes) -> bytes | NotStarted:
         """Start a task that matching gives to a poll. One that no workflow has made is the poll's as it is."""
@@ -146,6 +192,8 @@ class Workflows:
         """Take the shards that are this host's."""
         if self._history is not None:
             await self._history.open()
+            if self._sharing is not None:
+                self._sharing.open()
 
     async def start_frontend(self) -> None:
         """Let SDKs in."""
@@ -164,6 +212,8 @@ class Workflows:
 
     async def close_history(self) -> None:
         """Let go of the shards; what is to be done is in the store."""
+        if self._sharing is not None:
+            await self._sharing.stop()
         if self._history is not None:
             await self._history.close()
 
@@ -171,6 +221,8 @@ class Workflows:
         """Close what is left, whether or not the rest was opened."""
         if self._frontend is not None:
             await self._frontend.stop(0)
+        if self._sharing is not None:
+            await self._sharing.close()
         await self._deployments.close()
         await self._mover.close()
         await self._namespaces.close()

@@ -26,6 +26,7 @@ class Section:
         self._problems = problems
         self._known: list[str] = []
         self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        self._node = None if node is None or _is_null(node) else node
         if node is None or _is_null(node):
             return
         name = path.rstrip(".") or "the file"
@@ -41,6 +42,21 @@ class Section:
             if _normal(key) in self._entries:
                 self.complain(entry[0], f"{path}{shortened(key)} is another spelling of a key that is given: keep one")
             self._entries.setdefault(_normal(key), entry)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the file has it, be it empty."""
+        return self._node is not None
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether anything is wrong with the file so far."""
+        return bool(self._problems)
+
+    def complain_here(self, message: str) -> None:
+        """Something is wrong with the section as a whole, which the file has."""
+        if self._node is not None:
+            self.complain(self._node, f"{self._path.rstrip('.')} {message}")
 
     def complain(self, node: yaml.Node, message: str) -> None:
         """Something is wrong here."""
@@ -59,6 +75,12 @@ class Section:
         """The mapping below `key`; an empty one where there is none."""
         _, node = self._entries[_normal(key)] if self.given(key) else (None, None)
         return Section(node, f"{self._path}{key}.", self._problems)
+
+    def sections(self) -> "list[tuple[str, Section]]":
+        """All mappings below this one, by the names that the file gives them."""
+        named = [(str(node.value), below) for node, below in self._entries.values()]
+        self._known += [name for name, _ in named]
+        return [(name, Section(below, f"{self._path}{name}.", self._problems)) for name, below in named]
 
     def value(self, key: str, parse: Callable[[Plain], T], default: T, *, is_secret: bool = False) -> T:
         """The value of `key`; the default where there is none, or a bad one, which is complained of."""

@@ -22,6 +22,7 @@ from fairlead.settings.kinds import Bool, Choice, Duration, Int, Plain
 from fairlead.settings.problem import InvalidSettings, InvalidValue, Problem
 from fairlead.settings.section import Section
 from fairlead.settings.source import read_file
+from fairlead.settings.static_clusters import NAME_DEFAULT, ClusterConfig, RemoteClusterConfig, read_cluster
 from fairlead.settings.static_namespaces import NamespaceConfig, SearchAttributeType, parse_namespaces
 from fairlead.settings.static_store import (
     MemoryConfig,
@@ -35,12 +36,14 @@ from fairlead.settings.static_store import (
 __all__ = [
     "DEFAULTS",
     "Address",
+    "ClusterConfig",
     "JournalConfig",
     "LogFormat",
     "LogLevel",
     "MemoryConfig",
     "NamespaceConfig",
     "PostgresConfig",
+    "RemoteClusterConfig",
     "Role",
     "SearchAttributeType",
     "SqliteConfig",
@@ -48,6 +51,7 @@ __all__ = [
     "StoreConfig",
     "load_config",
     "parse_address",
+    "parse_remote_address",
 ]
 
 PORT_MAX = 65_535
@@ -123,7 +127,7 @@ class StaticConfig:
     `frontend_listen` is where SDKs connect, `listen` where the other hosts do. `name` is what these call this one by;
     None: the address that it listens at. `hand_over_s` is how long a host that stops goes on answering when it has left
     the ring, `grace_s` how long after that what it began may take.
-    `journal` is None where none is kept.
+    `journal` is None where none is kept, `cluster` where this one shares no namespaces with others.
     `history_shards` is fixed by the first start on a store; None: what was fixed, or else what suits the store.
     """
 
@@ -142,6 +146,12 @@ class StaticConfig:
     hand_over_s: float = 2.0
     grace_s: float = 30.0
     journal: JournalConfig | None = None
+    cluster: ClusterConfig | None = None
+
+    @property
+    def cluster_name(self) -> str:
+        """What namespaces, and the folder of the journal, know this cluster by."""
+        return NAME_DEFAULT if self.cluster is None else self.cluster.name
 
     @property
     def shards_at_first(self) -> int:
@@ -205,6 +215,7 @@ def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> Static
         hand_over_s=stop.value("handOver", Duration(0.0, 600.0).parse, DEFAULTS.hand_over_s),
         grace_s=stop.value("grace", Duration(0.0, 3600.0).parse, DEFAULTS.grace_s),
         journal=_read_journal(journal, folder),
+        cluster=read_cluster(root.section("cluster"), parse_remote_address),
     )
     if config.listen.is_every_interface and not root.given("name"):
         root.complain_of(
@@ -232,6 +243,11 @@ def _parse_name(raw: Plain) -> Address:
     if name.port == 0 or name.is_every_interface:
         raise InvalidValue("is no address that other hosts can call: give HOST:PORT as they reach it")
     return name
+
+
+def parse_remote_address(raw: Plain) -> str:
+    """Read HOST:PORT at which another cluster's frontend is."""
+    return str(_parse_name(raw))
 
 
 def _parse_roles(raw: Plain) -> frozenset[Role]:

@@ -5,17 +5,32 @@ from fairlead.telemetry.calls import CallMetrics
 from fairlead.telemetry.declaration import OTHER, STICKY, Kind, Metric
 from fairlead.telemetry.endpoint import CannotListen, MetricsEndpoint
 from fairlead.telemetry.events import (
+    CLIENT_REDIRECTION_REQUESTS,
     DYNAMIC_CONFIG_RELOADS,
     JOURNAL_BYTES,
     JOURNAL_RECORDS,
     JOURNAL_RECORDS_DROPPED,
     MEMBERSHIP_CHANGED,
+    NAMESPACE_CONFLICTS,
     PERSISTENCE_ERROR_WITH_TYPE,
+    REPLICATION_BATCHES_RESENT,
+    REPLICATION_DLQ_ENQUEUED,
+    REPLICATION_TASKS_APPLIED,
+    REPLICATION_TASKS_FAILED,
+    REPLICATION_TASKS_SKIPPED,
     SHARD_LOST,
     TASK_ERRORS,
 )
 from fairlead.telemetry.exposition import render
-from fairlead.telemetry.gauges import Component, ConfigGauges, HistoryGauges, PartitionGauges, ScalerGauges, Source
+from fairlead.telemetry.gauges import (
+    Component,
+    ConfigGauges,
+    HistoryGauges,
+    PartitionGauges,
+    ReplicationGauges,
+    ScalerGauges,
+    Source,
+)
 from fairlead.telemetry.listening import refusal
 from fairlead.telemetry.logs import InvalidLogSetting, Log, LogFormat, configure_logs, get_log
 from fairlead.telemetry.metrics import PARTITION_SERIES_MAX, Metrics, Snapshot
@@ -23,6 +38,7 @@ from fairlead.telemetry.partition import PartitionMetrics
 from fairlead.telemetry.reference import METRICS, reference
 
 __all__ = [
+    "CLIENT_REDIRECTION_REQUESTS",
     "DYNAMIC_CONFIG_RELOADS",
     "JOURNAL_BYTES",
     "JOURNAL_RECORDS",
@@ -30,9 +46,15 @@ __all__ = [
     "LATENCY_BOUNDS_S",
     "MEMBERSHIP_CHANGED",
     "METRICS",
+    "NAMESPACE_CONFLICTS",
     "OTHER",
     "PARTITION_SERIES_MAX",
     "PERSISTENCE_ERROR_WITH_TYPE",
+    "REPLICATION_BATCHES_RESENT",
+    "REPLICATION_DLQ_ENQUEUED",
+    "REPLICATION_TASKS_APPLIED",
+    "REPLICATION_TASKS_FAILED",
+    "REPLICATION_TASKS_SKIPPED",
     "SHARD_LOST",
     "STICKY",
     "TASK_ERRORS",
@@ -51,6 +73,7 @@ __all__ = [
     "MetricsEndpoint",
     "PartitionGauges",
     "PartitionMetrics",
+    "ReplicationGauges",
     "ScalerGauges",
     "Snapshot",
     "Source",

@@ -34,6 +34,53 @@ JOURNAL_RECORDS_DROPPED = Metric(
     ("kind", "reason"),
     "Records that are missing in the journal: too many waited (full), or they could not be written (disk).",
 )
+REPLICATION_TASKS_APPLIED = Metric(
+    "replication_tasks_applied",
+    Kind.COUNTER,
+    ("source_cluster", "outcome"),
+    "Batches and progress of other clusters that were taken in, by what became of them: created, applied, duplicate, "
+    "forked, backfilled, rebuilt; gap: events before it were missing.",
+)
+REPLICATION_BATCHES_RESENT = Metric(
+    "replication_batches_resent",
+    Kind.COUNTER,
+    ("source_cluster",),
+    "Batches that were missing here and got from the other cluster apart from its stream.",
+)
+REPLICATION_TASKS_FAILED = Metric(
+    "replication_tasks_failed",
+    Kind.COUNTER,
+    ("source_cluster",),
+    "Attempts to take in what another cluster sent that failed; each is made again, or ends in a dead letter.",
+)
+REPLICATION_DLQ_ENQUEUED = Metric(
+    "replication_dlq_enqueued",
+    Kind.COUNTER,
+    ("source_cluster",),
+    "Tasks of other clusters that could not be taken in and are kept as dead letters.",
+)
+REPLICATION_TASKS_SKIPPED = Metric(
+    "replication_tasks_skipped",
+    Kind.COUNTER,
+    ("target_cluster",),
+    "Batches that were not sent to another cluster because their runs have been deleted here meanwhile.",
+)
+NAMESPACE_CONFLICTS = Metric(
+    "namespace_replication_conflicts",
+    Kind.COUNTER,
+    ("source_cluster",),
+    "Namespaces of other clusters that are not replicated, because their names are taken here by others.",
+)
+CLIENT_REDIRECTION_REQUESTS = Metric(
+    "client_redirection_requests",
+    Kind.COUNTER,
+    ("target_cluster",),
+    "Calls that were sent on to the cluster in which their namespace is active.",
+)
+REPLICATION_EVENTS = (
+    *(REPLICATION_TASKS_APPLIED, REPLICATION_BATCHES_RESENT, REPLICATION_TASKS_FAILED),
+    *(REPLICATION_DLQ_ENQUEUED, REPLICATION_TASKS_SKIPPED, NAMESPACE_CONFLICTS, CLIENT_REDIRECTION_REQUESTS),
+)
 EVENTS = (
     *(MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE, SHARD_LOST, TASK_ERRORS),
     *(JOURNAL_RECORDS, JOURNAL_BYTES, JOURNAL_RECORDS_DROPPED),
@@ -46,7 +93,9 @@ class EventCounts:
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: dict[Metric, Counter[tuple[str, ...]]] = {event: Counter() for event in EVENTS}
+        self._counts: dict[Metric, Counter[tuple[str, ...]]] = {
+            event: Counter() for event in (*EVENTS, *REPLICATION_EVENTS)
+        }
 
     def count(self, event: Metric, *values: str, amount: int = 1) -> None:
         """Count an event, so many times; `values` are those of its labels, in their order."""

@@ -20,6 +20,11 @@ from fairlead.telemetry.gauges import (
     LOADED_PARTITIONS,
     OWNED_SHARDS,
     PARTITION_GAUGES,
+    REPLICATION_BACKLOG,
+    REPLICATION_DELAY,
+    REPLICATION_DLQ_SIZE,
+    REPLICATION_LAG,
+    REPLICATION_LATENCY,
     RUNS_IN_MEMORY,
     SCALER,
     Component,
@@ -150,6 +155,15 @@ def _write_history(page: Page, snapshot: Snapshot) -> None:
     page.values(HISTORY_TASKS, [((queue,), count) for one in snapshot.history for queue, count in one.tasks.items()])
 
 
+def _write_replication(page: Page, snapshot: Snapshot) -> None:
+    sources = [((one.source_cluster,), one) for one in snapshot.replication]
+    page.values(REPLICATION_LAG, [(labels, one.lag_tasks) for labels, one in sources])
+    page.values(REPLICATION_DELAY, [(labels, one.lag_s) for labels, one in sources])
+    page.values(REPLICATION_BACKLOG, [(labels, one.outstanding) for labels, one in sources])
+    page.values(REPLICATION_DLQ_SIZE, [(labels, one.dead_letters) for labels, one in sources])
+    page.histogram(REPLICATION_LATENCY, [(labels, one.latency) for labels, one in sources])
+
+
 def _write_process(page: Page, snapshot: Snapshot) -> None:
     for event, series in snapshot.events.items():
         page.values(event, series.items())
@@ -167,6 +181,7 @@ _WRITERS = (
     _write_gauges,
     _write_configs,
     _write_history,
+    _write_replication,
     _write_calls,
     _write_process,
 )

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fairlead.core.partitions import PartitionConfig, TaskType
+from fairlead.telemetry.buckets import BucketCounts
 from fairlead.telemetry.declaration import (
     CONFIG_LABELS,
     PARTITION_LABELS,
@@ -80,7 +81,22 @@ class HistoryGauges(NamedTuple):
     tasks: dict[str, int]
 
 
-Source = Callable[[], Iterable[PartitionGauges | ConfigGauges | HistoryGauges]]
+class ReplicationGauges(NamedTuple):
+    """How far this host is with one other cluster's streams, those of them that it pulls taken together.
+
+    `lag_s` is the age of the oldest task that is known and not taken in, `latency` from the write there until now.
+    """
+
+    source_cluster: str
+    lag_tasks: int
+    lag_s: float
+    outstanding: int
+    dead_letters: int
+    latency: BucketCounts
+
+
+Gauges = PartitionGauges | ConfigGauges | HistoryGauges | ReplicationGauges
+Source = Callable[[], Iterable[Gauges]]
 
 PARTITION_GAUGES = declared_in(PartitionGauges, Kind.GAUGE, PARTITION_LABELS)
 # Reads them all, in that order.
@@ -95,6 +111,32 @@ RUNS_IN_MEMORY = Metric("mutable_state_cache_count", Kind.GAUGE, (), "Runs of wo
 HISTORY_TASKS = Metric(
     "pending_tasks", Kind.GAUGE, ("queue",), "Tasks of the shards' queues that are in memory and not done, timers too."
 )
+SOURCE_LABELS = ("source_cluster",)
+REPLICATION_LAG = Metric(
+    "replication_tasks_lag",
+    Kind.GAUGE,
+    SOURCE_LABELS,
+    "Tasks that another cluster has written and this host has not taken in yet.",
+)
+REPLICATION_DELAY = Metric(
+    "replication_tasks_delay",
+    Kind.GAUGE,
+    SOURCE_LABELS,
+    "Seconds since the oldest of those that have come was written.",
+)
+REPLICATION_BACKLOG = Metric(
+    "replication_tasks_recv_backlog", Kind.GAUGE, SOURCE_LABELS, "Those of them that have come and are in memory."
+)
+REPLICATION_DLQ_SIZE = Metric(
+    "replication_dlq_size", Kind.GAUGE, SOURCE_LABELS, "Dead letters of the streams that this host pulls."
+)
+REPLICATION_LATENCY = Metric(
+    "replication_latency",
+    Kind.HISTOGRAM,
+    SOURCE_LABELS,
+    "From the write in the other cluster until it is taken in here.",
+)
+REPLICATION = (REPLICATION_LAG, REPLICATION_DELAY, REPLICATION_BACKLOG, REPLICATION_DLQ_SIZE, REPLICATION_LATENCY)
 HISTORY = (OWNED_SHARDS, RUNS_IN_MEMORY, HISTORY_TASKS)
 # In the order of `PartitionConfig.read`, `.write` and `.version`.
 CONFIGS = (

@@ -9,7 +9,7 @@ from fairlead.telemetry.buckets import BucketCounts, Buckets
 from fairlead.telemetry.calls import CallCounts, CallMetrics
 from fairlead.telemetry.declaration import OTHER, Kind, Metric
 from fairlead.telemetry.events import EventCounts
-from fairlead.telemetry.gauges import ConfigGauges, HistoryGauges, PartitionGauges, Source
+from fairlead.telemetry.gauges import ConfigGauges, Gauges, HistoryGauges, PartitionGauges, ReplicationGauges, Source
 from fairlead.telemetry.partition import (
     Latencies,
     PartitionLabels,
@@ -46,6 +46,7 @@ class Snapshot:
     calls: list[CallCounts]
     events: dict[Metric, dict[tuple[str, ...], int]]
     history: list[HistoryGauges]
+    replication: list[ReplicationGauges]
 
 
 @dataclass(slots=True, eq=False)
@@ -113,11 +114,14 @@ class Metrics:
         partitions: list[PartitionGauges] = []
         configs: list[ConfigGauges] = []
         history: list[HistoryGauges] = []
+        replication: list[ReplicationGauges] = []
         for gauges in self._ask():
             if isinstance(gauges, PartitionGauges):
                 partitions.append(gauges)
             elif isinstance(gauges, HistoryGauges):
                 history.append(gauges)
+            elif isinstance(gauges, ReplicationGauges):
+                replication.append(gauges)
             else:
                 configs.append(gauges)
         series = [*self._series.values(), *self._shared.values()]
@@ -134,9 +138,10 @@ class Metrics:
             calls=[calls.read() for calls in self._calls.values()],
             events=self._events.read(),
             history=history,
+            replication=replication,
         )
 
-    def _ask(self) -> Iterable[PartitionGauges | ConfigGauges | HistoryGauges]:
+    def _ask(self) -> Iterable[Gauges]:
         for source in self._sources:
             yield from source()
 

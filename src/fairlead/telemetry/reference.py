@@ -3,8 +3,16 @@
 from fairlead.telemetry.buckets import LATENCY_BOUNDS_S
 from fairlead.telemetry.calls import CALLS
 from fairlead.telemetry.declaration import OTHER, STICKY, Metric
-from fairlead.telemetry.events import EVENTS
-from fairlead.telemetry.gauges import CONFIGS, HISTORY, LOADED_PARTITIONS, PARTITION_GAUGES, SCALER, Component
+from fairlead.telemetry.events import EVENTS, REPLICATION_EVENTS
+from fairlead.telemetry.gauges import (
+    CONFIGS,
+    HISTORY,
+    LOADED_PARTITIONS,
+    PARTITION_GAUGES,
+    REPLICATION,
+    SCALER,
+    Component,
+)
 from fairlead.telemetry.metrics import FOLDED_PARTITIONS, OMITTED_CONFIGS, PARTITION_SERIES_MAX
 from fairlead.telemetry.partition import (
     LATENCIES,
@@ -19,6 +27,7 @@ SECTIONS = {
     "Partitions at this moment": (*PARTITION_GAUGES, LOADED_PARTITIONS),
     "Partition configurations and the scaler": (*CONFIGS, *SCALER),
     "Workflows": HISTORY,
+    "Replication": (*REPLICATION, *REPLICATION_EVENTS),
     "Requests": CALLS,
     "The process": (*EVENTS, FOLDED_PARTITIONS, OMITTED_CONFIGS),
 }

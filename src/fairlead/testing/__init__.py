@@ -8,6 +8,7 @@ With pytest, `pytest_plugins = ["fairlead.testing.fixtures"]` in a conftest.py g
 `fairlead_client`.
 """
 
+from fairlead.testing.clusters import FairleadClusters
 from fairlead.testing.server import FairleadServer
 
-__all__ = ["FairleadServer"]
+__all__ = ["FairleadClusters", "FairleadServer"]

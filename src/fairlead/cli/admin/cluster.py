@@ -1,12 +1,13 @@
 """The cluster that `fairlead admin` asks: one host tells which others there are, and each is asked for what it owns."""
 
+import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from fairlead.cluster.calls import Caller
+from fairlead.cluster.calls import Answer, Caller, Method, Request
 from fairlead.cluster.ring import NoAnswer, RemoteRing, RingAnswer
 from fairlead.core.errors import FairleadError, FixRequest, RetryLater
 from fairlead.core.partitions import PartitionConfig, TaskList
@@ -48,8 +49,27 @@ class Cluster:
 
     def __init__(self, caller: Caller, ring: RemoteRing, *, timeout_s: float) -> None:
         self.ring = ring
+        self.timeout_s = timeout_s
+        self._caller = caller
         self._client = OperatorClient(caller, ring, random=random.random)
         self._timeout_s = timeout_s
+
+    async def ask(self, method: Method[Request, Answer], request: Request, *, timeout_s: float | None = None) -> Answer:
+        """Ask one host, whichever it is: for what all hosts answer alike."""
+        host = min(self.ring.hosts)
+        return await self._caller.call(host, method, request, timeout_s=timeout_s or self._timeout_s)
+
+    async def ask_all(self, method: Method[Request, Answer], request: Request) -> dict[str, Answer | FairleadError]:
+        """Ask every host: what each says, or why it does not."""
+
+        async def ask_one(host: str) -> Answer | FairleadError:
+            try:
+                return await self._caller.call(host, method, request, timeout_s=self._timeout_s)
+            except FairleadError as failure:
+                return failure
+
+        hosts = sorted(self.ring.hosts)
+        return dict(zip(hosts, await asyncio.gather(*map(ask_one, hosts)), strict=True))
 
     async def describe(self, task_list: TaskList, *, keys_max: int = 0, must_exist: bool = True) -> Described:
         """All partitions that are polled. A root that does not answer is a failure: nobody knows the others then."""

@@ -87,7 +87,7 @@ def admin(context: click.Context, address: str, timeout_s: float) -> None:
     context.obj = Target(address, timeout_s)
 
 
-def _common_options() -> list[click.Parameter]:
+def common_options() -> list[click.Parameter]:
     """What every command takes after its own options; where it does not, what was said after `admin` holds."""
     return [
         click.Option(
@@ -106,6 +106,12 @@ def _common_options() -> list[click.Parameter]:
     ]
 
 
+def target_of(address: str | None, timeout_s: float | None) -> Target:
+    """Whom a command asks: as its own options say, else as those after `admin` do."""
+    before = click.get_current_context().ensure_object(Target)
+    return Target(address or before.address, timeout_s or before.timeout_s)
+
+
 def asks(group: click.Group, name: str, *aliases: str) -> Callable[[Command], click.Command]:
     """Make a command of a function that asks a cluster and returns a report; its own options go below this."""
 
@@ -120,13 +126,12 @@ def asks(group: click.Group, name: str, *aliases: str) -> Callable[[Command], cl
                 waiting.cancel()
 
         def ask_and_show(*, address: str | None, timeout_s: float | None, output: str, **parameters: object) -> None:
-            before = click.get_current_context().ensure_object(Target)
-            target = Target(address or before.address, timeout_s or before.timeout_s)
-            show(asyncio.run(ask(target, parameters)), output=Output(output), plot=None)
+            report = asyncio.run(ask(target_of(address, timeout_s), parameters))
+            show(report, output=Output(output), plot=None)
 
         command = click.command(name)(run)
         command.callback = ask_and_show
-        command.params += _common_options()
+        command.params += common_options()
         group.add_command(command)
         for alias in aliases:
             hidden = copy.copy(command)

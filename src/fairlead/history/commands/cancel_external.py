@@ -8,6 +8,7 @@ from temporalio.api.history.v1 import RequestCancelExternalWorkflowExecutionInit
 from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_count, target_namespace_id
 from fairlead.history.commands.run_ids import is_run_id
+from fairlead.history.state.requests import request_id_of
 from fairlead.history.state.tasks import CancelExternal
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_ATTRIBUTES
@@ -58,4 +59,5 @@ def handle(answer: Answer, command: Command) -> None:
             reason=wanted.reason,
         ),
     )
-    transaction.add_task(CancelExternal(event.version, event.event_id, transaction.request_id(event.event_id)))
+    pending = transaction.state.external_cancels[event.event_id]
+    transaction.add_task(CancelExternal(event.version, event.event_id, request_id_of(transaction.state, pending)))

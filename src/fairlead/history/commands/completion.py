@@ -79,6 +79,8 @@ CLOSING_COMMANDS = frozenset(
         CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION,
     }
 )
+# Workers of one run whose caches are trusted; one that is forgotten is doubted once more.
+TRUSTED_CACHES_MAX = 32
 _PASSED_ON = ("sdk_metadata", "metering_metadata", "deployment")
 
 
@@ -87,7 +89,8 @@ class Completion(NamedTuple):
 
     `eager_activities` were given to the answering worker; `new_task` is the next workflow task, started for it if it
     is one that it asked to have returned. `left_no_trace`: a speculative task came to nothing. `outlived`: the task was
-    timed out instead, because the worker has kept the run for too long, which hears NOT_FOUND.
+    timed out instead, because the worker has kept the run for too long, which hears NOT_FOUND. `doubted`: the task
+    failed instead, because what the worker has in its cache may be of events that have lost; it hears NOT_FOUND, too.
     """
 
     failed: BadCommand | None = None
@@ -97,6 +100,7 @@ class Completion(NamedTuple):
     update_news: tuple[UpdateNews, ...] = ()
     left_no_trace: bool = False
     outlived: bool = False
+    doubted: bool = False
 
 
 def complete_workflow_task(
@@ -125,6 +129,8 @@ def complete_workflow_task(
         )
         time_out_workflow_task(transaction, due)
         return Completion(outlived=True)
+    if _is_doubtful(transaction, request):
+        return _doubt(transaction, request)
     if _leaves_no_trace(transaction, task, request):
         return _drop(transaction, request, surroundings, has_updates=has_updates)
     checkpoint = transaction.checkpoint()
@@ -272,6 +278,35 @@ def _fail(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest
     else:
         schedule_workflow_task(transaction)
     return Completion(failed=bad, message=message)
+
+
+def _is_doubtful(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> bool:
+    """Whether the worker may have answered from a cache of events that are not this run's any more.
+
+    A worker knows the events in its cache by their ids. After a failover the same ids may be other events, and what it
+    answers then may not follow from this history: nobody could replay it.
+    """
+    state, version = transaction.state, transaction.version
+    cache = request.sticky_attributes.worker_task_queue.name
+    if not cache or state.versions is None:
+        return False
+    if not state.live.branches and len(state.versions.items) == 1 and state.last_version == version:
+        return False
+    return state.live.trusted_version != version or cache not in state.live.trusted_caches
+
+
+def _doubt(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> Completion:
+    """Fail the task, so that the worker forgets its cache: its next answer is from the events as they are."""
+    live = transaction.state.live
+    if live.trusted_version != transaction.version:
+        live.trusted_version, live.trusted_caches = transaction.version, []
+    live.trusted_caches = [
+        *live.trusted_caches[1 - TRUSTED_CACHES_MAX :],
+        request.sticky_attributes.worker_task_queue.name,
+    ]
+    fail_workflow_task(transaction, Cause.WORKFLOW_TASK_FAILED_CAUSE_FAILOVER_CLOSE_COMMAND)
+    schedule_workflow_task(transaction)
+    return Completion(doubted=True)
 
 
 def _is_outlived(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> bool:

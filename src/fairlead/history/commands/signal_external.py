@@ -8,6 +8,7 @@ from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_count, check_size, target_namespace_id
 from fairlead.history.commands.run_ids import is_run_id
 from fairlead.history.events.copying import copy_set
+from fairlead.history.state.requests import request_id_of
 from fairlead.history.state.tasks import SignalExternal
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SIGNAL_WORKFLOW_EXECUTION_ATTRIBUTES
@@ -60,4 +61,5 @@ def handle(answer: Answer, command: Command) -> None:
     )
     copy_set(wanted, attributes, ("input", "header"))
     event = answer.add(command, attributes)
-    transaction.add_task(SignalExternal(event.version, event.event_id, transaction.new_id()))
+    pending = transaction.state.external_signals[event.event_id]
+    transaction.add_task(SignalExternal(event.version, event.event_id, request_id_of(transaction.state, pending)))

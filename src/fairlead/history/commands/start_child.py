@@ -21,6 +21,7 @@ from fairlead.history.events.copying import copy_set, drop_empty_memo
 from fairlead.history.events.write_start import run_timeout_ns, task_timeout_ns
 from fairlead.history.state import cron
 from fairlead.history.state.errors import BadCommand
+from fairlead.history.state.requests import request_id_of
 from fairlead.history.state.tasks import StartChild
 from fairlead.history.state.times import from_duration, to_duration
 
@@ -77,8 +78,8 @@ def handle(answer: Answer, command: Command) -> None:
     copy_set(wanted, attributes, _PASSED_ON)
     event = answer.add(command, attributes)
     answer.started_children.add(wanted.workflow_id)
-    request_id = f"{transaction.request_id(event.event_id)}:{event.version}"
-    transaction.add_task(StartChild(event.version, event.event_id, request_id))
+    pending = transaction.state.children[event.event_id]
+    transaction.add_task(StartChild(event.version, event.event_id, request_id_of(transaction.state, pending)))
 
 
 def _check_names(answer: Answer, wanted: StartChildWorkflowExecutionCommandAttributes) -> None:

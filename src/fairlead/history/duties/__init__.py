@@ -7,8 +7,9 @@ any more.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fairlead.core.errors import RetryLater
 from fairlead.history import entities
-from fairlead.history.duties import children, closing, externals, nexus, pushes, timers
+from fairlead.history.duties import children, closing, externals, nexus, pushes, reapplying, timers
 from fairlead.history.refusals import Refused
 from fairlead.history.scope import Scope
 from fairlead.history.shard import Shard
@@ -40,9 +41,24 @@ DUTIES: dict[type[tasks.Task], Duty] = {
     tasks.NexusRetry: nexus.retry,
     tasks.NexusTimeout: nexus.operation_timeout,
     tasks.DeliverCallback: nexus.deliver_callback,
+    tasks.Reapply: reapplying.reapply,
     tasks.EntityTask: entities.run_task,
     tasks.EntityTimer: entities.run_task,
 }
+
+
+class ActiveElsewhere(RetryLater):
+    """What is to be done is for the cluster in which the namespace is active: it is looked at again."""
+
+
+def _is_kept(row: tasks.QueueRow) -> bool:
+    """Whether a task is carried out where its namespace is not active; runs get theirs when it becomes so.
+
+    What an entity wants done has to wait: nobody would make its task again.
+    """
+    if isinstance(row.task, tasks.EntityTask | tasks.EntityTimer):
+        raise ActiveElsewhere(f"namespace {row.namespace_id.partition('#')[0]} is active in another cluster")
+    return isinstance(row.task, tasks.DeleteAfterRetention)
 
 
 async def run_row(shard: Shard, row: tasks.QueueRow) -> None:
@@ -51,6 +67,8 @@ async def run_row(shard: Shard, row: tasks.QueueRow) -> None:
     namespace_id = row.namespace_id.partition("#")[0]
     try:
         namespace = services.namespaces.cached_id(namespace_id) or await services.namespaces.find_id(namespace_id)
+        if namespace.failover_version and not services.clusters.is_active(namespace) and not _is_kept(row):
+            return
         await DUTIES[type(row.task)](Scope(shard, namespace, services, TIMEOUT_S), row, row.task)
     except (RunClosed, NotPending):
         return

@@ -1,14 +1,17 @@
 """A parent's part in the start of a child."""
 
+from contextlib import suppress
+
 from temporalio.api.enums.v1 import ParentClosePolicy, WorkflowIdConflictPolicy
 from temporalio.api.enums.v1 import StartChildWorkflowExecutionFailedCause as Cause
 from temporalio.api.history.v1 import HistoryEvent, StartChildWorkflowExecutionInitiatedEventAttributes
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest, StartWorkflowExecutionResponse
 
 from fairlead.core.partitions import TaskList, TaskType
+from fairlead.history.duties.verifying import is_meant
 from fairlead.history.events import Transaction, child_start_failed, child_started
 from fairlead.history.events.copying import copy_set
-from fairlead.history.operations.family import EndUnbegun, ScheduleFirstTask, StartChildRun
+from fairlead.history.operations.family import EndUnbegun, ScheduleFirstTask, StartChildRun, TellParentAgain
 from fairlead.history.refusals import Refused
 from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Scope
@@ -29,6 +32,8 @@ async def start_child(scope: Scope, row: QueueRow, task: StartChild) -> None:
     shard = scope.shard
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
+        if not is_meant(run.state, task):
+            return
         event = await shard.read_event(run.state, task.initiated_event_id)
         wanted = event.start_child_workflow_execution_initiated_event_attributes
         is_open = run.state.is_open
@@ -59,6 +64,7 @@ async def start_child(scope: Scope, row: QueueRow, task: StartChild) -> None:
     if child is not None and child.run_id:
         # It may have gone on in another run since, which the same request would not find.
         await _let_begin(scope, wanted, child.run_id)
+        await _ask_for_end(scope, wanted, child.run_id)
         return
     try:
         answer = await history.call("StartChild", namespace_id, wanted.workflow_id, start)
@@ -83,6 +89,14 @@ async def _let_begin(scope: Scope, wanted: StartChildWorkflowExecutionInitiatedE
     await scope.services.history.call(
         "ScheduleFirstTask", wanted.namespace_id, wanted.workflow_id, ScheduleFirstTask(wanted.workflow_id, run_id)
     )
+
+
+async def _ask_for_end(scope: Scope, wanted: StartChildWorkflowExecutionInitiatedEventAttributes, run_id: str) -> None:
+    """The child may have ended where the parent was not told: in another cluster, which is not active any more."""
+    with suppress(RunClosed):
+        await scope.services.history.call(
+            "TellParentAgain", wanted.namespace_id, wanted.workflow_id, TellParentAgain(wanted.workflow_id, run_id)
+        )
 
 
 async def _end(
@@ -125,7 +139,9 @@ async def _tell(
     header = wanted.header if wanted.HasField("header") else None
 
     def step(transaction: Transaction, _run: LoadedRun) -> None:
-        if not child_started(transaction, task.initiated_event_id, run_id=run_id, header=header):
+        if not is_meant(transaction.state, task) or not child_started(
+            transaction, task.initiated_event_id, run_id=run_id, header=header
+        ):
             raise NotPending("that is known")
 
     try:
@@ -138,12 +154,12 @@ async def _tell(
 
 
 async def _fail(scope: Scope, row: QueueRow, task: StartChild, cause: Cause.ValueType) -> None:
-    await scope.shard.change(
-        scope.namespace,
-        row.workflow_id,
-        row.run_id,
-        lambda transaction, _run: child_start_failed(transaction, task.initiated_event_id, cause),
-    )
+    def step(transaction: Transaction, _run: LoadedRun) -> None:
+        if not is_meant(transaction.state, task):
+            raise NotPending("another branch is the current one by now")
+        child_start_failed(transaction, task.initiated_event_id, cause)
+
+    await scope.shard.change(scope.namespace, row.workflow_id, row.run_id, step)
 
 
 def _request(

@@ -4,12 +4,14 @@ from temporalio.api.enums.v1 import ParentClosePolicy
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import TerminateWorkflowExecutionRequest
 
+from fairlead.history.duties.verifying import is_meant
 from fairlead.history.operations.family import CancelFrom, ChildClosed
 from fairlead.history.refusals import Refused
 from fairlead.history.schedules.telling import tell_schedule
 from fairlead.history.scope import Scope
 from fairlead.history.state import RunClosed, RunState
-from fairlead.history.state.tasks import CloseRun, ParentClose, QueueRow
+from fairlead.history.state.run import ParentClose
+from fairlead.history.state.tasks import CloseRun, QueueRow
 from fairlead.rpc import Code
 
 _REASON = "by parent close policy"
@@ -21,6 +23,8 @@ async def close_run(scope: Scope, row: QueueRow, task: CloseRun) -> None:
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
         state = run.state
+        if not is_meant(state, task):
+            return
         event = await shard.read_event(state, task.close_event_id)
     if task.tells_parent:
         await _tell_parent(scope, row, state, event)

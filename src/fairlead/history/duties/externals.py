@@ -7,6 +7,7 @@ from temporalio.api.enums.v1 import CancelExternalWorkflowExecutionFailedCause a
 from temporalio.api.enums.v1 import SignalExternalWorkflowExecutionFailedCause as SignalCause
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionSignaledEventAttributes
 
+from fairlead.history.duties.verifying import is_meant
 from fairlead.history.events import Transaction, external_cancel_requested, external_signaled
 from fairlead.history.operations.family import CancelFrom, SignalFrom
 from fairlead.history.refusals import Refused
@@ -24,7 +25,7 @@ async def _pending(
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
         external = table(run.state).get(event_id)
-        if external is None or not run.state.is_open or event_id in run.state.live.ending:
+        if external is None or event_id in run.state.live.ending or not is_meant(run.state, row.task):
             raise NotPending("nothing is on its way")
         return external, await shard.read_event(run.state, event_id)
 
@@ -58,6 +59,7 @@ async def send_signal(scope: Scope, row: QueueRow, task: SignalExternal) -> None
         failed = SignalCause.SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED_CAUSE_EXTERNAL_WORKFLOW_EXECUTION_NOT_FOUND
 
     def step(transaction: Transaction, _run: LoadedRun) -> None:
+        _check_meant(transaction, task)
         external_signaled(transaction, event_id, failed)
 
     await scope.shard.change(scope.namespace, row.workflow_id, row.run_id, step)
@@ -87,9 +89,16 @@ async def send_cancel(scope: Scope, row: QueueRow, task: CancelExternal) -> None
         failed = CancelCause.CANCEL_EXTERNAL_WORKFLOW_EXECUTION_FAILED_CAUSE_EXTERNAL_WORKFLOW_EXECUTION_NOT_FOUND
 
     def step(transaction: Transaction, _run: LoadedRun) -> None:
+        _check_meant(transaction, task)
         external_cancel_requested(transaction, event_id, failed)
 
     await scope.shard.change(scope.namespace, row.workflow_id, row.run_id, step)
+
+
+def _check_meant(transaction: Transaction, task: SignalExternal | CancelExternal) -> None:
+    """While the other workflow was asked, the current branch may have switched."""
+    if not is_meant(transaction.state, task):
+        raise NotPending("nothing is on its way")
 
 
 def _check_gone(refused: Refused | RunClosed) -> None:

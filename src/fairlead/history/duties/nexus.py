@@ -8,6 +8,7 @@ from temporalio.api.nexus.v1 import Endpoint
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.history.duties.timers import if_due
+from fairlead.history.duties.verifying import is_meant
 from fairlead.history.events import Transaction
 from fairlead.history.events.write_nexus import (
     CALL_NS_MAX,
@@ -59,7 +60,9 @@ async def call(scope: Scope, row: QueueRow, task: CallNexus) -> None:
     shard, services = scope.shard, scope.services
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
-        if not is_called(run.state, task.scheduled_event_id, task.attempt, is_cancel=task.is_cancel):
+        if not is_meant(run.state, task) or not is_called(
+            run.state, task.scheduled_event_id, task.attempt, is_cancel=task.is_cancel
+        ):
             return
         operation = run.state.nexus_operations[task.scheduled_event_id]
     endpoint = await Endpoints(services.store).find(operation.endpoint_id, name=operation.endpoint)
@@ -135,7 +138,7 @@ async def deliver_callback(scope: Scope, row: QueueRow, task: DeliverCallback) -
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
         state = run.state
-        if task.number in state.live.callbacks:
+        if task.number in state.live.callbacks or not is_meant(state, task):
             return
         callback = Callback.FromString(state.started.completion_callbacks[task.number])
         event = await shard.read_event(state, task.close_event_id)

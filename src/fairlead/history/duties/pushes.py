@@ -1,5 +1,6 @@
 """Tasks that are handed to matching."""
 
+from fairlead.history.duties.verifying import is_meant
 from fairlead.history.pushing import push_activity_task, push_workflow_task
 from fairlead.history.scope import Scope
 from fairlead.history.state import PendingActivity, WorkflowTask
@@ -16,6 +17,7 @@ async def push_workflow(scope: Scope, row: QueueRow, task: PushWorkflowTask) -> 
         pending: WorkflowTask | None = run.state.workflow_task
     if (
         pending is not None
+        and is_meant(run.state, task)
         and not pending.is_started
         and run.state.status != PAUSED
         and (pending.scheduled_event_id, pending.attempt) == (task.scheduled_event_id, task.attempt)
@@ -33,6 +35,7 @@ async def push_activity(scope: Scope, row: QueueRow, task: PushActivityTask) -> 
         progress = state.live.activities.get(task.scheduled_event_id)
         if (
             activity is None
+            or not is_meant(state, task)
             or progress is None
             or progress.is_started
             or progress.paused

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from fairlead.history.duties.verifying import is_meant
 from fairlead.history.events import (
     Transaction,
     end_activity_backoff,
@@ -13,7 +14,7 @@ from fairlead.history.events import (
 )
 from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Scope
-from fairlead.history.state import NotPending, RunClosed, RunState
+from fairlead.history.state import NotPending
 from fairlead.history.state.tasks import (
     ActivityRetry,
     ActivityTimeout,
@@ -38,7 +39,7 @@ async def if_due(
     """Take the step, which says whether it meant anything; nothing is written if it did not."""
 
     def take(transaction: Transaction, run: LoadedRun) -> None:
-        if not step(transaction):
+        if not is_meant(transaction.state, row.task) or not step(transaction):
             raise NotPending("it means nothing any more")
         if after is not None:
             after(run)
@@ -107,15 +108,11 @@ async def execution_timeout(scope: Scope, row: QueueRow, due: ExecutionTimeout) 
             await shard.step(scope.namespace, run, step, may_close=True)
 
 
-async def delete_after_retention(scope: Scope, row: QueueRow, _due: DeleteAfterRetention) -> None:
+async def delete_after_retention(scope: Scope, row: QueueRow, due: DeleteAfterRetention) -> None:
     """Nobody is promised the run any more."""
     shard = scope.shard
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
-        _check_closed(run.state)
-        await shard.delete(run)
-
-
-def _check_closed(state: RunState) -> None:
-    if state.is_open:
-        raise RunClosed
+        # One that was closed on a branch that has lost is open again, or was closed later.
+        if not run.state.is_open and run.state.last_version == due.version:
+            await shard.delete(run)

@@ -105,6 +105,8 @@ def apply(state: RunState, event: HistoryEvent) -> None:
     else:
         state.versions = state.versions.append(event_id=event.event_id, version=event.version)
     state.next_event_id = event.event_id + 1
+    # An event that is only being written has none yet: it gets one when its step is finished.
+    state.last_event_task_id = event.task_id
 
 
 def rebuild(identity: RunIdentity, events: Iterable[HistoryEvent]) -> RunState:

@@ -1,12 +1,13 @@
 """What the events of the run as a whole do: its start, its end, and what is said to it from outside."""
 
-from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import EventType, ParentClosePolicy, WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 
 from fairlead.history.events.attributes import merge_payloads
+from fairlead.history.events.kinds import NEWER_RUN, RESETTER
 from fairlead.history.events.refusal import refusal
 from fairlead.history.state.limits import RESET_POINTS_MAX
-from fairlead.history.state.run import PAUSED, RUNNING, Origin, Parent, Pause, RunState
+from fairlead.history.state.run import PAUSED, RUNNING, ClosedBy, Origin, Parent, ParentClose, Pause, RunState
 from fairlead.history.state.times import from_duration, from_timestamp
 from fairlead.history.state.versioning import begun
 
@@ -20,6 +21,8 @@ _STATUSES = {
         WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
     ),
 }
+
+_TERMINATORS = {RESETTER: ClosedBy.RESET, NEWER_RUN: ClosedBy.NEWER_RUN}
 
 
 def started(state: RunState, event: HistoryEvent) -> None:
@@ -87,6 +90,8 @@ def closed(state: RunState, event: HistoryEvent) -> None:
     state.closed_ns = from_timestamp(event.event_time)
     state.close_event_id = event.event_id
     state.new_run_id = _new_run_id(event)
+    state.closed_by = _closed_by(event)
+    state.closed_children = children_to_close(state)
     state.task = None
     for table in (
         state.activities,
@@ -98,6 +103,22 @@ def closed(state: RunState, event: HistoryEvent) -> None:
         state.nexus_operations,
     ):
         table.clear()
+
+
+def children_to_close(state: RunState) -> list[ParentClose]:
+    """The children that a run which closes now does not leave to themselves."""
+    if state.closed_by == ClosedBy.RESET:
+        return []
+    return [
+        ParentClose(child.namespace_id, child.workflow_id, child.run_id, child.parent_close_policy)
+        for child in state.children.values()
+        if child.parent_close_policy != ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON
+    ]
+
+
+def _closed_by(event: HistoryEvent) -> ClosedBy:
+    identity = event.workflow_execution_terminated_event_attributes.identity
+    return _TERMINATORS.get(identity, ClosedBy.ITSELF)
 
 
 def _new_run_id(event: HistoryEvent) -> str:
@@ -123,9 +144,10 @@ def cancel_requested(state: RunState, event: HistoryEvent) -> None:
     state.cancel_event_id = event.event_id
 
 
-def signaled(state: RunState, _event: HistoryEvent) -> None:
+def signaled(state: RunState, event: HistoryEvent) -> None:
     """One signal more."""
     state.signal_count += 1
+    state.remember_request(event.workflow_execution_signaled_event_attributes.request_id)
 
 
 def options_updated(state: RunState, event: HistoryEvent) -> None:

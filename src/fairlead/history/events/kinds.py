@@ -12,6 +12,10 @@ from temporalio.api.history.v1 import HistoryEvent
 
 _SUFFIX = "_event_attributes"
 
+# Who terminates a run that is reset, and one that a newer run from another cluster takes the place of.
+RESETTER = "history-resetter"
+NEWER_RUN = "history-replication"
+
 
 class EventKind(NamedTuple):
     """An event's type, and the field in which its attributes are."""

@@ -1,6 +1,7 @@
 """One step of a run: the events it writes, the tasks that follow from them, and the state after it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from google.protobuf.message import Message
@@ -14,7 +15,7 @@ from fairlead.history.events.kinds import FLUSHED_LAST, NEVER_BUFFERED, WORKER_M
 from fairlead.history.state.codec import decode, encode
 from fairlead.history.state.errors import StartEventNeeded
 from fairlead.history.state.limits import DEFAULT_LIMITS, Limits
-from fairlead.history.state.pending import PendingActivity, PendingChild
+from fairlead.history.state.pending import ActivityProgress, PendingActivity, PendingChild
 from fairlead.history.state.run import RunIdentity, RunState
 from fairlead.history.state.tasks import AnyTask, UpsertVisibility
 from fairlead.history.state.times import to_timestamp
@@ -29,6 +30,13 @@ class Batch(NamedTuple):
     first_event_id: int
     last_event_id: int
     payload: bytes
+
+    def cut_by_version(self, events: Sequence[HistoryEvent]) -> "list[Batch]":
+        """The same as one batch for each version: where a reset writes events anew, these may be older ones."""
+        if not events or events[0].version == events[-1].version:
+            return [self]
+        parts = [list(part) for _, part in groupby(events, key=lambda event: event.version)]
+        return [Batch(part[0].event_id, part[-1].event_id, History(events=part).SerializeToString()) for part in parts]
 
 
 class Checkpoint(NamedTuple):
@@ -50,6 +58,7 @@ class Transaction:
     __slots__ = (
         "_buffer",
         "events",
+        "has_progress",
         "limits",
         "new_id",
         "new_run",
@@ -86,6 +95,8 @@ class Transaction:
         self.tasks: list[AnyTask] = []
         # The run that takes over from this one, to be written in the same commit.
         self.new_run: Transaction | None = None
+        # Whether activities have come further without an event.
+        self.has_progress = False
         self._buffer: list[HistoryEvent] = []
 
     def add(
@@ -164,15 +175,17 @@ class Transaction:
         """Leave something to be done after the step."""
         self.tasks.append(task)
 
+    def progressed(self, progress: ActivityProgress) -> None:
+        """An activity has come further, and no event says so: other clusters are to hear of it all the same."""
+        progress.changed_version = self.version
+        progress.changes += 1
+        self.has_progress = True
+
     def show(self) -> None:
         """Let the visibility row be written anew, once a step."""
         task = UpsertVisibility(self.version)
         if task not in self.tasks:
             self.tasks.append(task)
-
-    def request_id(self, event_id: int) -> str:
-        """The id of the one request that an event leads to: the same however often it is carried out."""
-        return f"{self.state.identity.run_id}:{event_id}"
 
     def checkpoint(self) -> Checkpoint:
         """Remember how everything is now."""
@@ -229,6 +242,7 @@ class Transaction:
         if first_task_id:
             for place, event in enumerate(self.events):
                 event.task_id = first_task_id + place
+            self.state.last_event_task_id = self.events[-1].task_id
         payload = History(events=self.events).SerializeToString()
         live.history_size_bytes += len(payload)
         return Batch(self.events[0].event_id, self.events[-1].event_id, payload)

@@ -68,6 +68,7 @@ def failed(state: RunState, event: HistoryEvent) -> None:
     state.task = None
     if attributes.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
         _begin_anew(state, from_timestamp(event.event_time))
+        state.reset_base_run_id, state.reset_event_id = attributes.base_run_id, event.event_id
     elif attributes.started_event_id:
         # One that nobody had is no failed attempt: the run was paused.
         state.live.task_attempt += 1

@@ -42,12 +42,16 @@ def find_activity(state: RunState, activity_id: str) -> PendingActivity:
     return activity
 
 
+def first_progress(activity: PendingActivity) -> ActivityProgress:
+    """The first attempt of an activity, which nobody has yet; the same in every cluster."""
+    return ActivityProgress(due_ns=activity.scheduled_ns, changed_version=activity.version)
+
+
 def begin_attempts(transaction: Transaction, activity: PendingActivity, *, push: bool) -> ActivityProgress:
     """The first attempt of an activity that was just scheduled; `push` is false where its worker has it at once."""
-    progress = ActivityProgress(due_ns=activity.scheduled_ns)
-    transaction.state.live.activities[activity.scheduled_event_id] = progress
+    progress = transaction.state.live.activities[activity.scheduled_event_id] = first_progress(activity)
     if push:
-        _push(transaction, activity, progress)
+        push_attempt(transaction, activity, progress)
     limit_all_attempts(transaction, activity, progress)
     return progress
 
@@ -75,6 +79,7 @@ def start_activity(
     progress.started_version = transaction.version
     progress.heartbeat_at_ns = transaction.now_ns
     progress.worker_version = worker_version.SerializeToString() if worker_version is not None else None
+    transaction.progressed(progress)
     limit_attempt(transaction, activity, progress)
     return progress
 
@@ -86,6 +91,7 @@ def heartbeat_activity(
     activity, progress = _started(transaction.state, scheduled_event_id, attempt)
     progress.heartbeat_at_ns = transaction.now_ns
     progress.heartbeat_details = details.SerializeToString() if details is not None else None
+    transaction.progressed(progress)
     return Heartbeat(
         cancel_requested=activity.cancel_requested_event_id > 0, paused=progress.paused, reset=progress.begins_anew
     )
@@ -187,7 +193,7 @@ def time_out_activity(transaction: Transaction, due: ActivityTimeout) -> bool:
 
 
 def _is_due(activity: PendingActivity, progress: ActivityProgress, due: ActivityTimeout) -> bool:
-    if due.version != activity.version and due.kind in _OVERALL:
+    if due.version != activity.version:
         return False
     if due.kind is ActivityTimeoutKind.SCHEDULE_TO_CLOSE:
         # The time may be another one by now.
@@ -235,10 +241,10 @@ def end_activity_backoff(transaction: Transaction, due: ActivityRetry) -> bool:
         or progress is None
         or progress.is_started
         or progress.paused
-        or (progress.attempt, progress.stamp) != (due.attempt, due.stamp)
+        or (activity.version, progress.attempt, progress.stamp) != (due.version, due.attempt, due.stamp)
     ):
         return False
-    _push(transaction, activity, progress)
+    push_attempt(transaction, activity, progress)
     return True
 
 
@@ -257,6 +263,7 @@ def _retry(
     progress.started_identity = ""
     progress.worker_version = None
     progress.heartbeat_at_ns = 0
+    transaction.progressed(progress)
     if not progress.paused:
         await_attempt(transaction, activity, progress)
     return decision
@@ -283,7 +290,7 @@ def await_attempt(transaction: Transaction, activity: PendingActivity, progress:
     """Have the attempt handed to matching when it is due."""
     transaction.add_task(
         ActivityRetry(
-            version=transaction.version,
+            version=activity.version,
             fire_at_ns=progress.due_ns,
             scheduled_event_id=activity.scheduled_event_id,
             attempt=progress.attempt,
@@ -359,10 +366,11 @@ def _started_attributes(activity: PendingActivity, progress: ActivityProgress) -
     )
 
 
-def _push(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
+def push_attempt(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
+    """Have the attempt handed to matching now, and timed out if nobody takes it there."""
     transaction.add_task(
         PushActivityTask(
-            version=transaction.version,
+            version=activity.version,
             scheduled_event_id=activity.scheduled_event_id,
             attempt=progress.attempt,
             stamp=progress.stamp,
@@ -399,7 +407,7 @@ def _open(state: RunState, scheduled_event_id: int) -> tuple[PendingActivity, Ac
     if activity is None:
         raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
     # A rebuilt state knows of no attempts: the first one is taken up again.
-    progress = state.live.activities.setdefault(scheduled_event_id, ActivityProgress(due_ns=activity.scheduled_ns))
+    progress = state.live.activities.setdefault(scheduled_event_id, first_progress(activity))
     return activity, progress
 
 

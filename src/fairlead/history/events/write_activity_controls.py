@@ -6,7 +6,12 @@ They leave no event.
 from temporalio.api.common.v1 import RetryPolicy
 
 from fairlead.history.events.transaction import Transaction
-from fairlead.history.events.write_activities import await_attempt, limit_all_attempts, limit_attempt
+from fairlead.history.events.write_activities import (
+    await_attempt,
+    first_progress,
+    limit_all_attempts,
+    limit_attempt,
+)
 from fairlead.history.state.errors import NotPending
 from fairlead.history.state.pending import ActivityOptions, ActivityProgress, PendingActivity
 from fairlead.history.state.retry import decide_retry
@@ -32,6 +37,7 @@ def pause_activity(
     if not progress.is_started:
         # Tasks on their way for the attempt that waits are void.
         progress.stamp += 1
+    transaction.progressed(progress)
     transaction.show()
 
 
@@ -41,6 +47,7 @@ def unpause_activity(transaction: Transaction, scheduled_event_id: int, *, jitte
     if not progress.paused:
         return
     _unpause(transaction, progress)
+    transaction.progressed(progress)
     if not progress.is_started:
         _forget_failure(progress)
         _resume(transaction, activity, progress, transaction.now_ns + jitter_ns)
@@ -59,6 +66,7 @@ def reset_activity(
     One that a worker has goes on until it fails; the worker hears of it with its next heartbeat.
     """
     activity, progress = _find(transaction, scheduled_event_id)
+    transaction.progressed(progress)
     if progress.paused and not keep_paused:
         _unpause(transaction, progress)
     if progress.is_started:
@@ -77,6 +85,7 @@ def change_activity_options(transaction: Transaction, scheduled_event_id: int, o
     """Give it these options, or none but its first ones: for the attempt that waits or runs, and for those to come."""
     before, progress = _find(transaction, scheduled_event_id)
     progress.options = options
+    transaction.progressed(progress)
     activity, _ = _find(transaction, scheduled_event_id)
     has_other_policy = activity.retry_policy != before.retry_policy
     # Tasks on their way, and times that were set, are by the old ones.
@@ -127,5 +136,5 @@ def _find(transaction: Transaction, scheduled_event_id: int) -> tuple[PendingAct
     activity = state.open_activity(scheduled_event_id)
     if activity is None:
         raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
-    progress = state.live.activities.setdefault(scheduled_event_id, ActivityProgress(due_ns=activity.scheduled_ns))
+    progress = state.live.activities.setdefault(scheduled_event_id, first_progress(activity))
     return activity, progress

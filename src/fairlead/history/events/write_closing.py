@@ -2,7 +2,7 @@
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Callback, Payloads, RetryPolicy, WorkflowExecution
-from temporalio.api.enums.v1 import ContinueAsNewInitiator, ParentClosePolicy, RetryState, TimeoutType
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, RetryState, TimeoutType
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
@@ -23,14 +23,13 @@ from fairlead.history.events.write_start import Continuation, Inherited, StartRu
 from fairlead.history.events.write_workflow_tasks import fail_workflow_task
 from fairlead.history.state import cron
 from fairlead.history.state.retry import RetryDecision, decide_retry, timeout_failure
-from fairlead.history.state.run import Origin, RunState
-from fairlead.history.state.tasks import CloseRun, DeleteAfterRetention, DeliverCallback, ParentClose
+from fairlead.history.state.run import ClosedBy, Origin, RunState
+from fairlead.history.state.tasks import CloseRun, DeleteAfterRetention, DeliverCallback
 from fairlead.history.state.times import to_duration, to_timestamp
 from fairlead.history.state.versioning import Version, pinned_version
 
 _CRON = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
 _RETRY = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_RETRY
-_ABANDON = ParentClosePolicy.PARENT_CLOSE_POLICY_ABANDON
 _NO_POLICY = RetryDecision(None, RetryState.RETRY_STATE_RETRY_POLICY_NOT_SET)
 # What the first event of a retried or repeated run takes over from that of the run before.
 _INHERITED = ("input", "header", "memo", "search_attributes", "retry_policy", "priority", "workflow_run_timeout")
@@ -123,24 +122,27 @@ def close(transaction: Transaction, attributes: Message, *, user_metadata: UserM
     Where another run takes over, the parent is told of that one's end, not of this one's.
     """
     state = transaction.state
-    children = tuple(
-        ParentClose(child.namespace_id, child.workflow_id, child.run_id, child.parent_close_policy)
-        for child in state.children.values()
-        if child.parent_close_policy != _ABANDON
-    )
     event = transaction.add(attributes, user_metadata=user_metadata)
     state.live.unwritten_task = None
     state.live.activities.clear()
     state.live.nexus.clear()
-    tells_parent = state.started.parent is not None and not state.new_run_id
-    transaction.add_task(CloseRun(transaction.version, event.event_id, tells_parent=tells_parent, children=children))
-    if not state.new_run_id:
-        for number in range(len(state.started.completion_callbacks)):
-            transaction.add_task(DeliverCallback(transaction.version, number, event.event_id))
+    leave_close(transaction)
     transaction.show()
-    delete_at_ns = transaction.now_ns + transaction.retention_ns
-    transaction.add_task(DeleteAfterRetention(transaction.version, delete_at_ns))
     return event
+
+
+def leave_close(transaction: Transaction) -> None:
+    """Leave what follows from the end of a run: those are told who are to hear of it, and its retention begins."""
+    state = transaction.state
+    version, event_id = state.last_version, state.close_event_id
+    # Another run goes on in its place: that one's end is heard of.
+    is_last = not state.new_run_id and state.closed_by != ClosedBy.RESET
+    tells_parent = state.started.parent is not None and is_last
+    transaction.add_task(CloseRun(version, event_id, tells_parent=tells_parent, children=tuple(state.closed_children)))
+    if is_last:
+        for number in range(len(state.started.completion_callbacks)):
+            transaction.add_task(DeliverCallback(version, number, event_id))
+    transaction.add_task(DeleteAfterRetention(version, state.closed_ns + transaction.retention_ns))
 
 
 def begin_next_run(

@@ -263,7 +263,7 @@ def _begin_cancel(transaction: Transaction, operation: PendingNexusOperation, pr
 
 def _call(transaction: Transaction, operation: PendingNexusOperation, calls: NexusCalls, *, is_cancel: bool) -> None:
     """Make the next request. The time after which it is given up is durable, and so it is made again if all is lost."""
-    version, event_id, attempt = transaction.version, operation.scheduled_event_id, calls.ended + 1
+    version, event_id, attempt = operation.version, operation.scheduled_event_id, calls.ended + 1
     transaction.add_task(CallNexus(version, event_id, attempt, is_cancel))
     transaction.add_task(NexusCallTimeout(version, transaction.now_ns + CALL_NS_MAX, event_id, attempt, is_cancel))
 
@@ -279,7 +279,7 @@ def _retry(transaction: Transaction, operation: PendingNexusOperation, calls: Ne
     longest_ns = min(_RETRY_FIRST_NS << min(calls.ended - 1, 32), _RETRY_NS_MAX)
     calls.next_ns = transaction.now_ns + int(longest_ns * (1 - _JITTER * transaction.uniform()))
     transaction.add_task(
-        NexusRetry(transaction.version, calls.next_ns, operation.scheduled_event_id, calls.ended + 1, is_cancel)
+        NexusRetry(operation.version, calls.next_ns, operation.scheduled_event_id, calls.ended + 1, is_cancel)
     )
 
 
@@ -303,7 +303,7 @@ def _limit(
 ) -> None:
     if timeout_ns:
         transaction.add_task(
-            NexusTimeout(transaction.version, since_ns + timeout_ns, operation.scheduled_event_id, int(kind))
+            NexusTimeout(operation.version, since_ns + timeout_ns, operation.scheduled_event_id, int(kind))
         )
 
 

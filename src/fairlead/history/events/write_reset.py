@@ -12,7 +12,7 @@ from temporalio.api.history.v1 import (
     WorkflowTaskFailedEventAttributes,
 )
 
-from fairlead.history.events.kinds import field_of
+from fairlead.history.events.kinds import RESETTER, field_of
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_activities import begin_attempts
 from fairlead.history.events.write_closing import terminate
@@ -25,11 +25,10 @@ from fairlead.history.events.write_workflow_tasks import (
     write_unwritten,
 )
 from fairlead.history.state.errors import BadRequest
+from fairlead.history.state.requests import request_id_of
 from fairlead.history.state.run import RunState
 from fairlead.history.state.tasks import (
     CancelExternal,
-    CloseRun,
-    DeliverCallback,
     ExecutionTimeout,
     RunTimeout,
     SignalExternal,
@@ -39,7 +38,6 @@ from fairlead.history.state.tasks import (
 from fairlead.history.state.times import shorter
 from fairlead.history.state.workflow_task import WorkflowTask
 
-RESETTER = "history-resetter"
 # What Temporal writes where no worker has asked for the task.
 _NO_REQUEST = "emptyUuid"
 
@@ -71,13 +69,6 @@ _NEXUS_ENDS = frozenset(
 def terminate_for_reset(transaction: Transaction, *, reason: str) -> None:
     """End the run that another one takes over from: its parent does not hear of it, and its children stay."""
     terminate(transaction, reason=reason, identity=RESETTER)
-    transaction.tasks = [
-        CloseRun(task.version, task.close_event_id, tells_parent=False, children=())
-        if isinstance(task, CloseRun)
-        else task
-        for task in transaction.tasks
-        if not isinstance(task, DeliverCallback)
-    ]
 
 
 def begin_reset(transaction: Transaction, *, base_run_id: str, reason: str) -> None:
@@ -201,12 +192,12 @@ def _add(transaction: Transaction, event: HistoryEvent) -> None:
         transaction.add(attributes, links=event.links)
 
 
-def finish_reset(transaction: Transaction, *, base_run_id: str) -> None:
+def finish_reset(transaction: Transaction) -> None:
     """Schedule the workflow task, and leave anew all that is to be done for what is pending.
 
     What may have been done for the base run bears that one's request id, so that it is not done twice.
     """
-    state, version = transaction.state, transaction.version
+    state = transaction.state
     schedule_workflow_task(transaction)
     for activity in state.activities.values():
         begin_attempts(transaction, activity, push=True)
@@ -214,12 +205,15 @@ def finish_reset(transaction: Transaction, *, base_run_id: str) -> None:
         transaction.add_task(UserTimer(timer.version, timer.fire_at_ns, timer.timer_id, timer.started_event_id))
     for child in state.children.values():
         if not child.started_event_id:
-            request_id = f"{base_run_id}:{child.initiated_event_id}"
-            transaction.add_task(StartChild(version, child.initiated_event_id, request_id))
-    for event_id in state.external_signals:
-        transaction.add_task(SignalExternal(version, event_id, f"{base_run_id}:{event_id}"))
-    for event_id in state.external_cancels:
-        transaction.add_task(CancelExternal(version, event_id, f"{base_run_id}:{event_id}"))
+            transaction.add_task(StartChild(child.version, child.initiated_event_id, request_id_of(state, child)))
+    for signaled in state.external_signals.values():
+        transaction.add_task(
+            SignalExternal(signaled.version, signaled.initiated_event_id, request_id_of(state, signaled))
+        )
+    for canceled in state.external_cancels.values():
+        transaction.add_task(
+            CancelExternal(canceled.version, canceled.initiated_event_id, request_id_of(state, canceled))
+        )
     for operation in state.nexus_operations.values():
         take_up_operation(transaction, operation)
     _add_timeouts(transaction)

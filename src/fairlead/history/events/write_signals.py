@@ -8,10 +8,10 @@ from temporalio.api.history.v1 import (
     WorkflowExecutionSignaledEventAttributes,
 )
 
+from fairlead.core.versions import LOCAL_VERSION
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_workflow_tasks import wake
 from fairlead.history.state.errors import Busy
-from fairlead.history.state.limits import REQUEST_IDS_MAX
 from fairlead.history.state.run import RunState
 
 
@@ -32,8 +32,11 @@ def signal(
         return False
     if state.signal_count >= transaction.limits.signals_max:
         raise Busy("exceeded workflow execution limit for signal events")
+    if transaction.version != LOCAL_VERSION and not attributes.request_id:
+        # What it is known by from now on, on whatever line and in whatever run of whatever cluster it is written again.
+        attributes.request_id = transaction.new_id()
     transaction.add(attributes, links=links)
-    _remember(state, attributes.request_id)
+    state.remember_request(attributes.request_id)
     if wakes and not attributes.skip_generate_workflow_task:
         wake(transaction)
     return True
@@ -64,19 +67,10 @@ def request_cancel(
         links=links,
     )
     state.live.cancel_buffered = True
-    _remember(state, request_id)
+    state.remember_request(request_id)
     wake(transaction, despite_backoff=True)
     return True
 
 
 def _is_new(state: RunState, request_id: str) -> bool:
     return not request_id or request_id not in state.live.request_ids
-
-
-def _remember(state: RunState, request_id: str) -> None:
-    """The oldest are forgotten: a request is repeated within minutes, or never."""
-    seen = state.live.request_ids
-    if request_id:
-        seen[request_id] = None
-    while len(seen) > REQUEST_IDS_MAX:
-        del seen[next(iter(seen))]

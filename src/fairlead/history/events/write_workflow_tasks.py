@@ -261,7 +261,7 @@ def time_out_workflow_task(transaction: Transaction, due: WorkflowTaskTimeout) -
     if (
         not state.is_open
         or task is None
-        or (task.scheduled_event_id, task.attempt) != (due.scheduled_event_id, due.attempt)
+        or (task.scheduled_event_id, task.version, task.attempt) != (due.scheduled_event_id, due.version, due.attempt)
         or task.is_started is not (due.kind is TaskTimeout.START_TO_CLOSE)
     ):
         return False

@@ -1,6 +1,7 @@
 """What the history service can be asked for: one module a topic, and one table of all."""
 
 from fairlead.history import batches, standalone
+from fairlead.history.applying import operations as applying
 from fairlead.history.deployments import operations as deployments
 from fairlead.history.nexus import operations as nexus
 from fairlead.history.operations import (
@@ -13,6 +14,7 @@ from fairlead.history.operations import (
     get_history,
     multi,
     query,
+    read_line,
     reset,
     start,
     update,
@@ -25,6 +27,7 @@ from fairlead.history.scope import Operation
 
 OPERATIONS: dict[str, Operation] = {}
 for _module in (
+    applying,
     batches,
     deployments,
     standalone,
@@ -38,6 +41,7 @@ for _module in (
     multi,
     nexus,
     query,
+    read_line,
     reset,
     schedules,
     start,

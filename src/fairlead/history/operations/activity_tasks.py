@@ -39,7 +39,7 @@ from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Operation, Scope
 from fairlead.history.standalone import worker
 from fairlead.history.standalone.machine import Heard
-from fairlead.history.state import NotPending
+from fairlead.history.state import NotPending, RunState
 from fairlead.history.state.run import PAUSED
 from fairlead.history.state.times import to_duration, to_timestamp
 from fairlead.history.tasks_wire import MatchedActivityTask, StartMatched
@@ -59,6 +59,7 @@ async def start(scope: Scope, request: StartMatched) -> bytes:
 
         def step(transaction: Transaction, _run: LoadedRun) -> None:
             state = transaction.state
+            _check_version(state, matched.scheduled_event_id, matched.version)
             progress = state.live.activities.get(matched.scheduled_event_id)
             is_paused = state.status == PAUSED or (progress is not None and progress.paused)
             if is_paused or (progress is not None and progress.attempt != matched.attempt):
@@ -75,6 +76,13 @@ async def start(scope: Scope, request: StartMatched) -> bytes:
         return (await activity_answer(scope, run, matched.scheduled_event_id)).SerializeToString()
 
 
+def _check_version(state: RunState, scheduled_event_id: int, version: int) -> None:
+    """On another branch of the events, another activity may have the same number."""
+    activity = state.activities.get(scheduled_event_id)
+    if activity is not None and activity.version != version:
+        raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
+
+
 async def activity_answer(scope: Scope, run: LoadedRun, scheduled_event_id: int) -> PollActivityTaskQueueResponse:
     """What a worker is told of the attempt that it has."""
     state, key = run.state, run.key
@@ -83,7 +91,11 @@ async def activity_answer(scope: Scope, run: LoadedRun, scheduled_event_id: int)
     event = await scope.shard.read_event(state, scheduled_event_id)
     scheduled = event.activity_task_scheduled_event_attributes
     answer = PollActivityTaskQueueResponse(
-        task_token=encode_token(ActivityTaskToken(*key, scheduled_event_id, progress.attempt, activity.activity_id)),
+        task_token=encode_token(
+            ActivityTaskToken(
+                *key, scheduled_event_id, progress.attempt, activity.activity_id, version=activity.version
+            )
+        ),
         workflow_namespace=scope.namespace.name,
         workflow_execution=WorkflowExecution(workflow_id=key.workflow_id, run_id=key.run_id),
         activity_type=scheduled.activity_type,
@@ -120,6 +132,7 @@ class Target(NamedTuple):
     attempt: int | None
     activity_id: str
     is_standalone: bool = False
+    version: int = 0
 
     @property
     def number(self) -> int | None:
@@ -132,6 +145,8 @@ async def _change(scope: Scope, target: Target, step: Callable[[Transaction, int
         scheduled_event_id = target.scheduled_event_id
         if not scheduled_event_id:
             scheduled_event_id = find_activity(transaction.state, target.activity_id).scheduled_event_id
+        else:
+            _check_version(transaction.state, scheduled_event_id, target.version)
         return step(transaction, scheduled_event_id, target.attempt)
 
     return await scope.shard.change(scope.namespace, target.workflow_id, target.run_id, find)
@@ -148,6 +163,7 @@ def _target(token: bytes) -> Target:
         decoded.attempt,
         decoded.activity_id,
         decoded.is_standalone,
+        decoded.version,
     )
 
 

@@ -32,6 +32,7 @@ from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Operation, Scope
 from fairlead.history.state import NotPending, RunClosed
 from fairlead.history.state.run import Parent
+from fairlead.history.state.tasks import CloseRun
 from fairlead.history.state.versioning import Version
 
 
@@ -62,6 +63,13 @@ class EndUnbegun(msgspec.Struct, frozen=True, array_like=True):
     parent_workflow_id: str
     parent_run_id: str
     initiated_event_id: int
+
+
+class TellParentAgain(msgspec.Struct, frozen=True, array_like=True):
+    """The parent may not have heard of the end of its child, the chain of runs that began with this one."""
+
+    workflow_id: str
+    first_run_id: str
 
 
 class ChildClosed(msgspec.Struct, frozen=True, array_like=True):
@@ -147,6 +155,20 @@ async def end_unbegun(scope: Scope, wanted: EndUnbegun) -> Message:
     return StartWorkflowExecutionResponse()
 
 
+async def tell_parent_again(scope: Scope, wanted: TellParentAgain) -> Message:
+    """Have a child's parent told of its end once more; nothing if it has not ended."""
+
+    def step(transaction: Transaction, run: LoadedRun) -> None:
+        state = run.state
+        if state.is_open or state.new_run_id or state.started.first_run_id != wanted.first_run_id:
+            raise NotPending("the child has not ended")
+        transaction.add_task(CloseRun(state.last_version, state.close_event_id, tells_parent=True, children=()))
+
+    with suppress(NotPending):
+        await scope.shard.change(scope.namespace, wanted.workflow_id, "", step, only_open=False)
+    return StartWorkflowExecutionResponse()
+
+
 async def close_child(scope: Scope, closed: ChildClosed) -> Message:
     """Tell a parent that its child has ended; nothing if it has heard so, or has ended itself."""
 
@@ -226,6 +248,7 @@ OPERATIONS = {
     "StartChild": Operation(StartChildRun, start_child),
     "ScheduleFirstTask": Operation(ScheduleFirstTask, schedule_first_task),
     "EndUnbegun": Operation(EndUnbegun, end_unbegun),
+    "TellParentAgain": Operation(TellParentAgain, tell_parent_again),
     "ChildClosed": Operation(ChildClosed, close_child),
     "SignalFrom": Operation(SignalFrom, signal_from),
     "CancelFrom": Operation(CancelFrom, cancel_from),

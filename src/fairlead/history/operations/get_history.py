@@ -39,6 +39,7 @@ class Moment(NamedTuple):
     close_event_id: int
     # The events of a workflow task that are not written, or not yet.
     unwritten: bytes
+    branch_id: str
 
 
 _CLOSE_EVENT = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
@@ -53,10 +54,14 @@ async def get(scope: Scope, request: GetWorkflowExecutionHistoryRequest) -> Mess
     only_close = request.history_event_filter_type == _CLOSE_EVENT
     run_id = token.run_id if token is not None else execution.run_id
     moment = await _look(scope, execution.workflow_id, run_id)
+    if not only_close:
+        _check_branch(moment, token)
     # What the client has seen, or must see first.
     seen = token.next_event_id if token is not None else 1
     if request.wait_new_event and moment.is_open and (only_close or token is not None):
         moment = await _wait(scope, moment, seen, only_close=only_close)
+        if not only_close:
+            _check_branch(moment, token)
     if only_close:
         return await _close_event(scope, moment, waits=request.wait_new_event)
     run = moment.run
@@ -78,6 +83,12 @@ async def get(scope: Scope, request: GetWorkflowExecutionHistoryRequest) -> Mess
     return spliced(answer, "history", payloads)
 
 
+def _check_branch(moment: Moment, token: PageToken | None) -> None:
+    """Pages of two branches are no history."""
+    if token is not None and token.branch_id != moment.branch_id:
+        raise invalid("Current branch of the workflow has changed: read its history from the beginning.")
+
+
 async def _look(scope: Scope, workflow_id: str, run_id: str) -> Moment:
     shard = scope.shard
     async with shard.lock(scope.namespace.id, workflow_id):
@@ -85,7 +96,8 @@ async def _look(scope: Scope, workflow_id: str, run_id: str) -> Moment:
         state = run.state
         task = state.workflow_task
         unwritten = b"" if task is None else unwritten_events(state, task)
-        return Moment(run, state.is_open, state.next_event_id, state.close_event_id, unwritten)
+        branch_id = state.identity.branch_id
+        return Moment(run, state.is_open, state.next_event_id, state.close_event_id, unwritten, branch_id)
 
 
 async def _wait(scope: Scope, moment: Moment, seen: int, *, only_close: bool) -> Moment:
@@ -126,6 +138,7 @@ async def get_reverse(scope: Scope, request: GetWorkflowExecutionHistoryReverseR
     token = decode_page_token(request.next_page_token) if request.next_page_token else None
     run_id = token.run_id if token is not None else execution.run_id
     moment = await _look(scope, execution.workflow_id, run_id)
+    _check_branch(moment, token)
     run, state = moment.run, moment.run.state
     end = token.next_event_id if token is not None else moment.next_event_id
     events_max = min(request.maximum_page_size or PAGE_EVENTS, PAGE_EVENTS_MAX)

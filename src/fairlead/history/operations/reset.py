@@ -9,15 +9,16 @@ from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionOp
 from temporalio.api.workflow.v1 import PostResetOperation
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, ResetWorkflowExecutionResponse
 
+from fairlead.history.applying.branches import branches_of
 from fairlead.history.events import Batch, Transaction, apply
 from fairlead.history.events.write_reset import begin_reset, finish_reset, reapply, terminate_for_reset
 from fairlead.history.refusals import Refused, failed_precondition, invalid
 from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Operation, Scope
-from fairlead.history.shard import Step
 from fairlead.history.state import RunIdentity, RunState, decode, encode
+from fairlead.history.writing import Step
 from fairlead.rpc import Code
-from fairlead.storage.history_contract import Ancestor, BranchWrite, IsRun, RunKey
+from fairlead.storage.history_contract import BranchWrite, IsRun, RunKey
 
 # Runs one after another whose signals and updates are taken over: each is read whole.
 CHAIN_MAX = 1_000
@@ -78,7 +79,7 @@ async def reset(scope: Scope, request: ResetWorkflowExecutionRequest) -> Message
         said = _Said(base, finish_event_id, _excluded(request), current, ending)
         await _reapply(scope, fork.transaction, said)
         _do_afterwards(fork.transaction, request.post_reset_operations)
-        finish_reset(fork.transaction, base_run_id=base.key.run_id)
+        finish_reset(fork.transaction)
         live = fork.transaction.state.live
         live.last_reset_ns = fork.transaction.now_ns
         live.original_started_ns = base.state.live.original_started_ns or base.state.started.started_ns
@@ -125,7 +126,8 @@ async def _fork(scope: Scope, base: LoadedRun, finish_event_id: int) -> Fork:
     transaction = shard.transaction(scope.namespace, forked)
     transaction.events.extend(copied)
     run = LoadedRun(RunKey(*base.key[:2], run_id), forked, None)
-    ancestors = (Ancestor(state.identity.branch_id, shared_to),) if shared_to > 1 else ()
+    ancestors = branches_of(state)[0].ancestors_before(shared_to) if shared_to > 1 else ()
+    forked.live.ancestors = [(ancestor.branch_id, ancestor.end_event_id) for ancestor in ancestors]
     branches = (BranchWrite(tree_id, identity.branch_id, ancestors),) if ancestors else ()
     return Fork(run, transaction, branches)
 

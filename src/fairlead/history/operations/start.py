@@ -33,9 +33,10 @@ from fairlead.history.refusals import already_started
 from fairlead.history.runs import LoadedRun
 from fairlead.history.scope import Operation, Scope
 from fairlead.history.search.attributes import add_types
-from fairlead.history.shard import Condition, Step
+from fairlead.history.shard import Condition
 from fairlead.history.state.run import Parent
 from fairlead.history.state.versioning import pinned_by
+from fairlead.history.writing import Step
 from fairlead.storage.history_contract import Absent, CurrentRun, IsRun
 
 _UNSUCCESSFUL = frozenset(

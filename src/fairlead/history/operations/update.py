@@ -97,6 +97,7 @@ async def ask(scope: Scope, run: LoadedRun, request: UpdateWorkflowExecutionRequ
     ended = await _ended(scope, run, update_id)
     if ended is not None:
         return Asked(run.key, ended)
+    await scope.shard.check_writable(scope.namespace, run)
     registry = run.update_registry()
     update = registry.find(state, update_id) or registry.admit(state, request.request)
     if update.place is Place.WAITING and state.workflow_task is None:

@@ -63,7 +63,7 @@ async def _start(scope: Scope, run: LoadedRun, matched: MatchedWorkflowTask, req
     def step(transaction: Transaction, run: LoadedRun) -> WorkflowTask:
         pending = transaction.state.workflow_task
         is_paused = transaction.state.status == PAUSED
-        if is_paused or (pending is not None and pending.attempt != matched.attempt):
+        if is_paused or not _is_meant(pending, matched):
             raise NotPending("Workflow task not found.")
         task = start_workflow_task(
             transaction,
@@ -130,7 +130,11 @@ def poll_answer(
     """All of it but the history."""
     state, key = run.state, run.key
     answer = PollWorkflowTaskQueueResponse(
-        task_token=encode_token(WorkflowTaskToken(*key, task.scheduled_event_id, task.attempt, task.started_event_id)),
+        task_token=encode_token(
+            WorkflowTaskToken(
+                *key, task.scheduled_event_id, task.attempt, task.started_event_id, task.version, task.started_ns
+            )
+        ),
         workflow_execution=WorkflowExecution(workflow_id=key.workflow_id, run_id=key.run_id),
         previous_started_event_id=state.completed_task_started_event_id,
         started_event_id=task.started_event_id,
@@ -168,6 +172,7 @@ async def complete(scope: Scope, request: RespondWorkflowTaskCompletedRequest) -
         )
 
         def step(transaction: Transaction, run: LoadedRun) -> Completion:
+            _check_token(transaction.state, token)
             completion = complete_workflow_task(
                 transaction,
                 request,
@@ -190,6 +195,8 @@ async def complete(scope: Scope, request: RespondWorkflowTaskCompletedRequest) -
             raise invalid(completion.message)
         if completion.outlived:
             raise NotPending("workflow task heartbeat timeout")
+        if completion.doubted:
+            raise NotPending("Workflow task not found: the namespace has failed over, and the worker is to replay it.")
         answer = RespondWorkflowTaskCompletedResponse()
         for scheduled_event_id in completion.eager_activities:
             answer.activity_tasks.append(await activity_answer(scope, run, scheduled_event_id))
@@ -216,7 +223,7 @@ def _tell_updates(updates: UpdateRegistry, completion: Completion, *, keeps_task
     if completion.failed is not None:
         updates.on_task_failed(was_refused=True)
         return
-    if completion.outlived:
+    if completion.outlived or completion.doubted:
         updates.on_task_failed()
         return
     for news in completion.update_news:
@@ -231,9 +238,8 @@ async def fail(scope: Scope, request: RespondWorkflowTaskFailedRequest) -> Messa
     shard = scope.shard
 
     def step(transaction: Transaction, run: LoadedRun) -> None:
-        task = started_task(transaction.state)
-        if (task.scheduled_event_id, task.attempt) != (token.scheduled_event_id, token.attempt):
-            raise NotPending("Workflow task not found.")
+        _check_token(transaction.state, token)
+        started_task(transaction.state)
         fail_workflow_task(
             transaction,
             request.cause or WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED,
@@ -270,13 +276,25 @@ async def push_anew(scope: Scope, matched: MatchedWorkflowTask) -> Message:
     async with shard.lock(scope.namespace.id, matched.workflow_id):
         run = await shard.load(scope.namespace.id, matched.workflow_id, matched.run_id)
         task = run.state.workflow_task
-    is_meant = task is not None and (task.scheduled_event_id, task.attempt) == (
-        matched.scheduled_event_id,
-        matched.attempt,
-    )
-    if task is not None and is_meant and not task.is_started:
+    if task is not None and _is_meant(task, matched) and not task.is_started:
         await push_to_all(scope.services, run.key, run.state, task)
     return ResetStickyTaskQueueResponse()
+
+
+def _is_meant(task: WorkflowTask | None, meant: MatchedWorkflowTask | WorkflowTaskToken) -> bool:
+    """Whether a run's task is the very one: on another branch of its events, another one may have the same number."""
+    return task is not None and (task.scheduled_event_id, task.version, task.attempt) == (
+        meant.scheduled_event_id,
+        meant.version,
+        meant.attempt,
+    )
+
+
+def _check_token(state: RunState, token: WorkflowTaskToken) -> None:
+    state.check_open()
+    task = state.workflow_task
+    if task is None or not _is_meant(task, token) or task.started_ns != (token.started_ns or task.started_ns):
+        raise NotPending("Workflow task not found.")
 
 
 def _token(token: bytes) -> WorkflowTaskToken:

@@ -68,6 +68,9 @@ class ActivityProgress(msgspec.Struct, array_like=True):
     begins_anew: bool = False
     forgets_heartbeat: bool = False
     options: ActivityOptions | None = None
+    # The namespace's version at the last change, and how many changes there were: of two states, the later one.
+    changed_version: int = 0
+    changes: int = 0
 
     @property
     def is_started(self) -> bool:

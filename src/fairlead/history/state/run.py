@@ -1,10 +1,13 @@
 """All that the server knows about one run, apart from the contents of its events."""
 
+from enum import IntEnum
+
 import msgspec
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 
 from fairlead.core.versions import VersionHistory
 from fairlead.history.state.errors import RunClosed
+from fairlead.history.state.limits import REQUEST_IDS_MAX
 from fairlead.history.state.pending import (
     ActivityProgress,
     CallbackProgress,
@@ -42,6 +45,25 @@ class Parent(msgspec.Struct, array_like=True, frozen=True):
     run_id: str
     initiated_event_id: int
     initiated_version: int
+
+
+class ParentClose(msgspec.Struct, array_like=True, frozen=True):
+    """What becomes of a child when its parent closes, by its policy."""
+
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    policy: int
+
+
+class ClosedBy(IntEnum):
+    """Why a run was ended, where that changes what follows from it."""
+
+    ITSELF = 0
+    # Another run of the chain takes over: the parent waits for that one, and the children stay.
+    RESET = 1
+    # A newer run of the same workflow id came from another cluster.
+    NEWER_RUN = 2
 
 
 class Origin(msgspec.Struct, array_like=True):
@@ -94,6 +116,17 @@ class Pause(msgspec.Struct, array_like=True, frozen=True):
     request_id: str
 
 
+class SideBranch(msgspec.Struct, array_like=True):
+    """A branch of the run's history that is not the current one: where its events are, and its version history."""
+
+    branch_id: str
+    items: tuple[tuple[int, int], ...]
+    # What it shares with others: their branch ids, and the events before which each of these parts ends.
+    ancestors: list[tuple[str, int]] = []
+    # Up to this event, its signals and updates are on the winning line.
+    settled_event_id: int = 0
+
+
 class LiveState(msgspec.Struct, array_like=True):
     """What does not follow from the events, or not from them alone: a rebuild leaves it at its beginnings."""
 
@@ -129,6 +162,19 @@ class LiveState(msgspec.Struct, array_like=True):
     reset_run_id: str = ""
     # How often the run was written.
     transitions: int = 0
+    # All branches but the current one.
+    branches: list[SideBranch] = []
+    # Another run of the workflow id is the current one, although this one is open: only other clusters change it.
+    is_zombie: bool = False
+    # What the current branch shares with others, as `SideBranch` has it.
+    ancestors: list[tuple[str, int]] = []
+    # How often the current branch switched.
+    rebuilds: int = 0
+    # Of a run that was ended because another one is newer: its signals and updates were taken over by that one.
+    is_settled: bool = False
+    # Whose caches of the run are known to be of this line of events, by their sticky task queues, at which version.
+    trusted_version: int = 0
+    trusted_caches: list[str] = []
 
 
 class RunState(msgspec.Struct, array_like=True):
@@ -173,6 +219,14 @@ class RunState(msgspec.Struct, array_like=True):
     pause: Pause | None = None
     # A VersioningOverride; empty if there is none.
     versioning_override: bytes = b""
+    # The last event's task id, as its writer gave it.
+    last_event_task_id: int = 0
+    # Of a closed run: what becomes of its children.
+    closed_children: list[ParentClose] = []
+    closed_by: int = 0
+    # Of a run that a reset began: the run whose first events it has, up to the one that says so.
+    reset_base_run_id: str = ""
+    reset_event_id: int = 0
 
     @property
     def started(self) -> Origin:
@@ -212,15 +266,39 @@ class RunState(msgspec.Struct, array_like=True):
         """The version of the last event; 0 before the first."""
         return self.versions.last.version if self.versions else 0
 
+    def version_at(self, event_id: int) -> int:
+        """The version of an event of this run."""
+        return self.versions.version_of(event_id) if self.versions else 0
+
     @property
     def task_queue(self) -> str:
         """The queue for the next workflow task."""
         return self.live.sticky_task_queue or self.started.task_queue
 
+    @property
+    def is_zombie(self) -> bool:
+        """Whether it is open but only other clusters may change it."""
+        return self.live.is_zombie and self.is_open
+
+    @property
+    def owes(self) -> bool:
+        """Whether it has signals or updates that may yet have to be brought to the line, or the run, that has won."""
+        return any(branch.settled_event_id < branch.items[-1][0] for branch in self.live.branches) or (
+            self.closed_by == ClosedBy.NEWER_RUN and not self.live.is_settled
+        )
+
     def check_open(self) -> None:
         """Refuse whatever changes a run that is closed."""
         if not self.is_open:
             raise RunClosed
+
+    def remember_request(self, request_id: str) -> None:
+        """What is asked for again is not done again. The oldest are forgotten: that is within minutes, or never."""
+        seen = self.live.request_ids
+        if request_id:
+            seen[request_id] = None
+        while len(seen) > REQUEST_IDS_MAX:
+            del seen[next(iter(seen))]
 
     def open_activity(self, scheduled_event_id: int) -> PendingActivity | None:
         """An activity that may still end: it is pending, and its end is not in the buffer."""

@@ -8,6 +8,8 @@ from enum import IntEnum
 
 import msgspec
 
+from fairlead.history.state.run import ParentClose
+
 
 class Task(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """The base of them all: the version at which it was made."""
@@ -58,15 +60,6 @@ class CancelExternal(Task, frozen=True, tag=True, array_like=True):
 
     initiated_event_id: int
     request_id: str
-
-
-class ParentClose(msgspec.Struct, array_like=True, frozen=True):
-    """What becomes of a child when its parent closes, by its policy."""
-
-    namespace_id: str
-    workflow_id: str
-    run_id: str
-    policy: int
 
 
 class CloseRun(Task, frozen=True, tag=True, array_like=True):
@@ -189,6 +182,10 @@ class DeliverCallback(Task, frozen=True, tag=True, array_like=True):
     close_event_id: int
 
 
+class Reapply(Task, frozen=True, tag=True, array_like=True):
+    """Bring signals and updates of a line, or a run, that has lost to the one that has won."""
+
+
 class EntityTask(Task, frozen=True, tag=True, array_like=True):
     """Something that an entity of the archetype wants done at once: `data` says what, and only it can read that."""
 
@@ -224,6 +221,7 @@ AnyTask = (
     | NexusRetry
     | NexusTimeout
     | DeliverCallback
+    | Reapply
     | EntityTask
     | EntityTimer
 )

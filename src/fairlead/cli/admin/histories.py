@@ -1,0 +1,69 @@
+"""`fairlead admin history tree`: the branches of a run's history, as they came about in several clusters."""
+
+import click
+
+from fairlead.cli.admin.cluster import Cluster
+from fairlead.cli.admin.command import DEFAULT_NAMESPACE, admin, asks
+from fairlead.cli.report import Report, Table, Told, counted
+from fairlead.core.versions import BranchTree, VersionHistory, draw_tree
+from fairlead.history.service import TREE
+from fairlead.history.stream_messages import BranchesAnswer, TreeRequest
+
+
+@admin.group(no_args_is_help=True)
+def history() -> None:
+    """Look at the histories of workflows."""
+
+
+@asks(history, "tree")
+@click.argument("workflow_id")
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAME")
+@click.option("--run-id", default="", metavar="ID", help="The current run, if none is given.")
+async def tree(cluster: Cluster, *, workflow_id: str, namespace: str, run_id: str) -> Report:
+    """Draw the branches of a run: which events stand on which, at which versions, and which branch is the current one.
+
+    A run has several branches where two clusters have written to it at the same time, before one heard of the other.
+    The branch with the highest version is the current one; the events of the others are kept.
+    """
+    answer = await cluster.ask(TREE, TreeRequest(namespace, workflow_id, run_id))
+    return tree_report(workflow_id, answer)
+
+
+def tree_report(workflow_id: str, answer: BranchesAnswer) -> Report:
+    """The drawing, and each branch with its version history."""
+    histories = [VersionHistory.from_pairs(items) for _, items in answer.branches]
+    lines = draw_tree(BranchTree.restore(histories))
+    branches = [
+        (
+            branch_id,
+            is_current,
+            versions.last.event_id,
+            versions.last.version,
+            Told(
+                ", ".join(f"{event_id} v{version}" for event_id, version in versions.items),
+                [{"event_id": event_id, "version": version} for event_id, version in versions.items],
+            ),
+        )
+        for (branch_id, _), versions, is_current in zip(
+            answer.branches, histories, [True, *[False] * len(histories)], strict=False
+        )
+    ]
+    zombie = ", a zombie: another run is the current one" if answer.is_zombie else ""
+    return Report(
+        "history",
+        f"run {answer.run_id} of {workflow_id} has {_branches(len(branches))}{zombie}",
+        {"workflow_id": workflow_id, "run_id": answer.run_id},
+        [
+            Table("tree", "", ("events",), [(line,) for line in lines], plain=list(lines)),
+            Table(
+                "branches",
+                "Branches",
+                ("branch_id", "is_current", "last_event_id", "last_version", "version_history"),
+                branches,
+            ),
+        ],
+    )
+
+
+def _branches(count: int) -> str:
+    return counted(count, "branch") if count == 1 else f"{count} branches"

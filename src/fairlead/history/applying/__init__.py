@@ -1,0 +1,1 @@
+"""Other clusters' histories: how their batches of events become part of the runs here."""

@@ -1,0 +1,308 @@
+"""Which clusters there are: those of the configuration, and those that operators have added while it runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater
+from fairlead.core.versions import ClusterVersions, UnknownCluster
+from fairlead.history.clusters import Clusters
+from fairlead.replication.messages import ClusterInfo
+from fairlead.replication.remote import Remote
+from fairlead.settings.static import ClusterConfig
+from fairlead.storage.history_contract import HistoryStore, MetadataConflict
+from fairlead.telemetry import get_log
+
+PREFIX = "clusters/"
+CLUSTERS_MAX = 64
+REFRESH_S = 1.0
+# What a cluster may take to say who it is.
+INFO_S_MAX = 5.0
+WRITE_ATTEMPTS_MAX = 5
+
+_log = get_log("replication.clusters")
+
+
+class ClusterRefused(FixRequest):
+    """A cluster can't be added, changed or removed."""
+
+
+class ClusterUnreachable(RetryLater):
+    """No cluster answers at the address that was given."""
+
+
+class NotConnected(RetryLater):
+    """Another cluster has not said yet that it is the one that is configured, or nobody wants to be connected."""
+
+
+class NotThatCluster(GiveUp):
+    """At the address of a cluster is another one, or one that counts its versions otherwise than is known here."""
+
+
+class KnownCluster(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A cluster as this one knows it, and as it is stored. Fields are added at the end only, with a default."""
+
+    name: str
+    address: str
+    initial_version: int
+    cluster_id: str = ""
+    shards: int = 0
+    # Whether it is called at all, and whether histories and namespaces are shared with it.
+    is_connected: bool = True
+    is_replicated: bool = True
+
+
+class ClosableRemote(Remote, Protocol):
+    """Another cluster, and the connection to it."""
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+Connect = Callable[[str], ClosableRemote]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(KnownCluster).decode
+
+
+class ClusterRegistry:
+    """Knows all clusters, keeps `clusters` up to date, and has the connections to the others.
+
+    Nothing is exchanged with a cluster before it has said that it is the one that is known here: two that take each
+    other for a third would write at each other's versions.
+    """
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        config: ClusterConfig,
+        *,
+        connect: Connect,
+        refresh_s: float = REFRESH_S,
+    ) -> None:
+        """`connect` makes the connection to the frontend at an address."""
+        self._store = store
+        self._config = config
+        self._connect = connect
+        self._refresh_s = refresh_s
+        self._configured = {
+            name: KnownCluster(name=name, address=remote.address, initial_version=remote.initial_version)
+            for name, remote in config.remotes.items()
+        }
+        self._known: dict[str, KnownCluster] = dict(self._configured)
+        self._connections: dict[str, tuple[str, ClosableRemote]] = {}
+        self._infos: dict[str, ClusterInfo] = {}
+        self._wrong: dict[str, NotThatCluster] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._running: asyncio.Task[None] | None = None
+        self.clusters = Clusters(config.name, config.versions, self._configured)
+
+    async def open(self) -> None:
+        """Know all from now on, and follow what is changed at other hosts."""
+        await self.refresh()
+        self._running = asyncio.create_task(self._refresh_forever())
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            self._running = None
+        for name in list(self._connections):
+            self._disconnect(name)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def remotes(self) -> list[KnownCluster]:
+        """All other clusters, by name, with what they have said of themselves."""
+        return [self._told(self._known[name]) for name in sorted(self._known)]
+
+    def address(self, name: str) -> str:
+        """Where the frontend of another cluster is."""
+        return self._cluster(name).address
+
+    def remote(self, name: str) -> Remote:
+        """Another cluster, once it is known to be the right one."""
+        cluster = self._cluster(name)
+        if name in self._wrong:
+            raise self._wrong[name]
+        if not cluster.is_connected or name not in self._infos:
+            raise NotConnected(
+                f"cluster {name!r} at {cluster.address} "
+                + ("has not answered yet: is it running?" if cluster.is_connected else "is not to be connected to")
+            )
+        return self._connection(cluster)
+
+    async def add(self, address: str, *, is_connected: bool, is_replicated: bool) -> KnownCluster:
+        """Have the cluster at `address` from now on, or have it changed; it says itself who it is."""
+        trial = self._connect(address)
+        try:
+            async with asyncio.timeout(INFO_S_MAX):
+                info = await trial.info()
+        except (FairleadError, TimeoutError) as failure:
+            raise ClusterUnreachable(
+                f"no cluster answers at {address} ({str(failure) or f'within {INFO_S_MAX:g} s'}): is it running, is it "
+                "Fairlead with `cluster` in its configuration, and is this the address of its frontend?"
+            ) from None
+        finally:
+            await trial.close()
+        self._check_addable(info)
+        added = KnownCluster(
+            name=info.name,
+            address=address,
+            initial_version=info.initial_version,
+            cluster_id=info.cluster_id,
+            shards=info.shards,
+            is_connected=is_connected,
+            is_replicated=is_replicated,
+        )
+        await self._write(info.name, lambda stored: self._store.write_metadata(*_row(added), expected_version=stored))
+        self._infos[info.name] = info
+        await self.refresh()
+        return added
+
+    async def remove(self, name: str) -> None:
+        """Know a cluster no more. That no namespace is shared with it is for the caller to see to."""
+        self._cluster(name)
+        if name in self._configured:
+            raise ClusterRefused(
+                f"cluster {name!r} is in the configuration: take it out of cluster.remotes, in all hosts, and restart"
+            )
+        await self._write(
+            name, lambda stored: self._store.delete_metadata(PREFIX + name, expected_version=stored), is_needed=True
+        )
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Look at what is stored, and ask those who they are that have not said it."""
+        stored = await self._store.list_metadata(prefix=PREFIX, after=None, limit=CLUSTERS_MAX)
+        known = dict(self._configured)
+        for row in stored:
+            cluster = _decode(row.payload)
+            if not self._contradicts(cluster, known):
+                known[cluster.name] = cluster
+        self._known = known
+        versions = {name: cluster.initial_version for name, cluster in known.items()}
+        shared = [name for name, cluster in known.items() if cluster.is_connected and cluster.is_replicated]
+        present = ClusterVersions(self._config.increment, {self._config.name: self._config.initial_version, **versions})
+        if (present, frozenset(shared)) != (self.clusters.versions, self.clusters.remotes):
+            self.clusters.update(present, shared)
+            _log.info("clusters changed", here=self.clusters.here, remotes=sorted(shared))
+        for name in list(self._connections):
+            if name not in known or known[name].address != self._connections[name][0]:
+                self._disconnect(name)
+
+    async def _refresh_forever(self) -> None:
+        is_failing = False
+        while True:
+            await asyncio.gather(*(self._ask(cluster) for cluster in self._unasked()))
+            await asyncio.sleep(self._refresh_s)
+            try:
+                await self.refresh()
+                is_failing = False
+            except FairleadError as failure:
+                if not is_failing:
+                    _log.warning("clusters not refreshed", reason=str(failure))
+                is_failing = True
+
+    def _unasked(self) -> list[KnownCluster]:
+        return [one for one in self._known.values() if one.is_connected and one.name not in self._infos]
+
+    async def _ask(self, cluster: KnownCluster) -> None:
+        """Whether it is what is known here; who does not answer is asked again."""
+        try:
+            async with asyncio.timeout(INFO_S_MAX):
+                info = await self._connection(cluster).info()
+        except (FairleadError, TimeoutError):
+            return
+        said = (info.name, info.initial_version, info.increment)
+        expected = (cluster.name, cluster.initial_version, self._config.increment)
+        if said == expected:
+            self._wrong.pop(cluster.name, None)
+            self._infos[cluster.name] = info
+            return
+        if cluster.name not in self._wrong:
+            wrong = self._wrong[cluster.name] = NotThatCluster(
+                f"the cluster at {cluster.address} says that its name, initial version and increment are {said}, but "
+                f"here they are {expected}: nothing is exchanged with it until they agree"
+            )
+            _log.error("cluster not connected", cluster=cluster.name, reason=str(wrong))
+
+    def _told(self, cluster: KnownCluster) -> KnownCluster:
+        info = self._infos.get(cluster.name)
+        return cluster if info is None else replace(cluster, cluster_id=info.cluster_id, shards=info.shards)
+
+    def _cluster(self, name: str) -> KnownCluster:
+        cluster = self._known.get(name)
+        if cluster is None:
+            others = ", ".join(sorted(self._known)) or "none"
+            raise UnknownCluster(f"cluster {name!r} is not known here; the other clusters are: {others}")
+        return cluster
+
+    def _connection(self, cluster: KnownCluster) -> ClosableRemote:
+        if cluster.name not in self._connections:
+            self._connections[cluster.name] = (cluster.address, self._connect(cluster.address))
+        return self._connections[cluster.name][1]
+
+    def _disconnect(self, name: str) -> None:
+        _, remote = self._connections.pop(name)
+        # Whoever is at its address next must say anew who it is.
+        self._infos.pop(name, None)
+        self._wrong.pop(name, None)
+        closing = asyncio.get_running_loop().create_task(remote.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def _check_addable(self, info: ClusterInfo) -> None:
+        """In the words of Temporal's server."""
+        if info.name == self._config.name:
+            raise ClusterRefused("Cannot update current cluster metadata from rpc calls")
+        if info.increment != self._config.increment:
+            raise ClusterRefused("Cannot add remote cluster due to failover version increment mismatch")
+        if info.initial_version == self._config.initial_version or any(
+            other.initial_version == info.initial_version for other in self._known.values() if other.name != info.name
+        ):
+            raise ClusterRefused("Cannot add remote cluster due to initial failover version conflict")
+        present = self._known.get(info.name)
+        if present is not None and present.initial_version != info.initial_version:
+            raise ClusterRefused(
+                f"cluster {info.name!r} has initial version {present.initial_version} here, and says itself "
+                f"{info.initial_version}: events that it has written would be another's"
+            )
+        if not 0 < info.initial_version < info.increment:
+            raise ClusterRefused(
+                f"cluster {info.name!r} says that its initial version is {info.initial_version}: it must be above 0 "
+                f"and below the increment, which is {info.increment}"
+            )
+        if present is None and len(self._known) >= CLUSTERS_MAX:
+            raise ClusterRefused(f"{len(self._known)} other clusters are known: {CLUSTERS_MAX} are the most")
+
+    def _contradicts(self, stored: KnownCluster, known: Mapping[str, KnownCluster]) -> bool:
+        """The configuration was changed since: what it says holds, and both can't."""
+        taken = {self._config.initial_version: self._config.name}
+        taken |= {cluster.initial_version: name for name, cluster in known.items()}
+        holder = taken.get(stored.initial_version, stored.name)
+        before = known.get(stored.name)
+        if stored.name != self._config.name and holder == stored.name:
+            return before is not None and before.initial_version != stored.initial_version
+        return True
+
+    async def _write(self, name: str, write: Callable[[int], Awaitable[object]], *, is_needed: bool = False) -> None:
+        stored = await self._store.read_metadata(PREFIX + name)
+        for _ in range(WRITE_ATTEMPTS_MAX):
+            if stored is None and is_needed:
+                return
+            try:
+                await write(0 if stored is None else stored.version)
+            except MetadataConflict as conflict:
+                stored = conflict.present
+            else:
+                return
+        raise ClusterUnreachable(f"others changed what is stored of cluster {name!r} as often: try again")
+
+
+def _row(cluster: KnownCluster) -> tuple[str, bytes]:
+    return PREFIX + cluster.name, _encode(cluster)

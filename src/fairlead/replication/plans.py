@@ -1,0 +1,115 @@
+"""The plan of repair that `fairlead pipeline reconcile` writes: which events are to be sent to whom, and by whom."""
+
+from pathlib import Path
+
+import msgspec
+
+from fairlead.core.errors import FixRequest, GiveUp
+from fairlead.core.versions import EventBatch, EventRange, VersionHistory
+
+PLAN_SCHEMA = 1
+PLAN_BYTES_MAX = 512 << 20
+
+
+class UnreadablePlan(FixRequest):
+    """A file is no plan of repair, or one of another release: nothing was changed."""
+
+
+class PlannedItem(msgspec.Struct, frozen=True):
+    """An item of a version history."""
+
+    event_id: int
+    version: int
+
+
+class PlannedSend(msgspec.Struct, frozen=True):
+    """Events of one version that `target` lacks and `source` has; `items` is their line, up to the last of them."""
+
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    target: str
+    source: str
+    version: int
+    first_event_id: int
+    last_event_id: int
+    items: tuple[PlannedItem, ...]
+    # Why: missing_run, missing_events or gap.
+    kind: str
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The line as clusters tell it each other."""
+        return tuple((item.event_id, item.version) for item in self.items)
+
+    @property
+    def events(self) -> int:
+        """How many they are."""
+        return self.last_event_id - self.first_event_id + 1
+
+
+class ByHand(msgspec.Struct, frozen=True):
+    """What no sending of events mends."""
+
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    kind: str
+    state: str = ""
+    cluster: str = ""
+    other: str = ""
+    version: int | None = None
+    first_event_id: int | None = None
+    last_event_id: int | None = None
+    detail: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The whole plan; `now_us` is the moment at which the clusters were compared."""
+
+    schema: int
+    now_us: int
+    grace_us: int
+    sends: tuple[PlannedSend, ...]
+    by_hand: tuple[ByHand, ...]
+
+
+class _Head(msgspec.Struct):
+    schema: int
+
+
+def read_plan(file: Path) -> Plan:
+    """The plan in a file; each of its sends is one that a cluster could carry out."""
+    try:
+        size_bytes = file.stat().st_size
+        if size_bytes > PLAN_BYTES_MAX:
+            raise UnreadablePlan(f"{file} has {size_bytes} bytes, a plan has {PLAN_BYTES_MAX} at most")
+        data = file.read_bytes()
+    except OSError as wrong:
+        raise UnreadablePlan(f"{file} can't be read: {wrong.strerror or wrong}") from None
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+        if head.schema != PLAN_SCHEMA:
+            raise UnreadablePlan(
+                f"{file} is a plan of schema {head.schema}, and this release reads {PLAN_SCHEMA}: reconcile again"
+            )
+        plan = msgspec.json.decode(data, type=Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise UnreadablePlan(f"{file} is no plan of `fairlead pipeline reconcile`: {wrong}") from None
+    for place, send in enumerate(plan.sends):
+        _check(file, place, send)
+    return plan
+
+
+def _check(file: Path, place: int, send: PlannedSend) -> None:
+    where = f"{file}: sends[{place}]"
+    for name in ("namespace_id", "workflow_id", "run_id", "target", "source"):
+        if not getattr(send, name):
+            raise UnreadablePlan(f"{where} has no {name}")
+    if send.target == send.source:
+        raise UnreadablePlan(f"{where} has {send.target!r} for its target and for its source")
+    try:
+        line = VersionHistory.from_pairs(send.pairs)
+        EventBatch(EventRange(send.first_event_id, send.last_event_id), send.version, line)
+    except GiveUp as wrong:
+        raise UnreadablePlan(f"{where}: {wrong}") from None

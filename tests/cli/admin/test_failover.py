@@ -1,0 +1,65 @@
+"""`fairlead admin failover` on two real servers: what it says to people and to programs, and how it refuses."""
+
+import json
+
+import pytest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+
+from fairlead.testing import FairleadClusters, FairleadServer
+from tests.cli.admin.conftest import Admin
+from tests.cli.processes import run
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def version(server: FairleadServer) -> tuple[str, int]:
+    client = await server.connect()
+    described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="shared"))
+    return described.replication_config.active_cluster_name, described.failover_version
+
+
+async def test_a_namespace_goes_to_and_fro() -> None:
+    async with FairleadClusters.start("a", "b") as clusters:
+        at_a, at_b = (clusters.admin_address(name) for name in "ab")
+        there = await run("admin", "failover", "shared", "--to", "b", "--graceful", "--address", at_b)
+        assert (there.code, there.err) == (0, "")
+        assert "namespace shared is active in cluster b, at version 2" in there.out
+        await clusters.until_active("b")
+        back = await run("admin", "failover", "shared", "--to", "a", "--address", at_a, "-o", "json")
+        assert back.code == 0
+        assert json.loads(back.out)["namespace"] == {"active_cluster": "a", "failover_version": 11}
+        assert await version(clusters["a"]) == ("a", 11)
+
+
+async def test_what_is_wrong_is_one_line_that_says_what_to_do() -> None:
+    async with FairleadClusters.start("a", "b") as clusters:
+        address = clusters.admin_address("a")
+        for arguments, words in (
+            (("shared", "--to", "x"), "cluster 'x' is not known here: there are a, b"),
+            (("default", "--to", "b"), "namespace 'default' is of this cluster only: promote it first"),
+            (("nope", "--to", "b"), "Namespace nope is not found"),
+        ):
+            refused = await run("admin", "failover", *arguments, "--address", address)
+            assert (refused.code, refused.out) == (2, "")
+            assert words in refused.line
+
+
+async def test_whoever_waits_hears_how_far_it_is_and_why_it_did_not_come_about() -> None:
+    async with FairleadClusters.start("a", "b") as clusters:
+        await clusters.stop("b")
+        client = await clusters["a"].connect()
+        await client.start_workflow("Any", id="unseen", task_queue="q")
+        waited = await run(
+            *("admin", "failover", "shared", "--to", "b", "--graceful"),
+            *("--timeout", "3s", "--address", clusters.admin_address("a")),
+        )
+        assert waited.code == 1
+        assert " of 4 shards ready" in waited.err
+        assert "stays active in 'a'" in waited.err
+        assert await version(clusters["a"]) == ("a", 1)
+
+
+async def test_a_cluster_that_is_alone_says_so(admin: Admin) -> None:
+    refused = await admin.run("failover", "default", "--to", "b")
+    assert refused.code == 2
+    assert "this cluster shares no namespaces with others" in refused.line

@@ -1,0 +1,142 @@
+"""Somebody between two clusters, who reads what one sends and may change it before the other gets it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc.aio import AioRpcError, ServicerContext
+from msgspec.structs import replace
+
+from fairlead.history.stream_messages import PullAnswer, PullRequest, ReplicationTask
+from fairlead.replication.grpc_remote import CHANNEL_OPTIONS
+from fairlead.replication.wire import NAMESPACES, PULL, READ_LINE, decode, encode, parts_of
+
+_STREAMS = frozenset(call.path for call in (PULL, READ_LINE, NAMESPACES))
+# What gRPC adds by itself.
+_OWN_METADATA = ("user-agent", "te", "content-type", "grpc-", ":")
+
+WAIT_S_MAX = 0.5
+_CHECK_S = 0.02
+
+Change = Callable[[PullAnswer], PullAnswer | bytes]
+
+
+class Meddler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Answers as the cluster at `to` does, but for its streams, which go through `change`."""
+
+    def __init__(self) -> None:
+        self.to = ""
+        self.address = ""
+        self.change: Change = lambda answer: answer
+        self._server: Any = None
+        self._channel: Any = None
+
+    def service(self, handler_call_details: Any) -> Any:
+        path = handler_call_details.method
+        if path in _STREAMS:
+            return grpc.unary_stream_rpc_method_handler(self._stream_of(path))
+        return grpc.unary_unary_rpc_method_handler(self._call_of(path))
+
+    def _call_of(self, path: str) -> Any:
+        async def answer(data: bytes, context: "ServicerContext[bytes, bytes]") -> bytes:
+            call = self._channel.unary_unary(path)(data, metadata=_passed_on(context), timeout=context.time_remaining())
+            try:
+                answered: bytes = await call
+            except AioRpcError as failure:
+                await _refuse(context, failure)
+                raise
+            return answered
+
+        return answer
+
+    def _stream_of(self, path: str) -> Any:
+        async def answer(data: bytes, context: "ServicerContext[bytes, bytes]") -> AsyncIterator[bytes]:
+            if path == PULL.path:
+                # What is held back here is to go on soon after it is let go.
+                asked = decode(data, PullRequest)
+                data = encode(replace(asked, wait_s=min(asked.wait_s, WAIT_S_MAX)))
+            call = self._channel.unary_stream(path)(
+                data, metadata=_passed_on(context), timeout=context.time_remaining()
+            )
+            try:
+                whole = b"".join([part async for part in call])
+            except AioRpcError as failure:
+                await _refuse(context, failure)
+                raise
+            if path == PULL.path:
+                changed = self.change(decode(whole, PullAnswer))
+                whole = changed if isinstance(changed, bytes) else encode(changed)
+            for part in parts_of(whole):
+                yield part
+
+        return answer
+
+    async def open(self) -> "Meddler":
+        self._server = grpc.aio.server(options=CHANNEL_OPTIONS)
+        self._server.add_generic_rpc_handlers((self,))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        await self._server.start()
+        return self
+
+    def stand_before(self, to: str) -> None:
+        """Whom it answers for."""
+        self.to = to
+        self._channel = grpc.aio.insecure_channel(to, options=CHANNEL_OPTIONS)
+
+    async def close(self) -> None:
+        await self._server.stop(0)
+        if self._channel is not None:
+            await self._channel.close(None)
+
+
+@asynccontextmanager
+async def meddler() -> AsyncIterator[Meddler]:
+    """Somebody who only listens, until told otherwise."""
+    standing = await Meddler().open()
+    try:
+        yield standing
+    finally:
+        await standing.close()
+
+
+class Detained:
+    """Tasks that are held back, and sent on later than those that came after them."""
+
+    def __init__(self, standing: Meddler, is_held: Callable[[ReplicationTask], bool]) -> None:
+        self.held: list[ReplicationTask] = []
+        self._let_go: list[ReplicationTask] = []
+        self._is_held = is_held
+        self._standing = standing
+        standing.change = self._change
+
+    def end(self) -> None:
+        """Hold back nothing any more."""
+        self._standing.change = lambda answer: answer
+
+    def _change(self, answer: PullAnswer) -> PullAnswer:
+        mine = [task for task in answer.tasks if self._is_held(task)]
+        others = [task for task in answer.tasks if not self._is_held(task)]
+        self.held += mine
+        late, self._let_go = self._let_go, []
+        return replace(answer, tasks=(*others, *late))
+
+    async def until_held(self, count: int) -> None:
+        """Wait until so many have come."""
+        while len(self.held) < count:  # noqa: ASYNC110 - a test that waits too long is ended by its own time
+            await asyncio.sleep(_CHECK_S)
+
+    def let_go(self, task: ReplicationTask) -> None:
+        """Send it on with the next answer."""
+        self.held.remove(task)
+        self._let_go.append(task)
+
+
+def _passed_on(context: "ServicerContext[bytes, bytes]") -> list[tuple[str, str | bytes]]:
+    return [(key, value) for key, value in context.invocation_metadata() or () if not key.startswith(_OWN_METADATA)]
+
+
+async def _refuse(context: "ServicerContext[bytes, bytes]", failure: AioRpcError) -> None:
+    trailing: Any = failure.trailing_metadata() or ()
+    await context.abort(failure.code(), failure.details() or "", tuple(trailing))

@@ -1,0 +1,156 @@
+"""Workflows of the official SDK that are running while clusters fail over, and what is known of their ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.common import RetryPolicy
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from tests.sdk.stage import execution, make_worker
+
+QUEUE = "orders"
+ROUNDS = 3
+BEATS = 3
+TIMER_S = 1.0
+TASK_TIMEOUT = timedelta(seconds=5)
+AGAIN_S = 0.05
+_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1.0)
+# What a client sees of a cluster that is killed, or that is not active at the moment. None of them says that nothing
+# was done: who asks again must do so by the same request id.
+_PASSING = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+
+
+@activity.defn
+async def double(number: int) -> int:
+    """Fails at first, then beats its heart a few times."""
+    if activity.info().attempt == 1:
+        raise ApplicationError("not yet")
+    for beat in range(BEATS):
+        activity.heartbeat(beat)
+        await asyncio.sleep(0.05)
+    return 2 * number
+
+
+@workflow.defn
+class Order:
+    """Adds what activities give it between timers, and ends when it has been told as often as it wants to be."""
+
+    def __init__(self) -> None:
+        self._told: list[int] = []
+
+    @workflow.run
+    async def run(self, number: int, wanted: int) -> list[int]:
+        """The sum, and everything that it was told, however often."""
+        total = 0
+        for each in range(ROUNDS):
+            total += await workflow.execute_activity(
+                double,
+                number + each,
+                start_to_close_timeout=timedelta(seconds=10),
+                heartbeat_timeout=timedelta(seconds=3),
+                retry_policy=_RETRY,
+            )
+            await workflow.sleep(TIMER_S)
+        await workflow.wait_condition(lambda: len(set(self._told)) >= wanted)
+        return [total, *sorted(self._told)]
+
+    @workflow.signal
+    def tell(self, number: int) -> None:
+        """Remember it, also if it is told twice."""
+        self._told.append(number)
+
+
+def result_of(number: int, wanted: int) -> list[int]:
+    """How an order ends that was told each of 0, 1, ... once."""
+    return [sum(2 * (number + each) for each in range(ROUNDS)), *range(wanted)]
+
+
+@asynccontextmanager
+async def worker(client: Client, **options: Any) -> AsyncIterator[None]:
+    """A worker for orders."""
+    async with make_worker(client, QUEUE, [Order], [double], graceful_shutdown_timeout=timedelta(), **options):
+        yield
+
+
+class Acknowledged:
+    """A client that asks until it is answered, any cluster, each thing by the request id that it asked for it first."""
+
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self._clients = clients
+        self._turn = 0
+        # What was said by those who did not do what they were asked for, and how often.
+        self.refusals: dict[str, int] = {}
+
+    async def signal(self, workflow_id: str, number: int) -> None:
+        """Until it is acknowledged."""
+        payloads = await DataConverter.default.encode([number])
+        await self._ask(
+            "signal_workflow_execution",
+            SignalWorkflowExecutionRequest(
+                namespace=self._clients[0].namespace,
+                workflow_execution=execution(workflow_id),
+                signal_name="tell",
+                input=Payloads(payloads=payloads),
+                request_id=f"{workflow_id}/{number}",
+            ),
+        )
+
+    async def start(self, workflow_id: str, number: int, wanted: int) -> None:
+        """Until it is started."""
+        while True:
+            try:
+                await self._next().start_workflow(
+                    Order.run, args=[number, wanted], id=workflow_id, task_queue=QUEUE, task_timeout=TASK_TIMEOUT
+                )
+            except WorkflowAlreadyStartedError:
+                # It was taken the first time, though the answer was lost.
+                return
+            except RPCError as refusal:
+                await self._note(refusal)
+            else:
+                return
+
+    async def result(self, workflow_id: str) -> list[int]:
+        """How it ended."""
+        while True:
+            try:
+                result: list[int] = await self._next().get_workflow_handle(workflow_id, result_type=list[int]).result()
+            except RPCError as refusal:
+                await self._note(refusal)
+            else:
+                return result
+
+    def _next(self) -> Client:
+        self._turn += 1
+        return self._clients[self._turn % len(self._clients)]
+
+    async def _ask(self, method: str, request: Any) -> None:
+        while True:
+            try:
+                await getattr(self._next().workflow_service, method)(request, timeout=timedelta(seconds=10))
+            except RPCError as refusal:
+                await self._note(refusal)
+            else:
+                return
+
+    async def _note(self, refusal: RPCError) -> None:
+        is_broken = refusal.status is RPCStatusCode.UNKNOWN and refusal.message == "transport error"
+        if not is_broken and refusal.status not in _PASSING and not _is_behind(refusal):
+            raise refusal
+        said = f"{refusal.status.name}: {refusal.message}"
+        self.refusals[said] = self.refusals.get(said, 0) + 1
+        await asyncio.sleep(AGAIN_S)
+
+
+def _is_behind(refusal: RPCError) -> bool:
+    """A cluster that was made active by force may not have heard yet of what the other one has acknowledged."""
+    return refusal.status is RPCStatusCode.NOT_FOUND

@@ -1,0 +1,123 @@
+"""Signals that wait for the end of a workflow task are acknowledged: no failover loses one."""
+
+import asyncio
+
+import pytest
+from temporalio.api.workflowservice.v1 import TerminateWorkflowExecutionRequest
+
+from fairlead.history.applying.messages import Outcome
+from tests.history.applying.chaos import signals_on
+from tests.history.applying.several import Cluster, Several, check_same
+from tests.history.shard_world import kinds
+from tests.virtual_time import on_virtual_time
+
+FLOW = "flow-1"
+
+
+async def _held(cluster: Cluster) -> None:
+    """A worker has a workflow task, and a signal waits for its end."""
+    assert await cluster.host.poll() is not None
+    await cluster.host.signal(FLOW, "waiting", "r1")
+    assert len(cluster.state(FLOW).live.buffered) == 1
+
+
+async def _signals(cluster: Cluster) -> dict[str, int]:
+    current = cluster.current(FLOW)
+    assert current is not None
+    (key,) = [key for key in cluster.world.runs_of(FLOW) if key.run_id == current.run_id]
+    return dict(await signals_on(cluster, key))
+
+
+@on_virtual_time
+async def test_what_waits_is_written_where_the_namespace_is_not_active_any_more() -> None:
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        await a.host.begin(FLOW)
+        await _held(a)
+        await several.bring("a")
+        assert await _signals(b) == {}
+        await several.fail_over(2)
+        # At the version of the cluster that acknowledged it, behind the end of the task that it waited for.
+        assert a.state(FLOW).versions.to_pairs() == ((5, 1),)  # type: ignore[union-attr]
+        assert kinds(await a.host.events(FLOW))[3:] == ["WORKFLOW_TASK_FAILED", "WORKFLOW_EXECUTION_SIGNALED"]
+        await several.converge()
+        assert await _signals(b) == {"waiting": 1}
+        task = await b.host.poll()
+        assert task is not None
+        assert "WORKFLOW_EXECUTION_SIGNALED" in kinds(task.history.events)
+        await several.converge()
+        await check_same(several, [FLOW])
+
+
+@on_virtual_time
+async def test_what_waits_is_written_before_another_clusters_events_are_applied() -> None:
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        await a.host.begin(FLOW)
+        task = await a.host.poll()
+        assert task is not None
+        await several.bring("a")
+        await several.fail_over(2, "b", "c")
+        await a.host.signal(FLOW, "waiting", "r1")
+        await b.host.call("TerminateWorkflowExecution", FLOW, _terminate())
+        # Here it is not known yet that the namespace has moved.
+        assert await several.bring("b", "a") == [Outcome.REBUILT]
+        assert a.branches(FLOW) == {((5, 1),), ((3, 1), (5, 2))}
+        await several.fail_over(2, "a")
+        await several.converge()
+        await asyncio.sleep(1)
+        await several.converge()
+        await check_same(several, [FLOW])
+
+
+@on_virtual_time
+async def test_what_came_after_a_failover_and_waits_is_written_at_its_version() -> None:
+    """The task is of version 1, the signal of version 2: cluster B may write at the latter only."""
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        await a.host.begin(FLOW)
+        assert await a.host.poll() is not None
+        await several.bring("a")
+        await several.fail_over(2)
+        await b.host.signal(FLOW, "waiting", "r1")
+        assert len(b.state(FLOW).live.buffered) == 1
+        await several.fail_over(3)
+        assert b.branches(FLOW) == {((3, 1), (5, 2))}
+        await several.converge()
+        assert await _signals(several["c"]) == {"waiting": 1}
+        await check_same(several, [FLOW])
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@on_virtual_time
+async def test_what_is_interrupted_is_done_when_the_shard_is_opened_again(is_lost: bool) -> None:
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        await a.host.begin(FLOW)
+        await _held(a)
+        await several.bring("a")
+        has_come, goes_on = a.world.faults.hold("commit")
+        failing_over = asyncio.create_task(several.fail_over(2))
+        await has_come.wait()
+        if is_lost:
+            failing_over.cancel()
+            await asyncio.gather(failing_over, return_exceptions=True)
+            closing = asyncio.create_task(a.world.close())
+            await asyncio.sleep(0.1)
+            goes_on.set()
+            await closing
+            await a.start()
+            await several.fail_over(2)
+        else:
+            goes_on.set()
+            await failing_over
+        await a.settle()
+        assert not a.state(FLOW).live.buffered
+        await several.converge()
+        assert await _signals(b) == {"waiting": 1}
+
+
+def _terminate() -> TerminateWorkflowExecutionRequest:
+    request = TerminateWorkflowExecutionRequest(reason="test")
+    request.workflow_execution.workflow_id = FLOW
+    return request

@@ -1,0 +1,193 @@
+"""A cluster that receives, without its histories: what it is sent is noted, and gaps are found as they would be."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self
+
+from temporalio.api.history.v1 import History
+
+from fairlead.history.applying.messages import (
+    ApplyAnswer,
+    Outcome,
+    ReplicatedBatch,
+    ReplicatedProgress,
+    encode_answer,
+)
+from fairlead.history.client import HistoryClient
+from fairlead.history.stream_messages import PullAnswer, PullRequest, ReadLineAnswer, ReadLineBatch, ReplicationTask
+from fairlead.replication.applying import Applier
+from fairlead.replication.dead_letters import DeadLetters
+from fairlead.replication.lanes import Room
+from fairlead.replication.messages import (
+    ClusterInfo,
+    FailOverAnswer,
+    FailOverRequest,
+    NamespacesAnswer,
+    NamespacesRequest,
+    RemoteReadLine,
+    RepairAnswer,
+    RepairRequest,
+)
+from fairlead.replication.pulling import Puller, Stream
+from fairlead.replication.remote import RemoteUnavailable
+from fairlead.storage.history_contract import HistoryStore
+from fairlead.telemetry import Buckets, Metrics
+from tests.replication.streams import SHARD, Owner
+
+
+class Receiver(HistoryClient):
+    """Keeps the events of each workflow, and answers as the history service would."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, list[int]] = {}
+        self.progress: list[tuple[str, int]] = []
+        self.outcomes: list[str] = []
+        self.latency_s = 0.0
+        self.at_once = self.at_once_max = 0
+        # What to do before an event is taken in; it may fail.
+        self.on_event: Callable[[str, int], None] = lambda _workflow_id, _event_id: None
+
+    async def call(
+        self, name: str, namespace_id: str, workflow_id: str, request: Any, *, timeout_s: float = 10
+    ) -> bytes:
+        assert request.source == "a"
+        self.at_once += 1
+        self.at_once_max = max(self.at_once, self.at_once_max)
+        try:
+            await asyncio.sleep(self.latency_s)
+            answer = self._batch(request) if isinstance(request, ReplicatedBatch) else self._progress(request)
+        finally:
+            self.at_once -= 1
+        self.outcomes.append(answer.outcome)
+        return encode_answer(answer)
+
+    def _batch(self, batch: ReplicatedBatch) -> ApplyAnswer:
+        (event,) = History.FromString(batch.events).events
+        self.on_event(batch.workflow_id, event.event_id)
+        known = self.events.setdefault(batch.workflow_id, [])
+        if event.event_id in known:
+            return ApplyAnswer(Outcome.DUPLICATE)
+        if event.event_id > len(known) + 1:
+            return ApplyAnswer(Outcome.GAP, len(known) + 1, event.event_id)
+        known.append(event.event_id)
+        return ApplyAnswer(Outcome.APPLIED)
+
+    def _progress(self, progress: ReplicatedProgress) -> ApplyAnswer:
+        self.progress += [(progress.workflow_id, activity.attempt) for _, _, activity in progress.activities]
+        return ApplyAnswer(Outcome.APPLIED)
+
+
+class Source:
+    """The `Remote` that has the stream of an owner, over a network that may be away or lose answers."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.is_away = False
+        self.loses = 0
+        self.pulls: list[PullRequest] = []
+        self.lines: list[RemoteReadLine] = []
+        self.now_ns = 0
+
+    async def info(self) -> ClusterInfo:
+        return ClusterInfo("a", "id-a", 1, 10, 1)
+
+    async def pull(self, request: PullRequest) -> PullAnswer:
+        self._check()
+        self.pulls.append(request)
+        stream = self.owner.stream
+        stream.acknowledge(request.cluster, request.ack_id)
+        rows, through_id = await stream.read(
+            request.cluster,
+            request.after_id,
+            rows_max=request.rows_max,
+            bytes_max=request.bytes_max,
+            wait_s=request.wait_s,
+        )
+        self._check()
+        tasks = [
+            ReplicationTask(
+                streamed.task_id,
+                0,
+                streamed.row.namespace_id,
+                streamed.row.workflow_id,
+                streamed.row.run_id,
+                streamed.row.first_event_id,
+                streamed.row.last_event_id,
+                streamed.row.items,
+                streamed.payload,
+            )
+            for streamed in rows
+            if streamed.payload is not None
+        ]
+        return PullAnswer(tuple(tasks), through_id, self.now_ns, await stream.count_behind(through_id))
+
+    async def read_line(self, request: RemoteReadLine) -> ReadLineAnswer:
+        self._check()
+        self.lines.append(request)
+        batches = await self.owner.store.read_branch(
+            request.run_id, "branch", request.from_event_id, request.to_event_id, limit_bytes=request.bytes_max
+        )
+        found = tuple(ReadLineBatch(one.first_event_id, one.last_event_id, one.payload) for one in batches)
+        return ReadLineAnswer(found, request.items)
+
+    async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+        raise NotImplementedError
+
+    async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
+        raise NotImplementedError
+
+    async def nudge(self) -> None:
+        raise NotImplementedError
+
+    async def repair(self, request: RepairRequest) -> RepairAnswer:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise RemoteUnavailable("cluster a does not answer")
+        if self.loses:
+            self.loses -= 1
+            raise RemoteUnavailable("the answer of cluster a was lost")
+
+
+class Pulling:
+    """A puller of the stream, with all that it needs."""
+
+    def __init__(
+        self, source: Source, receiver: Receiver, store: HistoryStore, *, bytes_max: int = 1 << 20, attempts: int = 3
+    ) -> None:
+        self.room = Room(bytes_max=bytes_max, calls_max=16)
+        self.letters = DeadLetters(store)
+        self.latency = Buckets()
+        metrics = Metrics()
+        self.metrics = metrics
+        self.applier = Applier("a", remote=lambda: source, history=receiver, metrics=metrics)
+        self.puller = Puller(
+            Stream("a", SHARD),
+            host="host",
+            here="b",
+            remote=lambda: source,
+            applier=self.applier,
+            store=store,
+            letters=self.letters,
+            room=self.room,
+            streams=lambda: 1,
+            attempts_max=lambda: attempts,
+            metrics=metrics,
+            latency=self.latency,
+            clock_ns=lambda: 7,
+        )
+
+    async def __aenter__(self) -> Self:
+        self.puller.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.puller.close()
+
+
+async def until(is_so: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within_s):
+        while not is_so():  # noqa: ASYNC110 - it hangs on many things
+            await asyncio.sleep(0.002)

@@ -1,0 +1,375 @@
+"""A stream that is pulled: nothing is lost, nothing that fails holds up the rest, and memory is bounded."""
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from fairlead.core.errors import GiveUp, RetryLater
+from fairlead.core.versions import MalformedBatch
+from fairlead.history.applying.messages import Outcome
+from fairlead.history.refusals import namespace_not_found
+from fairlead.replication.applying import StillMissing
+from fairlead.replication.dead_letters import DeadLetter, DeadLetters
+from fairlead.replication.pulling import Stream
+from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.history_memory import MemoryHistory
+from tests.replication.receivers import Pulling, Receiver, Source, until
+from tests.replication.streams import Owner
+
+CURSOR = Stream("a", 0).cursor_key
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done after seconds is done after milliseconds."""
+    monkeypatch.setattr("fairlead.history.streaming.DELETE_S", 0.001)
+    for name, value in {"ATTEMPT_S_MIN": 0.001, "RETRY_S_MIN": 0.001, "RETRY_S_MAX": 0.01, "BUSY_WAIT_S": 0.01}.items():
+        monkeypatch.setattr(f"fairlead.replication.pulling.{name}", value)
+
+
+async def test_all_is_taken_in_and_in_the_order_of_each_workflow(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    receiver.latency_s = 0.001
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        for number in range(200):
+            await owner.commit(f"w{number % 20}")
+        await until(lambda: sum(map(len, receiver.events.values())) == 200)
+        assert all(events == list(range(1, 11)) for events in receiver.events.values())
+        # In parallel across workflows, and not beyond what may be under way.
+        assert 4 <= receiver.at_once_max <= 16
+        assert set(receiver.outcomes) == {Outcome.APPLIED}
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        status = pulling.puller.status()
+        assert (status.lag_tasks, status.outstanding, status.dead_letters, status.error) == (0, 0, 0, "")
+        assert sum(pulling.latency.read().counts) == 200
+    await owner.stream.close(is_lost=False)
+
+
+async def test_what_is_acknowledged_is_deleted_at_the_source_although_nothing_more_is_written(
+    store: HistoryStore,
+) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    async with Pulling(Source(owner), Receiver(), store):
+        for number in range(20):
+            await owner.commit(f"w{number}")
+        async with asyncio.timeout(5):
+            while await owner.left():  # noqa: ASYNC110 - the store tells nobody
+                await asyncio.sleep(0.01)
+        assert owner.stream.acks["b"] >= owner.stream.last_id
+    await owner.stream.close(is_lost=False)
+
+
+async def test_an_idle_stream_is_asked_seldom(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source = Source(owner)
+    async with Pulling(source, Receiver(), store):
+        await owner.commit()
+        await until(lambda: bool(source.pulls) and source.pulls[-1].ack_id == owner.ours[0])
+        asked = len(source.pulls)
+        await asyncio.sleep(0.3)
+        assert len(source.pulls) <= asked + 1
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_receiver_that_starts_again_goes_on_where_it_was(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    async with Pulling(source, receiver, store):
+        for _ in range(5):
+            await owner.commit()
+        await until(lambda: receiver.events.get("w") == [1, 2, 3, 4, 5])
+    for _ in range(5):
+        await owner.commit()
+    source.pulls.clear()
+    async with Pulling(source, receiver, store):
+        await until(lambda: receiver.events["w"] == list(range(1, 11)))
+        assert source.pulls[0].after_id >= owner.ours[4]
+        assert set(receiver.outcomes) == {Outcome.APPLIED}
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_receiver_that_was_killed_takes_again_what_it_had_not_noted(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    # The second event is never done: the cursor stays before it.
+    blocked = asyncio.Event()
+
+    def fail(workflow_id: str, _event_id: int) -> None:
+        if workflow_id == "stuck" and not blocked.is_set():
+            raise RetryLater("not now")
+
+    receiver.on_event = fail
+    await owner.commit("before")
+    stuck = await owner.commit("stuck")
+    for number in range(5):
+        await owner.commit(f"after{number}")
+    async with Pulling(source, receiver, store, attempts=10_000) as first:
+        await until(lambda: len(receiver.events) == 6)
+        assert first.puller.status().outstanding == 1
+    stored = await store.read_metadata(CURSOR)
+    assert stored is not None
+    blocked.set()
+    source.pulls.clear()
+    async with Pulling(source, receiver, store):
+        await until(lambda: "stuck" in receiver.events)
+        assert source.pulls[0].after_id == stuck - 1
+        await until(lambda: receiver.outcomes.count(Outcome.DUPLICATE) == 5)
+    await owner.stream.close(is_lost=False)
+
+
+async def test_lost_answers_and_a_source_that_is_away_lose_nothing(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    chance = random.Random(5)
+    async with Pulling(source, receiver, store) as pulling:
+        for number in range(300):
+            await owner.commit(f"w{number % 7}")
+            source.loses += chance.random() < 0.1
+            if number == 100:
+                source.is_away = True
+                await until(lambda: "does not answer" in pulling.puller.status().error)
+            if number == 150:
+                source.is_away = False
+            await asyncio.sleep(0)
+        await until(lambda: sum(map(len, receiver.events.values())) == 300)
+        assert set(receiver.outcomes) == {Outcome.APPLIED}
+        await until(lambda: not pulling.puller.status().error)
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_source_that_starts_again_is_followed_by_its_next_owner(store: HistoryStore) -> None:
+    kept = MemoryHistory()
+    first = await Owner(kept).open()
+    source, receiver = Source(first), Receiver()
+    async with Pulling(source, receiver, store):
+        for number in range(30):
+            await first.commit(f"w{number % 3}")
+            if number == 15:
+                source.is_away = True
+        await first.stream.close(is_lost=True)
+        source.owner = await Owner(kept).open()
+        source.is_away = False
+        await until(lambda: sum(map(len, receiver.events.values())) == 30)
+        assert all(events == list(range(1, 11)) for events in receiver.events.values())
+    await source.owner.stream.close(is_lost=False)
+
+
+async def test_a_gap_is_filled_with_exactly_what_is_missing(store: HistoryStore) -> None:
+    """Its beginning is not in the stream any more."""
+    kept = MemoryHistory()
+    owner = await Owner(kept).open()
+    ids = [await owner.commit("w", padding=100) for _ in range(8)]
+    source, receiver = Source(owner), Receiver()
+    receiver.events["w"] = [1, 2]
+    await store.write_metadata(CURSOR, _number(ids[5]), expected_version=0)
+    async with Pulling(source, receiver, store) as pulling:
+        await until(lambda: receiver.events["w"] == list(range(1, 9)))
+        assert [(line.from_event_id, line.to_event_id) for line in source.lines] == [(3, 7)]
+        assert receiver.outcomes == [Outcome.GAP, *[Outcome.APPLIED] * 6]
+        resent = pulling.metrics.snapshot().events
+        assert {metric.name: series for metric, series in resent.items()}["replication_batches_resent"] == {("a",): 4}
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_gap_is_filled_page_by_page(store: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.replication.applying.LINE_BYTES_MAX", 250)
+    owner = await Owner(MemoryHistory()).open()
+    ids = [await owner.commit("w", padding=100) for _ in range(8)]
+    source, receiver = Source(owner), Receiver()
+    await store.write_metadata(CURSOR, _number(ids[6]), expected_version=0)
+    async with Pulling(source, receiver, store):
+        await until(lambda: receiver.events.get("w") == list(range(1, 9)))
+        assert [line.from_event_id for line in source.lines] == [1, 3, 5, 7]
+        assert {line.to_event_id for line in source.lines} == {8}
+    await owner.stream.close(is_lost=False)
+
+
+@pytest.mark.parametrize("failure", [MalformedBatch("mixed versions"), RuntimeError("a bug"), RetryLater("never")])
+async def test_a_task_that_can_not_be_taken_in_is_kept_and_blocks_nobody_else(
+    store: HistoryStore, failure: Exception
+) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+
+    def fail(workflow_id: str, _event_id: int) -> None:
+        if workflow_id == "poison":
+            raise failure
+
+    receiver.on_event = fail
+    poison = await owner.commit("poison")
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        for number in range(50):
+            await owner.commit(f"w{number % 5}")
+        await until(lambda: sum(map(len, receiver.events.values())) == 50)
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        (letter,) = await pulling.letters.page()
+        assert (letter.source, letter.shard_id, letter.task_id) == ("a", 0, poison)
+        assert (letter.workflow_id, letter.first_event_id, letter.last_event_id) == ("poison", 1, 1)
+        assert letter.error == f"{type(failure).__name__}: {failure}"
+        assert letter.attempts == (1 if isinstance(failure, GiveUp) else 3)
+        assert letter.dead_ns == 7
+        assert pulling.puller.status().dead_letters == 1
+    async with Pulling(Source(owner), receiver, store) as again:
+        await until(lambda: again.puller.dead_letters == 1)
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_gap_waits_for_a_source_that_is_away_however_long(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    ids = [await owner.commit() for _ in range(3)]
+    source, receiver = Source(owner), Receiver()
+    await store.write_metadata(CURSOR, _number(ids[1]), expected_version=0)
+
+    def cut(_workflow_id: str, event_id: int) -> None:
+        source.is_away = source.is_away or (event_id == 3 and len(receiver.outcomes) == 0)
+
+    receiver.on_event = cut
+    async with Pulling(source, receiver, store, attempts=2) as pulling:
+        await until(lambda: receiver.outcomes.count(Outcome.GAP) > 5)
+        assert pulling.puller.status().outstanding == 1
+        source.is_away = False
+        await until(lambda: receiver.events["w"] == [1, 2, 3])
+        assert await pulling.letters.page() == []
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_namespace_that_is_yet_to_come_is_waited_for(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    refusals = 0
+
+    def fail(_workflow_id: str, _event_id: int) -> None:
+        nonlocal refusals
+        refusals += 1
+        if refusals < 3:
+            raise namespace_not_found("namespace-id")
+
+    receiver.on_event = fail
+    await owner.commit()
+    async with Pulling(Source(owner), receiver, store, attempts=10) as pulling:
+        await until(lambda: receiver.events.get("w") == [1])
+        assert await pulling.letters.page() == []
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_dead_letter_that_can_not_be_written_is_tried_again_and_so_is_its_task(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    receiver.on_event = lambda _workflow_id, _event_id: (_ for _ in ()).throw(RetryLater("not now"))
+    await owner.commit()
+    pulling = Pulling(Source(owner), receiver, store)
+    letters = pulling.puller._letters = Unwritable(store)
+    async with pulling:
+        await until(lambda: letters.tried > 3)
+        assert pulling.puller.status().outstanding == 1
+        receiver.on_event = lambda _workflow_id, _event_id: None
+        await until(lambda: receiver.events.get("w") == [1])
+    await owner.stream.close(is_lost=False)
+
+
+class Unwritable(DeadLetters):
+    """Dead letters of a store that takes none."""
+
+    tried = 0
+
+    async def put(self, letter: DeadLetter) -> bool:
+        self.tried += 1
+        raise RetryLater(f"the store does not answer: {letter.key}")
+
+
+async def test_later_batches_of_a_run_with_a_dead_letter_bring_it_with_them_once_it_can_be_taken_in(
+    store: HistoryStore,
+) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    is_broken = True
+
+    def fail(_workflow_id: str, event_id: int) -> None:
+        if is_broken and event_id == 2:
+            raise MalformedBatch("for now")
+
+    receiver.on_event = fail
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await owner.commit()
+        await owner.commit()
+        await until(lambda: pulling.puller.dead_letters == 1)
+        is_broken = False
+        await owner.commit()
+        await until(lambda: receiver.events["w"] == [1, 2, 3])
+        (letter,) = await pulling.letters.page()
+        assert await pulling.applier.replay(letter) == Outcome.DUPLICATE
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_dead_letter_is_replayed_with_all_that_is_missing_before_it(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    for _ in range(4):
+        await owner.commit()
+    receiver = Receiver()
+    receiver.on_event = lambda _workflow_id, _event_id: (_ for _ in ()).throw(MalformedBatch("no"))
+    source = Source(owner)
+    async with Pulling(source, receiver, store) as pulling:
+        await until(lambda: pulling.puller.dead_letters == 4)
+        letters = await pulling.letters.page()
+        receiver.on_event = lambda _workflow_id, _event_id: None
+        assert await pulling.applier.replay(letters[2]) == Outcome.APPLIED
+        assert receiver.events["w"] == [1, 2, 3]
+        # One whose events the source has no more is told so, and stays.
+        await owner.store.delete_run(0, owner.range_id, owner.key("w"), branches=[("run-w", "branch")])
+        with pytest.raises(StillMissing, match="purge"):
+            await pulling.applier.replay(letters[3])
+    await owner.stream.close(is_lost=False)
+
+
+async def test_progress_is_taken_in(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    async with Pulling(Source(owner), receiver, store):
+        await owner.commit()
+        for attempt in range(2, 5):
+            await owner.progress("w", attempt)
+        await until(lambda: ("w", 4) in receiver.progress)
+    await owner.stream.close(is_lost=False)
+
+
+async def test_memory_is_bounded_where_the_receiver_is_slow(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.replication.pulling.PAGE_BYTES_MIN", 1)
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    receiver.latency_s = 0.005
+    for number in range(300):
+        await owner.commit(f"w{number}", padding=1000)
+    async with Pulling(Source(owner), receiver, store, bytes_max=20_000) as pulling:
+        held = 0
+        while len(receiver.events) < 300:
+            held = max(held, pulling.room.bytes)
+            await asyncio.sleep(0.001)
+        # What there is room for, and the page that was on its way meanwhile; a task counts with some bytes more.
+        assert held <= 20_000 + 20_000 * 1.6
+        await until(lambda: pulling.room.bytes == 0)
+    await owner.stream.close(is_lost=False)
+
+
+async def test_two_hosts_that_both_pull_a_stream_do_no_harm(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    async with Pulling(source, receiver, store) as one, Pulling(source, receiver, store) as other:
+        for number in range(100):
+            await owner.commit(f"w{number % 9}")
+        ends = (one.puller, other.puller)
+        await until(lambda: all(puller.status().cursor >= owner.ours[-1] for puller in ends))
+        assert all(events == sorted(events) for events in receiver.events.values())
+        assert sum(map(len, receiver.events.values())) == 100
+    stored = await store.read_metadata(CURSOR)
+    assert stored is not None
+    assert stored.payload == _number(max(puller.status().cursor for puller in ends))
+    await owner.stream.close(is_lost=False)
+
+
+def _number(value: int) -> bytes:
+    return msgspec.msgpack.encode(value)

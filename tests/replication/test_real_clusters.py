@@ -1,0 +1,175 @@
+"""Clusters with everything that is real: what one writes, the others have soon."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from msgspec.structs import replace
+from temporalio.api.common.v1 import Payload, Payloads
+
+from fairlead.core.errors import FixRequest
+from fairlead.history.namespaces import Namespace
+from fairlead.history.refusals import Refused
+from fairlead.history.streaming import REPLICATION
+from fairlead.replication.grpc_remote import GrpcRemote
+from fairlead.replication.messages import FailOverRequest, NamespacesRequest, PullRequest, RemoteReadLine
+from fairlead.replication.remote import RemoteUnavailable
+from fairlead.rpc import Code
+from fairlead.storage.history_contract import TASK_KEY_ZERO, HistoryStore
+from tests.replication.clusters import SHARED, OneCluster
+from tests.replication.receivers import until
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """What is opened is closed in the opposite order."""
+    async with AsyncExitStack() as opened:
+        yield opened
+
+
+async def opened(stack: AsyncExitStack, cluster: OneCluster) -> OneCluster:
+    await cluster.open()
+    stack.push_async_callback(cluster.close)
+    return cluster
+
+
+async def same_history(one: OneCluster, other: OneCluster, workflow_id: str, count: int) -> None:
+    """Wait until both have the same events of a workflow, so many."""
+    async with asyncio.timeout(15):
+        while True:
+            try:
+                found = await other.events(workflow_id)
+            except Refused:
+                found = []
+            if len(found) >= count:
+                break
+            await asyncio.sleep(0.02)
+    assert found == await one.events(workflow_id)
+
+
+async def test_what_one_cluster_writes_others_with_other_numbers_of_shards_have(
+    stack: AsyncExitStack, store: HistoryStore
+) -> None:
+    a = await opened(stack, OneCluster("a", ["b", "c"], shards=3, store=store))
+    b = await opened(stack, OneCluster("b", ["a"], shards=1))
+    c = await opened(stack, OneCluster("c", ["a"], shards=5))
+    b.connect(a)
+    c.connect(a)
+    for number in range(12):
+        await a.begin(f"w-{number}")
+    for number in range(12):
+        await a.signal(f"w-{number}", "go")
+    for number in range(12):
+        count = len(await a.events(f"w-{number}"))
+        assert count >= 3
+        for other in (b, c):
+            await same_history(a, other, f"w-{number}", count)
+    assert {status.shard_id for status in b.replication.status()} == {0, 1, 2}
+    assert not any(status.dead_letters for other in (b, c) for status in other.replication.status())
+    await until(lambda: not any(status.lag_tasks for other in (b, c) for status in other.replication.status()))
+    # What all have is deleted.
+    async with asyncio.timeout(10):
+        while any([await rows_left(a, shard_id) for shard_id in range(3)]):  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(0.05)
+    (gauges,) = b.metrics.snapshot().replication
+    assert gauges.source_cluster == "a"
+    assert sum(gauges.latency.counts) >= 24
+
+
+async def rows_left(cluster: OneCluster, shard_id: int) -> int:
+    return len(await cluster.store.read_tasks(shard_id, REPLICATION, after=TASK_KEY_ZERO, until_ns=None, limit=100))
+
+
+async def test_a_source_and_a_receiver_that_start_again_go_on() -> None:
+    a = await OneCluster("a", ["b"], shards=2).open()
+    b = await OneCluster("b", ["a"]).open()
+    b.connect(a)
+    await a.begin("w-1")
+    await same_history(a, b, "w-1", 2)
+    await a.close()
+    await a.open()
+    await a.signal("w-1", "again")
+    await same_history(a, b, "w-1", 3)
+    await b.close()
+    await a.signal("w-1", "more")
+    await a.begin("w-2")
+    await b.open()
+    b.connect(a)
+    await same_history(a, b, "w-1", 4)
+    await same_history(a, b, "w-2", 2)
+    await b.close()
+    await a.close()
+
+
+async def test_a_batch_that_is_larger_than_a_message_gets_through(stack: AsyncExitStack) -> None:
+    a = await opened(stack, OneCluster("a", ["b"]))
+    b = await opened(stack, OneCluster("b", ["a"]))
+    large = Payloads(payloads=[Payload(data=bytes(7 << 20))])
+    await a.begin("large-1", input=large)
+    await a.begin("small-1")
+    b.connect(a)
+    await same_history(a, b, "small-1", 2)
+    await same_history(a, b, "large-1", 2)
+
+
+async def test_a_namespace_that_a_cluster_has_no_part_in_is_not_sent_to_it(stack: AsyncExitStack) -> None:
+    a = await opened(stack, OneCluster("a", ["b", "c"]))
+    b = await opened(stack, OneCluster("b", ["a"]))
+    b.addresses["a"] = a.address
+    await a.namespaces.update(SHARED.name, lambda found: _without(found, "b"))
+    await a.begin("w-1")
+    last_id = a.history.shards[0].stream.last_id
+    answer = await b.remote("a").pull(PullRequest("b", 0, -1, -1, 100, 1 << 20, 0.0))
+    assert answer.tasks == ()
+    assert answer.through_id >= last_id
+    other = await b.remote("a").pull(PullRequest("c", 0, -1, -1, 100, 1 << 20, 0.0))
+    assert [task.workflow_id for task in other.tasks] == ["w-1"]
+    assert other.tasks[0].start_request_id == "start-w-1"
+
+
+def _without(namespace: Namespace, cluster: str) -> Namespace:
+    return replace(namespace, clusters=tuple(one for one in namespace.clusters if one != cluster))
+
+
+async def test_what_a_cluster_answers_by_grpc(stack: AsyncExitStack) -> None:
+    a = await opened(stack, OneCluster("a", ["b"], shards=4))
+    b = await opened(stack, OneCluster("b", ["a"]))
+    b.addresses["a"] = a.address
+    remote = b.remote("a")
+    info = await remote.info()
+    assert (info.name, info.cluster_id, info.initial_version, info.increment, info.shards) == ("a", "id-a", 1, 10, 4)
+    assert (await remote.namespaces(NamespacesRequest("b"))).digest == "digest for b"
+    asked = FailOverRequest("default", "b", is_graceful=True, timeout_s=1)
+    assert (await remote.fail_over(asked)).active_cluster == "b"
+    await remote.nudge()
+    assert a.nudges == ["b"]
+    run_id = await a.begin("w-1")
+    events = await a.events("w-1")
+    items = ((len(events), 1),)
+    line = RemoteReadLine(SHARED.id, "w-1", run_id, items, 1, len(events) + 1, 1 << 20)
+    answer = await remote.read_line(line)
+    assert answer.start_request_id == "start-w-1"
+    assert sum(batch.last_event_id - batch.first_event_id + 1 for batch in answer.batches) == len(events)
+
+
+async def test_errors_cross_as_they_are(stack: AsyncExitStack) -> None:
+    a = await opened(stack, OneCluster("a", ["b"]))
+    b = await opened(stack, OneCluster("b", ["a"]))
+    b.addresses["a"] = a.address
+    remote = b.remote("a")
+    with pytest.raises(Refused, match="cluster 'x' is none that 'a' is connected with") as refused:
+        await remote.pull(PullRequest("x", 0, -1, -1, 1, 1, 0.0))
+    assert refused.value.code == Code.INVALID_ARGUMENT
+    with pytest.raises(FixRequest, match="shard 7 is not one of 1"):
+        await remote.pull(PullRequest("b", 7, -1, -1, 1, 1, 0.0))
+    with pytest.raises(Refused) as gone:
+        await remote.read_line(RemoteReadLine(SHARED.id, "none", "none", ((1, 1),), 1, 2, 100))
+    assert gone.value.code == Code.NOT_FOUND
+    await a.begin("w-1")
+    with pytest.raises(Refused, match="no branch with event 3 at version 21"):
+        await remote.read_line(RemoteReadLine(SHARED.id, "w-1", "", ((3, 21),), 1, 2, 100))
+    nobody = GrpcRemote("127.0.0.1:1", here="b")
+    with pytest.raises(RemoteUnavailable, match="was not answered"):
+        await nobody.info()
+    await nobody.close()

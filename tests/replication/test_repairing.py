@@ -1,0 +1,103 @@
+"""Steps of repair between real clusters: got from whoever has the events, refused where a cluster is not known."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from fairlead.core.errors import FixRequest
+from fairlead.history.applying.messages import Outcome
+from fairlead.history.refusals import Refused
+from fairlead.replication.messages import Repaired, RepairRequest, RepairStep
+from fairlead.replication.repairing import STEPS_MAX
+from tests.replication.clusters import SHARED, OneCluster
+
+FLOW = "flow-1"
+
+
+@pytest.fixture
+async def clusters() -> AsyncIterator[tuple[OneCluster, OneCluster]]:
+    """Two clusters that know each other, and pull nothing."""
+    async with AsyncExitStack() as stack:
+        both = OneCluster("a", ["b"]), OneCluster("b", ["a"])
+        for cluster in both:
+            await cluster.open()
+            stack.push_async_callback(cluster.close)
+        a, b = both
+        a.addresses["b"], b.addresses["a"] = b.address, a.address
+        yield both
+
+
+def request(run_id: str, *steps: RepairStep, is_dry: bool = False, **fields: Any) -> RepairRequest:
+    made = {"target": "b", "sources": ("a",), "workflow_id": FLOW, **fields}
+    return RepairRequest(namespace_id=SHARED.id, run_id=run_id, steps=steps, is_dry=is_dry, **made)
+
+
+async def test_exactly_the_events_of_the_steps_are_got(clusters: tuple[OneCluster, OneCluster]) -> None:
+    a, b = clusters
+    run_id = await a.begin(FLOW)
+    for number in range(4):
+        await a.signal(FLOW, f"s{number}")
+    whole = await a.events(FLOW)
+    steps = [RepairStep("a", 1, 3, 1, ((3, 1),)), RepairStep("a", 4, 5, 1, ((5, 1),))]
+    # Asked of the other cluster, which passes it on.
+    foreseen = await a.repairs.pass_on(request(run_id, *steps, is_dry=True))
+    assert foreseen.repaired == (Repaired(Outcome.CREATED, 3), Repaired(Outcome.APPLIED, 2))
+    with pytest.raises(Refused):
+        await b.events(FLOW)
+    done = await a.repairs.pass_on(request(run_id, *steps))
+    assert done.repaired == foreseen.repaired
+    assert await b.events(FLOW) == whole[:5]
+    again = await b.repairs.pass_on(request(run_id, *steps))
+    assert again.repaired == (Repaired(Outcome.DUPLICATE), Repaired(Outcome.DUPLICATE))
+    assert await b.events(FLOW) == whole[:5]
+
+
+async def test_a_step_that_can_not_be_done_says_why_and_the_others_are_done(
+    clusters: tuple[OneCluster, OneCluster],
+) -> None:
+    a, b = clusters
+    run_id = await a.begin(FLOW)
+    await a.signal(FLOW, "one")
+    steps = [
+        RepairStep("a", 3, 3, 1, ((3, 1),)),
+        RepairStep("a", 1, 2, 1, ((2, 1),)),
+        RepairStep("a", 3, 4, 1, ((4, 1),)),
+    ]
+    for is_dry in (True, False):
+        gap, whole, absent = (await b.repairs.pass_on(request(run_id, *steps, is_dry=is_dry))).repaired
+        assert "events 1 to 2 before them are missing, too" in gap.error
+        assert whole == Repaired(Outcome.CREATED, 2)
+        assert "no branch with event 4" in absent.error
+    assert len(await b.events(FLOW)) == 2
+    (unknown,) = (await b.repairs.pass_on(request("none", steps[1]))).repaired
+    assert "not found" in unknown.error
+
+
+async def test_a_cluster_that_is_not_known_is_refused_before_anything_is_done(
+    clusters: tuple[OneCluster, OneCluster],
+) -> None:
+    a, b = clusters
+    run_id = await a.begin(FLOW)
+    step = RepairStep("a", 1, 2, 1, ((2, 1),))
+    for asked in (a, b):
+        with pytest.raises(FixRequest, match=r"names cluster 'x', which '[ab]' is not connected with"):
+            await asked.repairs.pass_on(request(run_id, step, target="x"))
+        with pytest.raises(FixRequest, match="names cluster 'x', which 'b' is not connected with"):
+            await asked.repairs.pass_on(request(run_id, step, sources=("a", "x")))
+    with pytest.raises(FixRequest, match="the most are 100: divide it"):
+        await b.repairs.pass_on(request(run_id, *[step] * (STEPS_MAX + 1)))
+    # It goes one way only.
+    with pytest.raises(FixRequest, match="cluster 'b' was looked for, and this is 'a'"):
+        await b.remote("a").repair(request(run_id, step))
+    with pytest.raises(Refused):
+        await b.events(FLOW)
+
+
+async def test_a_source_that_does_not_answer_is_told_step_by_step(clusters: tuple[OneCluster, OneCluster]) -> None:
+    _, b = clusters
+    b.addresses["a"] = "127.0.0.1:1"
+    step = RepairStep("a", 1, 2, 1, ((2, 1),))
+    (failed,) = (await b.repairs.pass_on(request("run", step))).repaired
+    assert "was not answered" in failed.error

@@ -1,0 +1,151 @@
+"""The hosts of a cluster divide the streams of the others among themselves, and follow which clusters there are."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.core.partitions import Partition
+from fairlead.core.routing import NoHosts
+from fairlead.history.clusters import Clusters
+from fairlead.replication.messages import ClusterInfo, PullAnswer, PullRequest
+from fairlead.replication.remote import Remote, RemoteUnavailable
+from fairlead.replication.service import Replication
+from fairlead.settings import DynamicSettings
+from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.history_memory import MemoryHistory
+from fairlead.telemetry import Metrics
+from tests.replication.clusters import VERSIONS
+from tests.replication.receivers import Receiver, Source, until
+from tests.replication.streams import Owner
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done each second is done more often."""
+    monkeypatch.setattr("fairlead.replication.service.WATCH_S", 0.02)
+
+
+class TestedRing:
+    """A ring that is what the test says."""
+
+    __test__ = False
+
+    def __init__(self, *hosts: str) -> None:
+        self.hosts = hosts
+        self._listeners: list[Callable[[], None]] = []
+
+    def route(self, partition: Partition) -> str:
+        if not self.hosts:
+            raise NoHosts("nobody")
+        return self.hosts[int(partition.task_list.name.rpartition("/")[2]) % len(self.hosts)]
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    async def refresh(self) -> None:
+        raise NotImplementedError
+
+    def change(self, *hosts: str) -> None:
+        self.hosts = hosts
+        for listener in self._listeners:
+            listener()
+
+
+class Shards(Source):
+    """A cluster with several shards, each of which has a store of its own here."""
+
+    def __init__(self, owners: list[Owner]) -> None:
+        super().__init__(owners[0])
+        self.shards = [Source(owner) for owner in owners]
+
+    async def info(self) -> ClusterInfo:
+        self._check()
+        return ClusterInfo("a", "id-a", 1, 10, len(self.shards))
+
+    async def pull(self, request: PullRequest) -> PullAnswer:
+        self._check()
+        return await self.shards[request.shard_id].pull(request)
+
+
+async def owners(count: int) -> list[Owner]:
+    return [await Owner(MemoryHistory()).open() for _ in range(count)]
+
+
+def service(
+    host: str, *, clusters: Clusters, source: Remote, receiver: Receiver, store: HistoryStore, ring: TestedRing
+) -> Replication:
+    return Replication(
+        host,
+        clusters=clusters,
+        remotes=lambda _name: source,
+        history=receiver,
+        store=store,
+        ring=ring,
+        settings=DynamicSettings(),
+        metrics=Metrics(),
+        clock_ns=lambda: 0,
+    )
+
+
+def pulled(replication: Replication) -> set[int]:
+    return {status.shard_id for status in replication.status()}
+
+
+async def test_hosts_divide_the_streams_and_go_on_when_one_goes(store: HistoryStore) -> None:
+    sources = await owners(4)
+    source, receiver, ring = Shards(sources), Receiver(), TestedRing("h0", "h1")
+    clusters = Clusters("b", VERSIONS, ["a"])
+    first, second = (
+        service(host, clusters=clusters, source=source, receiver=receiver, store=store, ring=ring)
+        for host in ("h0", "h1")
+    )
+    first.open()
+    second.open()
+    await until(lambda: (pulled(first), pulled(second)) == ({0, 2}, {1, 3}))
+    for number, owner in enumerate(sources):
+        for _ in range(10):
+            await owner.commit(f"w{number}")
+    await until(lambda: sum(map(len, receiver.events.values())) == 40)
+    ring.change("h1")
+    await until(lambda: (pulled(first), pulled(second)) == (set(), {0, 1, 2, 3}))
+    for number, owner in enumerate(sources):
+        for _ in range(10):
+            await owner.commit(f"w{number}")
+    await until(lambda: all(events == list(range(1, 21)) for events in receiver.events.values()))
+    # Nobody owns anything.
+    ring.change()
+    await until(lambda: pulled(second) == set())
+    await first.close()
+    await second.close()
+    for owner in sources:
+        await owner.stream.close(is_lost=False)
+
+
+async def test_a_cluster_that_is_added_is_pulled_and_one_that_is_removed_no_more(store: HistoryStore) -> None:
+    sources = await owners(2)
+    source, receiver = Shards(sources), Receiver()
+    clusters = Clusters("b", VERSIONS, [])
+    replication = service("h", clusters=clusters, source=source, receiver=receiver, store=store, ring=TestedRing("h"))
+    replication.open()
+    await asyncio.sleep(0.05)
+    assert pulled(replication) == set()
+    # It does not answer at first.
+    source.is_away = True
+    clusters.update(VERSIONS, ["a"])
+    await asyncio.sleep(0.05)
+    with pytest.raises(RemoteUnavailable):
+        await source.info()
+    assert pulled(replication) == set()
+    source.is_away = False
+    await until(lambda: pulled(replication) == {0, 1})
+    await sources[1].commit("w")
+    await until(lambda: receiver.events.get("w") == [1])
+    (gauges,) = replication.gauges()
+    assert (gauges.source_cluster, gauges.lag_tasks, gauges.dead_letters) == ("a", 0, 0)
+    clusters.update(VERSIONS, [])
+    await until(lambda: pulled(replication) == set())
+    assert replication.gauges() == []
+    await replication.close()
+    for owner in sources:
+        await owner.stream.close(is_lost=False)

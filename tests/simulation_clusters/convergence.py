@@ -1,0 +1,202 @@
+"""What must hold when nothing happens any more: all clusters have the same, and nothing that was promised is lost."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from fairlead.history.state import RunState
+from fairlead.storage.history_contract import RunKey
+from tests.simulation_clusters.reading import Line, Run, Snapshot, rebuilt
+
+SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+
+# What two clusters need not agree on, and why.
+STATE_EXCLUDED = {
+    "identity": "the tree and the branch are the names that the store of each cluster has for its events",
+    "live": "what does not follow from the events is compared field by field, as below",
+}
+LIVE_EXCLUDED = {
+    "history_size_bytes": "counted in the batches in which the events were written, which a fork may cut",
+    "task_attempt": "workflow tasks that fail in a row leave no event, and begin anew in another cluster",
+    "task_row_since_ns": "likewise",
+    "unwritten_task": "a transient or speculative task is one cluster's own until it is written",
+    "sticky_task_queue": "which worker knows the run is a matter of the cluster that it polls",
+    "sticky_timeout_ns": "likewise",
+    "request_ids": "requests that are repeated are told apart where they are made; reapplied signals by their events",
+    "routing_revision": "of each cluster's own worker deployments",
+    "transitions": "how often the run was written here",
+    "branches": "compared as sets of lines: each cluster has its own names for them",
+    "ancestors": "likewise",
+    "rebuilds": "how often the current branch switched depends on the order in which batches came",
+    "reset_run_id": "who follows by a reset is noted where it was made; the follower names its base everywhere",
+    "is_settled": "whether what the run owes was brought to the winner is found out where it is active",
+    "activities": "compared without what is one cluster's own",
+    "ending": "of what is buffered, which only the active cluster has",
+    "buffered": "likewise",
+    "cancel_buffered": "likewise",
+}
+REBUILT_EXCLUDED = {"live": "what does not follow from the events"}
+PROGRESS_EXCLUDED = {
+    "stamp": "which tasks of this cluster are void",
+}
+NAMESPACE_EXCLUDED = {
+    "version": "the number of writes to this cluster's store",
+    "handover_until_ns": "only the cluster that hands over waits",
+    "handover_to": "likewise",
+}
+
+
+def differences(snapshots: Mapping[str, Snapshot]) -> Iterator[str]:
+    """What the clusters do not agree on."""
+    first, *others = snapshots
+    for other in others:
+        yield from _between(first, snapshots[first], other, snapshots[other])
+    for name, held in snapshots.items():
+        yield from _within(name, held)
+
+
+def _between(one: str, left: Snapshot, other: str, right: Snapshot) -> Iterator[str]:
+    for namespace_id in sorted(left.namespaces.keys() | right.namespaces.keys()):
+        pair = left.namespaces.get(namespace_id), right.namespaces.get(namespace_id)
+        if None in pair:
+            yield f"namespace {namespace_id} is not in {one if pair[0] is None else other}"
+        else:
+            yield from _fields(f"namespace {namespace_id}", one, pair[0], other, pair[1], NAMESPACE_EXCLUDED)
+    for key in sorted(left.currents.keys() | right.currents.keys()):
+        if left.currents.get(key) != right.currents.get(key):
+            yield f"{key[1]} is run {left.currents.get(key)} in {one} and {right.currents.get(key)} in {other}"
+    for run_key in sorted(left.runs.keys() | right.runs.keys()):
+        if run_key not in left.runs or run_key not in right.runs:
+            yield f"{_named(run_key)} is not in {one if run_key not in left.runs else other}"
+        else:
+            yield from _between_runs(_named(run_key), one, left.runs[run_key], other, right.runs[run_key])
+
+
+def _between_runs(name: str, one: str, left: Run, other: str, right: Run) -> Iterator[str]:
+    if left.current.pairs != right.current.pairs:
+        yield f"{name}: the current branch is {left.current.pairs} in {one} and {right.current.pairs} in {other}"
+    branches = [{line.pairs for line in (run.current, *run.others)} for run in (left, right)]
+    if branches[0] != branches[1]:
+        yield f"{name}: the branches are {sorted(branches[0])} in {one} and {sorted(branches[1])} in {other}"
+    yield from _fields(name, one, left.state, other, right.state, STATE_EXCLUDED)
+    yield from _fields(f"{name} live", one, left.state.live, other, right.state.live, LIVE_EXCLUDED)
+    if left.state.is_open and right.state.is_open:
+        activities = [run.state.live.activities for run in (left, right)]
+        for event_id in sorted(left.state.activities.keys() & right.state.activities.keys()):
+            progress = [found.get(event_id) for found in activities]
+            if None not in progress:
+                where = f"{name} activity {event_id}"
+                yield from _fields(where, one, progress[0], other, progress[1], PROGRESS_EXCLUDED)
+
+
+def _fields(name: str, one: str, left: Any, other: str, right: Any, excluded: Mapping[str, str]) -> Iterator[str]:
+    for field in left.__struct_fields__:
+        values = getattr(left, field), getattr(right, field)
+        if field not in excluded and values[0] != values[1]:
+            yield f"{name}: {field} is {values[0]!r} in {one} and {values[1]!r} in {other}"
+
+
+def _within(cluster: str, held: Snapshot) -> Iterator[str]:
+    """What must hold in one cluster by itself."""
+    for key, run in held.runs.items():
+        name = f"{_named(key)} in {cluster}"
+        for line in (run.current, *run.others):
+            yield from _line(name, line)
+        newest = max((line.pairs[-1][1] for line in run.others), default=-1)
+        if newest >= run.current.pairs[-1][1]:
+            yield f"{name}: a branch of version {newest} is not the current one, which has {run.current.pairs}"
+        yield from _fields(name, "the store", run.state, "the events", rebuilt(run), REBUILT_EXCLUDED)
+        if run.is_zombie and not run.state.is_open:
+            yield f"{name} is a zombie, and closed"
+        if run.is_zombie and held.currents.get(key[:2]) == key.run_id:
+            yield f"{name} is a zombie, and the current run"
+
+
+def _line(name: str, line: Line) -> Iterator[str]:
+    ids = [event.event_id for event in line.events]
+    if ids != list(range(1, line.pairs[-1][0] + 1)):
+        yield f"{name}: the line {line.pairs} has events {ids}"
+        return
+    pairs: list[tuple[int, int]] = []
+    for event in line.events:
+        if pairs and pairs[-1][1] == event.version:
+            pairs.pop()
+        pairs.append((event.event_id, event.version))
+    if tuple(pairs) != line.pairs:
+        yield f"{name}: the line {line.pairs} has events of versions {pairs}"
+
+
+def open_runs(held: Snapshot) -> list[str]:
+    """The runs that have not ended."""
+    return [
+        f"{_named(key)} ({'zombie, ' if run.is_zombie else ''}{_pending(run.state)})"
+        for key, run in held.runs.items()
+        if run.state.is_open
+    ]
+
+
+def _pending(state: RunState) -> str:
+    task = state.workflow_task
+    return (
+        f"events to {state.next_event_id - 1}, version {state.last_version}, "
+        f"{'no' if task is None else task.kind.name} workflow task, {len(state.timers)} timers, "
+        f"{len(state.activities)} activities, {len(state.live.buffered)} buffered"
+    )
+
+
+def lost_signals(said: Mapping[str, tuple[str, str]], held: Snapshot) -> Iterator[str]:
+    """The acknowledged signals that are not exactly once on the winning line of their workflow.
+
+    The winning line of a run is its current branch. A signal must be on that of a run of its workflow, and once. That
+    no cluster brings it to a second run of which it knows better is seen at every commit (`Watching`); a reset, and a
+    run that ended because another one is newer, are the exceptions: both have it. A signal of a branch that lost, of
+    a run that closed on the winning one before any workflow task was completed, has nowhere to go: that is counted.
+    """
+    lines: dict[str, Counter[RunKey]] = {}
+    behind: dict[str, set[RunKey]] = {}
+    for key, run in held.runs.items():
+        for name in _signals(run.current.events):
+            lines.setdefault(name, Counter())[key] += 1
+        for line in run.others:
+            for name in _signals(line.events):
+                behind.setdefault(name, set()).add(key)
+    for name, (namespace_id, workflow_id) in sorted(said.items()):
+        found = lines.get(name, Counter())
+        where = f"signal {name} to {workflow_id}"
+        if any(key[:2] != (namespace_id, workflow_id) for key in found):
+            yield f"{where} is in another workflow: {dict(found)}"
+        for key, times in found.items():
+            if times > 1:
+                yield f"{where} is {times} times on the winning line of {_named(key)}"
+        if not found:
+            losers = behind.get(name, set())
+            if not losers or any(_had_task(held.runs[key]) or held.runs[key].state.is_open for key in losers):
+                yield f"{where} is on no winning line; on losing branches of {', '.join(map(_named, sorted(losers)))}"
+
+
+def twice_on_a_line(held: Snapshot) -> Iterator[str]:
+    """Signals, acknowledged or not, that a line has twice: each of these was made once."""
+    for key, run in held.runs.items():
+        for name, times in Counter(_signals(run.current.events)).items():
+            if times > 1:
+                yield f"signal {name} is {times} times on the winning line of {_named(key)}"
+
+
+def _signals(events: tuple[HistoryEvent, ...]) -> list[str]:
+    return [
+        event.workflow_execution_signaled_event_attributes.signal_name
+        for event in events
+        if event.event_type == SIGNALED
+    ]
+
+
+def _had_task(run: Run) -> bool:
+    return any(event.event_type == TASK_COMPLETED for event in run.current.events)
+
+
+def _named(key: RunKey) -> str:
+    return f"{key.workflow_id} {key.run_id}"

@@ -1,0 +1,76 @@
+"""Several clusters for users' own tests, and what a worker of the official SDK sees of a failover."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from fairlead.testing import FairleadClusters
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@activity.defn
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@workflow.defn
+class Sum:
+    """Adds what it is told, doubled, until the sum is what it should be.
+
+    In any order: what is applied again after a failover comes after what was told since.
+    """
+
+    def __init__(self) -> None:
+        self._told: list[int] = []
+
+    @workflow.run
+    async def run(self, wanted: int) -> int:
+        total = 0
+        while total < wanted:
+            await workflow.wait_condition(lambda: bool(self._told))
+            number = self._told.pop(0)
+            total += await workflow.execute_activity(double, number, start_to_close_timeout=timedelta(seconds=3))
+        return total
+
+    @workflow.signal
+    def add(self, number: int) -> None:
+        self._told.append(number)
+
+
+@pytest.mark.parametrize("is_graceful", [True, False])
+async def test_a_workflow_goes_on_in_the_other_cluster_with_a_worker_of_either(*, is_graceful: bool) -> None:
+    async with FairleadClusters.start("a", "b") as clusters:
+        clients = [await clusters[name].connect() for name in clusters.names]
+        async with Worker(
+            clients[0],
+            task_queue="q",
+            workflows=[Sum],
+            activities=[double],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            # A cache knows nothing of branches: it would go on from one that has lost.
+            max_cached_workflows=0,
+        ):
+            await clients[0].start_workflow(Sum.run, 444, id="sum", task_queue="q")
+            for number, to in ((1, "b"), (10, "a"), (100, "b")):
+                for client in clients:
+                    await client.get_workflow_handle("sum").signal(Sum.add, number)
+                await clusters.fail_over(to, is_graceful=is_graceful)
+                await clusters.until_active(to)
+            for client in clients:
+                assert await client.get_workflow_handle("sum", result_type=int).result() == 444
+
+
+async def test_a_cluster_with_a_folder_comes_back_with_what_it_knew(tmp_path: Path) -> None:
+    async with FairleadClusters.start("a", "b", "c", folder=tmp_path) as clusters:
+        client = await clusters["a"].connect()
+        await client.start_workflow("Any", id="w", task_queue="q")
+        await clusters.stop("c")
+        await clusters.restart("c")
+        await clusters.until_active("a")
+        await clusters.fail_over("c")
+        again = await clusters["c"].connect()
+        assert (await again.get_workflow_handle("w").describe()).id == "w"
