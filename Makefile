@@ -1,13 +1,13 @@
 # One verb a chore. `make run` and `make test` set up all they need in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help run test pipeline check format sim bench clean
+.PHONY: help run serve test check format sim bench bench-pipeline clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 help: ## say what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 # Made again whenever the dependencies change.
 $(INSTALLED): pyproject.toml
@@ -18,14 +18,14 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-run: $(INSTALLED) ## set up, then show what Fairlead does
+run: $(INSTALLED) ## set up, then show the whole: server, workers, pipeline, report (two minutes)
 	$(BIN)/fairlead demo
 
-test: $(INSTALLED) ## set up, then run every test but those of the pipeline
-	$(BIN)/pytest --ignore tests/pipeline
+serve: $(INSTALLED) ## set up, then run a server for Temporal's SDKs at 127.0.0.1:7233, kept in dev.db and journaled
+	$(BIN)/fairlead server start-dev --db-filename dev.db --journal journal --journal-payloads
 
-pipeline: $(INSTALLED) ## run the tests of the pipeline, on a real Spark: they take a while
-	$(BIN)/pytest tests/pipeline --timeout 900
+test: $(INSTALLED) ## set up, then run every test
+	$(BIN)/pytest
 
 check: $(INSTALLED) ## format, lint, types, imports: changes nothing
 	$(BIN)/ruff format --check .
@@ -37,9 +37,10 @@ format: $(INSTALLED) ## put the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-sim: $(INSTALLED) ## run 200 seeds of the cluster in trouble, then search the core's interleavings deeply
+sim: $(INSTALLED) ## run 200 seeds of a cluster and 300 of several in trouble, then search the core's interleavings deeply
 	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulation --timeout 900
-	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --ignore tests/simulation --timeout 900
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulation_clusters --timeout 900
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --ignore tests/simulation --ignore tests/simulation_clusters --timeout 900
 
 bench: $(INSTALLED) ## measure the hot calls of the core, the stores, matching, gRPC, and workflows beside Temporal's server
 	$(BIN)/python -m benchmarks.core
@@ -47,6 +48,9 @@ bench: $(INSTALLED) ## measure the hot calls of the core, the stores, matching, 
 	$(BIN)/python -m benchmarks.matching
 	$(BIN)/python -m benchmarks.rpc
 	$(BIN)/python -m benchmarks.workflows
+
+bench-pipeline: $(INSTALLED) ## measure the pipeline's jobs at 1, 10 and 50 million rows: an hour, and 10 GB of /tmp
+	$(BIN)/python -m benchmarks.pipeline
 
 clean: ## remove what the other verbs made
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

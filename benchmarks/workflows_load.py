@@ -46,12 +46,12 @@ class Greeting:
         return await workflow.execute_activity(greet, name, start_to_close_timeout=timedelta(seconds=30))
 
 
-async def connect(address: str) -> Client:
+async def connect(address: str, namespace: str = NAMESPACE) -> Client:
     """A client, when the server is ready for it."""
     deadline_s = time.monotonic() + CONNECT_S_MAX
     while True:
         try:
-            client = await Client.connect(address)
+            client = await Client.connect(address, namespace=namespace)
             await client.count_workflows()
         except (RuntimeError, RPCError):
             if time.monotonic() > deadline_s:
@@ -61,10 +61,10 @@ async def connect(address: str) -> Client:
             return client
 
 
-async def work(address: str) -> None:
+async def work(address: str, namespace: str = NAMESPACE) -> None:
     """Be the worker, until the process is ended."""
     worker = Worker(
-        await connect(address),
+        await connect(address, namespace),
         task_queue=TASK_QUEUE,
         workflows=[Greeting],
         activities=[greet],
@@ -104,7 +104,8 @@ async def at_once(call: Callable[[], Awaitable[object]], *, duration_s: float, c
 class RawClient:
     """Requests without an SDK, which would be busier than the server."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, namespace: str = NAMESPACE) -> None:
+        self._namespace = namespace
         options = [("grpc.use_local_subchannel_pool", 1)]
         self._channels = [grpc.aio.insecure_channel(address, options=options) for _ in range(CHANNELS)]
         self._start = self._method("StartWorkflowExecution")
@@ -125,7 +126,7 @@ class RawClient:
 
     async def start(self, workflow_id: str = "") -> None:
         request = api.StartWorkflowExecutionRequest(
-            namespace=NAMESPACE,
+            namespace=self._namespace,
             workflow_id=workflow_id or f"bench-{uuid4()}",
             workflow_type=WorkflowType(name="Greeting"),
             task_queue=TaskQueue(name=NO_WORKERS),
@@ -137,7 +138,7 @@ class RawClient:
 
     async def signal(self, workflow_id: str) -> None:
         request = api.SignalWorkflowExecutionRequest(
-            namespace=NAMESPACE,
+            namespace=self._namespace,
             workflow_execution=WorkflowExecution(workflow_id=workflow_id),
             signal_name="hello",
             identity="bench",
@@ -151,4 +152,4 @@ class RawClient:
 
 
 if __name__ == "__main__":
-    uvloop.run(work(sys.argv[1]))
+    uvloop.run(work(*sys.argv[1:]))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.operatorservice.v1 import ListClustersRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
@@ -242,3 +242,30 @@ async def test_who_asks_for_help_does_not_wait_for_the_services_to_load() -> Non
     asked = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
     out, _ = await asked.communicate()
     assert (asked.returncode, out.decode().split()) == (0, [])
+
+
+async def test_it_is_one_of_several_clusters_where_it_is_named() -> None:
+    async with start_dev("--cluster-name", "a", "--remote-cluster", "b=2@127.0.0.1:1") as dev:
+        assert dev.banner["Cluster"] == "a"
+        client = await Client.connect(dev.address)
+        listed = await client.operator_service.list_clusters(ListClustersRequest())
+        assert [(one.cluster_name, one.initial_failover_version) for one in listed.clusters] == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--remote-cluster", "b=2@h:1"), "--remote-cluster is given without --cluster-name"),
+        (("--cluster-name", "a", "--remote-cluster", "b@h:1"), "is not of the form NAME=VERSION@HOST:PORT"),
+        (("--cluster-name", "a", "--remote-cluster", "b=2@h:0"), "is no address that other hosts can call"),
+        (("--cluster-name", "a", "--remote-cluster", "b=1@h:1"), "both have initial version 1"),
+        (("--cluster-name", "a", "--remote-cluster", "a=2@h:1"), "is this one, and one of the remote ones"),
+        (("--cluster-name", "a", *("--remote-cluster", "b=2@h:1") * 2), "--remote-cluster b is given twice"),
+        (("--cluster-name", "a", "--cluster-initial-version", "10"), "below the shared increment 10"),
+        (("--cluster-name", "../a"), "is no name of a cluster"),
+    ],
+)
+async def test_clusters_that_can_not_be_told_apart_are_refused(arguments: tuple[str, ...], complaint: str) -> None:
+    refused = await run("server", "start-dev", "--port", "0", *arguments)
+    assert refused.code == 2
+    assert complaint in refused.line

@@ -17,15 +17,9 @@ from temporalio.api.history.v1 import (
     WorkflowExecutionSignaledEventAttributes,
 )
 
-from fairlead.history.journaling import (
-    REPLICATION,
-    HistoryJournal,
-    ShardStream,
-    Streamed,
-    StreamRow,
-    event_digest,
-    to_record,
-)
+from fairlead.history.journaling import HistoryJournal, event_digest, to_record
+from fairlead.history.stream_rows import Streamed, StreamRow
+from fairlead.history.streaming import REPLICATION, ShardStream
 from fairlead.journal import Journal, read_segment
 from fairlead.settings import DynamicSettings
 from fairlead.storage.history_contract import BatchWrite, Commit, LeaseLost, RunKey, RunWrite, TaskKey
@@ -157,8 +151,8 @@ async def test_a_commit_that_failed_holds_nothing_up(tmp_path: Path) -> None:
 async def test_what_does_not_fit_into_memory_is_read_from_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.history.journaling.RECENT_ROWS_A_SHARD_MAX", 3)
-    monkeypatch.setattr("fairlead.history.journaling.ROWS_AT_ONCE_MAX", 7)
+    monkeypatch.setattr("fairlead.history.streaming.RECENT_ROWS_A_SHARD_MAX", 3)
+    monkeypatch.setattr("fairlead.history.streaming.ROWS_AT_ONCE_MAX", 7)
     async with world(tmp_path) as here:
         owner = await here.owner()
         for _ in range(100):
@@ -194,7 +188,7 @@ async def test_an_owner_that_is_none_any_more_deletes_nothing_and_says_so(tmp_pa
         # Whatever it reads, it can't complete.
         first.next_id = second.next_id
         first.stream._under_way.clear()
-        first.stream._forget_recent()
+        first.stream._recent.from_id = first.next_id
         first.stream._look.set()
         async with asyncio.timeout(5):
             while not first.is_lost:  # noqa: ASYNC110
@@ -228,9 +222,9 @@ async def test_whatever_comes_between_all_is_journaled_and_in_order(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr("fairlead.history.journaling.RECENT_ROWS_A_SHARD_MAX", chance.choice([1, 5, 5000]))
-    monkeypatch.setattr("fairlead.history.journaling.ROWS_AT_ONCE_MAX", chance.choice([1, 3, 2000]))
-    monkeypatch.setattr("fairlead.history.journaling.BYTES_AT_ONCE_MAX", chance.choice([1, 50, 1 << 20]))
+    monkeypatch.setattr("fairlead.history.streaming.RECENT_ROWS_A_SHARD_MAX", chance.choice([1, 5, 5000]))
+    monkeypatch.setattr("fairlead.history.streaming.ROWS_AT_ONCE_MAX", chance.choice([1, 3, 2000]))
+    monkeypatch.setattr("fairlead.history.streaming.BYTES_AT_ONCE_MAX", chance.choice([1, 50, 1 << 20]))
     committed: list[int] = []
     is_ever_lost = False
     async with world(tmp_path) as here:

@@ -2,9 +2,6 @@
 
 import asyncio
 import random
-import socket
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,11 +19,11 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.history.journaling import event_digest
 from fairlead.journal import Kind, SegmentName, read_segment
+from tests.journal.victim import Victim
 
 WORKFLOWS = 12
 KILLS = 5
 SEED = 20_261_116
-READY_S_MAX = 60.0
 COMPLETED = WorkflowExecutionStatus.COMPLETED.value
 CONTINUED = WorkflowExecutionStatus.CONTINUED_AS_NEW.value
 
@@ -70,63 +67,6 @@ class Order:
     @workflow.signal
     def tell(self) -> None:
         self._is_told = True
-
-
-class Victim:
-    """A server on a file with a journal, which is killed and started again at the same address."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self._folder = folder
-        self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
-    async def start(self) -> None:
-        command = ["server", "start-dev", "--headless", "--port", str(self._port), "--stop-with-input"]
-        command += ["--db-filename", str(self._folder / "f.db"), "--journal", str(self._folder / "journal")]
-        with (self._folder / "server.log").open("a") as log:
-            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - it returns at once
-                [sys.executable, "-m", "fairlead", *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        await asyncio.wait_for(asyncio.to_thread(self._read_until_ready), READY_S_MAX)
-
-    def kill(self) -> None:
-        """As kill -9 does."""
-        assert self._process is not None
-        self._process.kill()
-        self._end()
-
-    async def stop(self) -> int:
-        """As a terminal that goes away does; the exit code."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        return await asyncio.to_thread(self._end)
-
-    def _end(self) -> int:
-        assert self._process is not None
-        code = self._process.wait(60)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        return code
-
-    def _read_until_ready(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("Ready"):
-                return
-        raise AssertionError((self._folder / "server.log").read_text())
 
 
 async def _persistently(call: Any) -> Any:

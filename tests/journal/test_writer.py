@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.journal import CannotOpenJournal, Journal, Kind, SegmentName, TaskRecord, read_segment
+from fairlead.journal.telemetry import CHUNK_RECORDS
 from fairlead.settings import DynamicSettings, Plain
 from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, Metric, Metrics
 
@@ -112,6 +113,39 @@ async def test_telemetry_that_finds_no_room_is_dropped_and_counted_and_never_wai
             partition.added(number, "", 1.0, 3)
         assert here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "full") == 150
     assert [one["time_us"] for one in here.records()] == [number * 1_000_000 for number in range(100)]
+
+
+async def test_telemetry_is_written_in_the_order_in_which_it_was_told_however_often_it_is_taken(tmp_path: Path) -> None:
+    # The writer takes what is there all the time, in the middle of chunks too.
+    async with world(tmp_path, flushInterval="10ms") as here:
+        partition = here.journal.tasks().partition(ORDERS, 0)
+        for number in range(20 * CHUNK_RECORDS + 7):
+            partition.added(number, "", 1.0, 3)
+            if number % 333 == 0:
+                await asyncio.sleep(0.011)
+    assert [one["time_us"] for one in here.records()] == [n * 1_000_000 for n in range(20 * CHUNK_RECORDS + 7)]
+    assert here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "full") == 0
+
+
+async def test_room_that_was_taken_is_free_again_when_it_is_written(tmp_path: Path) -> None:
+    async with world(tmp_path, queueRecords=150, flushInterval="10ms") as here:
+        partition = here.journal.tasks().partition(ORDERS, 0)
+        for round_ in range(3):
+            for number in range(150):
+                partition.added(round_ * 150 + number, "", 1.0, 3)
+            await until(lambda round_=round_: here.count(JOURNAL_RECORDS, Kind.TASK) == (round_ + 1) * 150)
+        assert here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "full") == 0
+    assert len(here.records()) == 450
+
+
+async def test_a_text_that_is_none_harms_nobody_but_its_own_chunk(tmp_path: Path) -> None:
+    async with world(tmp_path, flushInterval="60s") as here:
+        partition = here.journal.tasks().partition(ORDERS, 0)
+        for number in range(2 * CHUNK_RECORDS):
+            partition.added(number, "\ud800" if number == 0 else "", 1.0, 3)
+    assert [one["time_us"] for one in here.records()] == [
+        n * 1_000_000 for n in range(CHUNK_RECORDS, 2 * CHUNK_RECORDS)
+    ]
 
 
 async def test_history_waits_for_room(tmp_path: Path) -> None:

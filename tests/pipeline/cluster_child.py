@@ -1,36 +1,52 @@
-"""A driver for a cluster: `cluster_child.py MASTER JOURNAL LAKE`. Prints the rows, and where workers have us from."""
+"""A driver for a cluster: `cluster_child.py MASTER JOURNAL LAKE`. Prints the rows, and where all have us from."""
 
 import json
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
+import fairlead
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.session import open_session, plan_for
 
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Begins when both workers are there: one that comes late would find all work done.
+SETTINGS = {
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": QUICK_START,
+    "spark.executor.extraJavaOptions": QUICK_START,
+}
+TASK_S = 0.2
+
 
 def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Where the package is, as a worker finds it."""
-    import fairlead
-
     for _ in batches:
+        # Nor is one of them to do it all.
+        time.sleep(TASK_S)
         yield pa.RecordBatch.from_pydict({"place": [str(fairlead.__file__)], "folder": [str(Path.cwd())]})
 
 
 def main(master: str, journal: str, lake: str) -> None:
     """Run the job on the cluster."""
-    with open_session(plan_for(master, name="cluster")) as spark:
+    with open_session(replace(plan_for(master, name="cluster"), settings=SETTINGS)) as spark:
         summary = ingest.run(JobContext(spark=spark, lake=Lake(Path(lake)), journal=Path(journal)))
         found = spark.range(0, 8, 1, 8).mapInArrow(places, "place string, folder string").distinct().collect()
-        sys.stdout.write(
-            json.dumps(
-                {"rows": summary.rows, "places": [row.place for row in found], "folders": [row.folder for row in found]}
-            )
-        )
+        answer = {
+            "rows": summary.rows,
+            "driver": str(fairlead.__file__),
+            "places": [row.place for row in found],
+            "folders": [row.folder for row in found],
+        }
+        sys.stdout.write(json.dumps(answer))
 
 
 if __name__ == "__main__":

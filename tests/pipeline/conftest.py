@@ -1,15 +1,16 @@
-"""One Spark for all tests of the pipeline that need one: small, quick to start, and always in UTC."""
+"""Tests of the pipeline may take as long as a busy machine needs to start a Spark."""
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from fairlead.pipeline.session import Profile, SessionPlan, open_session
+# A busy machine starts a Spark in a minute.
+TEST_S_MAX = 600
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session on two threads that lives as long as the run of the tests."""
-    with open_session(SessionPlan(name="tests", profile=Profile.TEST, master="local[2]", memory="1g")) as session:
-        yield session
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What has no limit of its own gets that of this folder."""
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(folder) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S_MAX))

@@ -1,4 +1,4 @@
-"""A process that ingests a journal and is killed while it does: `killed_child.py ingest|stream JOURNAL LAKE`."""
+"""A process that ingests a journal and is killed while it does: `killed_child.py ingest|stream JOURNAL LAKE N`."""
 
 import sys
 from pathlib import Path
@@ -11,11 +11,9 @@ from fairlead.pipeline.session import Profile, SessionPlan, open_session
 from fairlead.pipeline.sources import journal as source
 
 
-def main(job: str, journal: str, lake: str) -> None:
+def main(job: str, journal: str, lake: str, batch_segments: str) -> None:
     """Say when the work begins and when it is done."""
-    # Small batches: many commits for a kill to come between.
-    ingest.BATCH_SEGMENTS_MAX = 3
-    source.SEGMENTS_PER_MICRO_BATCH_MAX = 3
+    ingest.BATCH_SEGMENTS_MAX = source.SEGMENTS_PER_MICRO_BATCH_MAX = int(batch_segments)
     with open_session(SessionPlan(name=job, profile=Profile.TEST, master="local[2]", memory="600m")) as spark:
         context = JobContext(spark=spark, lake=Lake(Path(lake)), journal=Path(journal), options={"once": True})
         sys.stdout.write("begun\n")

@@ -10,43 +10,45 @@ from pathlib import Path
 import duckdb
 
 CHILD = Path(__file__).with_name("killed_child.py")
+# Few: many commits for a kill to come between.
+BATCH_SEGMENTS = 3
+# Until the first commit was seen: about as long as one takes.
+COMMIT_S = 0.5
+LOOK_S = 0.01
 
 
 def start(job: str, journal: Path, lake: Path) -> "subprocess.Popen[str]":
     """The job in a process of its own, which has just begun with the work."""
     child = subprocess.Popen(
-        [sys.executable, CHILD, job, journal, lake], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, CHILD, job, journal, lake, str(BATCH_SEGMENTS)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "begun\n"
     return child
 
 
-def finish(job: str, journal: Path, lake: Path) -> float:
-    """Run the job to its end; how long the work took."""
+def finish(job: str, journal: Path, lake: Path) -> None:
+    """Run the job to its end."""
     child = start(job, journal, lake)
-    begun_s = time.monotonic()
-    assert child.stdout is not None
-    with child.stdout:
-        assert child.stdout.readline() == "done\n"
-    took_s = time.monotonic() - begun_s
-    assert child.wait(120) == 0
-    return took_s
+    assert child.communicate()[0] == "done\n"
+    assert child.returncode == 0
 
 
-def kill_again_and_again(
-    job: str, journal: Path, folder: Path, *, times: int, within_s: float, seed: int
-) -> list[Path]:
+def kill_again_and_again(job: str, journal: Path, folder: Path, *, times: int, batches: int, seed: int) -> list[Path]:
     """Kill the job so often, each time at a random moment, and let it finish at last. All the lakes that it filled.
 
-    A job that was done before its moment came was not killed: then it begins again with a new lake.
+    The moments are spread over the commits of so many batches, and over the time between two. A job that was done
+    before its moment came was not killed: then it begins again with a new lake.
     """
     chance = random.Random(seed)
     lakes = [folder / "lake-0"]
     kills = 0
     while kills < times:
         child = start(job, journal, lakes[-1])
-        time.sleep(chance.uniform(0, within_s))
+        _wait_for_a_moment(child, lakes[-1], batches, chance)
         # Only Python: Java notices that it is alone, as it does in real life.
         child.kill()
         kills += child.wait() == -signal.SIGKILL
@@ -56,6 +58,20 @@ def kill_again_and_again(
         child.stdout.close()
     finish(job, journal, lakes[-1])
     return lakes
+
+
+def _wait_for_a_moment(child: "subprocess.Popen[str]", lake: Path, batches: int, chance: random.Random) -> None:
+    begun_s, before = time.monotonic(), committed(lake)
+    goal = chance.randint(min(before, batches), batches)
+    while committed(lake) < goal and child.poll() is None:
+        time.sleep(LOOK_S)
+    commits = committed(lake) - before
+    time.sleep(chance.uniform(0, (time.monotonic() - begun_s) / commits if commits else COMMIT_S))
+
+
+def committed(lake: Path) -> int:
+    """The batches that are in the tables."""
+    return sum(1 for _ in lake.glob("*/batch=*"))
 
 
 def table(lake: Path, name: str) -> list[tuple[object, ...]]:

@@ -16,7 +16,17 @@ from fairlead.core.partitions import DrainReport, PartitionConfig, TaskType
 from fairlead.core.scaling import AdaptiveScaler, RateWindow, ScalerSettings, partitions_needed
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import backtest
-from fairlead.pipeline.kernels.scaler import Candidate, InvalidGrid, Model, effective, grid, replay
+from fairlead.pipeline.kernels.scaler import (
+    CELLS_MAX,
+    NUMBERS_MAX,
+    Candidate,
+    InvalidGrid,
+    Model,
+    blocks,
+    effective,
+    grid,
+    replay,
+)
 from fairlead.pipeline.schemas import differences
 from fairlead.pipeline.schemas_backtest import BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
 from fairlead.pipeline.stages.backtest import BUCKETS_MAX, TooLong, arrivals, span_of
@@ -113,6 +123,15 @@ def test_the_replay_decides_as_the_scaler_itself_at_every_tick(
             assert done.partition_s[row, column] == pytest.approx(live.read_s)
             assert done.above_s[row, column] == pytest.approx(live.above_s)
             assert done.wait_s_mean[row, column] == pytest.approx(live.wait_sum / max(1, counts[row].sum()))
+
+
+def test_what_is_replayed_at_once_is_bounded_however_long_the_time_and_however_many_the_task_lists() -> None:
+    for lists, settings, buckets in ((1, 1, 1), (1000, 64, 100), (1000, 2, BUCKETS_MAX), (3, 1, 10 * BUCKETS_MAX)):
+        pieces = list(blocks(lists, settings, numbers_each=buckets))
+        assert [number for piece in pieces for number in range(piece.start, piece.stop)] == list(range(lists))
+        most = max(piece.stop - piece.start for piece in pieces)
+        assert most == 1 or (most * settings <= CELLS_MAX and most * buckets <= NUMBERS_MAX)
+    assert len(list(blocks(64, 64, numbers_each=17_280))) == 1, "a day of 64 task lists is one piece"
 
 
 def test_overshoot_is_what_stays_after_the_load_has_gone() -> None:

@@ -1,7 +1,6 @@
-"""The commands: one clear line and an exit code for whatever is wrong, and nothing half-written."""
+"""The commands: what they answer, and what they end with. What is wrong with their input is in test_bad_input.py."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,70 +8,22 @@ from pathlib import Path
 import click
 import pytest
 
-from fairlead.cli.pipeline.command import JOBS, _defaults, pipeline
+from fairlead.cli.pipeline.command import JOBS, jobs_with_options, pipeline
 from fairlead.cli.pipeline.times import Instant
 from tests.pipeline.writing import START_US, frames_of, task_records, write_journal, write_segment
 
-# As `fairlead` is started, wherever it is installed.
-PROGRAM = "from fairlead.cli import main; main.COMMANDS.setdefault('pipeline', 'fairlead.cli.pipeline'); main.main()"
 
-
-def fairlead(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[str]":
+def fairlead(*arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, "pipeline", *map(str, arguments)],
-        env=os.environ | environment,
+        [sys.executable, "-m", "fairlead", "pipeline", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-def refused(*arguments: object, status: int, **environment: str) -> str:
-    """What it says, in one line, when it ends with that status."""
-    done = fairlead(*arguments, **environment)
-    assert (done.returncode, done.stdout) == (status, ""), done
-    [line] = done.stderr.splitlines()
-    assert line.startswith("fairlead: ")
-    return line
-
-
-def test_what_is_wrong_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_a_bad_segment_is_an_alarm(tmp_path: Path) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
-    assert "there is no journal" in refused("ingest", "--journal", journal, "--lake", lake, status=2)
-    assert "Missing option '--lake'" in refused("ingest", "--journal", journal, status=2)
-    write_segment(journal, task_records(3))
-    common = ("ingest", "--journal", journal, "--lake")
-    assert "--master 'nowhere'" in refused(*common, lake, "--master", "nowhere", status=2)
-    assert "nothing answers" in refused(*common, lake, "--master", "spark://127.0.0.1:1", status=1)
-    assert "other things than a lake" in refused(*common, journal, status=2)
-    assert "is no time" in refused(*common, lake, "--since", "yesterday", status=2)
-    assert "--since must be before" in refused(*common, lake, "--since", "1h", "--until", "2h", status=2)
-    write_segment(journal, task_records(3), version=7)
-    assert "schema version 7" in refused(*common, lake, status=2)
-    assert not lake.exists()
-
-
-def test_without_java_there_is_one_line(tmp_path: Path) -> None:
-    write_segment(tmp_path / "journal", task_records(3))
-    line = refused(
-        "ingest",
-        "--journal",
-        tmp_path / "journal",
-        "--lake",
-        tmp_path / "lake",
-        status=2,
-        JAVA_HOME="/none",
-        PATH="/none",
-    )
-    assert "Spark needs Java 17 or newer" in line
-    assert not (tmp_path / "lake").exists()
-
-
-def test_an_empty_journal_is_an_error_and_a_bad_segment_an_alarm(tmp_path: Path) -> None:
-    journal, lake = tmp_path / "journal", tmp_path / "lake"
-    (journal / "alpha").mkdir(parents=True)
-    assert "nothing was sealed" in refused("ingest", "--journal", journal, "--lake", lake, status=2)
-
     total = write_journal(journal)
     write_segment(journal, frames_of(task_records(500))[:-7], number=77)
     done = fairlead("ingest", "--journal", journal, "--lake", lake, "-o", "json")
@@ -113,9 +64,17 @@ def test_times_are_days_instants_or_so_long_ago() -> None:
     assert hour_us == pytest.approx(3_600_000_000, abs=1_000_000)
 
 
-def test_the_options_of_a_job_have_their_defaults_in_all() -> None:
-    from types import ModuleType
+def test_an_option_of_all_goes_to_every_job_that_has_it_and_the_others_keep_their_defaults() -> None:
+    jobs, options = jobs_with_options({"window_s": 5.0})
+    assert list(jobs) == list(JOBS)
+    assert options["traffic"]["window_s"] == options["fairness"]["window_s"] == 5.0
+    assert options["reconcile"]["grace"] == 600.0
+    assert options["report"] == {"report": None}
 
-    module = ModuleType("job")
-    module.OPTIONS = [click.option("--window", "window_s", type=float, default=60), click.option("--name")]  # type: ignore[attr-defined]
-    assert _defaults(module) == {"window_s": 60.0, "name": None}
+
+def test_all_has_the_options_of_all_jobs_each_flag_once() -> None:
+    command = pipeline.get_command(click.Context(pipeline), "all")
+    assert command is not None
+    flags = [flag for option in command.params for flag in option.opts]
+    assert len(flags) == len(set(flags))
+    assert {"--window", "--grace", "--report", "--settings-file", "--initial-version"} <= set(flags)

@@ -1,5 +1,6 @@
 """The `fairness` job, against a plain account that goes through the windows one after the other."""
 
+import math
 from collections import defaultdict
 from fractions import Fraction
 from pathlib import Path
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from fairlead.pipeline.job import JobContext
-from fairlead.pipeline.jobs import fairness
+from fairlead.pipeline.jobs import fairness, ingest
+from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import differences
 from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
-from fairlead.pipeline.stages.fairness import CARRIED_WINDOWS_MAX, key_fairness, window_fairness
+from fairlead.pipeline.stages.fairness import CARRIED_WINDOWS_MAX, MISSED_MIN, key_fairness, window_fairness
+from fairlead.pipeline.synth.traffic import TrafficShape, write_traffic
 from tests.pipeline.test_traffic import FEW, LakeOfFrames, frame_of
 
 WINDOW_US = 10_000_000
@@ -32,7 +36,7 @@ def random_records(random: Random, clusters: int) -> list[Row]:
             # The longest silence that is still bridged, and the first that is not.
             windows.append(windows[-1] + CARRIED_WINDOWS_MAX + random.choice((0, 1, 2, 3)))
         for window in windows:
-            times = iter(random.sample(range(window * WINDOW_US, (window + 1) * WINDOW_US), 60))
+            times = iter(random.sample(range(window * WINDOW_US, (window + 1) * WINDOW_US), 200))
             where: Row = {
                 "cluster": str(cluster),
                 "namespace_id": "n",
@@ -42,7 +46,9 @@ def random_records(random: Random, clusters: int) -> list[Row]:
             }
             for key in keys:
                 for kind in ("added", "matched"):
-                    for _ in range(random.choice((0, 0, 1, 5))):
+                    # Now and then one has much more than all others, and gets it.
+                    many = 40 if key == "a" and random.random() < 0.3 else 5
+                    for _ in range(random.choice((0, 0, 1, many))):
                         weight = random.choice((None, 0.0, 1.0, 2.5))
                         record = where | {"time_us": next(times), "kind": kind, "fairness_key": key, "weight": weight}
                         records.append(record | ({"wait_us": random.randrange(10**8)} if kind == "matched" else {}))
@@ -135,8 +141,13 @@ def _judge(rows: list[Row]) -> None:
         row["is_starved"] = is_due and row["dispatched"] < row["fair"] / 10
     starved = [row for row in rows if row["is_starved"]]
     missed = sum(row["fair"] - row["dispatched"] for row in starved)
+    work = sum(row["demand"] for row in rows)
     for row in rows:
-        row["is_flood"] = bool(starved) and row["dispatched"] - row["fair"] >= missed / 2
+        beyond = row["dispatched"] - row["fair"]
+        # Three standard deviations: of a third of all the work, and of what was missed.
+        has_much = row["demand"] >= work / 3 + 3 * math.sqrt(work * 2 / 9)
+        got_much = beyond >= missed / 2 and beyond**2 >= 9 * missed
+        row["is_flood"] = bool(starved) and has_much and got_much
 
 
 def jain_of(rows: list[Row]) -> float | None:
@@ -166,10 +177,9 @@ def test_keys_and_windows_are_as_a_plain_account_has_them(spark: SparkSession, s
         assert told["keys"] == len(its)
         assert told.starved == sum(one["is_starved"] for one in its)
         assert set(told.starved_keys) == {one["fairness_key"] for one in its if one["is_starved"]}
-        most = max((float(one["dispatched"] - one["fair"]) for one in its), default=0.0)
-        assert (told.flood_key is not None) == (told.starved > 0 and most > 1e-9)
-        if told.flood_key is not None:
-            assert told.flood_tasks == pytest.approx(most)
+        beyond = {one["fairness_key"]: float(one["dispatched"] - one["fair"]) for one in its if one["is_flood"]}
+        assert (told.flood_key in beyond) if beyond else (told.flood_key is None)
+        assert told.flood_tasks == (pytest.approx(max(beyond.values())) if beyond else None)
     keys.unpersist()
 
 
@@ -196,15 +206,54 @@ def test_a_flood_is_named_where_it_starves_a_small_tenant(spark: SparkSession) -
 
 
 def test_two_keys_that_flood_alike_are_both_named(spark: SparkSession) -> None:
-    # Each is due 10/3 and gets 5: exactly half of what the third is due and does not get.
-    records = [record for key in "abc" for record in tasks_of(0, key, added=9)]
-    records += [record for key in "ab" for record in tasks_of(1, key, matched=5)]
+    # Each is due 100 of 300 and gets 150: half of what the third is due and does not get.
+    records = [record for key in "abc" for record in tasks_of(0, key, added=900 if key < "c" else 100)]
+    records += [record for key in "ab" for record in tasks_of(1, key, matched=150)]
     keys = key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6).where("window_us > 0")
     assert {row.fairness_key: (row.is_starved, row.is_flood) for row in keys.collect()} == {
         "a": (False, True),
         "b": (False, True),
         "c": (True, False),
     }
+
+
+def test_who_gets_most_in_a_burst_of_all_is_no_flood(spark: SparkSession) -> None:
+    # Twenty keys with 30 tasks each and one with 60, served by their share of what came: the last one got nothing.
+    records = [record for number in range(20) for record in tasks_of(0, f"key-{number}", added=30)]
+    records += [*tasks_of(0, "large", added=60), *tasks_of(0, "last", added=5)]
+    records += [record for number in range(20) for record in tasks_of(1, f"key-{number}", matched=10)]
+    records += tasks_of(1, "large", matched=20)
+    windows = window_fairness(key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6))
+    row = windows.where("window_us > 0").first()
+    assert row is not None
+    assert (row.starved_keys, row.flood_key) == (["last"], None)
+
+
+def test_the_planted_floods_that_starve_others_are_named_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
+    planted = {}
+    for seed, cluster in enumerate("abc"):
+        shape = TrafficShape(rows=100_000, seed=seed, task_lists=4, cluster=cluster)
+        for flood in write_traffic(tmp_path / "journal", shape).floods:
+            planted[cluster, flood.task_list, flood.fairness_key] = flood
+    assert len(planted) == 6
+    lake = Lake(tmp_path / "lake")
+    ingest.run(JobContext(spark, lake, tmp_path / "journal"))
+    found = fairness.run(JobContext(spark, lake)).findings["floods"]
+    named = {(one["cluster"], one["task_list"], one["flood_key"]): one for one in found}
+    assert named.keys() == {place for place, flood in planted.items() if flood.starves_others}
+    for place, one in named.items():
+        # Not before it began; what it left is served for a while after its end.
+        flood = planted[place]
+        assert flood.from_us - 60_000_000 <= one["first_us"] < flood.until_us
+        assert one["last_us"] < flood.until_us + (flood.until_us - flood.from_us)
+    # What is said to starve nobody does not: while it lasts, each other key misses no more than by chance.
+    keys = lake.read_derived(spark, "fairness_keys").where("is_starved")
+    for (cluster, task_list, _), flood in planted.items():
+        at = (F.col("window_us") >= flood.from_us) & (F.col("window_us") < flood.until_us)
+        its = keys.where(at & (F.col("cluster") == cluster) & (F.col("task_list") == task_list))
+        missed = its.groupBy("fairness_key").agg(F.sum(F.col("fair") - F.col("dispatched"))).collect()
+        most = max((row[1] for row in missed), default=0.0)
+        assert (most >= MISSED_MIN) == flood.starves_others, (flood, most)
 
 
 def test_a_task_list_that_keeps_up_is_fair_whatever_its_shares_are(spark: SparkSession) -> None:
@@ -230,3 +279,5 @@ def test_the_job_tells_who_starved_and_by_whom(spark: SparkSession, tmp_path: Pa
     assert [one["fairness_key"] for one in summary.findings["starved"]] == ["small"]
     assert [one["flood_key"] for one in summary.findings["floods"]] == ["flood"]
     assert summary.findings["windows_with_starved_keys"] == 1
+    assert summary.alarm is not None
+    assert "'flood' flooded task list 'x'" in summary.alarm

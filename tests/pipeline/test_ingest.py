@@ -16,7 +16,7 @@ from fairlead.pipeline.sources.segments import NoJournal
 from tests.pipeline import killing
 from tests.pipeline.writing import frames_of, history_records, task_records, write_journal, write_segment
 
-KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "sim" else 3
+KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "sim" else 4
 
 
 def run(spark: SparkSession, folder: Path) -> Summary:
@@ -127,14 +127,20 @@ def test_what_is_no_journal_is_refused_before_anything_is_written(spark: SparkSe
 
 @pytest.mark.sim
 @pytest.mark.timeout(1800)
-def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-    write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=12)
+def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5, 'What it must show', 2: 20 times with `make sim`."""
+    journal, undisturbed = tmp_path / "journal", Lake(tmp_path / "undisturbed")
+    write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=5)
     write_segment(journal, frames_of(task_records(500))[:-7], number=77)
-    took_s = killing.finish("ingest", journal, tmp_path / "undisturbed")
-    expected = [killing.table(tmp_path / "undisturbed", name) for name in ("task", "history")]
+    monkeypatch.setattr(ingest, "BATCH_SEGMENTS_MAX", killing.BATCH_SEGMENTS)
+    ingest.run(JobContext(spark=spark, lake=undisturbed, journal=journal))
+    expected = [killing.table(undisturbed.root, name) for name in ("task", "history")]
     assert all(expected)
-    lakes = killing.kill_again_and_again("ingest", journal, tmp_path, times=KILLS, within_s=took_s, seed=KILLS)
+    batches = killing.committed(undisturbed.root)
+    assert batches > 4
+    lakes = killing.kill_again_and_again("ingest", journal, tmp_path, times=KILLS, batches=batches, seed=KILLS)
     for lake in lakes:
         assert [killing.table(lake, name) for name in ("task", "history")] == expected
-        assert [*Lake(lake).quarantined()] == [*Lake(tmp_path / "undisturbed").quarantined()]
+        assert [*Lake(lake).quarantined()] == [*undisturbed.quarantined()]

@@ -240,7 +240,23 @@ def test_the_job_places_what_was_recorded_on_the_hosts_that_journaled(spark: Spa
     assert lake.read_derived(spark, "placement_hosts").agg(F.sum("partitions")).first() == (24,)
 
 
-def test_of_several_clusters_one_must_be_chosen(spark: SparkSession, tmp_path: Path) -> None:
-    tasks = frame_of(spark, [record(kind="added", time_us=0), record(kind="added", time_us=0, cluster="d")])
-    with pytest.raises(placement.WhichCluster, match="c, d; choose one with --cluster"):
-        placement.run(JobContext(spark, LakeOfFrames(tmp_path, tasks)))
+def test_of_several_clusters_the_busiest_is_placed_unless_one_is_chosen(spark: SparkSession, tmp_path: Path) -> None:
+    records = [record(kind="added", time_us=time, cluster="d", host="h:1") for time in range(3)]
+    records += [record(kind="added", time_us=0, host="h:2"), record(kind="added", time_us=0, cluster="e", host="h:3")]
+    lake = LakeOfFrames(tmp_path, frame_of(spark, records))
+
+    def hosts(**options: Any) -> set[str]:
+        summary = placement.run(JobContext(spark, lake, options=options))
+        found = lake.read_derived(spark, "placement_hosts").where("batch_size = 0").collect()
+        assert summary.findings["cluster"] == options.get("cluster", "d")
+        return {row.host for row in found}
+
+    assert hosts() == {"h:1"}
+    assert hosts(cluster="c") == {"h:2"}
+    with pytest.raises(placement.NoSuchCluster, match="these clusters: c, d, e"):
+        hosts(cluster="f")
+
+
+def test_where_no_task_was_recorded_nothing_is_placed(spark: SparkSession, tmp_path: Path) -> None:
+    lake = LakeOfFrames(tmp_path, frame_of(spark, []))
+    assert placement.run(JobContext(spark, lake)).rows == {}

@@ -22,6 +22,7 @@ from fairlead.pipeline.schemas import HISTORY, HISTORY_RECORD
 from fairlead.pipeline.schemas_reconcile import JUDGED, PAIRS, REPAIR_PLAN, RUN_BATCHES, VERDICTS
 from fairlead.pipeline.stages import reconcile
 from fairlead.pipeline.synth.histories import HistoryShape, Manifest, write_histories
+from fairlead.replication.plans import PLAN_SCHEMA
 from tests.pipeline.reconcile_world import CLUSTERS, NOW_US, random_journals
 
 RUNS = 2_000
@@ -97,7 +98,7 @@ def test_every_planted_defect_is_found_and_nothing_else(spark: SparkSession, mad
     assert f"{wrong} of {manifest.runs:,} runs" in summary.alarm
 
     plan = json.loads((lake.root / job.PLAN_FILE).read_bytes())
-    assert plan["schema"] == job.PLAN_SCHEMA
+    assert plan["schema"] == PLAN_SCHEMA
     assert len(plan["sends"]) == summary.findings["sends"] == lake.read_derived(spark, "repair_plan").count()
     mended = {"missing_run", "missing_events", "gap", "extra_events"}
     by_defect = {entry.run_id: {kind for kind, _ in entry.expected} for entry in manifest.planted}
@@ -272,7 +273,7 @@ def test_native_columns_give_the_same_ancestor_and_current_branch(spark: SparkSe
                     task_id=item.task_id, time_us=item.time_us, status=item.status,
                     event_types=[5] * item.types_count,
                     event_digests=[item.digests[place : place + 16] for place in range(0, len(item.digests), 16)],
-                    signals=None, cluster=cluster,
+                    signals=None, new_run_id=None, cluster=cluster,
                 )
                 for item in batches
             )  # fmt: skip
@@ -290,3 +291,51 @@ def test_native_columns_give_the_same_ancestor_and_current_branch(spark: SparkSe
     assert len(native) > 2_900
     assert ours == native
     assert len({ancestor != current[-1] for current, ancestor in ours.values()}) == 2
+
+
+def one_batch(run_id: str, *, workflow_id: str, cluster: str, time_us: int, new_run_id: str | None) -> Row:
+    """A whole run of one event."""
+    return Row(
+        namespace_id="n", workflow_id=workflow_id, run_id=run_id, tree_id=run_id, branch_id="b", first_event_id=1,
+        last_event_id=1, version=1, items=[Row(event_id=1, version=1)], task_id=1, time_us=time_us,
+        status=6 if new_run_id else 2, event_types=[1], event_digests=["0" * 16], signals=None, new_run_id=new_run_id,
+        cluster=cluster,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("since_us", [None, 400])
+def test_a_run_that_goes_on_in_one_that_nobody_has_is_named_and_no_other(
+    spark: SparkSession, since_us: int | None
+) -> None:
+    """Against a plain look at every pair of runs. What is named was begun by the same commit, so at the same time."""
+    random = Random(7)
+    rows: list[Row] = []
+    named: list[tuple[str, int, str]] = []
+    there: set[str] = set()
+    for number in range(300):
+        time_us = random.randrange(0, 1_000)
+        for place in range(random.randrange(1, 5)):
+            run_id, successor = f"r{number}-{place}", f"r{number}-{place + 1}" if random.random() < 0.8 else None
+            holders = [cluster for cluster in CLUSTERS if random.random() < 0.6]
+            rows.extend(
+                one_batch(run_id, workflow_id=f"w{number}", cluster=cluster, time_us=time_us, new_run_id=successor)
+                for cluster in holders
+            )
+            there.update([run_id] * bool(holders))
+            if holders and successor:
+                named.append((run_id, time_us, successor))
+    expected = {
+        (run_id, "late" if time_us > 900 else "expired" if time_us < 500 else "wrong")
+        for run_id, time_us, successor in named
+        if successor not in there and time_us >= (since_us or 0)
+    }
+    assert {state for _, state in expected} == {"late", "expired", "wrong"}
+    fields = {field.name: field for field in HISTORY.fields}
+    history = spark.createDataFrame(rows, StructType([fields[name] for name in rows[0].asDict()]))
+    measure = reconcile.Measure(now_us=1_000, grace_us=100, retention_us=500)
+    judged = reconcile.judge(
+        reconcile.gather_runs(history, since_us=since_us), reconcile.expected_clusters(history), measure
+    )
+    found = reconcile.missing_successors(judged, measure).select("run_id", "finding.kind", "finding.state").collect()
+    assert {row.kind for row in found} == {"missing_successor"}
+    assert sorted((row.run_id, row.state) for row in found) == sorted(expected)

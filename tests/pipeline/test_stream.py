@@ -11,10 +11,11 @@ from fairlead.pipeline import stream
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.jobs import ingest
 from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.sources import journal as source
 from tests.pipeline import killing
 from tests.pipeline.writing import frames_of, task_records, write_journal, write_segment
 
-KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "sim" else 2
+KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "sim" else 4
 
 
 def context(spark: SparkSession, folder: Path, lake: str = "lake", **options: object) -> JobContext:
@@ -80,12 +81,18 @@ def test_a_kill_in_the_first_moments_does_not_keep_it_from_starting(spark: Spark
 
 @pytest.mark.sim
 @pytest.mark.timeout(1800)
-def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-    write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=8)
-    took_s = killing.finish("stream", journal, tmp_path / "undisturbed")
-    expected = [killing.table(tmp_path / "undisturbed", name) for name in ("task", "history")]
+def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5, 'What it must show', 2: 20 times with `make sim`."""
+    journal, undisturbed = tmp_path / "journal", Lake(tmp_path / "undisturbed")
+    write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=4)
+    monkeypatch.setattr(source, "SEGMENTS_PER_MICRO_BATCH_MAX", killing.BATCH_SEGMENTS)
+    stream.run(JobContext(spark=spark, lake=undisturbed, journal=journal, options={"once": True}))
+    expected = [killing.table(undisturbed.root, name) for name in ("task", "history")]
     assert all(expected)
-    lakes = killing.kill_again_and_again("stream", journal, tmp_path, times=KILLS, within_s=took_s, seed=KILLS)
+    batches = killing.committed(undisturbed.root)
+    assert batches > 4
+    lakes = killing.kill_again_and_again("stream", journal, tmp_path, times=KILLS, batches=batches, seed=KILLS)
     for lake in lakes:
         assert [killing.table(lake, name) for name in ("task", "history")] == expected

@@ -16,7 +16,8 @@ EXIT_INTERRUPTED = 130
 
 # Each is a module with a command of the same name.
 COMMANDS = {
-    name: f"fairlead.cli.{name}" for name in ("admin", "bench", "config", "demo", "pipeline", "server", "simulate")
+    name: f"fairlead.cli.{name}"
+    for name in ("admin", "bench", "config", "demo", "export", "pipeline", "server", "simulate")
 }
 
 

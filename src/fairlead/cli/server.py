@@ -45,7 +45,8 @@ server.add_command(start_dev)
     type=click.Choice([level.value for level in LogLevel]),
     help="In place of what the file says. [default: info]",
 )
-def start(file: Path | None, values: tuple[str, ...], log_level: str | None) -> None:
+@click.option("--stop-with-input", is_flag=True, hidden=True, help="Stop when standard input ends.")
+def start(file: Path | None, values: tuple[str, ...], log_level: str | None, *, stop_with_input: bool) -> None:
     """Start a server, and run it until it is told to stop.
 
     SIGTERM or SIGINT (Ctrl-C) stops it in order: it lets SDKs go, leaves the ring, answers while others take over,
@@ -71,7 +72,7 @@ def start(file: Path | None, values: tuple[str, ...], log_level: str | None) -> 
         config = dataclasses.replace(config, log_level=LogLevel(log_level))
     overrides = parse_overrides(values)
     configure_logs(config.log_level, config.log_format)
-    run_server(config, lambda: Server(config, overrides=overrides), ready_line)
+    run_server(config, lambda: Server(config, overrides=overrides), ready_line, stops_with_input=stop_with_input)
 
 
 def ready_line(config: StaticConfig, server: "Server") -> str:

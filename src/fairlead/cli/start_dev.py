@@ -1,7 +1,8 @@
 """`fairlead server start-dev`: everything in one process, with the flags of `temporal server start-dev`."""
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -9,18 +10,23 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from fairlead import __version__
+from fairlead.core.versions import InvalidClusters
 from fairlead.settings import SETTINGS, InvalidValue, Plain, UnknownSetting, parse_overrides
 from fairlead.settings.static import (
     Address,
+    ClusterConfig,
     JournalConfig,
     LogFormat,
     LogLevel,
     MemoryConfig,
     NamespaceConfig,
+    RemoteClusterConfig,
     SearchAttributeType,
     SqliteConfig,
     StaticConfig,
+    parse_remote_address,
 )
+from fairlead.settings.static_clusters import INCREMENT_DEFAULT, INITIAL_VERSION_DEFAULT, parse_cluster_name
 from fairlead.settings.static_namespaces import parse_namespace_name, parse_search_attributes
 from fairlead.telemetry import configure_logs
 
@@ -53,6 +59,7 @@ _WITHOUT_EFFECT = {
     "sqlite_pragma": "the store sets its own, which its durability needs",
 }
 
+_REMOTE = re.compile(r"(?P<name>[^=]+)=(?P<version>[0-9]{1,7})@(?P<address>.+)", re.ASCII)
 _PORT = click.IntRange(0, 65_535)
 
 
@@ -95,6 +102,33 @@ _PORT = click.IntRange(0, 65_535)
     metavar="DIR",
     help="Write down in this folder what it does, for `fairlead pipeline`. [default: nowhere]",
 )
+@click.option("--journal-payloads", "has_payloads", is_flag=True, help="Of --journal: events with all that is in them.")
+@click.option(
+    "--cluster-name", metavar="NAME", help="Share namespaces with other clusters, which know it by this name."
+)
+@click.option(
+    "--cluster-initial-version",
+    "initial_version",
+    type=int,
+    default=INITIAL_VERSION_DEFAULT,
+    show_default=True,
+    help="Of --cluster-name: another one in each cluster, below the increment.",
+)
+@click.option(
+    "--cluster-increment",
+    "increment",
+    type=int,
+    default=INCREMENT_DEFAULT,
+    show_default=True,
+    help="Of --cluster-name: the same in all clusters.",
+)
+@click.option(
+    "--remote-cluster",
+    "remotes",
+    multiple=True,
+    metavar="NAME=VERSION@HOST:PORT",
+    help="Another cluster: its name, its initial version, and where SDKs connect to it. Any number of times.",
+)
 @click.option("--metrics-port", type=_PORT, default=0, help="Where /metrics is served. [default: any free port]")
 @click.option(
     "--log-level",
@@ -130,6 +164,11 @@ def start_dev(
     attributes: tuple[str, ...],
     values: tuple[str, ...],
     journal: Path | None,
+    has_payloads: bool,
+    cluster_name: str | None,
+    initial_version: int,
+    increment: int,
+    remotes: tuple[str, ...],
     metrics_port: int,
     log_level: str,
     log_format: str,
@@ -146,6 +185,7 @@ def start_dev(
     \b
     fairlead server start-dev
     fairlead server start-dev --db-filename dev.db --namespace orders --search-attribute Customer=Keyword
+    fairlead server start-dev --cluster-name a --remote-cluster b=2@127.0.0.1:7234
     """
     config = StaticConfig(
         frontend_listen=Address(ip, port),
@@ -154,7 +194,8 @@ def start_dev(
         store=MemoryConfig() if db_filename is None else SqliteConfig(db_filename),
         namespaces=parse_namespaces(namespaces, attributes),
         metrics_listen=Address(ip, metrics_port),
-        journal=None if journal is None else JournalConfig(journal),
+        journal=None if journal is None else JournalConfig(journal, has_payloads),
+        cluster=parse_cluster(cluster_name, initial_version, increment, remotes),
         log_level=_LEVELS[log_level],
         log_format=_FORMATS[log_format],
         grace_s=GRACE_S,
@@ -179,6 +220,7 @@ def banner(config: StaticConfig, server: "Server") -> str:
     store = f"SQLite file {config.store.file}" if isinstance(config.store, SqliteConfig) else "in memory"
     lines = {
         "Server": server.frontend_address,
+        **({"Cluster": config.cluster_name} if config.cluster else {}),
         "Namespaces": ", ".join(namespace.name for namespace in config.namespaces),
         "Persistence": store,
         "Metrics": f"http://{server.metrics_address}/metrics",
@@ -203,6 +245,38 @@ def parse_namespaces(names: Sequence[str], attributes: Sequence[str]) -> tuple[N
         return tuple(NamespaceConfig(_name(name), search_attributes=found) for name in distinct)
     except InvalidValue as wrong:
         raise click.UsageError(f"--search-attribute {wrong}") from wrong
+
+
+def parse_cluster(
+    name: str | None, initial_version: int, increment: int, remotes: Sequence[str]
+) -> ClusterConfig | None:
+    """The cluster that is named, and the others, which are NAME=VERSION@HOST:PORT."""
+    if name is None:
+        if remotes:
+            raise click.UsageError("--remote-cluster is given without --cluster-name: name this cluster, too")
+        return None
+    found: dict[str, RemoteClusterConfig] = {}
+    for text in remotes:
+        match = _REMOTE.fullmatch(text)
+        if match is None:
+            raise click.UsageError(f"--remote-cluster {text!r} is not of the form NAME=VERSION@HOST:PORT")
+        if match["name"] in found:
+            raise click.UsageError(f"--remote-cluster {match['name']} is given twice: keep one")
+        address = _parsed(f"--remote-cluster {text!r}: the address", match["address"], parse_remote_address)
+        remote_name = _parsed(f"--remote-cluster {text!r}: the name", match["name"], parse_cluster_name)
+        found[remote_name] = RemoteClusterConfig(int(match["version"]), address)
+    try:
+        checked = _parsed(f"--cluster-name {name!r}", name, parse_cluster_name)
+        return ClusterConfig(checked, initial_version, increment, found)
+    except InvalidClusters as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+
+
+def _parsed(what: str, text: str, parse: Callable[[Plain], str]) -> str:
+    try:
+        return parse(text)
+    except InvalidValue as wrong:
+        raise click.UsageError(f"{what} {wrong}") from wrong
 
 
 def _name(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from fairlead.journal.records import encode_records
 from fairlead.journal.writer import Taken
 
 Item = TypeVar("Item")
@@ -70,7 +71,8 @@ class DurableQueue(Generic[Item]):
             items += len(batch.items)
             size_bytes += batch.size_bytes
         make = self._make
-        return Taken([make(item) for batch in taken for item in batch.items], lambda: self._tell(taken))
+        lines = encode_records([make(item) for batch in taken for item in batch.items])
+        return Taken(lines, items, lambda: self._tell(taken))
 
     def _tell(self, batches: Sequence[_Batch[Item]]) -> None:
         if self._loop is not None:

@@ -1,7 +1,7 @@
 """A thread that writes one kind of records: what came in a while becomes a frame, frames become a segment.
 
-The event loop never waits for the disk: it leaves records in a source, and this thread takes, encodes and compresses
-them. What a source can't bear to lose is tried again until it is written.
+The event loop never waits for the disk: it leaves records in a source, and this thread takes and compresses them. What
+a source can't bear to lose is tried again until it is written.
 """
 
 import threading
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import msgspec
 import zstandard
 
-from fairlead.journal.records import Kind, encode_records
+from fairlead.journal.records import Kind
 from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName, host_slug
 from fairlead.telemetry import get_log
 
@@ -41,9 +40,10 @@ class WriterLimits:
 
 
 class Taken(NamedTuple):
-    """Records for one frame; `on_safe` is called, in the thread, when they are on the disk."""
+    """Lines for one frame, of so many records; `on_safe` is called, in the thread, when they are on the disk."""
 
-    records: Sequence[msgspec.Struct]
+    lines: bytes
+    records: int
     on_safe: Callable[[], None] | None = None
 
 
@@ -130,10 +130,10 @@ class SegmentWriter:
     def _take_frames(self) -> list[_Frame]:
         frames: list[_Frame] = []
         while len(frames) < FRAMES_AT_ONCE_MAX:
-            records, on_safe = self._source.take(FRAME_RECORDS_MAX)
+            lines, records, on_safe = self._source.take(FRAME_RECORDS_MAX)
             if not records:
                 break
-            frames.append(_Frame(self._compressor.compress(encode_records(records)), len(records), on_safe))
+            frames.append(_Frame(self._compressor.compress(lines), records, on_safe))
         return frames
 
     def _store(self, frames: Sequence[_Frame]) -> None:

@@ -61,8 +61,10 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
         rejected.append(found)
     bundled = _bundled_java()
     if bundled is not None:
-        home = make_launcher(bundled, cache)
-        found = _probe(home)
+        try:
+            found = _probe(make_launcher(bundled, cache))
+        except OSError as refused:
+            found = f"no launcher for {bundled} can be written to {cache}: {refused.strerror or refused}"
         if isinstance(found, Java):
             return found
         rejected.append(found)

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -105,8 +106,7 @@ class Lake:
         Of a table that nothing was written to yet there are no rows: a cluster need not journal everything.
         """
         schema = BRONZE[table]
-        if not self.root.is_dir():
-            raise NotALake(f"{self.root}: there is no lake in this folder: run `fairlead pipeline ingest` first")
+        self.check_there()
         self._check_schema(table, schema)
         if not any(self.table(table).glob("batch=*")):
             return spark.createDataFrame([], schema)
@@ -226,7 +226,25 @@ class Lake:
 
     # How it knows itself.
 
+    def check_there(self) -> None:
+        """Refuse to read what was never written."""
+        if not self.root.is_dir():
+            raise NotALake(f"{self.root}: there is no lake in this folder: run `fairlead pipeline ingest` first")
+
+    def check_writable(self) -> None:
+        """Refuse a place that can't be written to, without leaving anything there."""
+        there = next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+        try:
+            with tempfile.TemporaryDirectory(prefix="._lake.json", dir=there):
+                pass
+        except OSError as refused:
+            raise NotALake(
+                f"{self.root}: nothing can be written there ({refused.strerror or refused}): give another --lake"
+            ) from refused
+
     def _check(self) -> None:
+        if self.root.is_symlink() and not self.root.exists():
+            raise NotALake(f"{self.root} is a link to nothing: make the folder that it leads to")
         if self.root.exists() and not self.root.is_dir():
             raise NotALake(f"{self.root} is not a folder: give the folder of a lake, or one that is not there yet")
         # A kill while the lake was made can leave a draft of its first file.

@@ -41,7 +41,7 @@ FAIRNESS = StructType(
             starved=_LONG,
             starved_tasks=_DOUBLE,  # what the starved keys should have got and did not
             starved_keys=ArrayType(_STRING, containsNull=False),  # the worst first
-            flood_key=_STRING,  # what got most beyond its due, where others starved
+            flood_key=_STRING,  # of the keys that are floods, what got most beyond its due
             flood_tasks=_DOUBLE,
             flood_added=_LONG,
         ).fields,

@@ -40,7 +40,9 @@ BATCH = _struct(
         "event_types": ArrayType(_INT),
     }
 )
-RUN_BATCHES = _struct({**RUN_KEY, "expected": ArrayType(_STRING), "batches": ArrayType(BATCH)})
+# The runs in which one goes on: by their ids alone, whether they are there is another question.
+_CARRIED: dict[str, DataType] = {**RUN_KEY, "successors": ArrayType(_STRING)}
+RUN_BATCHES = _struct({**_CARRIED, "expected": ArrayType(_STRING), "batches": ArrayType(BATCH)})
 
 FINDING = _struct(
     {
@@ -106,7 +108,7 @@ _SUMMARY: dict[str, DataType] = {
 }
 JUDGED = _struct(
     {
-        **RUN_KEY,
+        **_CARRIED,
         **_SUMMARY,
         "copies": ArrayType(COPY),
         "pairs": ArrayType(PAIR),

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import socket
 import sys
 import tempfile
@@ -25,7 +26,8 @@ from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater
 from fairlead.pipeline.java import Java, find_java
 
 LOCAL_MASTER = "local[*]"
-LOCAL_MEMORY = "1500m"
+# With what Java needs beside it, less than 2 GB.
+LOCAL_MEMORY = "1200m"
 REACH_TIMEOUT_S = 5.0
 ARCHIVE_WAIT_S_MAX = 120.0
 DRAFT_AGE_S_MAX = 3600.0
@@ -96,6 +98,8 @@ def settings_of(plan: SessionPlan) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
+        # So many folders are written to at once, by each task; it sorts its rows only where there are more.
+        "spark.sql.maxConcurrentOutputFileWriters": "4",
         # A prefix of a damaged file must never pass for the whole.
         "spark.sql.files.ignoreCorruptFiles": "false",
         "spark.sql.files.ignoreMissingFiles": "false",
@@ -123,7 +127,7 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     """A session that ends with the block. What Spark has to say goes to a file, which is kept if the block fails."""
     _check_reachable(plan.master)
     if plan.profile is Profile.CONNECT:
-        with _told_in_one_line(None), _connect(plan) as spark:
+        with _told_in_one_line(None), _connect(plan) as spark, _sent_package(spark):
             yield spark
         return
     cache = cache_folder()
@@ -148,8 +152,8 @@ def _start(plan: SessionPlan, archive: "_Archive | None", log: Path) -> SparkSes
     settings = settings_of(plan)
     options = archive.java_options if archive else []
     if plan.is_small or plan.profile is Profile.TEST:
-        # Without the optimizing compiler: it pays only after minutes.
-        options = [*options, "-XX:TieredStopAtLevel=1"]
+        # Without the optimizing compiler, which pays only after minutes, and a collector for much memory.
+        options = [*options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     given = settings.get("spark.driver.extraJavaOptions")
     settings["spark.driver.extraJavaOptions"] = " ".join([*options, *([given] if given else [])])
     builder = SparkSession.builder.appName(plan.name).master(plan.master)
@@ -230,6 +234,7 @@ class _Archive:
 @contextlib.contextmanager
 def _connect(plan: SessionPlan) -> Iterator[SparkSession]:
     try:
+        _check_speaks_grpc(plan.master)
         builder = SparkSession.builder.remote(plan.master).appName(plan.name)
         spark = builder.getOrCreate()
         for name, value in settings_of(plan).items():
@@ -237,6 +242,8 @@ def _connect(plan: SessionPlan) -> Iterator[SparkSession]:
                 spark.conf.set(name, value)
         # The builder alone does not reach for the server.
         _ = spark.version
+    except FairleadError:
+        raise
     except ImportError as missing:
         raise WrongMaster(
             f"--master {plan.master}: Spark Connect needs more: pip install 'fairlead[pipeline]'"
@@ -297,13 +304,31 @@ def _told_in_one_line(log: Path | None) -> Iterator[None]:
 
 def _check_reachable(master: str) -> None:
     """Refuse a master that nothing answers for: Spark itself would try for a minute."""
-    address = re.match(r"(?:spark|sc)://([^/:,;]+):(\d+)", master)
-    if address is None:
-        return
-    try:
-        socket.create_connection((address[1], int(address[2])), REACH_TIMEOUT_S).close()
-    except (OSError, OverflowError) as refused:
-        raise SparkDidNotStart(f"--master {master}: nothing answers there ({refused}): is it started?") from refused
+    scheme, _, rest = master.partition("://")
+    # Of several masters one is enough: the others stand by.
+    addresses = re.findall(r"([^/:,;]+):(\d+)", re.split("[/;]", rest)[0]) if scheme in {"spark", "sc"} else []
+    reasons: list[str] = []
+    for host, port in addresses:
+        try:
+            socket.create_connection((host, int(port)), REACH_TIMEOUT_S).close()
+        except (OSError, OverflowError) as refused:
+            reasons.append(str(refused))
+        else:
+            return
+    if reasons:
+        raise SparkDidNotStart(f"--master {master}: nothing answers there ({'; '.join(reasons)}): is it started?")
+
+
+def _check_speaks_grpc(master: str) -> None:
+    """Refuse a server that accepts connections and is none of Spark Connect: Spark itself would try for minutes."""
+    import grpc  # noqa: PLC0415 - only for Connect
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
+
+    with DefaultChannelBuilder(master).toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(REACH_TIMEOUT_S)
+        except grpc.FutureTimeoutError:
+            raise SparkDidNotStart(f"--master {master}: what listens there is no Spark Connect") from None
 
 
 @contextlib.contextmanager
@@ -315,17 +340,22 @@ def _sent_package(spark: SparkSession) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
         archive = Path(folder) / "fairlead.zip"
         package = Path(__file__).parent.parent
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-            for file in sorted(package.rglob("*.py")):
-                out.write(file, file.relative_to(package.parent))
+        wheel = next((place for place in package.parents if place.is_file()), None)
+        if wheel is not None:
+            # Given to `spark-submit`, which has the driver use it; but workers only take what is called a zip.
+            shutil.copyfile(wheel, archive)
+        else:
+            with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+                for file in sorted(package.rglob("*.py")):
+                    out.write(file, file.relative_to(package.parent))
         spark.addArtifacts(str(archive), pyfile=True)
         yield
 
 
 def _first_line(failed: BaseException) -> str:
-    """What went wrong, of all that Spark has to say: the end of a Python traceback, else the beginning."""
+    """What went wrong, of all that Spark has to say: the last cause that it names, else the beginning."""
     try:
-        lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+        lines = [re.sub("^(: |Caused by: )", "", line.strip()) for line in str(failed).splitlines() if line.strip()]
     except (PySparkException, Py4JError, OSError):  # Spark asks Java for the text, and Java may be gone.
         return type(failed).__name__
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]

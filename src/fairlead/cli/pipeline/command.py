@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fairlead.cli.pipeline.synth import synth
 from fairlead.cli.pipeline.times import Instant
 from fairlead.cli.report import Output
 from fairlead.core.errors import FixRequest
@@ -21,6 +22,8 @@ JOBS = {
     "backtest": "Run the scaler over recorded traffic under many settings, and recommend one.",
     "placement": "Run the routing over many partitions: load of hosts, and what moves.",
     "reconcile": "Compare the histories of clusters, and plan repairs.",
+    "histories": "Runs and activities as flat tables, and what they come to by type.",
+    "report": "One page with what was found, and plots of it.",
 }
 COMMON = {"lake", "journal", "master", "since", "until", "namespace", "output"}
 
@@ -59,6 +62,9 @@ def pipeline() -> None:
     """
 
 
+pipeline.add_command(synth)
+
+
 def _job(name: str) -> click.Command:
     module = _load(name)
 
@@ -66,22 +72,43 @@ def _job(name: str) -> click.Command:
         from fairlead.cli.pipeline.running import run_jobs  # noqa: PLC0415 - loads Spark
 
         options = {key: value for key, value in parameters.items() if key not in COMMON}
+        if name == "ingest":
+            _check_source(parameters)
         run_jobs({name: module.run}, {name: options}, _request(parameters), is_one=True)
 
-    return _command(name, JOBS[name], run, module, needs_journal=name == "ingest")
+    return _command(name, JOBS[name], run, module, needs_journal=False)
+
+
+def jobs_with_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What `all` runs, and each job's options: those that were given, and the defaults of the others."""
+    modules = {name: _load(name) for name in JOBS}
+    options: dict[str, dict[str, Any]] = {}
+    for name, module in modules.items():
+        defaults = click.Command(name, params=[*_options(module).values()]).make_context(name, []).params
+        options[name] = {key: given.get(key, default) for key, default in defaults.items()}
+    return {name: module.run for name, module in modules.items()}, options
 
 
 def _all() -> click.Command:
-    modules = {name: _load(name) for name in JOBS}
-
     def run(**parameters: Any) -> None:
         from fairlead.cli.pipeline.running import run_jobs  # noqa: PLC0415 - loads Spark
 
-        options = {name: _defaults(module) for name, module in modules.items()}
-        jobs = {name: module.run for name, module in modules.items()}
+        _check_source(parameters)
+        jobs, options = jobs_with_options(parameters)
         run_jobs(jobs, options, _request(parameters), is_one=False)
 
-    return _command("all", "Run all jobs, one after the other, each with its defaults.", run, None, needs_journal=True)
+    text = "Run all jobs, one after the other. An option goes to every job that has it."
+    command = _command("all", text, run, None, needs_journal=False)
+    options: dict[str, click.Parameter] = {}
+    for name in JOBS:
+        for key, option in _options(_load(name)).items():
+            # Options of one name mean the same in every job. Where two jobs mean something else by one flag, it is the
+            # first one's, and the other keeps its default.
+            is_taken = any(set(option.opts) & set(one.opts) for one in options.values())
+            if not is_taken:
+                options[key] = option
+    command.params[-1:-1] = options.values()
+    return command
 
 
 def _stream() -> click.Command:
@@ -148,11 +175,15 @@ def _command(
     return command
 
 
-def _defaults(module: ModuleType) -> dict[str, Any]:
-    """The options of a job as they are when nothing is said."""
-    command = _command("defaults", "", lambda **_: None, module, needs_journal=False)
-    command.params = [option for option in command.params if option.name not in COMMON]
-    return command.make_context("defaults", []).params
+def _options(module: ModuleType) -> dict[str, click.Parameter]:
+    """The options that are a job's own, by the names under which it is given them."""
+    command = _command("options", "", lambda **_: None, module, needs_journal=False)
+    return {option.name: option for option in command.params if option.name and option.name not in COMMON}
+
+
+def _check_source(parameters: Mapping[str, Any]) -> None:
+    if parameters["journal"] is None and parameters["cloud_export"] is None:
+        raise click.UsageError("Missing option '--journal' or '--cloud-export'", click.get_current_context())
 
 
 def _request(parameters: Mapping[str, Any]) -> Any:

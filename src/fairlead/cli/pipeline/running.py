@@ -17,12 +17,14 @@ from fairlead.cli.report import Output
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.session import open_session, plan_for
-from fairlead.pipeline.sources.segments import find_segments
+from fairlead.pipeline.sources.segments import find_sealed, find_segments
 
 # Up to this much, Spark spends more time on making itself fast than on the work.
 SMALL_BYTES_MAX = 64 << 20
 # The work is done, and somebody must look at what was found.
 EXIT_ALARM = 3
+# What these work on was brought in by others.
+READERS = frozenset({"traffic", "fairness", "backtest", "reconcile", "histories", "report"})
 
 Run = Callable[[JobContext], Summary]
 
@@ -43,12 +45,26 @@ class Request:
 def run_jobs(
     jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request, *, is_one: bool
 ) -> None:
-    """Run jobs one after the other in one session, print what they answer, and end with the right exit code."""
+    """Run jobs, print what they answer, and end with the right exit code."""
+    summaries = perform(jobs, options, request)
+    answer(summaries, request.output, is_one=is_one)
+    alarms = [summary for summary in summaries if summary.alarm]
+    for summary in alarms:
+        click.echo(f"fairlead: {summary.job}: {summary.alarm}", err=True)
+    if alarms:
+        sys.exit(EXIT_ALARM)
+
+
+def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request) -> list[Summary]:
+    """Run jobs one after the other in one session."""
     # What can be wrong is found out before Spark is started, which takes seconds.
     plan = plan_for(request.master, name="fairlead pipeline", is_small=_is_small(request))
     lake = Lake(request.lake)
     if request.journal is not None:
-        find_segments(request.journal)
+        (find_sealed if "ingest" in jobs else find_segments)(request.journal)
+    if jobs.keys() <= READERS:
+        lake.check_there()
+    lake.check_writable()
     summaries: list[Summary] = []
     with telling("starting Spark") as told, open_session(plan) as spark, following(told, spark):
         for name, run in jobs.items():
@@ -68,12 +84,7 @@ def run_jobs(
                 progress=say,
             )
             summaries.append(run(context))
-    answer(summaries, request.output, is_one=is_one)
-    alarms = [summary for summary in summaries if summary.alarm]
-    for summary in alarms:
-        click.echo(f"fairlead: {summary.job}: {summary.alarm}", err=True)
-    if alarms:
-        sys.exit(EXIT_ALARM)
+    return summaries
 
 
 @contextmanager

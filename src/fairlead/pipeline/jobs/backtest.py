@@ -1,23 +1,21 @@
 """`fairlead pipeline backtest`: what other settings of the adaptive scaler would have done with recorded traffic."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from fairlead.core.errors import GiveUp
 from fairlead.core.partitions import TaskType
+from fairlead.pipeline.arrow import arrow_limits
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.kernels.scaler import BUCKETS_TO_RATE, Candidate, Model, buckets_per_tick, effective, grid
 from fairlead.pipeline.stages.backtest import (
-    ROWS_PER_BATCH,
     TIMELINE_S,
     Objective,
     Span,
@@ -42,7 +40,6 @@ _CHOICES: dict[str, tuple[float, ...]] = {
     "downscale_factor": (0.5, 0.75, 0.9),
     "interval_s": (15.0, 30.0),
 }
-_BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _HELP = {
     "upscale_rps": "Tasks a second for each partition above which partitions are added",
     "upscale_sustained_s": "Seconds above the threshold before that",
@@ -145,7 +142,8 @@ def run(context: JobContext) -> Summary:
     span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
     lists = arrivals(tasks, bucket_us=bucket_us)
     run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    with _small_batches(context.spark):
+    # Every row carries the arrivals of a task list over all of the time.
+    with arrow_limits(context.spark):
         context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
         outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
         verdicts = with_verdicts(outcomes, candidates, span=span, objective=objective)
@@ -177,17 +175,6 @@ def run(context: JobContext) -> Summary:
         rows,
         {"objective": str(objective), "settings": len(candidates), "hours": span.seconds / 3600, "clusters": found},
     )
-
-
-@contextmanager
-def _small_batches(spark: SparkSession) -> Iterator[None]:
-    """Every row carries the arrivals of a task list: a batch of the usual size would not fit in a worker."""
-    before = str(spark.conf.get(_BATCH_SETTING))
-    spark.conf.set(_BATCH_SETTING, str(ROWS_PER_BATCH))
-    try:
-        yield
-    finally:
-        spark.conf.set(_BATCH_SETTING, before)
 
 
 def _told(row: Row) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.pipeline.job import JobContext, Summary
-from fairlead.pipeline.stages.fairness import key_fairness, window_fairness
+from fairlead.pipeline.stages.fairness import floods, key_fairness, starved, window_fairness
 from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S
 
-WORST_TOLD = 5
+WORST_TOLD = 10
 
 OPTIONS = [
     click.option(
@@ -38,7 +38,19 @@ def run(context: JobContext) -> Summary:
     keys = context.lake.read_derived(context.spark, "fairness_keys")
     rows["fairness"] = context.lake.write("fairness", window_fairness(keys), run_id)
     windows = context.lake.read_derived(context.spark, "fairness")
-    return Summary("fairness", rows, {"window_s": window_s, **_findings(windows, keys)})
+    findings = _findings(windows, keys)
+    return Summary("fairness", rows, {"window_s": window_s, **findings}, _alarm(findings["floods"]))
+
+
+def _alarm(flooding: list[dict[str, Any]]) -> str | None:
+    if not flooding:
+        return None
+    worst = flooding[0]
+    more = f", and {len(flooding) - 1} more did likewise" if len(flooding) > 1 else ""
+    return (
+        f"key {worst['flood_key']!r} flooded task list {worst['task_list']!r} of {worst['cluster']}, and "
+        f"{worst['victims']} others missed {worst['tasks_missed']:,.0f} tasks that were due to them{more}"
+    )
 
 
 def _findings(windows: DataFrame, keys: DataFrame) -> dict[str, Any]:
@@ -48,19 +60,10 @@ def _findings(windows: DataFrame, keys: DataFrame) -> dict[str, Any]:
         F.count_if(F.col("starved") > 0).alias("windows_with_starved_keys"),
     ).first()
     assert totals is not None  # noqa: S101 - an aggregate without groups has one row
-    floods = (
-        windows.where(F.col("flood_key").isNotNull())
-        .groupBy(*TASK_LIST, "flood_key")
-        .agg(F.count(F.lit(1)).alias("windows"), F.sum("flood_tasks").alias("tasks_beyond_due"))
-        .orderBy(F.desc("tasks_beyond_due"), *TASK_LIST, "flood_key")
-    )
-    starved = (
-        keys.where("is_starved")
-        .groupBy(*TASK_LIST, "fairness_key")
-        .agg(F.count(F.lit(1)).alias("windows"), F.sum(F.col("fair") - F.col("dispatched")).alias("tasks_missed"))
-        .orderBy(F.desc("tasks_missed"), *TASK_LIST, "fairness_key")
-    )
+    ordered = {
+        "starved": starved(keys).orderBy(F.desc("tasks_missed"), *TASK_LIST, "fairness_key"),
+        "floods": floods(windows, keys).orderBy(F.desc("tasks_missed"), *TASK_LIST, "flood_key"),
+    }
     return totals.asDict() | {
-        "starved": [row.asDict() for row in starved.limit(WORST_TOLD).collect()],
-        "floods": [row.asDict() for row in floods.limit(WORST_TOLD).collect()],
+        name: [row.asDict() for row in rows.limit(WORST_TOLD).collect()] for name, rows in ordered.items()
     }

@@ -1,11 +1,12 @@
 """The job `ingest`: every sealed segment of the journal comes into the tables once, whole, or into the quarantine."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import click
 import pyarrow.compute as pc
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
@@ -15,15 +16,39 @@ from fairlead.core.errors import FixRequest, GiveUp
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.lake import Lake, Quarantined, SegmentEntry
 from fairlead.pipeline.schemas import BRONZE
+from fairlead.pipeline.sources.cloud import CLOUD_CLUSTER, exported_histories, find_exports
 from fairlead.pipeline.sources.decoding import REASONS, Fault
 from fairlead.pipeline.sources.journal import plain_name, rows_of, segments_at_rest
-from fairlead.pipeline.sources.segments import NoJournal, Segment, find_segments
+from fairlead.pipeline.sources.segments import Segment, find_sealed
 
 # What a kill can cost: a batch that is not committed is done again.
 BATCH_BYTES = 512 << 20
 BATCH_SEGMENTS_MAX = 2048
+# What a task holds in memory of each file that it writes, of several days at once.
+ROW_GROUP_BYTES = 32 << 20
 # Where Spark puts the rows whose `fault` is null.
 SOUND = "fault=__HIVE_DEFAULT_PARTITION__"
+
+
+OPTIONS = [
+    click.option(
+        "--cloud-export",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="A copy of the bucket that Temporal Cloud exports histories to, or a part of it.",
+    ),
+    click.option(
+        "--cluster",
+        "cloud_cluster",
+        default=CLOUD_CLUSTER,
+        show_default=True,
+        metavar="NAME",
+        help="Under which name Temporal Cloud is among the clusters.",
+    ),
+]
+
+# Makes rows of segments.
+Read = Callable[[SparkSession, Sequence[Segment]], DataFrame]
 
 
 class SegmentChanged(GiveUp):
@@ -48,43 +73,67 @@ class Absorbed:
 
 
 def run(context: JobContext) -> Summary:
-    """Bring what is new in the journal into the lake."""
-    if context.journal is None:
+    """Bring what is new in the journal, and in what Temporal Cloud exported, into the lake."""
+    exports = context.options.get("cloud_export")
+    if context.journal is None and exports is None:
         raise FixRequest("ingest needs --journal: the folder that the server writes its journal to")
-    segments = find_segments(context.journal)
-    if not segments:
-        raise NoJournal(f"{context.journal}: nothing was sealed in this journal yet: wait a minute, or stop the server")
-    rows: dict[str, int] = {}
+    works = [] if context.journal is None else _journaled(context.journal)
+    if exports is not None:
+        cluster = context.options.get("cloud_cluster") or CLOUD_CLUSTER
+        works.append(_Work("history", find_exports(exports, cluster=cluster), exported_histories))
+    rows = dict.fromkeys(BRONZE, 0)
     total = Absorbed()
     changed: list[Segment] = []
     known = 0
     with context.lake.locked():
-        for kind in BRONZE:
-            here = [segment for segment in segments if segment.name.startswith(f"{kind}.")]
-            news, others = not_yet_in(context.lake, kind, here)
+        for work in works:
+            news, others = not_yet_in(context.lake, work.kind, work.segments)
             changed += others
-            known += len(here) - len(news) - len(others)
-            absorbed = _absorb_all(context, kind, news)
-            rows[kind] = absorbed.rows
+            known += len(work.segments) - len(news) - len(others)
+            absorbed = _absorb_all(context, work, news)
+            rows[work.kind] += absorbed.rows
             total.add(absorbed)
         findings = _findings(context.lake, total, known=known, changed=changed)
     return Summary(job="ingest", rows=rows, findings=findings, alarm=_alarm(total, changed))
 
 
-def _absorb_all(context: JobContext, kind: str, segments: Sequence[Segment]) -> Absorbed:
+class _Work(NamedTuple):
+    """Segments of one kind, and how they are read."""
+
+    kind: str
+    segments: list[Segment]
+    read: Read
+
+
+def _journaled(journal: Path) -> list[_Work]:
+    segments = find_sealed(journal)
+    return [
+        _Work(kind, [segment for segment in segments if segment.name.startswith(f"{kind}.")], _reader(kind))
+        for kind in BRONZE
+    ]
+
+
+def _reader(kind: str) -> Read:
+    return lambda spark, segments: segments_at_rest(spark, segments).transform(rows_of, kind)
+
+
+def _absorb_all(context: JobContext, work: _Work, segments: Sequence[Segment]) -> Absorbed:
     total = Absorbed()
     for batch in _batches(segments):
-        context.progress(f"{kind}: {total.segments} of {len(segments)} segments")
-        total.add(absorb(context.spark, context.lake, kind, batch))
+        context.progress(f"{work.kind}: {total.segments} of {len(segments)} segments")
+        total.add(absorb(context.spark, context.lake, work.kind, batch, read=work.read))
     return total
 
 
-def absorb(spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment]) -> Absorbed:
+def absorb(
+    spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment], *, read: Read | None = None
+) -> Absorbed:
     """Commit the rows of these segments as one batch; those of them that are faulty go into the quarantine.
 
     All are read once, in the hope that they are well: only where one proves faulty, the others are read again.
     """
-    staged, faults = _stage(spark, lake, kind, segments)
+    read = read or _reader(kind)
+    staged, faults = _stage(spark, lake, kind, segments, read)
     quarantined = [
         Quarantined(_entry(segment, rows=before), f"{REASONS[fault]} (after {before:,} sound records)")
         for segment in segments
@@ -96,7 +145,7 @@ def absorb(spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segmen
     sound = [segment for segment in segments if segment.key not in faults]
     if faults:
         shutil.rmtree(staged)
-        staged, again = _stage(spark, lake, kind, sound)
+        staged, again = _stage(spark, lake, kind, sound, read)
         if again:
             raise SegmentChanged(f"{sorted(again)}: these segments changed while they were read: sealed ones never do")
     counts = _count(staged / SOUND)
@@ -117,14 +166,13 @@ def with_day(frame: DataFrame) -> DataFrame:
 
 
 def _stage(
-    spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment]
+    spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment], read: Read
 ) -> tuple[Path, dict[tuple[str, str], tuple[Fault, int]]]:
     """Write the rows beside the tables; the faulty segments among them, with how many records came before."""
     staged = lake.stage(kind)
-    rows = segments_at_rest(spark, segments).transform(rows_of, kind).transform(with_day)
-    rows.select(*BRONZE[kind].names, "fault").write.mode("overwrite").partitionBy("fault", "cluster", "day").parquet(
-        str(staged)
-    )
+    rows = read(spark, segments).transform(with_day)
+    writer = rows.select(*BRONZE[kind].names, "fault").write.mode("overwrite").partitionBy("fault", "cluster", "day")
+    writer.option("parquet.block.size", ROW_GROUP_BYTES).parquet(str(staged))
     faults: dict[tuple[str, str], tuple[Fault, int]] = {}
     for file in staged.glob("fault=*/cluster=*/day=*/*.parquet"):
         fault, cluster = (part.partition("=")[2] for part in file.relative_to(staged).parts[:2])

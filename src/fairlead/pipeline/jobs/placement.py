@@ -69,18 +69,23 @@ OPTIONS = [
         show_default=True,
         help="Partitions of each made-up task list.",
     ),
-    click.option("--cluster", help="The cluster whose partitions are placed. [default: the only one]"),
+    click.option("--cluster", help="The cluster whose partitions are placed. [default: the busiest]"),
 ]
 
 
-class WhichCluster(FixRequest):
-    """The lake has several clusters, or not the one that was asked for."""
+class NoSuchCluster(FixRequest):
+    """The lake has no records of the cluster that was asked for."""
 
 
 def run(context: JobContext) -> Summary:
     """Write `placement` and the tables beside it: hosts, spots, moves and the timetable."""
     options = context.options
-    lists, hosts = _lists_and_hosts(context)
+    is_made_up = bool(options.get("partitions") and options.get("hosts"))
+    cluster = "" if is_made_up else _cluster(context)
+    if cluster is None:
+        # A journal of histories alone has nothing to place, and nothing is wrong with that.
+        return Summary("placement", {}, {"hosts": 0})
+    lists, hosts = _lists_and_hosts(context, cluster)
     changes = min(int(options.get("changes", CHANGES)), max(0, len(hosts) - 1))
     step = max(1, len(hosts) // max(1, changes))
     sizes = tuple(sorted({check_batch_size(int(size)) for size in options.get("batch_sizes") or BATCH_SIZES}))
@@ -110,10 +115,10 @@ def run(context: JobContext) -> Summary:
     }
     for table, stage in tables.items():
         rows[table] = context.lake.write(table, stage(found), run_id)
-    return Summary("placement", rows, {"hosts": len(hosts), **_findings(context)})
+    return Summary("placement", rows, {"hosts": len(hosts), "cluster": cluster, **_findings(context)})
 
 
-def _lists_and_hosts(context: JobContext) -> tuple[DataFrame, tuple[str, ...]]:
+def _lists_and_hosts(context: JobContext, cluster: str) -> tuple[DataFrame, tuple[str, ...]]:
     """What is placed, and where: recorded, made up, or one of each."""
     options = context.options
     hosts = tuple(sorted(f"host-{number}:7235" for number in range(int(options.get("hosts") or 0))))
@@ -124,24 +129,29 @@ def _lists_and_hosts(context: JobContext) -> tuple[DataFrame, tuple[str, ...]]:
         lists = made_lists(context.spark, partitions=int(made), each=each)
         if hosts:
             return lists, hosts
-    tasks = context.lake.read(
-        context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
-    )
-    cluster = _cluster(tasks, options.get("cluster"))
+    tasks = _tasks(context)
     if not hosts:
         its = tasks.where((F.col("cluster") == cluster) & F.col("host").isNotNull())
         hosts = tuple(sorted(row["host"] for row in its.select("host").distinct().limit(HOSTS_MAX).collect()))
     return lists or recorded_lists(tasks, cluster=cluster), hosts
 
 
-def _cluster(tasks: DataFrame, wanted: str | None) -> str:
-    found: list[str] = sorted(row["cluster"] for row in tasks.select("cluster").distinct().collect())
-    if wanted is None and len(found) == 1:
-        return found[0]
-    if wanted is not None and wanted in found:
-        return wanted
-    there = ", ".join(found) or "none"
-    raise WhichCluster(f"whose partitions? The lake has records of these clusters: {there}; choose one with --cluster")
+def _cluster(context: JobContext) -> str | None:
+    """Whose partitions are placed; nobody's if nothing was recorded."""
+    wanted: str | None = context.options.get("cluster")
+    added = F.count_if(F.col("kind") == "added").alias("added")
+    counts = _tasks(context).groupBy("cluster").agg(added).orderBy(F.desc("added"), "cluster")
+    found = [row["cluster"] for row in counts.collect()]
+    if wanted is not None and wanted not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise NoSuchCluster(f"--cluster {wanted}: the lake has records of these clusters: {there}")
+    return wanted or next(iter(found), None)
+
+
+def _tasks(context: JobContext) -> DataFrame:
+    return context.lake.read(
+        context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
+    )
 
 
 def _findings(context: JobContext) -> dict[str, Any]:

@@ -1,29 +1,24 @@
 """Whether the clusters hold the same histories, and what must be sent to whom where they do not."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.versions import ClusterVersions
+from fairlead.pipeline.arrow import arrow_limits
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.stages import reconcile
+from fairlead.replication.plans import PLAN_SCHEMA
 
 GRACE_S = 600.0
 PLAN_FILE = "repair_plan.json"
-PLAN_SCHEMA = 1
-# Runs differ in size by a factor of ten thousand: what goes to the kernel at once is bounded in bytes.
-ARROW_LIMITS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
-}
 
 OPTIONS = [
     click.option(
@@ -79,9 +74,10 @@ def run(context: JobContext) -> Summary:
     measure = _measure(context, history)
     expected = _expected(context, history)
     runs = reconcile.gather_runs(history, since_us=context.since_us)
-    with _arrow_limits(context.spark):
+    with arrow_limits(context.spark):
         context.progress("comparing the histories of all clusters")
-        judged = reconcile.judge(runs, expected, measure).persist()
+        # Not in memory: it is read five times, and grows with the number of runs.
+        judged = reconcile.judge(runs, expected, measure).persist(StorageLevel.DISK_ONLY)
         try:
             return _write(context, judged, measure, plan)
         finally:
@@ -180,18 +176,3 @@ def _write_plan(path: Path, steps: DataFrame, by_hand: DataFrame, measure: recon
 
 def _encode(row: Row) -> bytes:
     return msgspec.json.encode({name: value for name, value in row.asDict(recursive=True).items() if value is not None})
-
-
-@contextmanager
-def _arrow_limits(spark: SparkSession) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in ARROW_LIMITS}
-    for name, value in ARROW_LIMITS.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

@@ -30,6 +30,8 @@ BUCKETS_TO_RATE = 2
 CANDIDATES_MAX = 10_000
 # Task lists times settings that are replayed at once: small enough for the arrays of one tick to stay in the cache.
 CELLS_MAX = 4_096
+# Numbers that are kept of these task lists while they are replayed, in a worker: 256 MB.
+NUMBERS_MAX = 32_000_000
 
 
 class InvalidGrid(FixRequest):
@@ -150,15 +152,18 @@ def buckets_per_tick(interval_s: float, bucket_s: float) -> int:
 def rates(counts: Counts, every: int, bucket_s: float) -> Values:
     """Tasks a second as the server measures them at each tick: [task lists, ticks]."""
     ends = np.arange(every, counts.shape[1] + 1, every)
-    begins = np.maximum(ends - BUCKETS_TO_RATE, 0)
-    sums = np.concatenate([np.zeros((len(counts), 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
-    found: Values = (sums[:, ends] - sums[:, begins]) / ((ends - begins) * bucket_s)
+    looked_at = np.minimum(ends, BUCKETS_TO_RATE)
+    tasks = np.zeros((len(counts), len(ends)), np.int64)
+    for back in range(1, BUCKETS_TO_RATE + 1):
+        is_there = ends >= back
+        tasks[:, is_there] += counts[:, ends[is_there] - back]
+    found: Values = tasks / (looked_at * bucket_s)
     return found
 
 
-def blocks(task_lists: int, settings: int) -> Iterator[slice]:
-    """Cut so many task lists into pieces that are replayed at once."""
-    size = max(1, CELLS_MAX // max(1, settings))
+def blocks(task_lists: int, settings: int, *, numbers_each: int) -> Iterator[slice]:
+    """Cut so many task lists into pieces that are replayed at once; so many numbers are kept of each."""
+    size = max(1, min(CELLS_MAX // max(1, settings), NUMBERS_MAX // max(1, numbers_each)))
     for first in range(0, task_lists, size):
         yield slice(first, min(task_lists, first + size))
 

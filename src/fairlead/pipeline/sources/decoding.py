@@ -30,6 +30,9 @@ class Fault(StrEnum):
     TOO_LARGE = "too_large"
     NOT_RECORDS = "not_records"
     INCOMPLETE = "incomplete"
+    NO_EXPORT = "no_export"
+    CUT_EXPORT = "cut_export"
+    NO_RUN = "no_run"
 
 
 REASONS = {
@@ -40,6 +43,9 @@ REASONS = {
     Fault.TOO_LARGE: f"a frame is larger than {FRAME_BYTES_MAX >> 20} MB",
     Fault.NOT_RECORDS: "a line is no JSON object with the fields of the schema",
     Fault.INCOMPLETE: "a record lacks a field that all have, or its time is none",
+    Fault.NO_EXPORT: "it is no export of histories, or damaged",
+    Fault.CUT_EXPORT: "it ends within a history",
+    Fault.NO_RUN: "a history in it is not that of a run from its first event on",
 }
 
 
@@ -150,14 +156,19 @@ def read_rows(
             yield _with_origin(batch, row, segment=path.name, cluster=cluster, position=position)
             position += batch.num_rows
     except Faulty as faulty:
-        nothing = {name: pa.nulls(1, kind) for name, kind in zip(row.names, row.types, strict=True)}
-        said = {
-            "segment": pa.array([path.name]),
-            "position": pa.array([position]),
-            "cluster": pa.array([cluster]),
-            "fault": pa.array([faulty.fault.value]),
-        }
-        yield pa.RecordBatch.from_pydict(nothing | said, schema=row)
+        yield fault_row(faulty, row, segment=path.name, cluster=cluster, position=position)
+
+
+def fault_row(faulty: Faulty, row: pa.Schema, *, segment: str, cluster: str, position: int) -> pa.RecordBatch:
+    """The row that stands for a segment that can't be read: so many sound records came before."""
+    nothing = {name: pa.nulls(1, kind) for name, kind in zip(row.names, row.types, strict=True)}
+    said = {
+        "segment": pa.array([segment]),
+        "position": pa.array([position]),
+        "cluster": pa.array([cluster]),
+        "fault": pa.array([faulty.fault.value]),
+    }
+    return pa.RecordBatch.from_pydict(nothing | said, schema=row)
 
 
 def _with_origin(batch: pa.RecordBatch, row: pa.Schema, *, segment: str, cluster: str, position: int) -> pa.RecordBatch:

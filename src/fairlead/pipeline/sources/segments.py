@@ -55,6 +55,14 @@ def find_segments(journal: Path, kinds: Sequence[str] = tuple(Kind)) -> list[Seg
     return found
 
 
+def find_sealed(journal: Path) -> list[Segment]:
+    """All of them; a journal without any is refused."""
+    segments = find_segments(journal)
+    if not segments:
+        raise NoJournal(f"{journal}: nothing was sealed in this journal yet: wait a minute, or stop the server")
+    return segments
+
+
 def _segments_of(folder: Path) -> Iterator[Segment]:
     for file in sorted(folder.iterdir()):
         if not file.name.endswith(".zst"):

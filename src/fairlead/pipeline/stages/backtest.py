@@ -31,11 +31,11 @@ from fairlead.pipeline.stages.traffic import TASK_LIST
 BUCKETS_MAX = 1_000_000
 # Settings that are replayed at once; more of them are other rows, which other workers may take.
 SETTINGS_AT_ONCE = 64
-# Task lists that a worker is given at once: each carries its arrivals.
-ROWS_PER_BATCH = 64
 TIMELINE_S = 60.0
 
 _DAY_S = 86_400.0
+# Partitions to write and read, and backlog: as they are traced, and put together.
+_TRACED = 6
 _SUMS = ("tasks", "changes", "ups", "downs", "drains", "late", "above_s", "partition_hours", "overshoot_hours")
 _PEAKS = ("partitions_max", "overshoot_max", "backlog_max", "wait_s_max")
 
@@ -143,21 +143,26 @@ def _spread(lists: DataFrame, trials_count: int) -> DataFrame:
 
 
 def _pieces(
-    batches: Iterable[pa.RecordBatch], plan: Sequence[Trial], span: Span
+    batches: Iterable[pa.RecordBatch], plan: Sequence[Trial], span: Span, *, traced: int = 0
 ) -> Iterator[tuple[Trial, pa.RecordBatch, Counts]]:
-    """The rows of one trial that are replayed at once, with their arrivals [task lists, buckets]."""
+    """The rows of one trial that are replayed at once, with their arrivals [task lists, buckets].
+
+    `traced` is how many numbers are kept of each task list, setting and bucket beside the arrivals, at most.
+    """
     for batch in batches:
         numbers = batch.column("trial").to_numpy()
         for number in np.unique(numbers):
             trial = plan[int(number)]
             rows = batch.take(pa.array(np.flatnonzero(numbers == number)))
-            for piece in blocks(rows.num_rows, len(trial.numbers)):
+            numbers_each = span.buckets * (1 + traced * len(trial.numbers))
+            for piece in blocks(rows.num_rows, len(trial.numbers), numbers_each=numbers_each):
                 some = rows.slice(piece.start, piece.stop - piece.start)
                 yield trial, some, _dense(some.column("arrivals"), span)
 
 
 def _dense(arrivals_of: pa.ListArray, span: Span) -> Counts:
-    counts = np.zeros((len(arrivals_of), span.buckets), np.int64)
+    # Bucket by bucket in memory, as they are gone through.
+    counts = np.zeros((len(arrivals_of), span.buckets), np.int64, order="F")
     flat = arrivals_of.flatten()
     lists = np.repeat(np.arange(len(arrivals_of)), arrivals_of.value_lengths().to_numpy())
     counts[lists, flat.field("bucket").to_numpy() - span.first] = flat.field("tasks").to_numpy()
@@ -201,7 +206,7 @@ def _trace_batches(
     batches: Iterable[pa.RecordBatch], *, plan: Sequence[Trial], model: Model, span: Span, every_s: float
 ) -> Iterator[pa.RecordBatch]:
     schema = to_arrow_schema(BACKTEST_TIMELINE)
-    for trial, rows, counts in _pieces(batches, plan, span):
+    for trial, rows, counts in _pieces(batches, plan, span, traced=_TRACED):
         done = replay(counts, trial.settings, model, is_traced=True)
         if done.qps is None or done.write is None or done.read is None or done.backlog is None:
             # Shorter than one interval: the scaler never looked.

@@ -14,31 +14,41 @@ from pyspark.sql import functions as F
 
 from fairlead.core.fairness.weights import WEIGHT_DEFAULT, WEIGHT_MIN
 from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, percentiles_s, window_us_of, with_window
+from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, percentiles_s, window_us_of, with_waits, with_window
 
 CARRIED_WINDOWS_MAX = 60
 # A key is starved that waited all through a window and got less than this of what was due, which was at least a task.
 STARVED_BELOW = 0.1
-# A key is a flood that got this much of what starved keys did not get, beyond its own due.
+# A key is a flood that made this much of all the work there was, and got beyond its own due this much of what starved
+# keys did not get, both beyond chance. In a burst of all, somebody gets most, and nobody floods.
+FLOOD_WORK_FROM = 1 / 3
 FLOOD_FROM = 0.5
+# Standard deviations that a count of few tasks may be off by chance.
+CHANCE = 3.0
+# Who is due two tasks a minute sometimes gets none in one. A key is the victim of a flood that missed so many by it, in
+# all of its windows, that it is chance once in a thousand times.
+MISSED_MIN = 7.0
 STARVED_KEYS_TOLD = 20
 # What is this close to a bound is on it: two keys that flooded alike are exactly at half, and sums are rounded.
 NOISE = 1e-9
 
 _BY_WINDOW = (*TASK_LIST, "window_us")
+_ROWS = "array<struct<window_us: long, backlog_before: long, added: long, dispatched: long>>"
 _KEY = (*TASK_LIST, "fairness_key")
 
 
 def key_fairness(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
     """One row for each task list, window and key that had work."""
     named = with_window(tasks.where(F.col("task_list").isNotNull()), window_s)
-    return (
+    named = named.withColumn("fairness_key", F.coalesce("fairness_key", F.lit("")))
+    keys = (
         _key_flows(named)
         .transform(_with_backlog, told_empty=_told_empty(named), window_us=window_us_of(window_s))
         .transform(_with_due)
         .transform(_with_verdicts)
-        .select(*FAIRNESS_KEYS.names)
     )
+    waited = with_waits(keys, named, (*_BY_WINDOW, "fairness_key"))
+    return waited.select(*keys.columns, *percentiles_s(F.col("waits_us"))).select(*FAIRNESS_KEYS.names)
 
 
 def window_fairness(keys: DataFrame) -> DataFrame:
@@ -47,6 +57,7 @@ def window_fairness(keys: DataFrame) -> DataFrame:
     missed = F.when(F.col("is_starved"), F.col("fair") - F.col("dispatched"))
     beyond = F.col("dispatched") - F.col("fair")
     worst = F.sort_array(F.collect_list(F.when(F.col("is_starved"), F.struct(missed, "fairness_key"))), asc=False)
+    most = F.when(F.col("is_flood"), F.struct(beyond, "fairness_key"))
     rows = keys.groupBy(*_BY_WINDOW).agg(
         F.count(F.lit(1)).alias("keys"),
         F.sum("dispatched").alias("dispatched"),
@@ -54,13 +65,45 @@ def window_fairness(keys: DataFrame) -> DataFrame:
         F.count_if("is_starved").alias("starved"),
         F.coalesce(F.sum(missed), F.lit(0.0)).alias("starved_tasks"),
         F.slice(worst["fairness_key"], 1, STARVED_KEYS_TOLD).alias("starved_keys"),
-        F.max_by("fairness_key", F.struct(beyond, "fairness_key")).alias("flood_key"),
-        F.max(beyond).alias("flood_tasks"),
-        F.max_by("added", F.struct(beyond, "fairness_key")).alias("flood_added"),
+        F.max_by("fairness_key", most).alias("flood_key"),
+        F.max(F.when(F.col("is_flood"), beyond)).alias("flood_tasks"),
+        F.max_by("added", most).alias("flood_added"),
     )
-    has_flood = (F.col("starved") > 0) & (F.col("flood_tasks") > 0)
-    floods = ("flood_key", "flood_tasks", "flood_added")
-    return rows.withColumns({name: F.when(has_flood, F.col(name)) for name in floods}).select(*FAIRNESS.names)
+    return rows.select(*FAIRNESS.names)
+
+
+def floods(windows: DataFrame, keys: DataFrame) -> DataFrame:
+    """The floods that have victims, each with all its windows."""
+    flooded = windows.where(F.col("flood_key").isNotNull()).select(*_BY_WINDOW, "flood_key", "flood_tasks")
+    of_flood = (*TASK_LIST, "flood_key")
+    victims = (
+        keys.where("is_starved")
+        .join(flooded, on=list(_BY_WINDOW), how="inner")
+        .groupBy(*of_flood, "fairness_key")
+        .agg(F.sum(F.col("fair") - F.col("dispatched")).alias("missed"))
+        .where(F.col("missed") >= MISSED_MIN)
+        .groupBy(*of_flood)
+        .agg(F.count(F.lit(1)).alias("victims"), F.sum("missed").alias("tasks_missed"))
+    )
+    return (
+        flooded.groupBy(*of_flood)
+        .agg(
+            F.count(F.lit(1)).alias("windows"),
+            F.sum("flood_tasks").alias("tasks_beyond_due"),
+            F.min("window_us").alias("first_us"),
+            F.max("window_us").alias("last_us"),
+        )
+        .join(victims, on=list(of_flood), how="inner")
+    )
+
+
+def starved(keys: DataFrame) -> DataFrame:
+    """The keys that starved, each with all its windows."""
+    return (
+        keys.where("is_starved")
+        .groupBy(*TASK_LIST, "fairness_key")
+        .agg(F.count(F.lit(1)).alias("windows"), F.sum(F.col("fair") - F.col("dispatched")).alias("tasks_missed"))
+    )
 
 
 def _key_flows(named: DataFrame) -> DataFrame:
@@ -69,13 +112,11 @@ def _key_flows(named: DataFrame) -> DataFrame:
     weight = F.coalesce(F.max_by("weight", weighed_us), F.lit(WEIGHT_DEFAULT))
     return (
         named.where(F.col("kind").isin("added", "matched"))
-        .withColumn("fairness_key", F.coalesce("fairness_key", F.lit("")))
         .groupBy(*_BY_WINDOW, "fairness_key")
         .agg(
             F.count_if(F.col("kind") == "added").alias("added"),
             F.count_if(is_match).alias("dispatched"),
             F.greatest(weight, F.lit(WEIGHT_MIN)).alias("weight"),
-            F.percentile(F.when(is_match, F.col("wait_us")), [0.5, 0.95, 0.99]).alias("waits_us"),
         )
     )
 
@@ -118,19 +159,20 @@ def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) ->
         .withColumn("end_us", end_us)
         .withColumn("waited_us", waited_us)
     )
-    columns = (*TASK_LIST, "window_us", "fairness_key", "weight", "backlog_before", "added", "dispatched", "waits_us")
+    # In one go: to bring the rows together from two would be to count all of them twice.
+    own = F.struct("window_us", "backlog_before", "added", "dispatched")
     none = F.lit(0).cast("long")
-    waiting = told.where(F.col("waited_us").isNotNull()).select(
-        *TASK_LIST,
-        F.explode("waited_us").alias("window_us"),
-        "fairness_key",
-        "weight",
-        F.col("left").alias("backlog_before"),
-        none.alias("added"),
-        none.alias("dispatched"),
-        F.lit(None).cast("array<double>").alias("waits_us"),
+    waiting = F.transform(
+        "waited_us",
+        lambda waited_us: F.struct(
+            waited_us.alias("window_us"),
+            F.col("left").alias("backlog_before"),
+            none.alias("added"),
+            none.alias("dispatched"),
+        ),
     )
-    return told.select(*columns).unionByName(waiting)
+    rows = F.explode(F.concat(F.array(own), F.coalesce(waiting, F.array().cast(_ROWS)))).alias("row")
+    return told.select(*TASK_LIST, "fairness_key", "weight", rows).select(*TASK_LIST, "fairness_key", "weight", "row.*")
 
 
 def _eras(flows: DataFrame, told_empty: DataFrame) -> DataFrame:
@@ -188,8 +230,9 @@ def _with_verdicts(keys: DataFrame) -> DataFrame:
     is_due_a_task = fair >= 1 - NOISE
     is_starved = (F.col("backlog_before") > 0) & is_due_a_task & (dispatched < STARVED_BELOW * fair * (1 - NOISE))
     missed: Column = F.sum(F.when(F.col("is_starved"), fair - dispatched)).over(everything)
-    return (
-        keys.withColumn("is_starved", is_starved)
-        .withColumn("is_flood", F.coalesce(dispatched - fair >= FLOOD_FROM * missed * (1 - NOISE), F.expr("false")))
-        .select(*keys.columns, "is_starved", "is_flood", *percentiles_s(F.col("waits_us")))
-    )
+    work = F.sum("demand").over(everything)
+    chance = CHANCE * F.sqrt(F.lit(FLOOD_WORK_FROM * (1 - FLOOD_WORK_FROM)) * work)
+    has_much = F.col("demand") >= FLOOD_WORK_FROM * work + chance
+    got_much = dispatched - fair >= F.greatest(FLOOD_FROM * missed, CHANCE * F.sqrt(missed)) * (1 - NOISE)
+    is_flood = (missed > 0) & has_much & got_much
+    return keys.withColumn("is_starved", is_starved).withColumn("is_flood", F.coalesce(is_flood, F.expr("false")))

@@ -59,7 +59,13 @@ def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
         # Only where they tell which events the signals are.
         F.when(has_signals, F.col("event_types")).alias("event_types"),
     )
-    runs = history.groupBy(*_RUN).agg(F.collect_list(batch).alias("batches"), F.max("time_us").alias("last_us"))
+    # Those named before are in runs that are left out, too.
+    named = F.col("new_run_id") if since_us is None else F.when(F.col("time_us") >= since_us, F.col("new_run_id"))
+    runs = history.groupBy(*_RUN).agg(
+        F.collect_list(batch).alias("batches"),
+        F.sort_array(F.collect_set(named)).alias("successors"),
+        F.max("time_us").alias("last_us"),
+    )
     return runs if since_us is None else runs.where(F.col("last_us") >= since_us)
 
 
@@ -85,6 +91,7 @@ def find_across_runs(judged: DataFrame, measure: Measure) -> DataFrame:
         zombies_of_all(judged, measure),
         zombies_of_one_cluster(judged),
         lost_signals(judged),
+        missing_successors(judged, measure),
     ]
     return reduce(DataFrame.unionByName, parts).select(*FOUND.names)
 
@@ -167,6 +174,22 @@ def lost_signals(judged: DataFrame) -> DataFrame:
         detail=F.col("lost.signal"),
     )
     return never.select(*_RUN, finding)
+
+
+def missing_successors(judged: DataFrame, measure: Measure) -> DataFrame:
+    """Runs that say in which run they go on, and no cluster has anything of that one."""
+    named = judged.where(F.size("successors") > 0).select(
+        *_RUN, "last_us", "last_version", F.explode("successors").alias("successor")
+    )
+    known = judged.select(*_WORKFLOW, F.col("run_id").alias("successor"))
+    gone = named.join(known, [*_WORKFLOW, "successor"], "left_anti")
+    state = _state(F.col("last_us"), measure)
+    if measure.retention_us is not None:
+        is_expired = F.col("last_us") < measure.now_us - measure.retention_us
+        state = F.when(is_expired, State.EXPIRED.value).otherwise(state)
+    detail = F.format_string("it goes on in run %s, of which no cluster has anything", "successor")
+    finding = _finding(Kind.MISSING_SUCCESSOR, state, version=F.col("last_version"), detail=detail)
+    return gone.select(*_RUN, finding)
 
 
 def verdicts(judged: DataFrame, found: DataFrame) -> DataFrame:

@@ -87,8 +87,10 @@ class Manifest(msgspec.Struct, frozen=True):
     planted: list[Planted]
 
 
-def write_histories(journal: Path, shape: HistoryShape) -> Manifest:
-    """Write the journals of all clusters and the manifest beside them."""
+def write_histories(
+    journal: Path, shape: HistoryShape, *, tell: Callable[[int], None] = lambda _runs: None
+) -> Manifest:
+    """Write the journals of all clusters and the manifest beside them; `tell` hears how many runs were just written."""
     world = World(shape.seed, shape.clusters, span_us=round(shape.span_s * 1e6), namespaces=NAMESPACES)
     writers = {cluster: _JournalWriter(journal / cluster, f"{cluster}-history-0") for cluster in shape.clusters}
     planted: list[Planted] = []
@@ -100,6 +102,8 @@ def write_histories(journal: Path, shape: HistoryShape) -> Manifest:
             block[cluster].extend(batch)
         if runs % BLOCK_RUNS == 0:
             records, now_us = _flush(writers, block, records, now_us)
+            tell(BLOCK_RUNS)
+    tell(runs % BLOCK_RUNS)
     records, now_us = _flush(writers, block, records, now_us)
     for writer in writers.values():
         writer.close()

@@ -10,6 +10,7 @@ from fairlead.journal.records import HistoryRecord, VersionItem
 from fairlead.pipeline.synth.history_runs import (
     Run,
     World,
+    chain,
     copies_of,
     crossing,
     parted,
@@ -202,6 +203,13 @@ def lost_signal(world: World) -> Spoilt:
     return _spoilt(copies_of(world, run), run, "lost_signal", Expected("lost_signal", None))
 
 
+def missing_successor(world: World) -> Spoilt:
+    """A run goes on in another one that no cluster has."""
+    *runs, _ = chain(world)
+    planted = _planted(runs[-1], "missing_successor", Expected("missing_successor", None))
+    return Spoilt([copies_of(world, run) for run in runs], [planted])
+
+
 def late_end(world: World) -> Spoilt:
     """No defect yet: what a cluster does not have is on its way."""
     (run,) = recent(world, within_us=LATE_US)
@@ -222,7 +230,7 @@ LATE_US = 120_000_000
 DEFECTS: tuple[Defect, ...] = (
     missing_run, missing_end, missing_branch, extra_end, different_event, gap, gap_at_the_beginning, falling_version,
     overwritten, shared_branch, mixed_versions, malformed_batch, contradiction, other_status, many_open, zombie,
-    zombie_in_a_cluster, lost_signal, late_end, late_run,
+    zombie_in_a_cluster, lost_signal, missing_successor, late_end, late_run,
 )  # fmt: skip
 
 

@@ -5,12 +5,14 @@ partition, and are served as fast as it can: in the order of arrival in some tas
 All of it is done a block of time at a time, in numpy, so that memory does not grow with the number of rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
@@ -35,6 +37,8 @@ _ROWS_PER_TASK = 3.1
 _FORWARDED_SHARE = 0.1
 # A partition can take so many times what it gets on average: enough by day, too little in a burst.
 _HEADROOM = 3.0
+# A flood of fewer tasks than that would be hard to tell from chance, and is not planted.
+_FLOOD_TASKS_MIN = 250
 # A task that was served within this time did not wait: sums of times are not exact.
 _AT_ONCE_S = 1e-9
 # The fields of a record after its time, what it tells and where it happened.
@@ -71,14 +75,18 @@ class JournalShape(FixRequest):
     """A journal without rows, task lists, partitions, tenants, hosts or time was asked for."""
 
 
-class Flood(NamedTuple):
-    """One key that got far more tasks than all others of its task list together, for a while."""
+class Flood(msgspec.Struct, frozen=True):
+    """One key that got far more tasks than all others of its task list together, for a while.
+
+    Where tasks are served in the order of arrival, all others starve by it; where they are served fairly, nobody does.
+    """
 
     namespace_id: str
     task_list: str
     fairness_key: str
     from_us: int
     until_us: int
+    starves_others: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +130,13 @@ class _Block:
         self.records.extend(records)
 
 
-def write_traffic(journal: Path, shape: TrafficShape) -> TrafficManifest:
-    """Write about `shape.rows` records as sealed segments of `journal`, one for each host and block of time."""
+def write_traffic(
+    journal: Path, shape: TrafficShape, *, tell: Callable[[int], None] = lambda _rows: None
+) -> TrafficManifest:
+    """Write about `shape.rows` records as sealed segments of `journal`, one for each host and block of time.
+
+    `tell` hears how many were written since it last did.
+    """
     folder = journal / shape.cluster
     folder.mkdir(parents=True, exist_ok=True)
     lists = _lists(shape)
@@ -136,6 +149,7 @@ def write_traffic(journal: Path, shape: TrafficShape) -> TrafficManifest:
             segments.append(_write_segment(folder, SegmentName(Kind.TASK, host_slug(host), number), its))
         rows += len(records)
         added += sum(record.kind == Happening.ADDED for record in records)
+        tell(len(records))
     return TrafficManifest(
         rows=rows,
         added=added,
@@ -185,27 +199,31 @@ def _list(shape: TrafficShape, number: int, share: float, router: Router, random
     for _ in range(3):
         burst = int(random.integers(_STEPS))
         rate[burst : burst + int(random.integers(5, 30))] *= random.uniform(2.0, 5.0)
-    key_shares = 1.0 / np.arange(1, shape.tenants + 1) ** 1.2
+    key_shares = 1.0 / np.arange(1, shape.tenants + 1)
+    is_fair = number % 4 < 2
     flood = None
-    if number % 2 == 0 and shape.tenants > 1:
+    tasks = shape.rows * _TASK_SHARE / _ROWS_PER_TASK * share
+    if number % 2 == 0 and shape.tenants > 1 and tasks * 2 * _HEADROOM / 48 >= _FLOOD_TASKS_MIN:
         first = int(random.integers(_STEPS // 8, _STEPS // 2))
         last = first + _STEPS // 48
-        rate[first:last] *= 4.0
+        # At least twice what its partitions can take, also at night.
+        rate[first:last] = np.maximum(rate[first:last] * 4.0, 2 * _HEADROOM * rate.mean())
         flood = Flood(
             namespace_id=task_list.namespace_id,
             task_list=task_list.name,
             fairness_key=_key(shape.tenants - 1),
             from_us=shape.start_us + round(first * shape.span_s / _STEPS * 1e6),
             until_us=shape.start_us + round(last * shape.span_s / _STEPS * 1e6),
+            starves_others=not is_fair,
         )
     return _List(
         task_list=task_list,
         hosts=tuple(router.route(Partition(task_list, partition), 0.0) for partition in range(partitions)),
         arrived=np.concatenate([[0.0], np.cumsum(rate) / rate.sum()]),
-        tasks=shape.rows * _TASK_SHARE / _ROWS_PER_TASK * share,
+        tasks=tasks,
         key_shares=key_shares / key_shares.sum(),
         weights=random.choice(_WEIGHTS, shape.tenants),
-        is_fair=number % 4 < 2,
+        is_fair=is_fair,
         flood=flood,
     )
 
@@ -271,27 +289,46 @@ def _scaled(shape: TrafficShape, one: _List, share: float) -> float:
 
 
 def departures(arrivals_s: Times, keys: Numbers, weights: Times | None, *, rate: float) -> Times:
-    """When each task of one partition is dispatched, at most `rate` a second: in order, or fairly where weights are.
-
-    Fairly: every key has a clock that runs at its own share of the rate, and tasks are served in the order of their
-    key's clock.
-    """
+    """When each task of one partition is dispatched, at most `rate` a second: in order, or fairly where weights are."""
     service = np.arange(len(arrivals_s)) / rate
     slots_s = service + np.maximum.accumulate(arrivals_s - service)
     # The sums may round to just before the arrival.
     slots_s = np.maximum(slots_s, arrivals_s)
     if weights is None:
         return slots_s
-    stamps = np.empty(len(arrivals_s))
-    for key in np.unique(keys):
-        is_its = keys == key
-        steps = np.arange(np.count_nonzero(is_its)) * (weights.sum() / weights[key] / rate)
-        stamps[is_its] = steps + np.maximum.accumulate(arrivals_s[is_its] - steps)
-    fairly_s = np.empty(len(arrivals_s))
-    # Only among those of one busy time, since none is served later because of what comes after a pause.
-    busy = np.cumsum(slots_s - arrivals_s < _AT_ONCE_S)
-    fairly_s[np.lexsort((stamps, busy))] = slots_s
-    return np.maximum(fairly_s, arrivals_s)
+    fairly_s = slots_s.copy()
+    # None is served later because of what comes after a pause: each busy time is a story of its own.
+    begins = np.flatnonzero(slots_s - arrivals_s < _AT_ONCE_S)
+    ends = np.append(begins[1:], len(arrivals_s))
+    for first, last in zip(begins.tolist(), ends.tolist(), strict=True):
+        if last - first > 1:
+            turns = _turns(arrivals_s[first:last].tolist(), slots_s[first:last].tolist(), keys[first:last], weights)
+            fairly_s[first:last][turns] = slots_s[first:last]
+    return fairly_s
+
+
+def _turns(arrivals_s: list[float], slots_s: list[float], keys: Numbers, weights: Times) -> list[int]:
+    """Which task of a busy time gets each slot: of those that are there, the one with the lowest pass.
+
+    A key's passes are a stride apart, the shorter the more it weighs, and none is before what is being served: who was
+    away is owed nothing, and who had much while others had nothing owes nothing.
+    """
+    strides = (1.0 / weights).tolist()
+    next_pass: dict[int, float] = {}
+    waiting: list[tuple[float, int]] = []
+    turns: list[int] = []
+    served, come = 0.0, 0
+    whose = keys.tolist()
+    for slot_s in slots_s:
+        while come < len(arrivals_s) and arrivals_s[come] <= slot_s:
+            key = whose[come]
+            begins = max(served, next_pass.get(key, 0.0))
+            next_pass[key] = begins + strides[key]
+            heappush(waiting, (begins, come))
+            come += 1
+        served, task = heappop(waiting)
+        turns.append(task)
+    return turns
 
 
 class _Place(NamedTuple):

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     MANY_OPEN = "many_open"
     ZOMBIE = "zombie"
     LOST_SIGNAL = "lost_signal"
+    MISSING_SUCCESSOR = "missing_successor"
 
 
 class State(StrEnum):

@@ -5,7 +5,7 @@ by comparing columns; only the other runs are looked at one by one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, groupby
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fairlead.core.versions import ClusterVersions, Item, VersionHistory, draw_tree
 from fairlead.core.versions.branches import BranchTree
+from fairlead.pipeline.kernels.reconcile.alike import PlainRuns
 from fairlead.pipeline.kernels.reconcile.compare import Comparison
 from fairlead.pipeline.kernels.reconcile.copies import read_copy
 from fairlead.pipeline.kernels.reconcile.plain import BatchColumns, plain_runs
@@ -21,7 +22,6 @@ from fairlead.pipeline.kernels.reconcile.records import (
     Batch,
     CopySummary,
     Judgement,
-    PairCounts,
     Rules,
 )
 
@@ -66,10 +66,12 @@ BATCH = pa.struct(
     ]
 )  # fmt: skip
 _KEYS = [("namespace_id", pa.string()), ("workflow_id", pa.string()), ("run_id", pa.string())]
-RUN_BATCHES = pa.schema([*_KEYS, ("expected", pa.list_(pa.string())), ("batches", pa.list_(BATCH))])
+# What is not looked at here, and goes out as it came in; `successors` are the runs in which this one goes on.
+_CARRIED = [*_KEYS, ("successors", pa.list_(pa.string()))]
+RUN_BATCHES = pa.schema([*_CARRIED, ("expected", pa.list_(pa.string())), ("batches", pa.list_(BATCH))])
 JUDGED = pa.schema(
     [
-        *_KEYS,
+        *_CARRIED,
         ("branches", pa.list_(_LINE)),
         ("drawing", pa.string()),
         ("ancestor", _ITEM),
@@ -110,19 +112,29 @@ def judge_runs(
 def judge_batch(
     batch: pa.RecordBatch, columns: BatchColumns, rules: Rules, is_plain: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> pa.RecordBatch:
-    """Judge the runs of one batch; those that are plain, by a look at one copy."""
-    expected = batch.column("expected").to_pylist()
-    judgements = [
-        _judge_plain(columns, run) if is_plain[run] else _judge(columns, run, expected[run], rules)
-        for run in range(batch.num_rows)
-    ]
-    keys = [batch.column(name) for name, _ in _KEYS]
-    outputs = [_row(judgement) for judgement in judgements]
-    rest = [
-        pa.array([output[place] for output in outputs], type=JUDGED.field(place + len(_KEYS)).type)
-        for place in range(len(JUDGED) - len(_KEYS))
-    ]
-    return pa.RecordBatch.from_arrays([*keys, *rest], schema=JUDGED)
+    """Judge the runs of one batch; those that are plain, all at once."""
+    plain, others = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
+    names = JUDGED.names[len(_CARRIED) :]
+    # Of nothing there is nothing to take the least of.
+    parts = [PlainRuns(columns, plain).judged(JUDGED, names)] if len(plain) else []
+    if len(others) or not parts:
+        parts.append(_judge_others(batch, columns, rules, others))
+    place = pa.array(np.argsort(np.concatenate((plain, others))))
+    rest = [pa.concat_arrays([part[name] for part in parts]).take(place) for name in names]
+    carried = [batch.column(name) for name, _ in _CARRIED]
+    return pa.RecordBatch.from_arrays([*carried, *rest], schema=JUDGED)
+
+
+def _judge_others(
+    batch: pa.RecordBatch, columns: BatchColumns, rules: Rules, runs: np.ndarray[Any, np.dtype[np.intp]]
+) -> dict[str, pa.Array]:
+    expected = batch.column("expected")
+    outputs = [_row(_judge(columns, run, expected[run].as_py(), rules)) for run in runs.tolist()]
+    names = JUDGED.names[len(_CARRIED) :]
+    return {
+        name: pa.array([output[place] for output in outputs], type=JUDGED.field(name).type)
+        for place, name in enumerate(names)
+    }
 
 
 def _judge(columns: BatchColumns, run: int, expected: Sequence[str] | None, rules: Rules) -> Judgement:
@@ -133,30 +145,6 @@ def _judge(columns: BatchColumns, run: int, expected: Sequence[str] | None, rule
         for cluster, group in groupby(rows, key=lambda row: row[0])
     ]
     return Comparison(copies, expected or (), rules).judge()
-
-
-def _judge_plain(columns: BatchColumns, run: int) -> Judgement:
-    """All copies are the same single line: say so."""
-    copies = columns.copies_of(run)
-    line, status = columns.last_line(copies[0].end), columns.status(copies[0].end)
-    last = line.last
-    is_open = status in OPEN_STATUSES
-    return Judgement(
-        branches=(line,),
-        ancestor=last,
-        status=status,
-        first_us=min(copy.first_us for copy in copies),
-        last_us=max(copy.last_us for copy in copies),
-        copies=[
-            CopySummary(copy.cluster, is_open, False, status, last, last.event_id, copy.first_us, copy.last_us)  # noqa: FBT003
-            for copy in copies
-        ],
-        pairs=[
-            PairCounts(left.cluster, right.cluster, last.event_id, 0, 0, 0, 0)
-            for left, right in combinations(copies, 2)
-        ],
-        current_signals=columns.signals_of(copies[0]),
-    )
 
 
 def _row(judgement: Judgement) -> tuple[object, ...]:

@@ -1,0 +1,218 @@
+"""The jobs of the pipeline at growing sizes: rows a second, memory, and whether the cost of a row stays the same.
+
+Each job runs on Spark at local[2], in a process of its own for each size, so that its peak of memory is its own. First
+it runs twice on a hundredth of a day: the second time is its fixed cost, which is shown and taken off before the cost
+of a row is compared between the sizes. That cost is in seconds of the processor, of all processes together: others on
+the machine disturb it less than they do the clock. The sizes' inputs are made by `pipeline_data`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.pipeline_data import KINDS, add_copies, link_copies, write_base
+from benchmarks.pipeline_process import Outcome, Task, measure
+from fairlead.pipeline.lake import Lake
+
+FULL, QUICK = (1_000_000, 10_000_000, 50_000_000), (100_000, 1_000_000)
+TINY_SHARE = 0.01
+RATIO_MAX = 1.15
+MEMORY_MB_MAX = 2_000.0
+HOSTS = 100
+# What DuckDB is asked, too.
+COMPARED = ("traffic", "reconcile")
+DUCKDB_S_MAX = 3_600.0
+ROWS = {
+    "ingest task": "records of the journal: lines that tell of tasks",
+    "ingest history": "records of the journal: batches of events, of three clusters",
+    "traffic": "records of tasks",
+    "fairness": "records of tasks",
+    "backtest": "records of tasks: a day more with each copy, under the default 162 settings",
+    "placement": f"partitions, on {HOSTS} hosts, under 4 batch sizes, with 4 changes of the hosts",
+    "reconcile": "records of batches of events, of three clusters",
+    "histories": "records of batches of events, of three clusters, without payloads",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was measured of one job at one size; `ratio` is the cost of a row to that at the smallest size."""
+
+    job: str
+    rows: int
+    outcome: Outcome
+    ratio: float
+    duckdb: dict[str, float] | None
+
+    @property
+    def cpu_us(self) -> float:
+        """Of a row, without the fixed cost."""
+        return (self.outcome.work.cpu_s - self.outcome.fixed.cpu_s) / self.rows * 1e6
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """What is not as it is aimed at."""
+        where = f"{self.job} at {self.rows:,} rows"
+        if self.ratio > RATIO_MAX:
+            yield f"{where}: a row costs {self.ratio:.2f} times as much as at the smallest size"
+        for name, peak_mb in asdict(self.outcome.peaks).items():
+            if peak_mb > MEMORY_MB_MAX:
+                yield f"{where}: {name.removesuffix('_mb')} had {peak_mb:,.0f} MB"
+        if self.duckdb is not None and self.duckdb["differences"]:
+            yield f"{where}: {self.duckdb['differences']:,.0f} answers are not those of DuckDB"
+
+
+class Bench:
+    """The inputs, which grow from size to size, and what was measured so far."""
+
+    def __init__(self, folder: Path, base_rows: int) -> None:
+        self.folder = folder
+        self.base_rows = base_rows
+        self.copies = 0
+        self.lake = Lake(folder / "lake")
+        self.lines: list[Line] = []
+
+    def prepare(self) -> None:
+        """Make a day and a hundredth of one, and bring both into lakes."""
+        from fairlead.pipeline.job import JobContext  # noqa: PLC0415 - Spark is loaded for those who measure
+        from fairlead.pipeline.jobs import ingest  # noqa: PLC0415
+        from fairlead.pipeline.session import SessionPlan, open_session  # noqa: PLC0415
+
+        with open_session(SessionPlan(name="bench-prepare", master="local[2]")) as spark:
+            for name, share in (("base", 1.0), ("tiny", TINY_SHARE)):
+                write_base(self.folder / name, records=self.base_rows, share=share)
+                for kind in KINDS:
+                    lake = Lake(self.folder / f"{name}-lake")
+                    ingest.run(JobContext(spark, lake, journal=self.folder / name / kind))
+
+    def grow(self, rows: int) -> None:
+        """Let the inputs grow to so many rows."""
+        copies = range(self.copies, rows // self.base_rows)
+        for kind in KINDS:
+            link_copies(self.folder / "base" / kind, self.folder / "journal" / kind, copies)
+            add_copies(Lake(self.folder / "base-lake"), self.lake, kind, copies)
+        self.copies = copies.stop
+
+    def run(self, name: str, rows: int) -> Line:
+        """Measure a job at the size that the inputs have."""
+        outcome = measure(self._task(name, rows))
+        shutil.rmtree(self.folder / "ingested", ignore_errors=True)
+        line = Line(name, self._rows(name, outcome), outcome, 1.0, self._ask_duckdb(name))
+        first = next((other for other in self.lines if other.job == name), line)
+        line = Line(line.job, line.rows, line.outcome, line.cpu_us / first.cpu_us, line.duckdb)
+        self.lines.append(line)
+        return line
+
+    def _task(self, name: str, rows: int) -> Task:
+        if name.startswith("ingest "):
+            kind, ingested = name.removeprefix("ingest "), self.folder / "ingested"
+            lakes = ({"lake": str(ingested / "all")}, {"lake": str(ingested / "tiny")})
+            return Task("ingest", str(self.folder / "journal" / kind), str(self.folder / "tiny" / kind), *lakes)
+        options: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        if name == "placement":
+            tiny = round(self.base_rows * TINY_SHARE)
+            options = ({"partitions": rows, "hosts": HOSTS}, {"partitions": tiny, "hosts": HOSTS})
+        return Task(name, str(self.lake.root), str(self.folder / "tiny-lake"), *options)
+
+    def _rows(self, name: str, outcome: Outcome) -> int:
+        if name == "placement":
+            return int(outcome.said["findings"]["batch_sizes"][0]["partitions"])
+        if name.startswith("ingest "):
+            return sum(outcome.said["rows"].values())
+        kind = "history" if name in {"reconcile", "histories"} else "task"
+        with duckdb.connect() as database:
+            files = f"{self.lake.table(kind)}/*/*/*/*.parquet"
+            found = database.execute("SELECT sum(num_rows) FROM parquet_file_metadata(?)", [files]).fetchone()
+        return int(found[0]) if found else 0
+
+    def _ask_duckdb(self, name: str) -> dict[str, float] | None:
+        if name not in COMPARED:
+            return None
+        command = [sys.executable, "-m", "benchmarks.pipeline_duckdb", name, str(self.lake.root)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=DUCKDB_S_MAX)  # noqa: S603 - our own module
+        found: dict[str, float] = json.loads(done.stdout)
+        return found
+
+
+def show(lines: list[Line]) -> None:
+    """A table, and what the words in it mean."""
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    table = Table(title=f"local[2], {os.cpu_count()} cores, load average {load}")
+    for heading in (
+        "job", "rows", "start s", "fixed s", "s", "rows/s", "CPU s", "CPU µs a row", "times the first",
+        "Java MB", "driver MB", "workers MB", "DuckDB s", "CPU s",
+    ):  # fmt: skip
+        table.add_column(heading, justify="left" if heading == "job" else "right")
+    for line in lines:
+        outcome, peaks, asked = line.outcome, line.outcome.peaks, line.duckdb
+        table.add_row(
+            line.job,
+            f"{line.rows:,}",
+            f"{outcome.start.wall_s + outcome.first.wall_s:.1f}",
+            f"{outcome.fixed.wall_s:.1f}",
+            f"{outcome.work.wall_s:,.1f}",
+            f"{line.rows / outcome.work.wall_s:,.0f}",
+            f"{outcome.work.cpu_s:,.1f}",
+            f"{line.cpu_us:.2f}",
+            f"{line.ratio:.2f}",
+            *(f"{peak_mb:,.0f}" for peak_mb in (peaks.java_mb, peaks.driver_mb, peaks.workers_mb)),
+            *((f"{asked['wall_s']:.1f}", f"{asked['cpu_s']:.1f}") if asked else ("", "")),
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        "start: until the job has run once on a hundredth of a day; fixed: for doing that again; the rest is of"
+    )
+    console.print("the job alone. CPU µs a row, and times that at the first size: without the fixed cost.")
+    for job in dict.fromkeys(line.job for line in lines):
+        console.print(f"  rows of {job}: {ROWS[job]}")
+    differences = sum(line.duckdb["differences"] for line in lines if line.duckdb)
+    if any(line.duckdb for line in lines):
+        console.print(f"  answers of DuckDB that are others: {differences:,.0f}")
+
+
+def main() -> int:
+    there = [name for name in ROWS if find_spec(f"fairlead.pipeline.jobs.{name.split()[0]}")]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100,000 and 1 million rows: some minutes")
+    parser.add_argument("--jobs", nargs="+", choices=there, default=there, metavar="JOB", help="only these")
+    parser.add_argument("--rows-max", type=int, default=FULL[-1], metavar="N", help="leave out the sizes above")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    options = parser.parse_args()
+    sizes = [size for size in (QUICK if options.quick else FULL) if size <= options.rows_max]
+    progress = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+        bench = Bench(Path(folder), sizes[0])
+        progress.print(f"making {sizes[0]:,} records of each kind in {folder}")
+        bench.prepare()
+        for size in sizes:
+            progress.print(f"making them {size:,}")
+            bench.grow(size)
+            for job in options.jobs:
+                line = bench.run(job, size)
+                progress.print(f"{job}, {line.rows:,} rows: {line.outcome.work.wall_s:,.1f} s, {line.ratio:.2f}")
+    if options.json:
+        print(json.dumps([asdict(line) | {"cpu_us": line.cpu_us} for line in bench.lines], indent=2))
+    else:
+        show(bench.lines)
+    problems = [problem for line in bench.lines for problem in line.problems]
+    for problem in problems:
+        progress.print(problem)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

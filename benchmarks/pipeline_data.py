@@ -1,0 +1,71 @@
+"""What the pipeline's benchmark works on: a day of made-up records, and as many copies of it as it takes.
+
+The generators of `fairlead pipeline synth` make the first day of each kind; the rest are copies that DuckDB writes as
+Parquet, straight into the lake. A copy of the tasks is the same day, so many days later. A copy of the histories is the
+same runs at the same time under other ids. So what a job finds in many copies is known from what it finds in one.
+For `ingest` a copy is the same segments under other numbers, as links: what is in them does not change its work.
+"""
+
+import os
+from pathlib import Path
+
+import duckdb
+
+from fairlead.journal import SegmentName
+from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.schemas import BRONZE
+from fairlead.pipeline.synth.histories import HistoryShape, write_histories
+from fairlead.pipeline.synth.traffic import TrafficShape, write_traffic
+
+KINDS = tuple(BRONZE)
+DAY_S = 86_400
+# Of one run in all three clusters together, about.
+RECORDS_PER_RUN = 22
+# More numbers than the segments of a base have.
+_NUMBERS_A_COPY = 1_000
+_ROWS_A_GROUP = 1 << 20
+_IDS = ("workflow_id", "run_id", "tree_id", "branch_id", "new_run_id")
+
+
+def write_base(journal: Path, *, records: int, share: float = 1.0) -> None:
+    """A journal of about so many records a day of each kind, in a folder each, or of a share of the day."""
+    write_traffic(journal / "task", TrafficShape(rows=round(records * share), span_s=DAY_S * share))
+    write_histories(journal / "history", HistoryShape(runs=max(1, round(records * share / RECORDS_PER_RUN))))
+
+
+def link_copies(base: Path, journal: Path, copies: range) -> None:
+    """Add copies of the segments of a base journal to another."""
+    for segment in sorted(base.glob("*/*.zst")):
+        name = SegmentName.parse(segment.name)
+        folder = journal / segment.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for copy in copies:
+            os.link(segment, folder / str(name._replace(number=name.number + copy * _NUMBERS_A_COPY)))
+
+
+def add_copies(base: Lake, lake: Lake, kind: str, copies: range) -> None:
+    """Add copies of the rows of a base lake to another, each a batch."""
+    with duckdb.connect(config={"threads": 2, "preserve_insertion_order": False}) as database, lake.locked():
+        database.execute("SET enable_progress_bar = false")
+        for copy in copies:
+            staged = lake.stage(kind)
+            for part in sorted(base.table(kind).glob("batch=*/cluster=*/day=*")):
+                _copy_part(database, part, staged, kind, copy)
+            lake.commit(kind, staged, ())
+
+
+def _copy_part(database: duckdb.DuckDBPyConnection, part: Path, staged: Path, kind: str, copy: int) -> None:
+    cluster, day = part.parent.name, part.name
+    if kind == "task":
+        changed = f"time_us + {copy * DAY_S * 1_000_000} AS time_us"
+        (later,) = database.execute("SELECT ?::DATE + ?", [day.removeprefix("day="), copy]).fetchone() or ("",)
+        day = f"day={later}"
+    else:
+        changed = ", ".join(f"{name} || '-{copy}' AS {name}" for name in _IDS)
+    folder = staged / cluster / day
+    folder.mkdir(parents=True)
+    rows = f"SELECT * REPLACE ({changed}) FROM read_parquet('{part}/*.parquet', hive_partitioning = false)"  # noqa: S608 - our own names
+    database.execute(
+        f"COPY ({rows}) TO '{folder / 'part-0.parquet'}' "
+        f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {_ROWS_A_GROUP})"
+    )

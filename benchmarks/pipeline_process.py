@@ -1,0 +1,168 @@
+"""One job in a process of its own, and what its processes take of the machine: Java, the driver, and the workers.
+
+As a module it is that process: it runs the job twice on the smallest input, so that all is loaded and most is compiled,
+and then on the input that is measured. What the second run took is what the job costs whatever it is given.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+SAMPLE_S = 0.1
+JOB_S_MAX = 7_200.0
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A job, its input, and the smallest input; both are folders. `options` are those of the command line."""
+
+    job: str
+    source: str
+    tiny: str
+    options: dict[str, Any] = field(default_factory=dict)
+    tiny_options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds by the clock, and of the processor, of all processes together."""
+
+    wall_s: float
+    cpu_s: float
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(self.wall_s - other.wall_s, self.cpu_s - other.cpu_s)
+
+
+@dataclass(slots=True)
+class Peaks:
+    """The most memory that each kind of process had, in MB; the workers all together."""
+
+    java_mb: float = 0.0
+    driver_mb: float = 0.0
+    workers_mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a job: the start of Spark, the fixed cost, the cost of the work, peaks, and what the job said."""
+
+    start: Cost
+    first: Cost
+    fixed: Cost
+    work: Cost
+    peaks: Peaks
+    said: dict[str, Any]
+
+
+def measure(task: Task) -> Outcome:
+    """Run a task in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.pipeline_process", json.dumps(asdict(task))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
+        ended = threading.Event()
+        peaks = Peaks()
+        sampler = threading.Thread(target=_sample, args=(process.pid, peaks, ended))
+        sampler.start()
+        try:
+            output, _ = process.communicate(timeout=JOB_S_MAX)
+        finally:
+            ended.set()
+            sampler.join()
+            process.kill()
+    if process.returncode:
+        raise RuntimeError(f"{task} ended with {process.returncode}")
+    plain = json.loads(output.splitlines()[-1])
+    start, first, fixed, work = (Cost(*plain[name]) for name in ("start", "first", "fixed", "work"))
+    return Outcome(start, first, fixed, work, peaks, plain["said"])
+
+
+def _sample(pid: int, peaks: Peaks, ended: threading.Event) -> None:
+    while not ended.wait(SAMPLE_S):
+        workers_bytes = 0
+        for member in family(pid):
+            try:
+                command = Path(f"/proc/{member}/cmdline").read_bytes()
+                if b"pyspark.daemon" in command:
+                    workers_bytes += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * _PAGE_BYTES
+                    continue
+                peak_mb = _peak_mb(member)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if member == pid:
+                peaks.driver_mb = max(peaks.driver_mb, peak_mb)
+            elif b"SparkSubmit" in command:
+                peaks.java_mb = max(peaks.java_mb, peak_mb)
+        peaks.workers_mb = max(peaks.workers_mb, workers_bytes / 1e6)
+
+
+def _peak_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for member in found:
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in children.read_text().split()]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process and its descendants, those that have ended too."""
+    ticks = 0
+    for member in family(pid):
+        try:
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(int(value) for value in fields[11:15])
+    return ticks / _TICKS_A_SECOND
+
+
+def now() -> Cost:
+    """The clocks of this process and its descendants."""
+    return Cost(time.monotonic(), cpu_s(os.getpid()))
+
+
+def _run(task: Task) -> dict[str, Any]:
+    begun = Cost(time.monotonic(), 0.0)
+    from fairlead.pipeline.job import JobContext  # noqa: PLC0415 - the time that it takes belongs to the start
+    from fairlead.pipeline.lake import Lake  # noqa: PLC0415
+    from fairlead.pipeline.session import SessionPlan, open_session  # noqa: PLC0415
+
+    job = importlib.import_module(f"fairlead.pipeline.jobs.{task.job}")
+    with open_session(SessionPlan(name=f"bench-{task.job}", master="local[2]")) as spark:
+
+        def once(source: str, options: dict[str, Any]) -> tuple[Cost, dict[str, Any]]:
+            began = now()
+            lake, journal = (source, None) if task.job != "ingest" else (options["lake"], Path(source))
+            said = job.run(JobContext(spark, Lake(Path(lake)), journal=journal, options=options))
+            return now() - began, {"rows": said.rows, "findings": said.findings}
+
+        started = now() - begun
+        first, _ = once(task.tiny, task.tiny_options)
+        again = {name: f"{value}-again" if name == "lake" else value for name, value in task.tiny_options.items()}
+        fixed, _ = once(task.tiny, again)
+        work, said = once(task.source, task.options)
+    costs = {"start": started, "first": first, "fixed": fixed, "work": work}
+    return {name: (cost.wall_s, cost.cpu_s) for name, cost in costs.items()} | {"said": said}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run(Task(**json.loads(sys.argv[1]))), default=str))

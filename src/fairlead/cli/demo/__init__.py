@@ -1,0 +1,5 @@
+"""`fairlead demo`: the whole of it on one machine, in two minutes."""
+
+from fairlead.cli.demo.command import demo
+
+__all__ = ["demo"]

@@ -1,0 +1,77 @@
+"""The server of the demonstration: a process of its own, which ends with the one that started it."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.core.errors import RetryLater
+from fairlead.settings import Plain
+
+READY_S_MAX = 30.0
+STOPPED_S_MAX = 20.0
+
+
+class NoServer(RetryLater):
+    """The server did not become ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where SDKs connect, and where `fairlead admin` does."""
+
+    address: str
+    admin_address: str
+
+
+@asynccontextmanager
+async def server(journal: Path, settings: Mapping[str, Plain]) -> AsyncIterator[Running]:
+    """Run a server that journals with payloads until the block ends; then all that it did is sealed."""
+    arguments = ["--port", "0", "--stop-with-input", "--log-level", "error", "--journal", str(journal)]
+    for key, value in settings.items():
+        arguments += ["--dynamic-config-value", f"{key}={json.dumps(value)}"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fairlead", "server", "start-dev", "--journal-payloads", *arguments),
+        # Whoever holds the other end of this pipe keeps the server alive: it ends also if we are killed.
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        # Ctrl-C is for us alone: we let it end in order.
+        start_new_session=True,
+    )
+    try:
+        yield await _ready(process)
+    finally:
+        await asyncio.shield(stop(process))
+
+
+async def _ready(process: Process) -> Running:
+    assert process.stdout is not None  # noqa: S101 - it has a pipe
+    told: dict[str, str] = {}
+    try:
+        async with asyncio.timeout(READY_S_MAX):
+            while line := (await process.stdout.readline()).decode():
+                name, _, value = line.partition(":")
+                told[name] = value.strip()
+                if line.startswith("Ready"):
+                    return Running(told["Server"], told["Admin"].split()[3])
+    except TimeoutError:
+        raise NoServer(f"the server was not ready within {READY_S_MAX:g} s: is the machine very busy?") from None
+    raise NoServer("the server ended before it was ready: `fairlead server start-dev` says why")
+
+
+async def stop(process: Process) -> None:
+    """End a server in order, or else."""
+    assert process.stdin is not None  # noqa: S101 - it has a pipe
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(STOPPED_S_MAX):
+            await process.communicate()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()

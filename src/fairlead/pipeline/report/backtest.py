@@ -1,0 +1,123 @@
+"""The section on the backtest: what each setting would have cost and caused, and which one is recommended."""
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, scatter
+from fairlead.pipeline.report.markup import Markup, shown, table, tag
+from fairlead.pipeline.report.page import Finding, Section, missing
+from fairlead.pipeline.report.tables import Tables, first_rows, length, place, points, same, thinned
+from fairlead.pipeline.stages.traffic import TASK_LIST
+
+TITLE = "Settings of the scaler"
+CLUSTERS_SHOWN = 4
+SETTINGS_SHOWN = 400
+_SETTING = ("upscale_rps", "upscale_sustained_s", "downscale_sustained_s", "downscale_factor", "interval_s")
+_OUTCOME = ("late_share", "changes_per_day", "partition_hours", "above_s", "wait_s_max", "backlog_max")
+
+
+def backtest(tables: Tables) -> Section:
+    """Settings against the objective, and partitions over time."""
+    if not tables.have("backtest", "backtest_settings", "backtest_timeline"):
+        return missing("backtest", TITLE, job="backtest")
+    settings = tables.read("backtest_settings")
+    best = first_rows(settings.where("is_recommended"), CLUSTERS_SHOWN, F.desc("tasks"), "cluster")
+    plots: list[Markup] = []
+    rows: list[tuple[object, ...]] = []
+    findings: list[Finding] = []
+    for row in best:
+        its = settings.where(F.col("cluster") == row["cluster"])
+        now = its.where("setting = 0").head()
+        plots.append(_comparison(its, row))
+        plots += _timeline(tables, row)
+        if now is not None:
+            findings.append(_finding(now, row))
+            rows += [(row["cluster"], "in force", *_values(now)), (row["cluster"], "recommended", *_values(row))]
+    if not best:
+        return Section(
+            "backtest", TITLE, (), (tag("p", "No task was recorded, so there was nothing to replay.", class_="note"),)
+        )
+    note = (
+        f"Each dot is a setting, replayed over the recorded traffic; at most {SETTINGS_SHOWN}, the cheapest first, of "
+        f"the {len(best)} busiest clusters. Those in green keep the bounds for late tasks and for changes a day, and "
+        "of them the one with the fewest partition-hours is recommended."
+    )
+    headings = ("cluster", "setting", *(name.replace("_", " ") for name in (*_SETTING, *_OUTCOME)))
+    return Section(
+        "backtest",
+        TITLE,
+        findings,
+        (tag("p", note, class_="note"), tag("div", *plots, class_="plots"), table(headings, rows)),
+    )
+
+
+def _finding(now: Row, best: Row) -> Finding:
+    cluster = shown(best["cluster"])
+    if best["setting"] == now["setting"]:
+        return Finding(f"The scaler's settings of {cluster} are the best of those that were tried.", is_fine=True)
+    hours = f"{shown(best['partition_hours'])} partition-hours in place of {shown(now['partition_hours'])}"
+    changed = ", ".join(
+        f"{name.replace('_', ' ')} {shown(now[name])} → {shown(best[name])}"
+        for name in _SETTING
+        if now[name] != best[name]
+    )
+    return Finding(
+        f"Other settings of the scaler would have served {cluster} better: {hours}, "
+        f"{best['late_share']:.2%} of the tasks late in place of {now['late_share']:.2%} ({changed})."
+    )
+
+
+def _comparison(its: DataFrame, best: Row) -> Markup:
+    # What is in force and what is recommended are always among them.
+    chosen = (F.col("is_recommended") | (F.col("setting") == 0)).cast("int")
+    rows = first_rows(its, SETTINGS_SHOWN, F.desc(chosen), "partition_hours", "setting")
+    dots = [
+        Dot(
+            row["partition_hours"],
+            100 * (row["late_share"] or 0.0),
+            f"setting {row['setting']}: " + ", ".join(f"{name} {shown(row[name])}" for name in (*_SETTING, *_OUTCOME)),
+            2 if row["is_within"] else 5,
+            mark=_mark(row),
+        )
+        for row in rows
+    ]
+    hours = [dot.x for dot in dots]
+    room = (max(hours) - min(hours)) * 0.05 or max(hours) * 0.05 or 1.0
+    x = Axis(max(0.0, min(hours) - room), max(hours) + room, "partition-hours")
+    y = Axis(0.0, max(*(dot.y for dot in dots), 0.001) * 1.1, "% of the tasks late")
+    return scatter(dots, x=x, y=y, told=f"{shown(best['cluster'])}: what each setting costs and causes")
+
+
+def _mark(row: Row) -> str:
+    if row["is_recommended"]:
+        return "in force, recommended" if row["setting"] == 0 else "recommended"
+    return "in force" if row["setting"] == 0 else ""
+
+
+def _timeline(tables: Tables, best: Row) -> list[Markup]:
+    """Partitions over time of the cluster's busiest task list, now and as recommended."""
+    lists = tables.read("backtest").where((F.col("cluster") == best["cluster"]) & (F.col("setting") == 0))
+    busiest = lists.orderBy(F.desc("tasks"), *TASK_LIST).head()
+    if busiest is None:
+        return []
+    rows = tables.read("backtest_timeline").where(same(busiest, TASK_LIST))
+    chosen = {"in force": 0, "recommended": best["setting"]}
+    its = rows.where(F.col("setting").isin(*chosen.values()))
+    series = thinned(its, ("setting",), "time_us", write=F.max("write"), qps=F.max("qps"))
+    traced = {name: series.get((number,), []) for name, number in chosen.items()}
+    curves = [Line(name, points(series, "write"), color) for color, (name, series) in enumerate(traced.items())]
+    load = points(traced["in force"], "qps")
+    # In partitions that would be needed at the threshold: so load and thresholds have one scale.
+    needed = [(at_us, qps / best["upscale_rps"]) for at_us, qps in load]
+    curves.append(Line(f"load, over {shown(best['upscale_rps'])} a second", needed, 5, is_threshold=True))
+    return [lines(curves, told=f"{shown(place(busiest))}: write partitions")]
+
+
+def _values(row: Row) -> tuple[object, ...]:
+    outcome = {name: row[name] for name in _OUTCOME}
+    told = outcome | {
+        "late_share": f"{outcome['late_share'] or 0:.2%}",
+        "above_s": length(outcome["above_s"]),
+        "wait_s_max": length(outcome["wait_s_max"]),
+    }
+    return (*(row[name] for name in _SETTING), *told.values())

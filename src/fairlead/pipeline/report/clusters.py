@@ -1,0 +1,127 @@
+"""The section on clusters: whether they hold the same histories, where they part, and which runs are wrong."""
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from fairlead.pipeline.report.charts import bars, heat
+from fairlead.pipeline.report.markup import Markup, shown, table, tag
+from fairlead.pipeline.report.page import Finding, Section, missing
+from fairlead.pipeline.report.tables import Tables, first_rows
+
+TITLE = "Clusters"
+CLUSTERS_SHOWN = 8
+KINDS_SHOWN = 30
+RUNS_SHOWN = 25
+KINDS_IN_WORDS = 4
+DRAWING_MAX = 2_000
+
+
+def clusters(tables: Tables) -> Section:
+    """Differences of each pair of clusters, kinds of findings, and the runs that are wrong."""
+    if not tables.have("verdicts", "pairs", "repair_plan"):
+        return missing("clusters", TITLE, job="reconcile")
+    verdicts = tables.read("verdicts")
+    counts = {row["verdict"]: row["count"] for row in verdicts.groupBy("verdict").count().collect()}
+    kinds = _kinds(verdicts)
+    wrong = first_rows(verdicts.where("verdict = 'wrong'"), RUNS_SHOWN, "namespace_id", "workflow_id", "run_id")
+    sends = tables.read("repair_plan").count()
+    body: list[Markup] = []
+    plots = [*_divergence(tables.read("pairs")), *_kind_bars(kinds)]
+    if plots:
+        note = f"The first {CLUSTERS_SHOWN} clusters by name. Darker is more; nothing is written where nothing differs."
+        body += [tag("p", note, class_="note"), tag("div", *plots, class_="plots")]
+    if wrong:
+        body.append(tag("h3", f"Runs that are wrong: {len(wrong):,} of {counts['wrong']:,}, by namespace and name"))
+        body.append(_runs(wrong))
+        body.append(tag("p", "All are in the table ", tag("code", "verdicts"), " of the lake.", class_="note"))
+    return Section("clusters", TITLE, _findings(counts, kinds, sends), tuple(body))
+
+
+def _findings(counts: dict[str, int], kinds: list[Row], sends: int) -> list[Finding]:
+    runs = sum(counts.values())
+    if not runs:
+        return [Finding("No history was recorded.")]
+    wrong, late = counts.get("wrong", 0), counts.get("late", 0)
+    found = []
+    if wrong:
+        most = ", ".join(f"{row['kind'].replace('_', ' ')} ({row['count']:,})" for row in kinds[:KINDS_IN_WORDS])
+        repair = f"; the repair plan has {sends:,} sends" if sends else ""
+        found.append(Finding(f"{wrong:,} of {runs:,} runs are wrong: mostly {most}{repair}.", is_alarm=True))
+    else:
+        found.append(
+            Finding(f"All {runs:,} runs hold together: nothing is missing, different or doubled.", is_fine=True)
+        )
+    if late:
+        found.append(Finding(f"{late:,} runs differ only in what may still be on its way."))
+    return found
+
+
+def _kinds(verdicts: DataFrame) -> list[Row]:
+    exploded = verdicts.where("verdict = 'wrong'").select(F.explode("kinds").alias("kind"))
+    return first_rows(exploded.groupBy("kind").count(), KINDS_SHOWN, F.desc("count"), "kind")
+
+
+def _kind_bars(kinds: list[Row]) -> list[Markup]:
+    if not kinds:
+        return []
+    rows = [(row["kind"].replace("_", " "), [("runs", float(row["count"]))]) for row in kinds]
+    return [bars(rows, told="Runs by what is wrong with them", parts=["runs"])]
+
+
+def _divergence(pairs: DataFrame) -> list[Markup]:
+    """For each two clusters: how many events only one of them has, and how many differ."""
+    sums = ("runs", "runs_equal", "events_shared", "events_only_left", "events_only_right", "events_different")
+    added = pairs.groupBy("left", "right").agg(*(F.sum(name).alias(name) for name in sums))
+    rows = first_rows(added, CLUSTERS_SHOWN**2, "left", "right")
+    names = sorted({name for row in rows for name in (row["left"], row["right"])})[:CLUSTERS_SHOWN]
+    if len(names) < 2:
+        return []
+    only: dict[tuple[str, str], int] = {}
+    different: dict[tuple[str, str], int] = {}
+    for row in rows:
+        left, right = row["left"], row["right"]
+        only[left, right], only[right, left] = row["events_only_left"], row["events_only_right"]
+        different[left, right] = different[right, left] = row["events_different"]
+    return [
+        _matrix(
+            names, only, told="Events that the cluster of the row has and that of the column has not", of="only here"
+        ),
+        _matrix(names, different, told="Events that are different in two clusters", of="different"),
+    ]
+
+
+def _matrix(names: list[str], counts: dict[tuple[str, str], int], *, told: str, of: str) -> Markup:
+    most = max(counts.values(), default=0) or 1
+    cells = [
+        [
+            (
+                counts.get((row, column), 0) / most,
+                f"{counts[row, column]:,}" if counts.get((row, column)) else "",
+                f"{shown(row)} against {shown(column)}: {counts.get((row, column), 0):,} events {of}",
+            )
+            for column in names
+        ]
+        for row in names
+    ]
+    return heat(names, names, cells, told=told)
+
+
+def _runs(rows: list[Row]) -> Markup:
+    return table(
+        ("workflow", "run", "what is wrong", "who disagrees", "branches"),
+        (
+            (
+                row["workflow_id"],
+                row["run_id"],
+                ", ".join(sorted({_told(finding) for finding in row["findings"]}))[:DRAWING_MAX],
+                ", ".join(row["disagreeing"] or ()) or "-",
+                tag("pre", (row["drawing"] or "")[:DRAWING_MAX]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _told(finding: Row) -> str:
+    kind = finding["kind"].replace("_", " ")
+    return f"{kind} in {finding['cluster']}" if finding["cluster"] else str(kind)

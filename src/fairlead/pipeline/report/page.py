@@ -1,0 +1,107 @@
+"""The page: what was found in plain sentences first, then a section for each job."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fairlead.pipeline.report.markup import Markup, join, tag
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5b6470; --rule: #dfe3e8; --card: #f6f8fa;
+  --alarm: #b3261e; --fine: #1a7f4b; --c0: #2563c9; --c1: #c2570c; --c2: #0f8a6d; --c3: #a63a8f; --c4: #6b5fd0;
+  --c5: #7c8590; --hot: #c2410c; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14171b; --ink: #e6e9ed; --soft: #9aa4b0; --rule: #313841;
+  --card: #1c2127; --alarm: #ff8a80; --fine: #5fd39a; --c0: #7aa7ff; --c1: #ff9f5a; --c2: #4fd1b0; --c3: #e48ad2;
+  --c4: #a99dff; --c5: #98a2ad; --hot: #f97316; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 1080px; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.25rem; margin: 2.5rem 0 .5rem;
+  border-top: 1px solid var(--rule); padding-top: 1rem; } h3 { font-size: 1rem; margin: 1rem 0 .25rem; }
+.findings { list-style: none; padding: 0; } .findings li { padding: .5rem .75rem; margin: .4rem 0;
+  background: var(--card); border-left: 4px solid var(--fine); border-radius: 4px; }
+.findings li.alarm { border-color: var(--alarm); } .findings li.alarm::before { content: "! "; font-weight: 700;
+  color: var(--alarm); } .findings li.plain { border-color: var(--c5); }
+nav a { margin-right: 1rem; color: var(--c0); } .note { color: var(--soft); font-size: .9rem; }
+.plots { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); }
+figure { margin: 0; padding: .75rem; background: var(--card); border-radius: 6px; }
+figcaption { font-size: .9rem; margin-bottom: .4rem; } svg { width: 100%; height: auto; display: block; }
+svg text { font: 11px system-ui, sans-serif; fill: var(--soft); } svg .mark, svg .axis { fill: var(--ink); }
+svg .mark { font-weight: 700; } .grid { stroke: var(--rule); } .diagonal { stroke: var(--c5); stroke-dasharray: 4 4; }
+.line { fill: none; stroke-width: 1.6; } .threshold { stroke-dasharray: 5 4; } .dot { fill-opacity: .75; }
+.cell { fill: var(--hot); } svg text.hot { fill: var(--paper); }
+.line.c0 { stroke: var(--c0); } .line.c1 { stroke: var(--c1); } .line.c2 { stroke: var(--c2); }
+.line.c3 { stroke: var(--c3); } .line.c4 { stroke: var(--c4); } .line.c5 { stroke: var(--c5); }
+.dot.c0, .bar.c0 { fill: var(--c0); } .dot.c1, .bar.c1 { fill: var(--c1); } .dot.c2, .bar.c2 { fill: var(--c2); }
+.dot.c3, .bar.c3 { fill: var(--c3); } .dot.c4, .bar.c4 { fill: var(--c4); } .dot.c5, .bar.c5 { fill: var(--c5); }
+.legend { font-size: .85rem; } .entry { margin-right: 1rem; white-space: nowrap; }
+.key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin-right: .35rem; }
+.key.c0 { background: var(--c0); } .key.c1 { background: var(--c1); } .key.c2 { background: var(--c2); }
+.key.c3 { background: var(--c3); } .key.c4 { background: var(--c4); } .key.c5 { background: var(--c5); }
+.scrolls { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; margin: .5rem 0; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
+th { font-weight: 600; } td.number { text-align: right; font-variant-numeric: tabular-nums; }
+pre { margin: 0; font: 12px/1.3 ui-monospace, monospace; } code { font-family: ui-monospace, monospace; }
+"""
+# Nothing is fetched, and nothing runs: should anything of the data ever come through as markup, it is dead.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence; an alarm if somebody must look, and good news if `is_fine`."""
+
+    sentence: str
+    is_alarm: bool = False
+    is_fine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one job's tables say."""
+
+    name: str
+    title: str
+    findings: Sequence[Finding] = ()
+    body: Sequence[Markup] = field(default_factory=tuple)
+
+
+def missing(name: str, title: str, *, job: str) -> Section:
+    """A section whose tables were not written yet."""
+    command = tag("code", f"fairlead pipeline {job}")
+    return Section(name, title, (), (tag("p", "Nothing to show yet: ", command, " fills this part.", class_="note"),))
+
+
+def page(sections: Sequence[Section], *, title: str, subtitle: str) -> str:
+    """The whole page as text."""
+    # Alarms first; within each kind the order of the sections.
+    found = sorted(
+        (finding for section in sections for finding in section.findings),
+        key=lambda one: 0 if one.is_alarm else 1,
+    )
+    head = join(
+        [
+            Markup('<meta charset="utf-8">'),
+            Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            # Else a browser asks for one.
+            Markup('<link rel="icon" href="data:,">'),
+            tag("title", title),
+            tag("style", Markup(STYLE)),
+        ]
+    )
+    body = join(
+        [
+            tag("h1", title),
+            tag("p", subtitle, class_="note"),
+            tag("ul", *map(_item, found), class_="findings"),
+            tag("nav", *(tag("a", section.title, href=f"#{section.name}") for section in sections)),
+            *(tag("section", tag("h2", section.title, id=section.name), *section.body) for section in sections),
+        ]
+    )
+    document = tag("html", tag("head", head), tag("body", body), lang="en")
+    return f"<!doctype html>\n{document}\n"
+
+
+def _item(finding: Finding) -> Markup:
+    kind = "alarm" if finding.is_alarm else None if finding.is_fine else "plain"
+    return tag("li", finding.sentence, class_=kind)

@@ -1,0 +1,92 @@
+"""The section on placement: how hot each host is under each kind of routing, and what a change would move."""
+
+from pyspark.sql import Row, Window
+from pyspark.sql import functions as F
+
+from fairlead.pipeline.report.charts import heat
+from fairlead.pipeline.report.markup import Markup, shown, table, tag
+from fairlead.pipeline.report.page import Finding, Section, missing
+from fairlead.pipeline.report.tables import Tables, first_rows
+
+TITLE = "Placement"
+HOSTS_SHOWN = 40
+SIZES_SHOWN = 8
+MOVES_SHOWN = 40
+
+
+def placement(tables: Tables) -> Section:
+    """A map of hosts and batch sizes, and a table of moves."""
+    if not tables.have("placement", "placement_hosts", "placement_moves"):
+        return missing("placement", TITLE, job="placement")
+    sizes = first_rows(tables.read("placement"), SIZES_SHOWN, "batch_size")
+    if not sizes:
+        return Section("placement", TITLE, (), (tag("p", "There were no partitions to place.", class_="note"),))
+    moves = first_rows(tables.read("placement_moves"), MOVES_SHOWN, "batch_size", "change")
+    headings = ("routing", "change", "partitions moved", "of all", "tasks a second moved", "of all")
+    body = (
+        tag(
+            "p",
+            f"Load of each host over that of the average one; the {HOSTS_SHOWN} hosts that are busiest under any "
+            f"of the first {SIZES_SHOWN} batch sizes. Darker is hotter.",
+            class_="note",
+        ),
+        tag("div", _map(tables, [row["batch_size"] for row in sizes]), class_="plots"),
+        tag("h3", f"What a change moves, at most {MOVES_SHOWN} changes"),
+        table(
+            headings,
+            (
+                (
+                    _routing(row["batch_size"]),
+                    row["change"],
+                    row["partitions"],
+                    _share(row["partitions_share"]),
+                    row["qps"],
+                    _share(row["qps_share"]),
+                )
+                for row in moves
+            ),
+        ),
+    )
+    return Section("placement", TITLE, (Finding(_sentence(sizes)),), body)
+
+
+def _sentence(sizes: list[Row]) -> str:
+    basic = sizes[0]
+    if basic["hosts"] == 1:
+        return "All partitions are on one host: there is nothing to place."
+    best = min(sizes, key=lambda row: (row["qps_over_mean"] or 0.0, row["batch_size"]))
+    other = f"; under {_routing(best['batch_size'])} it would be {shown(best['qps_over_mean'])} times"
+    return (
+        f"Under {_routing(basic['batch_size'])} the busiest of {basic['hosts']:,} hosts has "
+        f"{shown(basic['qps_over_mean'])} times the load of the average one{'' if best is basic else other}."
+    )
+
+
+def _map(tables: Tables, sizes: list[int]) -> Markup:
+    loads = tables.read("placement_hosts").where(F.col("batch_size").isin(sizes))
+    mean = F.avg("qps").over(Window.partitionBy("batch_size"))
+    over = loads.withColumn("over", F.coalesce(F.try_divide("qps", mean), F.lit(0.0)))
+    hottest = first_rows(over.groupBy("host").agg(F.max("over").alias("over")), HOSTS_SHOWN, F.desc("over"), "host")
+    hosts = [row["host"] for row in hottest]
+    rows = over.where(F.col("host").isin(hosts)).limit(HOSTS_SHOWN * SIZES_SHOWN).collect()
+    found = {(row["host"], row["batch_size"]): row for row in rows}
+    most = max((row["over"] for row in rows), default=1.0) or 1.0
+    cells = []
+    for host in hosts:
+        line = []
+        for size in sizes:
+            row = found.get((host, size))
+            load, partitions, qps = (row["over"], row["partitions"], row["qps"]) if row else (0.0, 0, 0.0)
+            said = f"{shown(host)}, {_routing(size)}: {partitions:,} partitions, {shown(qps)} tasks a second"
+            line.append((load / most, f"{load:.2f}", said))
+        cells.append(line)
+    columns = ["basic" if size == 0 else f"batch {size}" for size in sizes]
+    return heat([shown(host) for host in hosts], columns, cells, told="Load of hosts over the average")
+
+
+def _routing(batch_size: int) -> str:
+    return "basic routing" if batch_size == 0 else f"spread routing in batches of {batch_size}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"

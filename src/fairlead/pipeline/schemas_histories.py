@@ -1,0 +1,128 @@
+"""The tables of the `histories` job. Times are µs of the epoch, in UTC; lengths of time are seconds."""
+
+from pyspark.sql.types import ArrayType, BinaryType, StructType
+
+from fairlead.pipeline.schemas import DOUBLE, INT, LONG, STRING, struct
+
+_RUN = struct(cluster=STRING, namespace_id=STRING, workflow_id=STRING, run_id=STRING)
+
+# What goes to the kernel: the batches, sorted by tree and run.
+TREE_KEY = ("cluster", "namespace_id", "workflow_id", "tree_id")
+RECORDS = struct(
+    **dict.fromkeys(TREE_KEY, STRING),
+    run_id=STRING,
+    first_event_id=LONG,
+    last_event_id=LONG,
+    version=LONG,
+    item_ids=ArrayType(LONG),
+    item_versions=ArrayType(LONG),
+    task_id=LONG,
+    status=INT,
+    time_us=LONG,
+    payload=BinaryType(),
+)
+
+_WORKFLOW = struct(
+    workflow_type=STRING,
+    task_list=STRING,
+    status=STRING,  # running, paused, completed, failed, canceled, terminated, continued_as_new or timed_out
+    attempt=INT,
+    started_us=LONG,
+    closed_us=LONG,
+    duration_s=DOUBLE,
+    first_task_wait_s=DOUBLE,  # from the first workflow task's scheduling to the first start of one
+    events=LONG,
+    signals=LONG,
+    updates=LONG,
+    timers=LONG,
+    children=LONG,
+    activities=LONG,
+    workflow_tasks=LONG,
+    workflow_tasks_failed=LONG,  # not counting the failure that a reset writes
+    workflow_tasks_timed_out=LONG,
+    first_run_id=STRING,
+    continued_from_run_id=STRING,
+    continued_as_run_id=STRING,
+    reset_from_run_id=STRING,
+    parent_workflow_id=STRING,
+    parent_run_id=STRING,
+    cron_schedule=STRING,
+    failure_type=STRING,
+    failure_message=STRING,
+)
+_ACTIVITY = struct(
+    activity_id=STRING,
+    scheduled_event_id=LONG,
+    activity_type=STRING,
+    task_list=STRING,
+    outcome=STRING,  # completed, failed, timed_out, canceled, open, or abandoned when the run closed
+    attempt=INT,
+    retries=INT,
+    scheduled_us=LONG,
+    started_us=LONG,  # of the last attempt
+    closed_us=LONG,
+    queue_wait_s=DOUBLE,  # null after retries: when the last attempt came into its queue is in no event
+    run_s=DOUBLE,  # of the last attempt
+    total_s=DOUBLE,  # with all retries
+    timeout_type=STRING,
+    failure_type=STRING,
+    failure_message=STRING,
+    retried_failure_type=STRING,  # why the attempt before the last one failed
+)
+
+WORKFLOWS = StructType([*_RUN.fields, *_WORKFLOW.fields])
+ACTIVITIES = StructType([*_RUN.fields, *struct(workflow_type=STRING).fields, *_ACTIVITY.fields])
+# What comes from the kernel. `problem` says why nothing else is known of a run.
+FLATTENED = StructType(
+    [
+        *WORKFLOWS.fields,
+        *struct(problem=STRING, last_us=LONG, activity_rows=ArrayType(_ACTIVITY)).fields,
+    ]
+)
+
+_FAILURE_TYPES = struct(failure_types=ArrayType(struct(failure_type=STRING, count=LONG)))
+
+
+def _percentiles(*names: str) -> StructType:
+    return struct(**{f"{name}_p{share}": DOUBLE for name in names for share in (50, 95, 99)})
+
+
+WORKFLOW_TYPES = StructType(
+    [
+        *struct(cluster=STRING, namespace_id=STRING, workflow_type=STRING, task_list=STRING).fields,
+        *struct(
+            runs=LONG,
+            open=LONG,
+            completed=LONG,
+            failed=LONG,
+            timed_out=LONG,
+            canceled=LONG,
+            terminated=LONG,
+            continued_as_new=LONG,
+            activities=LONG,
+            signals=LONG,
+            workflow_tasks_failed=LONG,
+            events_max=LONG,
+        ).fields,
+        *_percentiles("duration_s", "first_task_wait_s").fields,
+        *_FAILURE_TYPES.fields,
+    ]
+)
+ACTIVITY_TYPES = StructType(
+    [
+        *struct(cluster=STRING, namespace_id=STRING, activity_type=STRING, task_list=STRING).fields,
+        *struct(
+            scheduled=LONG,
+            open=LONG,
+            completed=LONG,
+            failed=LONG,
+            timed_out=LONG,
+            canceled=LONG,
+            abandoned=LONG,
+            retried=LONG,  # activities that were retried
+            retries=LONG,  # attempts after the first
+        ).fields,
+        *_percentiles("queue_wait_s", "run_s", "total_s").fields,
+        *_FAILURE_TYPES.fields,
+    ]
+)

@@ -1,0 +1,79 @@
+"""What Temporal Cloud exported as a source of Spark: files of `temporal.api.export.v1.WorkflowExecutions`.
+
+    <bucket>/temporal-workflow-history/export/<namespace>/<year>/<month>/<day>/<hour>/<minute>/<file>
+
+Any part of the bucket can be given. The namespace is in the path alone: it is the folder above the year, or, where
+files were put elsewhere, the folder that they are in. A file is known by its path from that folder on.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import xxhash
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fairlead.core.errors import FixRequest
+from fairlead.pipeline.schemas import SOURCE, STRING, struct
+from fairlead.pipeline.sources.cloud_decoding import read_export
+from fairlead.pipeline.sources.segments import Segment
+
+CLOUD_CLUSTER = "cloud"
+FILES = struct(cluster=STRING, name=STRING, namespace=STRING, path=STRING)
+NAME_CHARACTERS_MAX = 150
+
+# A year, and below it whatever of month, day, hour and minute.
+_DATED = re.compile(r"(?:.*/)?(?P<namespace>[^/]+)/\d{4}(?:/\d{2}){1,4}/[^/]+")
+
+
+class NoExports(FixRequest):
+    """There is no file in the folder of exports."""
+
+
+def find_exports(folder: Path, *, cluster: str) -> list[Segment]:
+    """All files below a folder; none is left out for its name, as Temporal Cloud's have no suffix."""
+    files = sorted(
+        path
+        for path in folder.absolute().rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder.absolute()).parts)
+    )
+    if not files:
+        raise NoExports(f"{folder}: there is no file in this folder: copy the exports of Temporal Cloud to it")
+    return [Segment(cluster, file_name(path), path, path.stat().st_size) for path in files]
+
+
+def namespace_of(path: Path) -> str:
+    """The namespace whose histories the file holds."""
+    found = _DATED.fullmatch(path.as_posix())
+    return found["namespace"] if found else path.parent.name
+
+
+def file_name(path: Path) -> str:
+    """The path from the namespace on as one name, in which a long beginning is replaced by its digest."""
+    parts = path.parts
+    place = len(parts) - 1 - parts[::-1].index(namespace_of(path))
+    name = "!".join(parts[place:])
+    if len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    return f"{xxhash.xxh64_hexdigest(name.encode())}!{name[-NAME_CHARACTERS_MAX:]}"
+
+
+def exported_histories(spark: SparkSession, files: Sequence[Segment]) -> DataFrame:
+    """The histories of these files as rows of the journal's kind `history`, batch by batch of Arrow."""
+    rows = [(file.cluster, file.name, namespace_of(file.path), str(file.path)) for file in files]
+    return spark.createDataFrame(rows, FILES).mapInArrow(_read, SOURCE["history"])
+
+
+def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema = to_arrow_schema(SOURCE["history"])
+    for batch in batches:
+        for file in batch.to_pylist():
+            yield from read_export(
+                Path(file["path"]),
+                name=file["name"],
+                cluster=file["cluster"],
+                namespace=file["namespace"],
+                schema=schema,
+            )

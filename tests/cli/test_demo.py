@@ -1,0 +1,120 @@
+"""`fairlead demo` as a user runs it: a short one, one that is interrupted, and one without Spark."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import FAIRLEAD, run
+
+# Spark is not there: whoever looks for it finds nothing.
+WITHOUT_SPARK = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "pyspark" else find(name, *rest)
+from fairlead.cli.main import main
+sys.argv[0] = "fairlead"
+main()
+"""
+# On a machine with nothing else to do it takes a minute, most of it Spark's.
+WHOLE_S_MAX = 600.0
+ENDED_S_MAX = 60.0
+
+
+@pytest.mark.timeout(WHOLE_S_MAX + 10)
+def test_a_short_one_shows_tenants_and_ends_with_a_report(tmp_path: Path) -> None:
+    mark = os.urandom(4).hex()
+    done = subprocess.run(  # noqa: S603
+        [FAIRLEAD, "demo", "--seconds", "5"],
+        cwd=tmp_path,
+        env={**os.environ, "FAIRLEAD_TEST_SESSION": mark},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WHOLE_S_MAX,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for tenant in ("acme", "globex", "initech", "hooli"):
+        assert tenant in done.stdout
+    assert "All " in done.stdout
+    assert "runs hold together" in done.stdout
+    page = tmp_path / "fairlead-demo" / "report.html"
+    assert f"The report: {page.relative_to(tmp_path)}" in done.stdout
+    text = page.read_text()
+    # Of the SDK's own workflows, with payloads: so the journal was whole.
+    assert "Order" in text
+    assert "pack" in text
+    assert left_behind(mark) == []
+
+
+def left_behind(mark: str) -> list[str]:
+    """What still runs of all that was started with this mark in its environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and f"FAIRLEAD_TEST_SESSION={mark}".encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\\0", b" ").decode())
+        except OSError:  # It has ended meanwhile, or is another user's.
+            continue
+    return found
+
+
+def test_interrupted_it_ends_at_once_and_leaves_nothing_running(tmp_path: Path) -> None:
+    mark = os.urandom(4).hex()
+    process = subprocess.Popen(  # noqa: S603
+        [FAIRLEAD, "demo", "--seconds", "60"],
+        cwd=tmp_path,
+        env={**os.environ, "FAIRLEAD_TEST_SESSION": mark, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("A server is ready"):
+            assert process.poll() is None
+        # The workers are at work.
+        time.sleep(3)
+        assert len(left_behind(mark)) == 2
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=ENDED_S_MAX)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err.strip()) == (130, "")
+    assert left_behind(mark) == []
+    assert list((tmp_path / "fairlead-demo" / "journal").rglob("*.zst"))
+    assert not list((tmp_path / "fairlead-demo" / "journal").rglob("*.open"))
+
+
+def test_without_spark_it_says_how_to_get_it_and_ends_well(tmp_path: Path) -> None:
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", WITHOUT_SPARK, "demo", "--seconds", "2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "pip install 'fairlead[pipeline]'" in done.stdout
+    assert "fairlead pipeline all --journal fairlead-demo/journal" in done.stdout
+    assert not (tmp_path / "fairlead-demo" / "lake").exists()
+
+
+async def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    done = await run("demo", "--folder", str(tmp_path))
+    assert done.code == 2
+    assert done.line == f"--folder {tmp_path}: something else is in there: give an empty folder, or a new one"
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+async def test_a_time_that_is_none_is_refused_in_one_line() -> None:
+    done = await run("demo", "--seconds", "0")
+    assert done.code == 2
+    assert "0.0 is not in the range" in done.line

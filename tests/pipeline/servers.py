@@ -1,0 +1,114 @@
+"""Spark's own servers on this machine, from the jars that came with PySpark: for the time of a block, and by pid."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+
+BIN = Path(pyspark.__file__).parent / "bin"
+START_WAIT_S_MAX = 150.0
+STOP_WAIT_S_MAX = 30.0
+CHECK_S = 0.2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Running(NamedTuple):
+    """A process of Spark's and what it has said."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+
+@contextmanager
+def running(program: str, *arguments: str, folder: Path, memory: str) -> Iterator[Running]:
+    """One of Spark's programs for the time of the block, in a folder of its own."""
+    folder.mkdir()
+    environment = os.environ | {
+        "SPARK_WORKER_DIR": str(folder),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": memory,
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with (folder / "log").open("w") as log:
+        # The scripts of Spark end in the very process that they were started as.
+        process = subprocess.Popen([BIN / program, *arguments], env=environment, stdout=log, stderr=log, cwd=folder)
+    try:
+        yield Running(process, folder / "log")
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_WAIT_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_until(is_there: Callable[[], bool], *servers: Running) -> None:
+    deadline_s = time.monotonic() + START_WAIT_S_MAX
+    while not is_there():
+        if time.monotonic() > deadline_s or any(server.process.poll() is not None for server in servers):
+            raise AssertionError("\n".join(server.said()[-5_000:] for server in servers))
+        time.sleep(CHECK_S)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A master and two workers of one core each; gives the master's address."""
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    own = ("--host", "127.0.0.1", "--webui-port", "0")
+    with ExitStack() as stack:
+
+        def start(name: str, *arguments: str) -> Running:
+            return stack.enter_context(running("spark-class", *arguments, folder=folder / name, memory="256m"))
+
+        first = start("master", f"{deploy}.master.Master", *own, "--port", str(port))
+        size = ("--cores", "1", "--memory", "1g")
+        workers = [start(f"worker-{number}", f"{deploy}.worker.Worker", *own, *size, master) for number in range(2)]
+        wait_until(
+            lambda: all("Successfully registered with master" in worker.said() for worker in workers), first, *workers
+        )
+        yield master
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """A server of Spark Connect; gives its address."""
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    given = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    service = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    arguments = ("--class", service, "--master", "local[2]", *given, "spark-internal")
+    with running("spark-submit", *arguments, folder=folder / "connect", memory="1g") as server:
+
+        def answers() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(answers, server)
+        yield f"sc://127.0.0.1:{port}"

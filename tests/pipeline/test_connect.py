@@ -1,0 +1,60 @@
+"""The same jobs through a real server of Spark Connect: the same tables."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+from pyspark.sql import SparkSession
+
+from fairlead.pipeline.job import JobContext
+from fairlead.pipeline.jobs import ingest, reconcile, traffic
+from fairlead.pipeline.lake import Lake
+from tests.pipeline import killing
+from tests.pipeline.servers import connect_server
+from tests.pipeline.writing import write_journal
+
+DERIVED = ("traffic", "verdicts", "pairs", "repair_plan")
+
+
+def through(master: str, job: str, journal: Path, lake: Path) -> "subprocess.CompletedProcess[str]":
+    arguments: list[str | Path] = [
+        "pipeline",
+        job,
+        "--master",
+        master,
+        "--journal",
+        journal,
+        "--lake",
+        lake,
+        "-o",
+        "json",
+    ]
+    return subprocess.run([sys.executable, "-m", "fairlead", *arguments], capture_output=True, text=True, check=False)
+
+
+def derived(lake: Path, table: str) -> list[tuple[object, ...]]:
+    with duckdb.connect() as connection:
+        return connection.execute(f"SELECT * FROM read_parquet('{lake}/{table}/*.parquet') ORDER BY ALL").fetchall()
+
+
+def test_jobs_give_the_same_tables_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
+    journal, here, there = tmp_path / "journal", tmp_path / "here", tmp_path / "there"
+    write_journal(journal)
+    with connect_server(tmp_path) as master:
+        done = {job: through(master, job, journal, there) for job in ("ingest", "traffic", "reconcile", "stream")}
+    refused = done.pop("stream")
+    assert refused.returncode == 2
+    assert refused.stderr == "fairlead: stream does not run through Spark Connect: give another --master\n"
+    # 3: there is something to look at.
+    assert [one.stderr for one in done.values() if one.returncode not in (0, 3)] == []
+    lake = Lake(here)
+    for module in (ingest, traffic, reconcile):
+        summary = module.run(JobContext(spark, lake, journal=journal))
+        assert json.loads(done[summary.job].stdout)["rows"] == summary.rows
+        assert sum(summary.rows.values()) > 0
+    for table in ("task", "history"):
+        assert killing.table(there, table) == killing.table(here, table)
+    for table in DERIVED:
+        assert derived(there, table) == derived(here, table)
