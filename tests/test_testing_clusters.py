@@ -51,8 +51,6 @@ async def test_a_workflow_goes_on_in_the_other_cluster_with_a_worker_of_either(*
             workflows=[Sum],
             activities=[double],
             workflow_runner=UnsandboxedWorkflowRunner(),
-            # A cache knows nothing of branches: it would go on from one that has lost.
-            max_cached_workflows=0,
         ):
             await clients[0].start_workflow(Sum.run, 444, id="sum", task_queue="q")
             for number, to in ((1, "b"), (10, "a"), (100, "b")):

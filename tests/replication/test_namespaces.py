@@ -64,6 +64,32 @@ async def test_the_same_version_given_twice_converges() -> None:
         assert content(a) == content(b)
 
 
+@pytest.mark.parametrize(
+    ("version", "active"), [(9, "x"), (12, "a"), (3, "c")], ids=["of nobody", "of another", "of one not known here"]
+)
+async def test_a_version_that_can_not_be_is_not_taken(version: int, active: str) -> None:
+    async with sharing("a", 1) as a, sharing("b", 2) as b:
+        await connect(a, b)
+        made = await a.namespaces.create(shared())
+        await b.sync.pull("a")
+        await a.namespaces.change(
+            made.id,
+            lambda now: replace(
+                now, failover_version=version, active_cluster=active, config_version=1, description="x"
+            ),
+        )
+        for _ in range(2):
+            await b.sync.pull("a")
+        (now,) = content(b).values()
+        assert now == replicated(made)
+        _, page = render(b.metrics.snapshot(), "")
+        assert b'namespace_replication_conflicts{source_cluster="a"} 1' in page
+        # It is looked at each time until it can be.
+        await a.namespaces.change(made.id, lambda now: replace(now, failover_version=22, active_cluster="b"))
+        await b.sync.pull("a")
+        assert content(b) == content(a)
+
+
 async def test_only_what_is_new_is_sent_again() -> None:
     async with sharing("a", 1) as a, sharing("b", 2) as b:
         await connect(a, b)

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.core.errors import FairleadError, RetryLater
+from fairlead.core.errors import FairleadError, GiveUp, RetryLater
+from fairlead.core.versions import LOCAL_VERSION, UnownedVersion
 from fairlead.history.clusters import Clusters
 from fairlead.history.namespaces import DELETED, Namespace, Namespaces
 from fairlead.history.refusals import Refused
@@ -31,6 +32,10 @@ _log = get_log("replication.namespaces")
 
 class UnreadableRecord(RetryLater):
     """Another cluster sent a namespace that can't be read: it is of another release, perhaps."""
+
+
+class ContradictoryRecord(GiveUp):
+    """Another cluster says that a namespace is active where its version does not belong."""
 
 
 class NamespaceSync:
@@ -126,16 +131,37 @@ class NamespaceSync:
                 f"namespace {record.name!r} of cluster {cluster!r} can't be read ({wrong}): is it of a newer release?"
             ) from None
         try:
+            self._check(arriving)
             await self._merge(arriving)
         except DifferentNamespaces as different:
-            if (cluster, record.name) not in self._told:
-                self._told.add((cluster, record.name))
-                self._metrics.count(NAMESPACE_CONFLICTS, cluster)
-                _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=str(different))
+            self._tell(cluster, record, different)
+        except (ContradictoryRecord, UnownedVersion) as wrong:
+            # Where the cluster is made known that it belongs to, it is taken then.
+            self._tell(cluster, record, wrong)
+            return False
         except FairleadError as failure:
             _log.warning("namespace not merged", namespace=record.name, source=cluster, reason=str(failure))
             return False
         return True
+
+    def _tell(self, cluster: str, record: NamespaceRecord, failure: FairleadError) -> None:
+        """Once, though it is looked at again and again."""
+        if (cluster, record.name) not in self._told:
+            self._told.add((cluster, record.name))
+            self._metrics.count(NAMESPACE_CONFLICTS, cluster)
+            _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=str(failure))
+
+    def _check(self, arriving: Namespace) -> None:
+        """Refuse one that could not be active anywhere: nobody could write for it."""
+        version = arriving.failover_version
+        if version == LOCAL_VERSION:
+            return
+        owner = self._clusters.versions.owner(version)
+        if owner != arriving.active_cluster:
+            raise ContradictoryRecord(
+                f"namespace {arriving.name!r} is said to be active in {arriving.active_cluster!r} at version "
+                f"{version}, which is one of {owner!r}: look at the cluster that says so"
+            )
 
     async def _merge(self, arriving: Namespace) -> None:
         present = self._namespaces.cached_id(arriving.id)

@@ -69,7 +69,7 @@ NAMESPACE_CONFLICTS = Metric(
     "namespace_replication_conflicts",
     Kind.COUNTER,
     ("source_cluster",),
-    "Namespaces of other clusters that are not replicated, because their names are taken here by others.",
+    "Namespaces of other clusters that are not taken: their names or versions contradict what is known here.",
 )
 CLIENT_REDIRECTION_REQUESTS = Metric(
     "client_redirection_requests",
