@@ -48,6 +48,7 @@ bench: $(INSTALLED) ## measure the hot calls of the core, the stores, matching, 
 	$(BIN)/python -m benchmarks.matching
 	$(BIN)/python -m benchmarks.rpc
 	$(BIN)/python -m benchmarks.workflows
+	$(BIN)/python -m benchmarks.replication
 
 bench-pipeline: $(INSTALLED) ## measure the pipeline's jobs at 1, 10 and 50 million rows: an hour, and 10 GB of /tmp
 	$(BIN)/python -m benchmarks.pipeline

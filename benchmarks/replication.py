@@ -2,8 +2,11 @@
 
 One is alone. Of the other two, one has a namespace that lives in both, and writes; the other follows. The load
 (workflows with one activity, a worker of the Python SDK) goes to the lone one and to the pair by turns, so that what
-else the machine does meets both alike. All share the same cores: workflows a second count what the follower takes of
-them as well, processor time of the writing server alone does not. Both are told.
+else the machine does meets both alike.
+
+All share the same cores, so workflows a second count what the follower takes of them as well. What following costs the
+server that writes is told by its processor time for each workflow, where both are given as many a second, fewer than
+they could do: a server that has more to do at a time does it with less for each.
 
 Then the follower is stopped while the other writes on, and started again: how fast it catches up is what it can take.
 """
@@ -31,7 +34,7 @@ from temporalio.api.replication.v1 import ClusterReplicationConfig
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
-from benchmarks.workflows import measured
+from benchmarks.workflows import SETTLE_S, measured
 from benchmarks.workflows_load import NAMESPACE, SIGNALED, RawClient, at_once, connect, run_one
 from benchmarks.workflows_servers import ServerProcess, await_port, free_port, killed
 from fairlead.cli.start_dev import parse_namespaces
@@ -43,6 +46,8 @@ ALONE, PAIR = "alone", "pair"
 COST_MAX = 0.25
 # A workflow with one activity has so many events.
 EVENTS_A_WORKFLOW = 11
+# Of what the pair can do: so much is asked for where processor time is measured.
+PACE = 0.6
 WARM_UP_S = 2.0
 SAMPLE_S = 0.25
 KEEPS_UP_S = 2.0
@@ -73,7 +78,7 @@ class Ports:
 
 @dataclass
 class Load:
-    """A server under load: workflows a second and processor milliseconds for each, round by round."""
+    """A server under load: workflows a second, and processor milliseconds for each at a given pace, round by round."""
 
     server: ServerProcess
     client: Client
@@ -81,9 +86,23 @@ class Load:
     cpu_ms: list[float] = field(default_factory=list)
 
     async def once(self, load_s: float) -> None:
-        per_s, cpu_ms = await measured(self.server, lambda: run_one(self.client), duration_s=load_s)
+        """As many as it can do."""
+        per_s, _ = await measured(self.server, lambda: run_one(self.client), duration_s=load_s)
         self.per_s.append(per_s)
-        self.cpu_ms.append(cpu_ms)
+
+    async def paced(self, load_s: float, per_s: float) -> int:
+        """As many as it is given; how many it were."""
+        count = round(load_s * per_s)
+        cpu_s, began_s = self.server.cpu_s(), time.perf_counter()
+
+        async def one(number: int) -> None:
+            await asyncio.sleep(max(0.0, began_s + number / per_s - time.perf_counter()))
+            await run_one(self.client)
+
+        await asyncio.gather(*map(one, range(count)))
+        await asyncio.sleep(SETTLE_S)
+        self.cpu_ms.append((self.server.cpu_s() - cpu_s) / count * 1e3)
+        return count
 
 
 class Follower:
@@ -231,35 +250,50 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
 
 async def _by_turns(loads: dict[str, Load], second: ServerProcess, follower: Follower, size: Size) -> dict[str, float]:
     before = buckets_of(await follower.samples())
-    behind_s: list[float] = []
-    follower_cpu_s = workflows = 0.0
+    even_after_s: list[float] = []
     for number in range(size.rounds):
         for kind in (ALONE, PAIR) if number % 2 else (PAIR, ALONE):
-            load = loads[kind]
-            cpu_s = second.cpu_s()
-            await load.once(size.load_s)
+            await loads[kind].once(size.load_s)
             if kind == PAIR:
-                behind_s.append(await follower.until_even(CAUGHT_UP_S_MAX))
-                follower_cpu_s += second.cpu_s() - cpu_s
-                workflows += load.per_s[-1] * size.load_s
+                even_after_s.append(await follower.until_even(CAUGHT_UP_S_MAX))
     after = buckets_of(await follower.samples())
     rates = {kind: median(load.per_s) for kind, load in loads.items()}
-    costs = {kind: median(load.cpu_ms) for kind, load in loads.items()}
     pairs = zip(loads[PAIR].per_s, loads[ALONE].per_s, strict=True)
-    costs_of_rounds = zip(loads[PAIR].cpu_ms, loads[ALONE].cpu_ms, strict=True)
     return {
         "alone_per_s": rates[ALONE],
         "pair_per_s": rates[PAIR],
         "alone_events_per_s": rates[ALONE] * EVENTS_A_WORKFLOW,
         "pair_events_per_s": rates[PAIR] * EVENTS_A_WORKFLOW,
         "throughput_cost": 1 - median([pair / alone for pair, alone in pairs]),
-        "alone_cpu_ms": costs[ALONE],
-        "pair_cpu_ms": costs[PAIR],
-        "cpu_cost": median([pair / alone for pair, alone in costs_of_rounds]) - 1,
-        "follower_cpu_ms": follower_cpu_s / workflows * 1e3,
         "lag_ms_p50": quantile(before, after, 0.5) * 1e3,
         "lag_ms_p99": quantile(before, after, 0.99) * 1e3,
-        "even_after_s": max(behind_s),
+        "even_after_s": max(even_after_s),
+        **await _by_pace(loads, second, follower, size, per_s=PACE * rates[PAIR]),
+    }
+
+
+async def _by_pace(
+    loads: dict[str, Load], second: ServerProcess, follower: Follower, size: Size, *, per_s: float
+) -> dict[str, float]:
+    before = buckets_of(await follower.samples())
+    follower_cpu_s, workflows = 0.0, 0
+    for number in range(size.rounds):
+        for kind in (ALONE, PAIR) if number % 2 else (PAIR, ALONE):
+            cpu_s = second.cpu_s()
+            count = await loads[kind].paced(size.load_s, per_s)
+            if kind == PAIR:
+                follower_cpu_s += second.cpu_s() - cpu_s
+                workflows += count
+    after = buckets_of(await follower.samples())
+    costs = zip(loads[PAIR].cpu_ms, loads[ALONE].cpu_ms, strict=True)
+    return {
+        "paced_per_s": per_s,
+        "alone_cpu_ms": median(loads[ALONE].cpu_ms),
+        "pair_cpu_ms": median(loads[PAIR].cpu_ms),
+        "cpu_cost": median([pair / alone for pair, alone in costs]) - 1,
+        "follower_cpu_ms": follower_cpu_s / workflows * 1e3,
+        "paced_lag_ms_p50": quantile(before, after, 0.5) * 1e3,
+        "paced_lag_ms_p99": quantile(before, after, 0.99) * 1e3,
     }
 
 
@@ -300,12 +334,15 @@ ROWS = (
     ("throughput_cost", "throughput that it costs, the follower's own work included (share)"),
     ("alone_events_per_s", "events a second, alone"),
     ("pair_events_per_s", "events a second written and taken in by the follower"),
+    ("paced_per_s", "workflows a second that both are given for the CPU time"),
     ("alone_cpu_ms", "CPU ms a workflow, alone"),
     ("pair_cpu_ms", "CPU ms a workflow of the writing server, with a follower"),
     ("cpu_cost", "CPU that it costs the writing server (share)"),
     ("follower_cpu_ms", "CPU ms a workflow of the follower"),
-    ("lag_ms_p50", "ms from the write to its being taken in, p50"),
-    ("lag_ms_p99", "ms from the write to its being taken in, p99"),
+    ("paced_lag_ms_p50", "ms from the write to its being taken in, at that pace, p50"),
+    ("paced_lag_ms_p99", "ms from the write to its being taken in, at that pace, p99"),
+    ("lag_ms_p50", "ms from the write to its being taken in, at full load, p50"),
+    ("lag_ms_p99", "ms from the write to its being taken in, at full load, p99"),
     ("even_after_s", "s after a round until the follower has all, at most"),
     ("caught_up_events_per_s", "events a second when catching up, start of the server included"),
     ("caught_up_cpu_us", "CPU us an event of the follower when catching up"),

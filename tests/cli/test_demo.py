@@ -40,6 +40,9 @@ def test_a_short_one_shows_tenants_and_ends_with_a_report(tmp_path: Path) -> Non
     assert (done.returncode, done.stderr) == (0, "")
     for tenant in ("acme", "globex", "initech", "hooli"):
         assert tenant in done.stdout
+    for words in ("Graceful failover: west is active", "west is killed", "Forced failover: east is active"):
+        assert words in done.stdout
+    assert "workflows ended, once and right. Both clusters hold the same" in done.stdout
     assert "All " in done.stdout
     assert "runs hold together" in done.stdout
     page = tmp_path / "fairlead-demo" / "report.html"

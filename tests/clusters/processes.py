@@ -202,16 +202,7 @@ class World:
 
     async def share(self, namespace: str = NAMESPACE, *, active: str) -> None:
         """Register a namespace of all clusters, at the one in which it is to be active; all know it then."""
-        client = await self[active].connect()
-        await client.workflow_service.register_namespace(
-            RegisterNamespaceRequest(
-                namespace=namespace,
-                workflow_execution_retention_period=Duration(seconds=RETENTION_S),
-                is_global_namespace=True,
-                active_cluster_name=active,
-                clusters=[ClusterReplicationConfig(cluster_name=name) for name in self.clusters],
-            )
-        )
+        await register(await self[active].connect(), namespace, [active, *self.clusters])
         await self.until_active(active, namespace=namespace)
 
     async def update_active(self, to: str, *, asked: str, namespace: str = NAMESPACE) -> None:
@@ -264,6 +255,19 @@ class World:
         return sum([stream.dead_letters for cluster in self.running for stream in await cluster.streams()])
 
 
+async def register(client: Client, namespace: str, names: Sequence[str]) -> None:
+    """A namespace of these clusters, active in the first of them."""
+    await client.workflow_service.register_namespace(
+        RegisterNamespaceRequest(
+            namespace=namespace,
+            workflow_execution_retention_period=Duration(seconds=RETENTION_S),
+            is_global_namespace=True,
+            active_cluster_name=names[0],
+            clusters=[ClusterReplicationConfig(cluster_name=name) for name in dict.fromkeys(names)],
+        )
+    )
+
+
 async def until(is_so: Callable[[], Awaitable[bool]], what: str, *, wait_s: float = WAIT_S_MAX) -> None:
     """Wait for what another process does; whoever is asked and does not answer is asked again."""
     failure: Exception | None = None
@@ -287,10 +291,12 @@ async def clusters(
     *names: str,
     settings: Mapping[str, Any] | None = None,
     between: Mapping[tuple[str, str], Meddler] | None = None,
+    astray: Mapping[tuple[str, str], str] | None = None,
 ) -> AsyncIterator[World]:
     """Ready when the block begins, gone when it ends. Their initial versions are 1, 2, ... in this order.
 
-    `between`: who stands at the end of a wire and before the cluster that is asked, by who asks and who is asked.
+    By who asks and who is asked: `between` is who stands at the end of the wire and before the cluster that is asked,
+    and `astray` is the cluster to which a wire leads in place of that one.
     """
     ports = iter(_free_ports(2 * len(names)))
     made = {
@@ -303,7 +309,7 @@ async def clusters(
         )
         for number, name in enumerate(names, 1)
     }
-    wires = {ends: Wire(made[ends[1]].address) for ends in itertools.permutations(names, 2)}
+    wires = {ends: Wire(made[(astray or {}).get(ends, ends[1])].address) for ends in itertools.permutations(names, 2)}
     for ends, standing in (between or {}).items():
         standing.stand_before(made[ends[1]].address)
         wires[ends] = Wire(standing.address)

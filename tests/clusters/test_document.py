@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
+from pyspark.sql import SparkSession
 from temporalio.api.command.v1 import (
     Command,
     ScheduleActivityTaskCommandAttributes,
@@ -29,6 +30,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from tests.clusters.converging import reconciled
 from tests.clusters.meddling import Detained, Meddler, meddler
 from tests.clusters.processes import ClusterProcess, World, clusters, until
 from tests.sdk.stage import execution
@@ -62,12 +64,17 @@ async def standing() -> AsyncIterator[Meddler]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory, standing: Meddler) -> AsyncIterator[World]:
-    """Clusters A, B and C with initial versions 1, 2 and 3, and 10 as the increment."""
+async def world(
+    tmp_path_factory: pytest.TempPathFactory, standing: Meddler, spark: SparkSession
+) -> AsyncIterator[World]:
+    """Clusters A, B and C with initial versions 1, 2 and 3, and 10 as the increment; they agree in the end."""
     folder = tmp_path_factory.mktemp("document")
     async with clusters(folder, "a", "b", "c", between={("b", "a"): standing}) as running:
         await running.until_connected()
         yield running
+        await running.until_caught_up()
+        assert await running.dead_letters() == 0
+        assert await reconciled(running, spark, folder) > 0
 
 
 async def view(cluster: ClusterProcess, namespace: str, workflow_id: str, run_id: str = "") -> View:
@@ -158,8 +165,6 @@ async def test_the_version_of_a_namespace(world: World) -> None:
     # At T = 3 beta is.
     await fail_over(world, "beta", "a", 11)
     await everywhere("beta", "a", 11)
-    await world.until_caught_up()
-    assert await world.dead_letters() == 0
 
 
 async def test_version_histories_without_conflict(world: World) -> None:
@@ -220,8 +225,6 @@ async def test_version_histories_with_conflict(world: World) -> None:
     assert [branches for _, branches in pictures] == [both.branches] * 3
     assert pictures[0] == pictures[1] == pictures[2]
     assert pictures[0][0] == TREE_OF_BOTH
-    await world.until_caught_up()
-    assert await world.dead_letters() == 0
 
 
 async def test_a_run_that_comes_after_the_next_one_is_a_zombie_until_it_ends(world: World, standing: Meddler) -> None:

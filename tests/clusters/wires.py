@@ -50,6 +50,11 @@ class Wire:
         self._breaks = True
         await self._break_all()
 
+    async def lead_to(self, address: str) -> None:
+        """Lead elsewhere from now on."""
+        self._to = address
+        await self._break_all()
+
     def heal(self) -> None:
         """Carry everything; what was under way in a black hole arrives late, as TCP sends it again."""
         self._breaks = False

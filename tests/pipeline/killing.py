@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -17,52 +19,49 @@ COMMIT_S = 0.5
 LOOK_S = 0.01
 
 
-def start(job: str, journal: Path, lake: Path) -> "subprocess.Popen[str]":
-    """The job in a process of its own, which has just begun with the work."""
+@contextmanager
+def begun(job: str, journal: Path, lake: Path) -> Iterator["subprocess.Popen[str]"]:
+    """The job in a process of its own, which has just begun with the work, and has ended when the block does."""
     child = subprocess.Popen(
         [sys.executable, CHILD, job, journal, lake, str(BATCH_SEGMENTS)],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "begun\n"
-    return child
-
-
-def finish(job: str, journal: Path, lake: Path) -> None:
-    """Run the job to its end."""
-    child = start(job, journal, lake)
-    assert child.communicate()[0] == "done\n"
-    assert child.returncode == 0
+    with child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "begun\n"
+            yield child
+        finally:
+            # Only Python: Java notices that it is alone, as it does in real life.
+            child.kill()
 
 
 def kill_again_and_again(job: str, journal: Path, folder: Path, *, times: int, batches: int, seed: int) -> list[Path]:
     """Kill the job so often, each time at a random moment, and let it finish at last. All the lakes that it filled.
 
-    The moments are spread over the commits of so many batches, and over the time between two. A job that was done
-    before its moment came was not killed: then it begins again with a new lake.
+    The moments are spread over the commits of so many batches, and over the time between two. When the last of them is
+    in, there is nothing left to disturb: then it begins again with a new lake.
     """
     chance = random.Random(seed)
     lakes = [folder / "lake-0"]
     kills = 0
     while kills < times:
-        child = start(job, journal, lakes[-1])
-        _wait_for_a_moment(child, lakes[-1], batches, chance)
-        # Only Python: Java notices that it is alone, as it does in real life.
-        child.kill()
-        kills += child.wait() == -signal.SIGKILL
-        assert child.stdout is not None
-        if "done" in child.stdout.read():
+        with begun(job, journal, lakes[-1]) as child:
+            _wait_for_a_moment(child, lakes[-1], batches, chance)
+        kills += child.returncode == -signal.SIGKILL
+        if child.returncode == 0 or committed(lakes[-1]) >= batches:
             lakes.append(folder / f"lake-{len(lakes)}")
-        child.stdout.close()
-    finish(job, journal, lakes[-1])
+    with begun(job, journal, lakes[-1]) as child:
+        assert child.communicate()[0] == "done\n"
+    assert child.returncode == 0
     return lakes
 
 
 def _wait_for_a_moment(child: "subprocess.Popen[str]", lake: Path, batches: int, chance: random.Random) -> None:
     begun_s, before = time.monotonic(), committed(lake)
-    goal = chance.randint(min(before, batches), batches)
+    goal = chance.randrange(before, batches)
     while committed(lake) < goal and child.poll() is None:
         time.sleep(LOOK_S)
     commits = committed(lake) - before

@@ -14,6 +14,9 @@ from fairlead.pipeline.synth.journals import JournalManifest, read_manifest
 from fairlead.settings import DynamicSettings, matching
 from tests.pipeline.browser import Look, look_at
 
+# All jobs are run by the first of the tests.
+pytestmark = pytest.mark.timeout(1500)
+
 FAIRLEAD = (sys.executable, "-m", "fairlead", "pipeline")
 SEED = 4
 

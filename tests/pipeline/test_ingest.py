@@ -126,7 +126,7 @@ def test_what_is_no_journal_is_refused_before_anything_is_written(spark: SparkSe
 
 
 @pytest.mark.sim
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

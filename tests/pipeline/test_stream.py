@@ -80,7 +80,7 @@ def test_a_kill_in_the_first_moments_does_not_keep_it_from_starting(spark: Spark
 
 
 @pytest.mark.sim
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

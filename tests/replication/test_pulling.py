@@ -217,6 +217,19 @@ async def test_a_task_that_can_not_be_taken_in_is_kept_and_blocks_nobody_else(
     await owner.stream.close(is_lost=False)
 
 
+async def test_those_that_are_kept_at_the_same_time_are_all_counted(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    receiver.on_event = lambda _workflow_id, _event_id: (_ for _ in ()).throw(MalformedBatch("mixed versions"))
+    for number in range(20):
+        await owner.commit(f"w{number}")
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await until(lambda: not pulling.puller.status().outstanding and pulling.puller.status().read_id >= 0)
+        assert len(await pulling.letters.page()) == 20
+        assert pulling.puller.status().dead_letters == 20
+    await owner.stream.close(is_lost=False)
+
+
 async def test_a_gap_waits_for_a_source_that_is_away_however_long(store: HistoryStore) -> None:
     owner = await Owner(MemoryHistory()).open()
     ids = [await owner.commit() for _ in range(3)]

@@ -54,6 +54,41 @@ async def test_exactly_the_events_of_the_steps_are_got(clusters: tuple[OneCluste
     assert await b.events(FLOW) == whole[:5]
 
 
+async def test_of_a_batch_only_what_a_step_names_is_taken(clusters: tuple[OneCluster, OneCluster]) -> None:
+    a, b = clusters
+    run_id = await a.begin(FLOW)
+    await a.signal(FLOW, "one")
+    whole = await a.events(FLOW)
+    for last in (1, 3):
+        done = await b.repairs.pass_on(request(run_id, RepairStep("a", last, last, 1, ((last, 1),))))
+        # Its first two events are one batch; the third has to wait for the second.
+        assert [bool(step.error) for step in done.repaired] == [last == 3]
+        assert await b.events(FLOW) == whole[:1]
+    await b.repairs.pass_on(request(run_id, RepairStep("a", 2, 3, 1, ((3, 1),))))
+    assert await b.events(FLOW) == whole
+
+
+async def test_what_the_state_has_and_the_store_has_lost_is_restored(clusters: tuple[OneCluster, OneCluster]) -> None:
+    a, b = clusters
+    run_id = await a.begin(FLOW)
+    for number in range(3):
+        await a.signal(FLOW, f"s{number}")
+    whole = await a.events(FLOW)
+    step = RepairStep("a", 1, 5, 1, ((5, 1),))
+    await b.repairs.pass_on(request(run_id, step))
+    store: Any = b.store
+    (branch,) = store._trees[run_id].values()
+    for first in (3, 5):
+        del branch.batches[first]
+        branch.first_event_ids.remove(first)
+    for is_dry in (True, False):
+        done = await b.repairs.pass_on(request(run_id, step, is_dry=is_dry))
+        assert done.repaired == (Repaired(Outcome.RESTORED, 2),)
+    assert [*branch.batches] == [1, 4, 3, 5]
+    assert (await b.repairs.pass_on(request(run_id, step))).repaired == (Repaired(Outcome.DUPLICATE),)
+    assert await b.events(FLOW) == whole
+
+
 async def test_a_step_that_can_not_be_done_says_why_and_the_others_are_done(
     clusters: tuple[OneCluster, OneCluster],
 ) -> None:

@@ -9,6 +9,7 @@ from fairlead.history.applying import activations, batches, flushing, progress
 from fairlead.history.duties import reapplying
 from fairlead.history.namespaces import Namespace
 from fairlead.history.runs import LoadedRun
+from fairlead.history.scope import Services
 from fairlead.history.shard import Shard
 from fairlead.history.shared_writes import SharedWrites
 from fairlead.history.state import RunState
@@ -37,14 +38,18 @@ def prefix_unchecked() -> AbstractContextManager[None]:
 def in_memory_deduplication() -> AbstractContextManager[None]:
     """Which signals were brought to the winner is known to the process that did so, and to no event."""
 
+    def brought(services: Services) -> set[str]:
+        # Kept beside its keys: another life must not come to stand at the address of one that is gone.
+        return _lives.setdefault(id(services), (services, set()))[1]
+
     async def keys_known(shard: Shard, _run: LoadedRun) -> set[str]:
-        return _brought.setdefault(id(shard.services), set())
+        return brought(shard.services)
 
     async def take_over(scope: Any, run: LoadedRun, target: LoadedRun, wanted: list[Any]) -> None:
-        _brought.setdefault(id(scope.shard.services), set()).update(debt.key for debt in wanted)
+        brought(scope.shard.services).update(debt.key for debt in wanted)
         await original(scope, run, target, wanted)
 
-    _brought: dict[int, set[str]] = {}
+    _lives: dict[int, tuple[Services, set[str]]] = {}
     original = reapplying._take_over
     return _patched((reapplying, "keys_known", keys_known), (reapplying, "_take_over", take_over))
 

@@ -25,10 +25,12 @@ class Hydration:
         self._ahead_bytes = 0
 
     async def from_memory(self, rows: Sequence[Streamed]) -> list[Streamed]:
-        """Rows that have their batches already."""
+        """Rows that have their batches already, and most of them their progress."""
         kept = _last_of_each([(streamed.task_id, streamed.row) for streamed in rows])
         return [
-            streamed if streamed.row.is_batch else await self._with_progress(streamed.task_id, streamed.row)
+            streamed
+            if streamed.row.is_batch or streamed.payload
+            else await self._with_progress(streamed.task_id, streamed.row)
             for streamed in rows
             if streamed.task_id in kept
         ]

@@ -360,7 +360,7 @@ class Shard:
     ) -> None:
         """Write the steps of one workflow id's runs, all or nothing. `condition` is for a run that begins with it."""
         try:
-            is_shared = await self._begin_shared(namespace, steps)
+            is_shared = await self._begin_shared(namespace, steps, condition)
         except BaseException:
             self._drop_all(step.run for step in steps)
             raise
@@ -370,14 +370,15 @@ class Shard:
             if is_shared:
                 self.shared.end(namespace.id)
 
-    async def _begin_shared(self, namespace: Namespace, steps: Sequence[Step]) -> bool:
+    async def _begin_shared(self, namespace: Namespace, steps: Sequence[Step], condition: Condition | None) -> bool:
         """Whether the write is one that `shared` is to be told the end of; refused if this cluster may not make it."""
         runs = [step.run for step in steps]
         states = [run.state for run in runs]
         if not namespace.failover_version and not any(state.last_version for state in states):
             return False
         present = None
-        if any(run.db_version is None for run in runs):
+        # One that is written only where there is no other follows none.
+        if not isinstance(condition, Absent) and any(run.db_version is None for run in runs):
             present = await self.current(*runs[0].key[:2])
         # What a new run follows.
         last_version = 0 if present is None else present.last_write_version

@@ -10,7 +10,7 @@ from fairlead.history.runs import LoadedRun
 from fairlead.history.search.rows import row_of
 from fairlead.history.state import RunState, encode
 from fairlead.history.state.tasks import AnyTask, DeleteAfterRetention, QueueRow, UpsertVisibility, WorkflowTaskTimeout
-from fairlead.history.stream_rows import StreamRow, progress_row, stream_row
+from fairlead.history.stream_rows import StreamRow, progress_of, progress_row, stream_row
 from fairlead.storage.history_contract import BatchWrite, RunWrite, VisibilityDelete, VisibilityRow
 
 
@@ -57,7 +57,9 @@ class Written:
             self.add_batch(run, each, transaction_id=first_id, now_ns=transaction.now_ns)
         has_progress = transaction.has_progress or _begins_version(state, batches)
         if has_progress and state.activities and self.is_streamed and self.namespace.is_global:
-            self.streamed.append((progress_row(run.key, state, now_ns=transaction.now_ns), b""))
+            row = progress_row(run.key, state, now_ns=transaction.now_ns)
+            # Read again from the store only where memory does not have it any more.
+            self.streamed.append((row, progress_of(state, row.items) or b""))
         self.add_run(run, batches=batches, tasks=transaction.tasks)
 
     def add_run(self, run: LoadedRun, *, batches: Sequence[Batch] = (), tasks: Sequence[AnyTask] = ()) -> None:

@@ -24,7 +24,7 @@ PAGE_BYTES_MIN = 64 << 10
 IDLE_WAIT_S = 15.0
 BUSY_WAIT_S = 0.1
 # A page that is not full is followed by another after this time at the earliest: some more rows will be in it.
-PULL_S_MIN = 0.02
+PULL_S_MIN = 0.01
 # The cursor is written when nothing more comes; until then so often, and more often where nothing is under way.
 SAVE_S = 1.0
 SAVE_EMPTY_S = 0.25
@@ -189,6 +189,7 @@ class Puller:
         await self._room.wait()
         await self._lanes.wait_below(TASKS_MAX)
         await self._save_if_due()
+        began_s = loop.time()
         is_idle = not self._lanes and self._cursor <= self._saved_id
         bytes_max = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, self._room.bytes_max // max(1, self._streams())))
         answer = await self._remote().pull(
@@ -206,7 +207,7 @@ class Puller:
         if not answer.tasks and not self._lanes:
             await self._save(self._cursor)
         elif not answer.behind:
-            await asyncio.sleep(PULL_S_MIN)
+            await asyncio.sleep(max(0.0, began_s + PULL_S_MIN - loop.time()))
 
     def _take(self, answer: PullAnswer, now_s: float) -> None:
         self._behind = answer.behind
@@ -289,7 +290,9 @@ class Puller:
             exc_info=None if isinstance(failure, FairleadError) else failure,
         )
         try:
-            self.dead_letters += await self._letters.put(letter)
+            # Not in one: others are buried while this one is.
+            is_new = await self._letters.put(letter)
+            self.dead_letters += is_new
         except FairleadError as unkept:
             _log.warning("dead letter not kept", **self._named, task_id=task.task_id, reason=str(unkept))
             return False

@@ -129,6 +129,28 @@ async def test_a_branch_that_has_lost_comes_back_as_well() -> None:
 
 
 @on_virtual_time
+async def test_what_branches_share_comes_back_to_all_of_them() -> None:
+    async with Several() as several:
+        b, c = several["b"], several["c"]
+        batches = await signaled(several, 2)
+        await several.fail_over(2)
+        await b.host.signal(FLOW, "shared", "rb")
+        await several.converge()
+        await several.fail_over(3, "c")
+        await b.host.signal(FLOW, "lost", "r4b")
+        await c.host.signal(FLOW, "won", "r4c")
+        await several.fail_over(3, "a", "b")
+        await several.converge()
+        # Its current branch begins with the events of the one that was current before.
+        state = b.state(FLOW)
+        (ancestor,) = state.live.ancestors
+        lose(b, ancestor[0], 3)
+        assert state.versions is not None
+        assert await restore(b, msgspec.structs.replace(batches[1], items=state.versions.to_pairs())) == 1
+        await check_same(several, [FLOW])
+
+
+@on_virtual_time
 async def test_what_is_stored_with_other_contents_is_never_overwritten() -> None:
     async with Several() as several:
         batches = await signaled(several, 2)

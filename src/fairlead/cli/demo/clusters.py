@@ -99,7 +99,7 @@ class Clusters:
         async with asyncio.timeout(KNOWN_S_MAX):
             for each in list(self.running):
                 client = await self.client(each)
-                while await _active(client) != name:
+                while await _active(client) != name:  # noqa: ASYNC110 - it is another process
                     await asyncio.sleep(LOOK_S)
 
     def _config(self, name: str) -> dict[str, Any]:

@@ -25,8 +25,6 @@ SHIPMENTS = 12
 RESULT_S_MAX = 60.0
 WRITTEN_S = 0.6
 
-Handles = dict[str, str]
-
 
 class NotTheSame(GiveUp):
     """The clusters did not come to hold the same: the demonstration has failed."""
@@ -61,7 +59,7 @@ async def failover(stage: Stage) -> None:
                 await _come_back(both, west)
                 tell.line(f"{west} is back; what only it had written comes to {east}, and what it missed to {west}.")
                 client = await both.client(east)
-                await _arrived(client, ids, tell)
+                await _arrived(client, ids)
             events = await _same(await both.client(east), await both.client(west), ids)
             tell.line(f"All {len(ids)} workflows ended, once and right. Both clusters hold the same {events:,} events.")
 
@@ -117,7 +115,7 @@ async def _come_back(both: Clusters, name: str) -> None:
     await both.until_active(NAMES[0])
 
 
-async def _arrived(client: Client, ids: list[str], tell: "_Teller") -> None:
+async def _arrived(client: Client, ids: list[str]) -> None:
     """Tell the second half where to go, when it is known here, and wait for all; each result must be right."""
     async with asyncio.timeout(RESULT_S_MAX):
         for each in ids[SHIPMENTS:]:
