@@ -35,6 +35,7 @@ HOSTS = 100
 # What DuckDB is asked, too.
 COMPARED = ("traffic", "reconcile")
 DUCKDB_S_MAX = 3_600.0
+WIDTH_MIN = 160
 ROWS = {
     "ingest task": "records of the journal: lines that tell of tasks",
     "ingest history": "records of the journal: batches of events, of three clusters",
@@ -171,17 +172,27 @@ def show(lines: list[Line]) -> None:
             *(f"{peak_mb:,.0f}" for peak_mb in (peaks.java_mb, peaks.driver_mb, peaks.workers_mb)),
             *((f"{asked['wall_s']:.1f}", f"{asked['cpu_s']:.1f}") if asked else ("", "")),
         )
-    console = Console()
+    # It is read in files, too.
+    console = Console(width=max(WIDTH_MIN, Console().width))
     console.print(table)
-    console.print(
-        "start: until the job has run once on a hundredth of a day; fixed: for doing that again; the rest is of"
-    )
-    console.print("the job alone. CPU µs a row, and times that at the first size: without the fixed cost.")
+    console.print("start: until the job has run once on a hundredth of a day; fixed: for doing that again.")
+    console.print("CPU µs a row, and times that at the first size: without the fixed cost.")
     for job in dict.fromkeys(line.job for line in lines):
         console.print(f"  rows of {job}: {ROWS[job]}")
     differences = sum(line.duckdb["differences"] for line in lines if line.duckdb)
     if any(line.duckdb for line in lines):
         console.print(f"  answers of DuckDB that are others: {differences:,.0f}")
+
+
+def told(line: Line) -> str:
+    """What was just measured, for who waits."""
+    outcome, peaks, asked = line.outcome, line.outcome.peaks, line.duckdb
+    text = (
+        f"{line.job}, {line.rows:,} rows: {outcome.work.wall_s:,.1f} s, {outcome.work.cpu_s:,.1f} s of CPU, of them "
+        f"{outcome.fixed.cpu_s:.1f} fixed: {line.cpu_us:.2f} µs a row, {line.ratio:.2f} times the first; peaks of "
+        f"{peaks.java_mb:,.0f}, {peaks.driver_mb:,.0f} and {peaks.workers_mb:,.0f} MB"
+    )
+    return text if asked is None else f"{text}; DuckDB {asked['wall_s']:.1f} s, {asked['cpu_s']:.1f} s of CPU"
 
 
 def main() -> int:
@@ -203,7 +214,7 @@ def main() -> int:
             bench.grow(size)
             for job in options.jobs:
                 line = bench.run(job, size)
-                progress.print(f"{job}, {line.rows:,} rows: {line.outcome.work.wall_s:,.1f} s, {line.ratio:.2f}")
+                progress.print(told(line), soft_wrap=True)
     if options.json:
         print(json.dumps([asdict(line) | {"cpu_us": line.cpu_us} for line in bench.lines], indent=2))
     else:

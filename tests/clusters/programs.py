@@ -23,6 +23,8 @@ BEATS = 3
 TIMER_S = 1.0
 TASK_TIMEOUT = timedelta(seconds=5)
 AGAIN_S = 0.05
+# The SDK warns of an activity that ends just when its worker hears that nobody wants its result any more.
+ACTIVITY_IS_OVER = "ignore:Cannot find activity to cancel for token"
 _RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1.0)
 # What a client sees of a cluster that is killed, or that is not active at the moment. None of them says that nothing
 # was done: who asks again must do so by the same request id.

@@ -20,7 +20,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from tests.clusters.converging import Seen, converged, reconciled
 from tests.clusters.processes import World, clusters
-from tests.clusters.programs import ROUNDS, Acknowledged, Order, result_of, worker
+from tests.clusters.programs import ACTIVITY_IS_OVER, ROUNDS, Acknowledged, Order, result_of, worker
 
 
 class Load(NamedTuple):
@@ -123,6 +123,7 @@ async def live_all(world: World, chance: random.Random) -> None:
 
 @pytest.mark.sim
 @pytest.mark.timeout(900)
+@pytest.mark.filterwarnings(ACTIVITY_IS_OVER)
 async def test_every_workflow_ends_once_and_well_through_failovers_and_killed_clusters(
     tmp_path: Path, spark: SparkSession
 ) -> None:

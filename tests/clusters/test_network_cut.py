@@ -13,7 +13,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from tests.clusters.converging import Run, Seen, converged, reconciled
 from tests.clusters.processes import World, clusters
-from tests.clusters.programs import Acknowledged, result_of, worker
+from tests.clusters.programs import ACTIVITY_IS_OVER, Acknowledged, result_of, worker
 from tests.clusters.wires import Cut
 
 ORDERS = [f"order-{number}" for number in range(8)]
@@ -37,6 +37,7 @@ def signals_of(one: Seen) -> Counter[str]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.filterwarnings(ACTIVITY_IS_OVER)
 @pytest.mark.parametrize("how", list(Cut))
 async def test_both_sides_write_while_they_are_cut_off_and_then_converge(
     how: Cut, tmp_path: Path, spark: SparkSession

@@ -17,7 +17,7 @@ from fairlead.journal import Kind, SegmentName, read_segment
 from tests.sdk.hosts import Host
 
 WORKFLOWS = 8
-WAIT_S_MAX = 90.0
+WAIT_S_MAX = 120.0
 
 
 @workflow.defn

@@ -1,5 +1,6 @@
 """Kills a job at random moments, again and again, and lets it finish at last."""
 
+import os
 import random
 import signal
 import subprocess
@@ -24,6 +25,8 @@ def begun(job: str, journal: Path, lake: Path) -> Iterator["subprocess.Popen[str
     """The job in a process of its own, which has just begun with the work, and has ended when the block does."""
     child = subprocess.Popen(
         [sys.executable, CHILD, job, journal, lake, str(BATCH_SEGMENTS)],
+        # What the killed leave behind goes with the test.
+        env=os.environ | {"TMPDIR": str(lake.parent)},
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

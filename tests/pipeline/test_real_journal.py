@@ -26,7 +26,7 @@ from tests.journal.victim import Victim
 
 QUEUE = "orders"
 ORDERS = 6
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 QUICKLY = RetryPolicy(initial_interval=timedelta(milliseconds=50), backoff_coefficient=1.0, maximum_attempts=3)
 
 
@@ -49,16 +49,17 @@ class Parcel:
 
 @workflow.defn
 class Order:
-    """A child with a retried activity, then a second run that waits for its end."""
+    """A child with a retried activity, then a second run that goes on with what was said, and waits for its end."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
 
     @workflow.run
-    async def run(self, is_second: bool) -> list[str]:
-        if not is_second:
+    async def run(self, said_before: list[str] | None) -> list[str]:
+        if said_before is None:
             await workflow.execute_child_workflow(Parcel.run, id=f"{workflow.info().workflow_id}/parcel")
-            workflow.continue_as_new(True)
+            workflow.continue_as_new(self._words)
+        self._words[:0] = said_before
         await workflow.wait_condition(lambda: "end" in self._words and workflow.all_handlers_finished())
         return self._words
 
@@ -139,7 +140,7 @@ async def live(client: Client, victim: Victim) -> None:
         return await client.start_workflow(what, args=list(args), id=name, task_queue=QUEUE, **options)
 
     for number in range(ORDERS):
-        await start(Order.run, f"order-{number}", False, task_timeout=timedelta(seconds=2))
+        await start(Order.run, f"order-{number}", None, task_timeout=timedelta(seconds=2))
     telling = [asyncio.create_task(tell_order(client, number)) for number in range(ORDERS)]
     await asyncio.sleep(0.4)
     victim.kill()
@@ -148,7 +149,7 @@ async def live(client: Client, victim: Victim) -> None:
         told = await asyncio.gather(*telling)
     assert all(words[-1] == "end" for words in told)
 
-    talked = await start(Order.run, "talked", True, start_signal="tell", start_signal_args=["with the start"])
+    talked = await start(Order.run, "talked", [], start_signal="tell", start_signal_args=["with the start"])
     assert await talked.execute_update(Order.ask, "sugar", id="sugar") == 2
     # A reset of an open run, and one of what came of it.
     for event_id in (4, 5):
@@ -167,11 +168,11 @@ async def live(client: Client, victim: Victim) -> None:
         await stubborn.result()
     await start(Tick.run, "tick", cron_schedule="@every 1s")
     for name in ("terminated", "cancelled", "open"):
-        await start(Order.run, name, True)
+        await start(Order.run, name, [])
     await client.get_workflow_handle("terminated").terminate("enough")
     await client.get_workflow_handle("cancelled").cancel()
-    await start(Order.run, "open", True, id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
-    timed_out = await start(Order.run, "timed out", True, run_timeout=timedelta(seconds=1))
+    await start(Order.run, "open", [], id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
+    timed_out = await start(Order.run, "timed out", [], run_timeout=timedelta(seconds=1))
     for one in (timed_out, client.get_workflow_handle("cancelled")):
         with pytest.raises(WorkflowFailureError):
             await one.result()

@@ -15,6 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.replication.v1 import ClusterReplicationConfig
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from fairlead.cli.admin.cluster import connect
@@ -40,6 +41,8 @@ class Clusters:
         self._addresses = dict(zip(NAMES, _free_addresses(len(NAMES)), strict=True))
         self._processes: dict[str, Process] = {}
         self.running: dict[str, Running] = {}
+        # Workers hear of failovers, and that is no news here.
+        self._runtime = Runtime(telemetry=TelemetryConfig(logging=None))
 
     async def start(self, name: str) -> None:
         """Start one, with all that its file has."""
@@ -70,7 +73,7 @@ class Clusters:
 
     async def client(self, name: str) -> Client:
         """A client of Temporal's SDK."""
-        return await Client.connect(self._addresses[name], namespace=NAMESPACE)
+        return await Client.connect(self._addresses[name], namespace=NAMESPACE, runtime=self._runtime)
 
     async def share(self) -> None:
         """Make a namespace that lives in both, and is active in the first."""

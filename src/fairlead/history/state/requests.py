@@ -17,5 +17,5 @@ def request_id_of(state: RunState, pending: PendingChild | PendingExternal) -> s
     event_id = pending.initiated_event_id
     run_id = state.reset_base_run_id if event_id < state.reset_event_id else state.identity.run_id
     name = f"{run_id}:{event_id}:{pending.version}"
-    # That of a child is told by its description, as Temporal's server makes it; that of a signal is a UUID in its event.
+    # A child's is shown by its description, as Temporal's server makes it; a signal's is a UUID in its event.
     return name if isinstance(pending, PendingChild) else str(uuid5(_NAMES, name))
