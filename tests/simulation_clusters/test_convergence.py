@@ -18,7 +18,7 @@ SEEDS = 300 if os.environ.get("HYPOTHESIS_PROFILE") == "sim" else 8
 def test_all_clusters_converge_and_no_acknowledged_signal_is_lost_or_doubled(seed: int) -> None:
     outcome = simulate(seed)
     assert not outcome.violations, outcome.report()
-    assert outcome.acknowledged > 0
+    assert outcome.events > 0
 
 
 @pytest.mark.parametrize(("seed", "hash_seed"), [(3, "1"), (4, "77")])

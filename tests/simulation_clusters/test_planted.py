@@ -7,12 +7,12 @@ from tests.simulation_clusters.world import simulate
 # What is complained of, and the seeds of which one must find it.
 PLANTED = {
     "prefix-unchecked": ("the current branch is", range(6)),
-    "in-memory-deduplication": ("on the winning line", range(8)),
+    "in-memory-deduplication": ("on the winning line", range(40)),
     "current-branch-moved-without-newer-version": ("the branches are", range(6)),
     "tasks-not-regenerated": ("have not ended", range(6)),
     "buffer-not-flushed": ("is on no winning line", range(10)),
-    "cursor-saved-before-applied": ("the branches are", range(8)),
-    "zombie-written": ("have not ended", range(14)),
+    "cursor-saved-before-applied": ("the branches are", range(40)),
+    "zombie-written": ("have not ended", range(60)),
 }
 
 

@@ -48,7 +48,7 @@ class Outcome:
     digest: str
     virtual_s: float
     steps: int
-    acknowledged: int
+    events: int
     summary: str
 
     @property
@@ -88,7 +88,7 @@ def simulate(seed: int, *, clusters: int | None = None, plant: str | None = None
         digest=world.transcript.digest(),
         virtual_s=world.ended_s,
         steps=loop.steps if loop else 0,
-        acknowledged=len(world.said.signals),
+        events=world.watching.events,
         summary=world.summary(),
     )
 

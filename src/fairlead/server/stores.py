@@ -1,14 +1,14 @@
 """Which store a process uses, and what is said where it can't be opened."""
 
+from __future__ import annotations
+
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fairlead.core.errors import FixRequest
-from fairlead.history.exporting import ExportedStore
-from fairlead.server.bootstrap import ReadsMetadata
 from fairlead.settings.static import MemoryConfig, PostgresConfig, SqliteConfig, StoreConfig
 from fairlead.storage.contract import StoreUnavailable, TaskStore
 from fairlead.storage.failures import follow_pool, reason_of
@@ -17,13 +17,17 @@ from fairlead.storage.sqlite import SqliteStore
 from fairlead.storage.sqlite.reading import SqliteReading
 from fairlead.storage.store import Store
 
+if TYPE_CHECKING:
+    # Whoever only asks for help does not wait for these.
+    from fairlead.history.exporting import ExportedStore
+    from fairlead.server.bootstrap import ReadsMetadata
+
+    class ReadHistory(ExportedStore, ReadsMetadata, Protocol):
+        """The workflows of a store that is only read."""
+
 
 class CannotOpenStore(FixRequest):
     """A store is configured that can't be used so, or not by this installation."""
-
-
-class ReadHistory(ExportedStore, ReadsMetadata, Protocol):
-    """The workflows of a store that is only read."""
 
 
 class Reading(Protocol):

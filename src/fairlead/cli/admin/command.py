@@ -5,6 +5,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 
 import click
 
@@ -23,6 +24,9 @@ SILENT_S_MAX = 2.0
 
 # Cadence's name of the workflow tasks' type is understood too.
 TYPES = {task_type.name.lower(): task_type for task_type in TaskType} | {"decision": TaskType.WORKFLOW}
+
+# Modules whose commands need the history service or replication: each adds its own to the group.
+SLOW_TO_LOAD = ("dead_letters", "histories", "repair", "replication")
 
 Command = Callable[..., Awaitable[Report]]
 
@@ -55,7 +59,23 @@ def _read_timeout(context: click.Context, option: click.Parameter, text: str | N
     return timeout_s
 
 
-@click.group(no_args_is_help=True)
+class _Admin(click.Group):
+    """Loads the commands that need the services when it is asked for a command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self) -> None:
+        for module in SLOW_TO_LOAD:
+            import_module(f"fairlead.cli.admin.{module}")
+
+
+@click.group(cls=_Admin, no_args_is_help=True)
 @click.option(
     "--address",
     envvar="FAIRLEAD_ADDRESS",
