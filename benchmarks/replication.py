@@ -52,7 +52,8 @@ PACE = 0.6
 WARM_UP_S = 2.0
 SAMPLE_S = 0.25
 KEEPS_UP_S = 2.0
-CAUGHT_UP_S_MAX = 180.0
+CAUGHT_UP_S_MAX = 300.0
+READ_S_MAX = 60.0
 NAMES = ("a", "b")
 
 
@@ -116,7 +117,7 @@ class Follower:
         """Each sample of the page that is about replication, by its name and labels."""
 
         def read() -> str:
-            with urllib.request.urlopen(self._url, timeout=10) as page:  # noqa: S310 - it is our own
+            with urllib.request.urlopen(self._url, timeout=READ_S_MAX) as page:  # noqa: S310 - it is our own
                 text: str = page.read().decode()
                 return text
 
@@ -291,7 +292,8 @@ async def _by_pace(
         "paced_per_s": per_s,
         "alone_cpu_ms": median(loads[ALONE].cpu_ms),
         "pair_cpu_ms": median(loads[PAIR].cpu_ms),
-        "cpu_cost": median([pair / alone for pair, alone in costs]) - 1,
+        # On processors of its own, a server does so much less by as much more as each workflow takes.
+        "own_throughput_cost": 1 - median([alone / pair for pair, alone in costs]),
         "follower_cpu_ms": follower_cpu_s / workflows * 1e3,
         "paced_lag_ms_p50": quantile(before, after, 0.5) * 1e3,
         "paced_lag_ms_p99": quantile(before, after, 0.99) * 1e3,
@@ -350,7 +352,7 @@ ROWS = (
     ("paced_per_s", "workflows a second that both are given for the CPU time"),
     ("alone_cpu_ms", "CPU ms a workflow, alone"),
     ("pair_cpu_ms", "CPU ms a workflow of the writing server, with a follower"),
-    ("cpu_cost", "CPU that it costs the writing server (share)"),
+    ("own_throughput_cost", "throughput that it costs the writing server, by its own CPU time (share)"),
     ("follower_cpu_ms", "CPU ms a workflow of the follower"),
     ("paced_lag_ms_p50", "ms from the write to its being taken in, at that pace, p50"),
     ("paced_lag_ms_p99", "ms from the write to its being taken in, at that pace, p99"),
@@ -375,8 +377,9 @@ def show(figures: dict[str, float], size: Size) -> None:
 def missed(figures: dict[str, float]) -> list[str]:
     """What is not as it should be."""
     found = []
-    if figures["cpu_cost"] > COST_MAX:
-        found.append(f"a follower costs the writing server {figures['cpu_cost']:.0%} of CPU, at most {COST_MAX:.0%}")
+    cost = figures["own_throughput_cost"]
+    if cost > COST_MAX:
+        found.append(f"a follower costs the writing server {cost:.0%} of its throughput, at most {COST_MAX:.0%}")
     if figures["even_after_s"] > KEEPS_UP_S:
         found.append(f"the follower did not keep up: {figures['even_after_s']:.1f} s after a round it had not all")
     return found

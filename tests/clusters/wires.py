@@ -26,6 +26,8 @@ class Wire:
         self._flows = asyncio.Event()
         self._flows.set()
         self._breaks = False
+        # What is sent arrives so much later.
+        self.latency_s = 0.0
 
     @property
     def address(self) -> str:
@@ -101,5 +103,13 @@ class Wire:
         with suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
                 await self._flows.wait()
-                writer.write(data)
-                await writer.drain()
+                if self.latency_s:
+                    asyncio.get_running_loop().call_later(self.latency_s, _write, writer, data)
+                else:
+                    writer.write(data)
+                    await writer.drain()
+
+
+def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    if not writer.is_closing():
+        writer.write(data)

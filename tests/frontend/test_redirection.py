@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from msgspec.structs import replace
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.errordetails.v1 import (
@@ -30,10 +31,17 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.api.workflowservice.v1.service_pb2_grpc import WorkflowServiceStub
 
+from fairlead.core.versions import ClusterVersions
+from fairlead.frontend import redirection
 from fairlead.frontend.forwarding import REDIRECTION_HEADER, Forwarder
 from fairlead.frontend.redirection import POLLS, READS
 from fairlead.frontend.service import WORKFLOW_SERVICE, method_names
+from fairlead.history.clusters import Clusters
+from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.rpc import Call, Code, RpcServer, RpcStatus
+from fairlead.rpc.head import Head
+from fairlead.settings import DynamicSettings
+from fairlead.storage.history_memory import MemoryHistory
 from fairlead.testing import FairleadClusters
 from tests.frontend.serving import refusal
 
@@ -247,6 +255,43 @@ async def test_a_cluster_that_is_gone_is_told_as_unavailable() -> None:
         assert refused.message.startswith("cluster a, where the namespace is active, did not answer")
 
 
+async def test_a_write_that_waited_long_for_the_end_of_a_hand_over_is_sent_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it waited: only then does it hear that the namespace is active elsewhere."""
+    monkeypatch.setattr(redirection, "AGAIN_S_MAX", 0.1)
+    clusters = Clusters("a", ClusterVersions(10, {"a": 1, "b": 2}), ["b"])
+    namespaces = Namespaces(MemoryHistory(), clock=lambda: 0.0, refresh_s=3600.0)
+    made = await namespaces.create(
+        Namespace(
+            id="id",
+            name=NAMESPACE,
+            retention_ns=1,
+            is_global=True,
+            active_cluster="a",
+            clusters=("a", "b"),
+            failover_version=1,
+        )
+    )
+
+    async def wait_and_refuse() -> bytes:
+        await asyncio.sleep(0.3)
+        moved = await namespaces.change(made.id, lambda now: replace(now, active_cluster="b", failover_version=2))
+        clusters.check_writable(moved, last_event_version=1)
+        return b"written here"
+
+    async def send(cluster: str, _data: bytes, _call: Call) -> bytes:
+        return f"written in {cluster}".encode()
+
+    async def settle(cluster: str) -> None:
+        return
+
+    redirected = redirection.Redirection(
+        clusters=clusters, namespaces=namespaces, settings=DynamicSettings(), send=send, settle=settle
+    )
+    call = Call(Head("/x/SignalWorkflowExecution", {}, {}, None, "identity", None), peer="", clock=lambda: 0.0)
+    answer = await redirected.answer("SignalWorkflowExecution", signal(), b"", call, wait_and_refuse)
+    assert answer == b"written in b"
+
+
 class _Elsewhere:
     """Another cluster's frontend, which notes what it is sent."""
 
@@ -293,10 +338,10 @@ async def forwarding() -> AsyncIterator[tuple[_Elsewhere, Any]]:
 async def test_bytes_deadline_and_metadata_are_sent_on_as_they_came() -> None:
     async with forwarding() as (elsewhere, send):
         headers = [("authorization", "Bearer x"), ("client-name", "temporal-go"), ("trace-bin", b"\x00\xff")]
-        assert await send(b"\x00\xff", timeout=7, metadata=headers) == b"answer to \x00\xff"
+        assert await send(b"\x00\xff", timeout=70, metadata=headers) == b"answer to \x00\xff"
         (call,) = elsewhere.calls
         assert call.head.timeout_s is not None
-        assert 5 < call.head.timeout_s <= 7
+        assert 50 < call.head.timeout_s <= 70
         assert call.metadata["authorization"] == "Bearer x"
         assert call.metadata["client-name"] == "temporal-go"
         assert call.metadata[REDIRECTION_HEADER] == "false"

@@ -109,23 +109,26 @@ class Redirection:
             return await local()
         asked = _Asked(method, data, call, local)
         loop = asyncio.get_running_loop()
-        end_s, wait_s = loop.time() + AGAIN_S_MAX, AGAIN_WAIT_S_MIN
+        # Without the time that the attempts take: a write that waits for the end of a hand-over disagrees with nobody.
+        disagreed_s, wait_s = 0.0, AGAIN_WAIT_S_MIN
         while True:
             namespace = self._namespaces.cached_id(namespace.id) or namespace
             target = self._target(namespace, method, call)
             try:
                 return await self._attempt(namespace, target, asked)
             except _Moved:
-                end_s = loop.time() + AGAIN_S_MAX
+                disagreed_s = 0.0
                 continue
             except (Refused, RpcStatus) as refusal:
                 if not _is_not_active(refusal) or not self._may_redirect(namespace, method, call):
                     raise
-                if loop.time() >= end_s:
+                if disagreed_s >= AGAIN_S_MAX:
                     raise _disagreed(refusal, method) from None
+            refused_s = loop.time()
             await self._look_again(namespace, target)
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, AGAIN_WAIT_S_MAX)
+            disagreed_s += loop.time() - refused_s
 
     def _target(self, namespace: Namespace, method: str, call: Call) -> str:
         """The cluster that is to answer; raises where this one is not active and must not send it on."""

@@ -4,13 +4,15 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -136,8 +138,10 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     archive = _Archive.of(plan, java, cache)
     with _spark_log() as log:
-        spark = _start(plan, archive, log)
+        with _interrupts_wait() as deliver:
+            spark = _start(plan, archive, log)
         try:
+            deliver()
             # Within: Spark asks Java for the text of an error, so it must be told before Java ends.
             with (
                 _told_in_one_line(log),
@@ -146,6 +150,23 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
                 yield spark
         finally:
             _stop(spark, archive)
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[Callable[[], None]]:
+    """Ctrl-C waits: a Java whose start is not waited for stays for ever. Gives what lets it through after the block.
+
+    It also keeps whoever handles Ctrl-C in charge: Spark would put a handler of its own in place.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield lambda: signal.raise_signal(came[0]) if came else None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _start(plan: SessionPlan, archive: "_Archive | None", log: Path) -> SparkSession:
