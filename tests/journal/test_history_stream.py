@@ -17,6 +17,7 @@ from temporalio.api.history.v1 import (
     WorkflowExecutionSignaledEventAttributes,
 )
 
+from fairlead.history.applying.debts import key_of
 from fairlead.history.journaling import HistoryJournal, event_digest, to_record
 from fairlead.history.stream_rows import Streamed, StreamRow
 from fairlead.history.streaming import REPLICATION, ShardStream
@@ -288,13 +289,13 @@ def test_a_digest_is_the_same_in_every_cluster_and_for_every_order_of_a_map() ->
     assert event_digest(one) != event_digest(signaled())
 
 
-def test_a_signal_is_known_by_its_name_and_what_it_says() -> None:
+def test_a_signal_is_known_by_its_request_or_where_it_was_written_first() -> None:
     def signals(event: HistoryEvent) -> list[str] | None:
         return to_record(Streamed(9, ROW, History(events=[event]).SerializeToString()), with_payload=False).signals
 
-    first, again, other = signals(signaled(identity="a")), signals(signaled(identity="a")), signals(signaled())
-    assert first == again
-    assert first != other
-    assert first is not None
-    assert first[0].startswith("stop:")
+    assert signals(signaled(request_id="once")) == ["once"]
+    first = signaled()
+    assert signals(first) == [f"r:{first.event_id}:{first.version}"]
+    # So it is known by the same where it was taken over.
+    assert signals(signaled(request_id=key_of(first, "r").removeprefix("signal/"))) == signals(first)
     assert signals(HistoryEvent(event_id=1)) is None

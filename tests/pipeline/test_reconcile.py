@@ -306,17 +306,13 @@ def test_a_signal_of_a_losing_branch_must_be_given_to_the_winning_one() -> None:
     assert judge(a=parted(), b=parted()).lost_signals == [("x", Item(3, 1))]
 
 
-def test_each_signal_given_again_stands_for_one() -> None:
-    lost = batch(3, 4, (4, 1), signals=("x", "x"))
-    one = [batch(1, 2, (2, 1)), lost, batch(3, 3, (2, 1), (3, 2), branch="won", signals=("x",))]
-    two = [batch(1, 2, (2, 1)), lost, batch(3, 4, (2, 1), (4, 2), branch="won", signals=("x", "x"))]
-    assert judge(a=one).lost_signals == [("x", Item(4, 1))]
-    assert judge(a=two).lost_signals == []
-
-
-def test_a_signal_before_the_fork_does_not_stand_for_one_after_it() -> None:
-    same = [batch(1, 2, (2, 1), signals=("x",)), *parted()[1:]]
-    assert judge(a=same).lost_signals == [("x", Item(3, 1))]
+def test_a_signal_may_be_lost_and_given_again_more_than_once() -> None:
+    first, second = batch(3, 3, (3, 1), signals=("x",)), batch(3, 3, (2, 1), (3, 2), branch="second", signals=("x",))
+    won = batch(3, 3, (2, 1), (3, 3), branch="won", signals=("x",))
+    assert judge(a=[batch(1, 2, (2, 1)), first, second, won]).lost_signals == []
+    dropped = batch(3, 3, (2, 1), (3, 3), branch="won")
+    lost = judge(a=[batch(1, 2, (2, 1)), first, second, dropped])
+    assert lost.lost_signals == [("x", Item(3, 1)), ("x", Item(3, 2))]
 
 
 def test_a_signal_may_be_given_again_as_long_as_the_grace_lasts_after_the_fork() -> None:

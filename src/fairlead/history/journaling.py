@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent
 
+from fairlead.history.applying.debts import signal_id
 from fairlead.history.stream_rows import Streamed
 from fairlead.journal import DurableQueue, HistoryRecord, Journal, VersionItem
 from fairlead.telemetry import get_log
@@ -45,7 +46,9 @@ def to_record(streamed: Streamed, *, with_payload: bool) -> HistoryRecord:
         event.ClearField("task_id")
     record.event_digests = [_digest(event) for event in events]
     record.signals = [
-        _signal(event) for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+        signal_id(event, row.run_id)
+        for event in events
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     ] or None
     record.payload = base64.b64encode(payload).decode() if with_payload else None
     return record
@@ -57,12 +60,6 @@ def event_digest(event: HistoryEvent) -> str:
         event = HistoryEvent.FromString(event.SerializeToString())
         event.ClearField("task_id")
     return _digest(event)
-
-
-def _signal(event: HistoryEvent) -> str:
-    attributes = event.workflow_execution_signaled_event_attributes
-    request_id: str = getattr(attributes, "request_id", "")
-    return request_id or f"{attributes.signal_name}:{_digest(attributes)}"
 
 
 def _digest(message: Message) -> str:

@@ -41,8 +41,7 @@ def key_of(event: HistoryEvent, run_id: str) -> str:
     """What a signal or an update is known by, wherever it is written; empty for every other event."""
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-            request_id = event.workflow_execution_signaled_event_attributes.request_id
-            return f"signal/{request_id or f'{run_id}:{event.event_id}:{event.version}'}"
+            return f"signal/{signal_id(event, run_id)}"
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
             return f"update/{event.workflow_execution_update_admitted_event_attributes.request.meta.update_id}"
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
@@ -50,6 +49,12 @@ def key_of(event: HistoryEvent, run_id: str) -> str:
             return f"update/{attributes.accepted_request.meta.update_id or attributes.protocol_instance_id}"
         case _:
             return ""
+
+
+def signal_id(event: HistoryEvent, run_id: str) -> str:
+    """What a signal is known by: its request id, or where it was written first."""
+    request_id: str = event.workflow_execution_signaled_event_attributes.request_id
+    return request_id or f"{run_id}:{event.event_id}:{event.version}"
 
 
 async def debts_of(shard: Shard, run: LoadedRun) -> list[Debt]:

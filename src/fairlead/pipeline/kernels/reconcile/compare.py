@@ -257,20 +257,20 @@ class Comparison:
         return different
 
     def _report_signals(self) -> None:
-        """Signals that only losing branches have, and that were not given to the winning one again."""
+        """Signals that only losing branches have, and that were not given to the winning one again.
+
+        What was given again is known by the same id, and may have been lost and given again more than once.
+        """
         if not self.tree.branches:
             return
         current = self.tree.current
         signals = {event: signal for copy in self.copies.values() for event, signal in copy.signals.items()}
         winning = [event for event in sorted(signals) if current.contains(event_id=event[0], version=event[1])]
         self.judgement.current_signals = tuple(signals[event] for event in winning)
-        unused = {event: signals[event] for event in winning}
-        for event in sorted(event for event in signals if event in self.events and event not in winning):
+        given = set(self.judgement.current_signals)
+        for event in sorted(event for event in signals if event in self.events and signals[event] not in given):
             fork = lowest_of(self.events[event], current)
-            again = next((at for at in unused if unused[at] == signals[event] and fork and at > fork), None)
-            if again is not None:
-                del unused[again]
-            elif fork is None or not self.rules.is_late(max(self._seen_us(event), self._decided_us(fork))):
+            if fork is None or not self.rules.is_late(max(self._seen_us(event), self._decided_us(fork))):
                 self.judgement.lost_signals.append((signals[event], event))
 
     def _seen_us(self, event: Item) -> int:
