@@ -1,6 +1,7 @@
 """How a Spark session is opened and closed: here, on a cluster, or through Spark Connect."""
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -137,7 +138,7 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     archive = _Archive.of(plan, java, cache)
-    with _spark_log() as log:
+    with _spark_log() as log, _calls_end_quietly():
         with _interrupts_wait() as deliver:
             spark = _start(plan, archive, log)
         try:
@@ -150,6 +151,21 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
                 yield spark
         finally:
             _stop(spark, archive)
+
+
+@contextlib.contextmanager
+def _calls_end_quietly() -> Iterator[None]:
+    """Without the pages that the bridge to Java logs, in nobody's name, when Ctrl-C ends a call."""
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return "while sending command" not in str(record.msg)
+
+    log = logging.getLogger()
+    log.addFilter(is_ours)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_ours)
 
 
 @contextlib.contextmanager
@@ -195,7 +211,10 @@ def _stop(spark: SparkSession, archive: "_Archive | None") -> None:
     from pyspark import SparkContext  # noqa: PLC0415 - there is none with Spark Connect
 
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark gives no other way to end its Java process
-    spark.stop()
+    with warnings.catch_warnings():
+        # After Ctrl-C it can't: then Java ends when its input does, below.
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown", RuntimeWarning)
+        spark.stop()
     if gateway is None:
         return
     process = getattr(gateway, "proc", None)
