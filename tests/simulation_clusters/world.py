@@ -16,7 +16,7 @@ from tests.simulation.network import SimNetwork, running_loop
 from tests.simulation.transcript import Transcript
 from tests.simulation.virtual_loop import Process, VirtualLoop, run
 from tests.simulation.world import _caught_logs, _nothing
-from tests.simulation_clusters import convergence
+from tests.simulation_clusters import convergence, judging
 from tests.simulation_clusters.chaos import Chaos
 from tests.simulation_clusters.cluster import SECOND_NS, Cluster, Life
 from tests.simulation_clusters.people import Client, Clusters, Said, Worker
@@ -261,7 +261,10 @@ class World:
             self.transcript.violate("world", f"{when}: {len(found) - DIFFERENCES_MAX} more differences")
 
     def _finish(self) -> None:
-        for held in self._snapshots().values():
+        snapshots = self._snapshots()
+        for one in judging.alarms(snapshots):
+            self.transcript.violate("reconcile", one)
+        for held in snapshots.values():
             for one in (*convergence.lost_signals(self.said.signals, held), *convergence.twice_on_a_line(held)):
                 self.transcript.violate("world", one)
             # What is wrong in one is wrong in all, unless they differ, which was told already.

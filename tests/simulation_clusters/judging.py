@@ -1,0 +1,80 @@
+"""What the pipeline's `reconcile` says of the clusters at the end, run by run: it must find nothing."""
+
+from collections.abc import Iterator, Mapping
+
+from temporalio.api.enums.v1 import EventType
+
+from fairlead.history.applying.debts import signal_id
+from fairlead.history.journaling import event_digest
+from fairlead.pipeline.kernels.reconcile import Batch, Comparison, Judgement, Rules, read_copy
+from fairlead.storage.history_contract import RunKey
+from tests.simulation_clusters.reading import Line, Run, Snapshot
+
+SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+_RULES = Rules(now_us=2)
+_TIME_US = 1
+
+
+def alarms(snapshots: Mapping[str, Snapshot]) -> Iterator[str]:
+    """All findings, none of them excused as being late."""
+    runs = sorted({key for held in snapshots.values() for key in held.runs})
+    judgements = {key: _judge(key, snapshots) for key in runs}
+    given: dict[tuple[str, str], set[str]] = {}
+    for key, judgement in judgements.items():
+        given.setdefault(key[:2], set()).update(judgement.current_signals)
+    for key, judgement in judgements.items():
+        for finding in judgement.findings:
+            yield f"reconcile finds in {key.workflow_id} {key.run_id}: {finding}"
+        for signal, event in judgement.lost_signals:
+            if signal not in given[key[:2]] and _can_be_told(key, snapshots):
+                yield f"reconcile finds in {key.workflow_id} {key.run_id}: signal {signal} of {event} is lost"
+
+
+def _can_be_told(key: RunKey, snapshots: Mapping[str, Snapshot]) -> bool:
+    """A run that has closed before any workflow task was completed can't be reset: what it lost has nowhere to go."""
+    run = next(held.runs[key] for held in snapshots.values() if key in held.runs)
+    completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    return run.state.is_open or any(event.event_type == completed for event in run.current.events)
+
+
+def _judge(key: RunKey, snapshots: Mapping[str, Snapshot]) -> Judgement:
+    copies = [
+        read_copy(name, key.run_id, _batches(key.run_id, held.runs[key]))
+        for name, held in snapshots.items()
+        if key in held.runs
+    ]
+    return Comparison(copies, sorted(snapshots), _RULES).judge()
+
+
+def _batches(run_id: str, run: Run) -> Iterator[Batch]:
+    """As the journal has them, but with all events of a version that follow each other on a line in one batch."""
+    told: set[tuple[int, int]] = set()
+    for place, line in enumerate((run.current, *run.others)):
+        before = 0
+        for last, version in line.pairs:
+            first = before + 1
+            while first <= last and (first, version) in told:
+                first += 1
+            if first <= last:
+                told.update((event_id, version) for event_id in range(first, last + 1))
+                yield _batch(run_id, run, line, branch_id=str(place), first=first, last=last)
+            before = last
+
+
+def _batch(run_id: str, run: Run, line: Line, *, branch_id: str, first: int, last: int) -> Batch:
+    events = [event for event in line.events if first <= event.event_id <= last]
+    return Batch(
+        tree_id=run_id,
+        branch_id=branch_id,
+        first=first,
+        last=last,
+        version=events[-1].version,
+        task_id=first,
+        time_us=_TIME_US,
+        status=run.state.status,
+        types_count=len(events),
+        digests="".join(map(event_digest, events)),
+        items=tuple(pair for pair in line.pairs if pair[0] <= last),
+        signals=tuple(signal_id(event, run_id) for event in events if event.event_type == SIGNALED),
+        event_types=tuple(event.event_type for event in events),
+    )
