@@ -41,7 +41,9 @@ class Receiver(HistoryClient):
     def __init__(self) -> None:
         self.events: dict[str, list[int]] = {}
         self.progress: list[tuple[str, int]] = []
+        # Of each batch, those that came together too.
         self.outcomes: list[str] = []
+        self.calls = 0
         self.latency_s = 0.0
         self.at_once = self.at_once_max = 0
         # What to do before an event is taken in; it may fail.
@@ -58,18 +60,22 @@ class Receiver(HistoryClient):
             answer = self._batch(request) if isinstance(request, ReplicatedBatch) else self._progress(request)
         finally:
             self.at_once -= 1
-        self.outcomes.append(answer.outcome)
+        self.calls += 1
+        parts = len(getattr(request, "sizes", ())) or 1
+        self.outcomes += [answer.outcome] * (1 if answer.outcome == Outcome.GAP else parts)
         return encode_answer(answer)
 
     def _batch(self, batch: ReplicatedBatch) -> ApplyAnswer:
-        (event,) = History.FromString(batch.events).events
-        self.on_event(batch.workflow_id, event.event_id)
+        ids = [event.event_id for event in History.FromString(batch.events).events]
+        assert sum(batch.sizes) == (len(batch.events) if batch.sizes else 0)
+        for event_id in ids:
+            self.on_event(batch.workflow_id, event_id)
         known = self.events.setdefault(batch.workflow_id, [])
-        if event.event_id in known:
+        if ids[-1] in known:
             return ApplyAnswer(Outcome.DUPLICATE)
-        if event.event_id > len(known) + 1:
-            return ApplyAnswer(Outcome.GAP, len(known) + 1, event.event_id)
-        known.append(event.event_id)
+        if ids[0] > len(known) + 1:
+            return ApplyAnswer(Outcome.GAP, len(known) + 1, ids[0])
+        known += [event_id for event_id in ids if event_id not in known]
         return ApplyAnswer(Outcome.APPLIED)
 
     def _progress(self, progress: ReplicatedProgress) -> ApplyAnswer:

@@ -12,6 +12,7 @@ from fairlead.history.applying.messages import Outcome
 from fairlead.history.refusals import namespace_not_found
 from fairlead.replication.applying import StillMissing
 from fairlead.replication.dead_letters import DeadLetter, DeadLetters
+from fairlead.replication.lanes import TOGETHER_MAX
 from fairlead.replication.pulling import Stream
 from fairlead.storage.history_contract import HistoryStore
 from fairlead.storage.history_memory import MemoryHistory
@@ -45,6 +46,43 @@ async def test_all_is_taken_in_and_in_the_order_of_each_workflow(store: HistoryS
         status = pulling.puller.status()
         assert (status.lag_tasks, status.outstanding, status.dead_letters, status.error) == (0, 0, 0, "")
         assert sum(pulling.latency.read().counts) == 200
+    await owner.stream.close(is_lost=False)
+
+
+async def test_batches_of_a_run_that_have_come_are_taken_in_together(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    for number in range(3 * TOGETHER_MAX):
+        await owner.commit(f"w{number % 2}")
+        if number == TOGETHER_MAX:
+            await owner.progress("w0", 2)
+            await owner.progress("w1", 3)
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        assert all(events == list(range(1, 1 + 3 * TOGETHER_MAX // 2)) for events in receiver.events.values())
+        # Two calls for each workflow's batches, and one for its progress.
+        assert receiver.calls == 6
+        assert sum(pulling.latency.read().counts) == 3 * TOGETHER_MAX + 2
+    await owner.stream.close(is_lost=False)
+
+
+async def test_what_can_not_be_taken_in_together_is_taken_in_one_by_one(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    poison = [await owner.commit("w") for _ in range(10)][6]
+
+    def fail(_workflow_id: str, event_id: int) -> None:
+        if event_id == 7:
+            raise MalformedBatch("mixed versions")
+
+    receiver.on_event = fail
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        assert receiver.events["w"] == list(range(1, 7))
+        letters = await pulling.letters.page()
+        # Those after it can't be taken in without it, and bring it when they are replayed.
+        assert [letter.task_id for letter in letters][:1] == [poison]
+        assert [letter.first_event_id for letter in letters] == [7, 8, 9, 10]
     await owner.stream.close(is_lost=False)
 
 

@@ -1,13 +1,14 @@
 """Takes in what another cluster sent: one task at a time, with what is missing before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryElsewhere, RetryLater
+from fairlead.core.versions import VersionHistory
 from fairlead.history.applying.messages import ApplyAnswer, Outcome, ReplicatedBatch, ReplicatedProgress, decode_answer
 from fairlead.history.client import HistoryClient
 from fairlead.history.refusals import Refused
 from fairlead.history.stream_messages import ReadLineAnswer, ReplicationTask
-from fairlead.history.stream_rows import PROGRESS, decode_progress
+from fairlead.history.stream_rows import NO_PROGRESS, PROGRESS, decode_progress
 from fairlead.replication.dead_letters import DeadLetter
 from fairlead.replication.messages import RemoteReadLine
 from fairlead.replication.remote import Remote, RemoteUnavailable
@@ -24,6 +25,10 @@ _PASSING = frozenset((Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE,
 
 class StillMissing(RetryLater):
     """Events before a batch are missing here, and the other cluster does not send them."""
+
+
+class LineGone(RetryLater):
+    """The other cluster does not have the run, or not that line of it."""
 
 
 def is_permanent(failure: Exception) -> bool:
@@ -46,16 +51,32 @@ class Applier:
         """Have a task carried out, and all that is missing before it; the outcome."""
         if task.first_event_id == PROGRESS:
             return await self._apply_progress(task)
-        batch = ReplicatedBatch(
-            task.namespace_id,
-            task.workflow_id,
-            task.run_id,
+        return await self._apply("ApplyBatch", task, self._batch_of([task]))
+
+    async def apply_together(self, tasks: Sequence[ReplicationTask]) -> None:
+        """Have tasks of one run carried out, in as few commits as may be.
+
+        Of activities' progress only the last of a line is wanted: it has all that the ones before have of what is
+        pending still.
+        """
+        batches = [task for task in tasks if task.first_event_id != PROGRESS]
+        for row in _in_a_row(batches):
+            await self._apply("ApplyBatch", row[0], self._batch_of(row))
+        for task in _last_of_lines([task for task in tasks if task.first_event_id == PROGRESS]):
+            await self._apply_progress(task)
+
+    def _batch_of(self, row: Sequence[ReplicationTask]) -> ReplicatedBatch:
+        first, last = row[0], row[-1]
+        return ReplicatedBatch(
+            first.namespace_id,
+            first.workflow_id,
+            first.run_id,
             self._source,
-            task.items,
-            task.events,
-            task.start_request_id,
+            last.items,
+            b"".join(task.events for task in row),
+            first.start_request_id,
+            tuple(len(task.events) for task in row) if len(row) > 1 else (),
         )
-        return await self._apply("ApplyBatch", task, batch)
 
     async def replay(self, letter: DeadLetter) -> str:
         """Get the events of a dead letter from its source, and carry it out."""
@@ -63,9 +84,8 @@ class Applier:
         outcome: str = Outcome.DUPLICATE
         if letter.first_event_id == PROGRESS:
             answer = await self._read_line(asked)
-            if answer.progress:
-                outcome = await self._apply_progress(_task_of(letter, answer.progress))
-            return outcome
+            # Where there is none, the line itself may be missing here.
+            return await self._apply_progress(_task_of(letter, answer.progress or NO_PROGRESS))
         from_id = letter.first_event_id
         while from_id <= letter.last_event_id:
             answer = await self._read_line(_asked(letter, from_id, letter.last_event_id + 1))
@@ -87,7 +107,11 @@ class Applier:
             task.items,
             decode_progress(task.events),
         )
-        return await self._apply("ApplyProgress", task, progress)
+        try:
+            return await self._apply("ApplyProgress", task, progress)
+        except LineGone:
+            # It was deleted before it was known here: there is nothing to have progress.
+            return Outcome.DUPLICATE
 
     async def _apply(
         self, name: str, task: ReplicationTask | DeadLetter, request: ReplicatedBatch | ReplicatedProgress
@@ -122,6 +146,10 @@ class Applier:
         except (RetryLater, RetryElsewhere) as failure:
             # The source is away or not well, which is no fault of the task.
             raise RemoteUnavailable(f"cluster {self._source!r} does not send events: {failure}") from failure
+        except Refused as refusal:
+            if refusal.code != Code.NOT_FOUND:
+                raise
+            raise LineGone(f"cluster {self._source!r} does not have it any more: {refusal}") from refusal
 
     def _batches(self, task: ReplicationTask | DeadLetter, answer: ReadLineAnswer) -> list[tuple[int, ReplicatedBatch]]:
         """Each batch of a line, and the event after it."""
@@ -145,8 +173,44 @@ class Applier:
         answer = decode_answer(
             await self._history.call(name, request.namespace_id, request.workflow_id, request, timeout_s=APPLY_S)
         )
-        self._metrics.count(REPLICATION_TASKS_APPLIED, self._source, answer.outcome)
+        together = len(request.sizes) if isinstance(request, ReplicatedBatch) else 0
+        self._metrics.count(REPLICATION_TASKS_APPLIED, self._source, answer.outcome, amount=max(1, together))
         return answer
+
+
+def _in_a_row(tasks: Sequence[ReplicationTask]) -> Iterator[list[ReplicationTask]]:
+    """Batches that follow each other on one line, at one version."""
+    row: list[ReplicationTask] = []
+    for task in tasks:
+        if row and not _follows(row[-1], task):
+            yield row
+            row = []
+        row.append(task)
+    if row:
+        yield row
+
+
+def _follows(before: ReplicationTask, task: ReplicationTask) -> bool:
+    """Whether its line is that of the one before and goes on where that ends.
+
+    The rest is checked where the batch is taken in: a line is not always as long as its batch.
+    """
+    if task.first_event_id != before.last_event_id + 1 or not before.items or not task.items:
+        return False
+    *lower, (_, version) = before.items
+    return task.items[:-1] == tuple(lower) and task.items[-1][1] == version
+
+
+def _last_of_lines(tasks: Sequence[ReplicationTask]) -> list[ReplicationTask]:
+    """Progress that no later one is on the line of."""
+    found: list[ReplicationTask] = []
+    lines: list[VersionHistory] = []
+    for task in reversed(tasks):
+        line = VersionHistory.from_pairs(task.items)
+        if not any(later.contains(event_id=line.last.event_id, version=line.last.version) for later in lines):
+            found.append(task)
+            lines.append(line)
+    return found[::-1]
 
 
 def _asked(task: ReplicationTask | DeadLetter, from_event_id: int, to_event_id: int) -> RemoteReadLine:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fairlead.history.stream_messages import ReplicationTask
@@ -11,6 +11,9 @@ from fairlead.history.stream_messages import ReplicationTask
 TASKS_MAX = 2_000
 # What a task is counted with beside its events.
 TASK_BYTES = 500
+# Tasks of one run that are done together, and the bytes of them.
+TOGETHER_MAX = 50
+TOGETHER_BYTES_MAX = 256 << 10
 
 
 class Room:
@@ -56,8 +59,8 @@ class Received:
 class Lanes:
     """The tasks of one stream that have come and are not done."""
 
-    def __init__(self, do: Callable[[Received], Awaitable[None]], *, room: Room) -> None:
-        """`do` carries out a task, to its end or to a dead letter; it never fails."""
+    def __init__(self, do: Callable[[Sequence[Received]], Awaitable[None]], *, room: Room) -> None:
+        """`do` carries out tasks of one run that follow each other, to their end or to dead letters; it never fails."""
         self._do = do
         self._room = room
         # In the order of their ids.
@@ -107,9 +110,24 @@ class Lanes:
     async def _run(self, key: tuple[str, str]) -> None:
         lane = self._lanes[key]
         while lane:
-            await self._do(lane[0])
-            received = lane.popleft()
-            del self._outstanding[received.task.task_id]
-            self._room.give_back(received.size)
+            together = _first_of_a_run(lane)
+            await self._do(together)
+            for received in together:
+                lane.popleft()
+                del self._outstanding[received.task.task_id]
+                self._room.give_back(received.size)
             self._is_less.set()
         del self._lanes[key]
+
+
+def _first_of_a_run(lane: Iterable[Received]) -> list[Received]:
+    found: list[Received] = []
+    size = 0
+    for received in lane:
+        size += received.size
+        if found and (
+            received.task.run_id != found[0].task.run_id or size > TOGETHER_BYTES_MAX or len(found) >= TOGETHER_MAX
+        ):
+            break
+        found.append(received)
+    return found

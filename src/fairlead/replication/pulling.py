@@ -1,7 +1,7 @@
 """Pulls one stream, that of one shard of another cluster: from the durable cursor on, while it is this host's."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -246,8 +246,22 @@ class Puller:
 
     # Tasks
 
-    async def _do(self, received: Received) -> None:
-        """Have a task taken in, or kept as a dead letter."""
+    async def _do(self, together: Sequence[Received]) -> None:
+        """Have tasks of one run taken in, all at once if that can be; each that can't is kept as a dead letter."""
+        if len(together) > 1:
+            try:
+                async with self._room.calls:
+                    await self._applier.apply_together([received.task for received in together])
+            except Exception as failure:  # noqa: BLE001 - whatever it is, each is tried by itself
+                _log.info("tasks are taken in one by one", **self._named, reason=str(failure))
+            else:
+                for received in together:
+                    self._latency.observe(asyncio.get_running_loop().time() - received.written_s)
+                return
+        for received in together:
+            await self._do_one(received)
+
+    async def _do_one(self, received: Received) -> None:
         attempt = 0
         wait_s = ATTEMPT_S_MIN
         while True:

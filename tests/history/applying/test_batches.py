@@ -1,15 +1,21 @@
 """Batches of other clusters: appended, forked, switched to, backfilled; whatever the order, all end with the same."""
 
 from collections import Counter
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedRequest, SignalWorkflowExecutionRequest
 
-from fairlead.history.applying.messages import Outcome
+from fairlead.core.versions import MalformedBatch
+from fairlead.history.applying.messages import Outcome, ReplicatedBatch
 from fairlead.history.clusters import is_not_active
 from fairlead.history.refusals import Refused
 from fairlead.history.state import RunClosed
-from tests.history.applying.several import Several, batch_of, check_same
+from fairlead.history.stream_rows import decode_row
+from fairlead.history.streaming import REPLICATION
+from fairlead.storage.history_contract import TaskKey
+from tests.history.applying.several import Cluster, Several, batch_of, check_same
 from tests.history.shard_world import complete, kinds, schedule_activity, signal_request, start_timer
 from tests.virtual_time import on_virtual_time
 
@@ -160,3 +166,75 @@ def _signal_to(run_id: str) -> SignalWorkflowExecutionRequest:
     request = signal_request(FLOW, "x")
     request.workflow_execution.run_id = run_id
     return request
+
+
+@on_virtual_time
+async def test_batches_that_come_together_are_stored_as_those_that_come_one_by_one() -> None:
+    async with Several() as several:
+        a, b, c = several["a"], several["b"], several["c"]
+        await a.host.begin(FLOW)
+        for number in range(5):
+            await a.host.signal(FLOW, f"s{number}", f"r{number}")
+        rows, _ = await a.rows(-1)
+        batches = [batch_of("a", streamed) for streamed in rows]
+        assert len(batches) > 4
+        assert (await b.apply(together(batches))).outcome == Outcome.CREATED
+        # Of some that are here in part, the rest is taken.
+        assert (await c.apply(batches[0])).outcome == Outcome.CREATED
+        assert (await c.apply(batches[1])).outcome == Outcome.APPLIED
+        assert (await c.apply(together(batches[1:3]))).outcome == Outcome.APPLIED
+        assert (await c.apply(together(batches[1:]))).outcome == Outcome.APPLIED
+        assert (await c.apply(together(batches))).outcome == Outcome.DUPLICATE
+        stored = [await stored_batches(cluster) for cluster in (a, b, c)]
+        assert stored[0] == stored[1] == stored[2]
+        for cluster in (b, c):
+            kept = await cluster.world.store.read_tasks(0, REPLICATION, after=TaskKey(0, -1), until_ns=None, limit=100)
+            assert [decode_row(row).items for _, row in kept] == [streamed.row.items for streamed in rows]
+        await check_same(several, [FLOW])
+
+
+@on_virtual_time
+async def test_batches_that_come_together_to_a_branch_that_has_lost_are_written_there() -> None:
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        await a.host.begin(FLOW)
+        await several.bring("a")
+        await several.fail_over(2, "b")
+        for number in range(3):
+            await a.host.signal(FLOW, f"lost-{number}", f"a{number}")
+        await b.host.signal(FLOW, "won", "b0")
+        rows, _ = await a.rows(several.cursors["a", "b"])
+        lost = [batch_of("a", streamed) for streamed in rows]
+        assert (await b.apply(together(lost[:2]))).outcome == Outcome.FORKED
+        assert (await b.apply(together(lost[1:]))).outcome == Outcome.BACKFILLED
+        await several.fail_over(2)
+        await several.converge()
+        await check_same(several, [FLOW])
+
+
+@pytest.mark.parametrize("sizes", [(0, -1), (1, 2, 3), (-5, 5)])
+@on_virtual_time
+async def test_batches_whose_sizes_are_not_theirs_are_refused(sizes: tuple[int, ...]) -> None:
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        await a.host.begin(FLOW)
+        rows, _ = await a.rows(-1)
+        batch = msgspec.structs.replace(batch_of("a", rows[0]), sizes=sizes)
+        with pytest.raises(MalformedBatch):
+            await b.apply(batch)
+        assert b.current(FLOW) is None
+
+
+def together(batches: Sequence[ReplicatedBatch]) -> ReplicatedBatch:
+    return msgspec.structs.replace(
+        batches[0],
+        items=batches[-1].items,
+        events=b"".join(batch.events for batch in batches),
+        sizes=tuple(len(batch.events) for batch in batches),
+    )
+
+
+async def stored_batches(cluster: Cluster) -> list[tuple[int, int, bytes]]:
+    identity = cluster.state(FLOW).identity
+    stored = await cluster.world.store.read_branch(identity.tree_id, identity.branch_id, 1, 1000, limit_bytes=1 << 20)
+    return [(batch.first_event_id, batch.last_event_id, batch.payload) for batch in stored]

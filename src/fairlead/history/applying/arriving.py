@@ -1,5 +1,6 @@
 """A batch of another cluster's, looked through before anything is done with it."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -16,7 +17,7 @@ from fairlead.core.versions import (
     VersionHistory,
 )
 from fairlead.history.applying.messages import ReplicatedBatch
-from fairlead.history.events import EFFECTS
+from fairlead.history.events import EFFECTS, Batch
 from fairlead.history.events.kinds import field_of
 
 # What one commit of this server can have written at most: larger ones were not written by it.
@@ -29,19 +30,31 @@ _STARTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
 
 
 class Arriving(NamedTuple):
-    """The events of a batch, and what they are to the version histories of their run."""
+    """The events of a batch, what they are to the version histories of their run, and how they are to be stored."""
 
     events: list[HistoryEvent]
     batch: EventBatch
+    parts: list[Batch]
+
+    def from_event(self, first: int) -> tuple[list[HistoryEvent], list[Batch]]:
+        """The events from one on, and the batches that they are stored in."""
+        events = [event for event in self.events if event.event_id >= first]
+        begun, *whole = [part for part in self.parts if part.last_event_id >= first]
+        if begun.first_event_id < first:
+            cut = [event for event in events if event.event_id <= begun.last_event_id]
+            begun = Batch(first, begun.last_event_id, History(events=cut).SerializeToString())
+        return events, [begun, *whole]
 
 
 def read_batch(replicated: ReplicatedBatch, versions: ClusterVersions) -> Arriving:
     """The batch; `MalformedBatch`, `MalformedHistory` or `UnownedVersion` if no cluster can have written it."""
     _check_bounds(replicated)
-    try:
-        events = list(History.FromString(replicated.events).events)
-    except (DecodeError, UnicodeDecodeError) as wrong:
-        raise MalformedBatch(f"{len(replicated.events)} bytes are no history of events ({wrong})") from None
+    events: list[HistoryEvent] = []
+    parts: list[Batch] = []
+    for payload in _payloads(replicated):
+        part = _read_events(payload)
+        parts.append(Batch(part[0].event_id, part[-1].event_id, payload))
+        events += part
     if len(events) > BATCH_EVENTS_MAX:
         raise MalformedBatch(f"a batch has {len(events)} events, the most are {BATCH_EVENTS_MAX}")
     line = VersionHistory.from_pairs(replicated.items)
@@ -52,7 +65,28 @@ def read_batch(replicated: ReplicatedBatch, versions: ClusterVersions) -> Arrivi
     batch = EventBatch.from_events([Item(event.event_id, event.version) for event in events], line)
     for event in events:
         _check_event(event, replicated)
-    return Arriving(events, batch)
+    return Arriving(events, batch, parts)
+
+
+def _payloads(replicated: ReplicatedBatch) -> Iterator[bytes]:
+    """What each of the batches is stored as."""
+    sizes = replicated.sizes or (len(replicated.events),)
+    if sum(sizes) != len(replicated.events) or min(sizes) <= 0:
+        raise MalformedBatch(f"{len(replicated.events)} bytes of events are no batches of {sizes[:10]} bytes")
+    end = 0
+    for size in sizes:
+        end += size
+        yield replicated.events[end - size : end]
+
+
+def _read_events(payload: bytes) -> list[HistoryEvent]:
+    try:
+        events = list(History.FromString(payload).events)
+    except (DecodeError, UnicodeDecodeError) as wrong:
+        raise MalformedBatch(f"{len(payload)} bytes are no history of events ({wrong})") from None
+    if not events:
+        raise MalformedBatch("a batch has no events")
+    return events
 
 
 def _check_bounds(replicated: ReplicatedBatch) -> None:

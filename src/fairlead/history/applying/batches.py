@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import History, HistoryEvent
+from temporalio.api.history.v1 import History
 
 from fairlead.core.errors import GiveUp, RetryLater
 from fairlead.core.versions import Append, Create, Decision, Duplicate, Fork, Gap, lowest_common_ancestor
@@ -158,37 +158,28 @@ class _Application:
         writes = (BranchWrite(tree_id, branch.branch_id, ancestors),) if ancestors else ()
         return _Put(branch, writes, copied)
 
-    def _events(self, decision: Create | Append | Fork) -> tuple[list[HistoryEvent], Batch]:
-        """The events that are to be written: of a batch that is here in part, the end."""
-        first, last = decision.events
-        events = [event for event in self._arriving.events if event.event_id >= first]
-        is_whole = len(events) == len(self._arriving.events)
-        payload = self._replicated.events if is_whole else History(events=events).SerializeToString()
-        return events, Batch(first, last, payload)
-
     # The state afterwards
 
-    def _created(self) -> tuple[LoadedRun, Batch]:
+    def _created(self) -> tuple[LoadedRun, list[Batch]]:
         run = self._shard.new_run(*self._key)
         state = run.state
         state.live.start_request_id = self._replicated.start_request_id
-        batch = self._arriving.batch
-        events, whole = self._events(Create(batch.events, batch.history))
-        follow(state, events, len(whole.payload))
-        return run, whole
+        follow(state, self._arriving.events, len(self._replicated.events))
+        return run, self._arriving.parts
 
-    def _appended(self, run: LoadedRun, decision: Append) -> tuple[LoadedRun, Batch]:
+    def _appended(self, run: LoadedRun, decision: Append) -> tuple[LoadedRun, list[Batch]]:
         # On a copy: events that can't follow change nothing.
         changed = LoadedRun(run.key, decode(encode(run.state)), run.db_version)
         changed.batches, changed.bytes = [*run.batches], run.bytes
-        events, batch = self._events(decision)
-        follow(changed.state, events, len(batch.payload))
+        # Of a batch that is here in part, the end.
+        events, parts = self._arriving.from_event(decision.events.first)
+        follow(changed.state, events, _size(parts))
         _check_line(changed.state, decision)
-        return changed, batch
+        return changed, parts
 
     async def _rebuilt(
         self, run: LoadedRun, branches: list[StoredBranch], decision: Append | Fork, put: _Put
-    ) -> tuple[LoadedRun, Batch]:
+    ) -> tuple[LoadedRun, list[Batch]]:
         """The whole state anew, from the stored events of the line and those that have come."""
         identity = run.state.identity
         state = RunState(identity)
@@ -199,8 +190,8 @@ class _Application:
             for event in History.FromString(stored.payload).events:
                 if event.event_id < decision.events.first:
                     apply(state, event)
-        events, batch = self._events(decision)
-        follow(state, events, size_bytes + len(batch.payload))
+        events, parts = self._arriving.from_event(decision.events.first)
+        follow(state, events, size_bytes + _size(parts))
         _check_line(state, decision)
         _carry_over(run.state, state)
         make_current(state, put.branch)
@@ -210,15 +201,19 @@ class _Application:
             for branch in branches
             if branch.branch_id != put.branch.branch_id
         ]
-        return LoadedRun(run.key, state, run.db_version), batch
+        return LoadedRun(run.key, state, run.db_version), parts
 
     # The commits
 
     async def _advance(
-        self, before: LoadedRun | None, advanced: tuple[LoadedRun, Batch], outcome: Outcome, put: _Put | None = None
+        self,
+        before: LoadedRun | None,
+        advanced: tuple[LoadedRun, list[Batch]],
+        outcome: Outcome,
+        put: _Put | None = None,
     ) -> ApplyAnswer | None:
         """Write a run whose current branch has become longer, or another one; None if it has to be looked at again."""
-        run, batch = advanced
+        run, parts = advanced
         shard = self._shard
         present = await shard.current(*self._key[:2])
         is_current = present is not None and present.run_id == self._key.run_id
@@ -228,13 +223,15 @@ class _Application:
         if place.to_flush is not None:
             await flush(shard, self._namespace, place.to_flush)
             return None
-        await shard.ensure_ids(_ids_wanted(run.state) + place.ids)
+        await shard.ensure_ids(_ids_wanted(run.state, parts) + place.ids)
         written = self._written(run.state)
         now_ns = shard.services.clock_ns()
         if put is not None and put.copied is not None:
             self._copy(written, run.state, put.copied)
-        written.add_batch(run, batch, transaction_id=shard.take_ids(1), now_ns=now_ns, origin=self._replicated.source)
-        run.keep(batch)
+        source = self._replicated.source
+        for part in parts:
+            written.add_batch(run, part, transaction_id=shard.take_ids(1), now_ns=now_ns, origin=source)
+            run.keep(part)
         place.add_to(written, shard)
         self._add_tasks(written, run, is_shown=before is None or self._is_shown(before, run))
         await shard.store(
@@ -265,12 +262,13 @@ class _Application:
     async def _backfill(self, run: LoadedRun, decision: Append | Fork, put: _Put) -> ApplyAnswer:
         """Write events on a branch that is not the current one: the state stays as it is."""
         shard, state = self._shard, run.state
-        _, batch = self._events(decision)
-        await shard.ensure_ids(_ids_wanted(state))
+        _, parts = self._arriving.from_event(decision.events.first)
+        await shard.ensure_ids(_ids_wanted(state, parts))
         written = self._written(state)
         if put.copied is not None:
             self._copy(written, state, put.copied, branch_id=put.branch.branch_id)
-        self._add_side_batch(written, run, put.branch, batch)
+        for part in parts:
+            self._add_side_batch(written, run, put.branch, part)
         sides = state.live.branches
         if isinstance(decision, Append):
             place = decision.branch_index - 1
@@ -308,7 +306,7 @@ class _Application:
         if written.is_streamed:
             row = StreamRow(
                 *(*run.key, *place),
-                items=branch.history.to_pairs(),
+                items=branch.history.truncate(batch.last_event_id).to_pairs(),
                 status=state.status,
                 new_run_id=state.new_run_id,
                 time_us=self._shard.services.clock_ns() // 1000,
@@ -366,12 +364,16 @@ def _carry_over(before: RunState, rebuilt: RunState) -> None:
     settle(rebuilt, carried=shared, stamp_min=live.rebuilds)
 
 
-def _ids_wanted(state: RunState) -> int:
+def _ids_wanted(state: RunState, parts: Sequence[Batch]) -> int:
     """How many ids a commit takes at most: for its rows, and for the tasks of all that is pending."""
     tables = (state.activities, state.timers, state.children, state.nexus_operations)
     externals = len(state.external_signals) + len(state.external_cancels)
     pending = sum(len(table) for table in tables) + externals + len(state.started.completion_callbacks)
-    return 64 + 5 * pending
+    return 64 + 5 * pending + 2 * len(parts)
+
+
+def _size(parts: Sequence[Batch]) -> int:
+    return sum(len(part.payload) for part in parts)
 
 
 def _replaced(branches: Sequence[SideBranch], place: int, branch: SideBranch) -> list[SideBranch]:

@@ -8,10 +8,11 @@ from fairlead.history.state.pending import ActivityProgress
 
 
 class ReplicatedBatch(msgspec.Struct, array_like=True, frozen=True):
-    """One batch of events of another cluster.
+    """One batch of events of another cluster, or several that follow each other.
 
     `items` is the version history of the line that it stands on; it may go beyond the batch. `events` is a serialized
-    `History`: of one version, with the task ids that their writer gave them.
+    `History`: of one version, with the task ids that their writer gave them. Of several batches it is one after the
+    other, and `sizes` are the bytes of each.
     """
 
     namespace_id: str
@@ -22,6 +23,7 @@ class ReplicatedBatch(msgspec.Struct, array_like=True, frozen=True):
     items: tuple[tuple[int, int], ...]
     events: bytes
     start_request_id: str = ""
+    sizes: tuple[int, ...] = ()
 
 
 class Outcome(StrEnum):
