@@ -58,6 +58,7 @@ decode_row = msgspec.msgpack.Decoder(StreamRow).decode
 Activities = tuple[tuple[int, int, ActivityProgress], ...]
 encode_progress = msgspec.msgpack.Encoder().encode
 _decode_progress = msgspec.msgpack.Decoder(Activities).decode
+NO_PROGRESS = encode_progress(())
 
 
 class UnreadableProgress(GiveUp):
