@@ -12,6 +12,8 @@ from fairlead.storage.history_contract import RunKey
 from tests.simulation_clusters.reading import Line, Run, Snapshot, rebuilt
 
 SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+ADMITTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED
+ACCEPTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
 TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 # What two clusters need not agree on, and why.
@@ -148,8 +150,8 @@ def _pending(state: RunState) -> str:
     )
 
 
-def lost_signals(said: Mapping[str, tuple[str, str]], held: Snapshot) -> Iterator[str]:
-    """The acknowledged signals that are not exactly once on the winning line of their workflow.
+def lost(said: Mapping[str, tuple[str, str]], held: Snapshot) -> Iterator[str]:
+    """The acknowledged signals and updates that are not exactly once on the winning line of their workflow.
 
     The winning line of a run is its current branch. A signal must be on that of a run of its workflow, and once. That
     no cluster brings it to a second run of which it knows better is seen at every commit (`Watching`); a reset, and a
@@ -159,14 +161,14 @@ def lost_signals(said: Mapping[str, tuple[str, str]], held: Snapshot) -> Iterato
     lines: dict[str, Counter[RunKey]] = {}
     behind: dict[str, set[RunKey]] = {}
     for key, run in held.runs.items():
-        for name in _signals(run.current.events):
+        for name in _told(run.current.events):
             lines.setdefault(name, Counter())[key] += 1
         for line in run.others:
-            for name in _signals(line.events):
+            for name in _told(line.events):
                 behind.setdefault(name, set()).add(key)
     for name, (namespace_id, workflow_id) in sorted(said.items()):
         found = lines.get(name, Counter())
-        where = f"signal {name} to {workflow_id}"
+        where = f"{name} to {workflow_id}"
         if any(key[:2] != (namespace_id, workflow_id) for key in found):
             yield f"{where} is in another workflow: {dict(found)}"
         for key, times in found.items():
@@ -179,19 +181,30 @@ def lost_signals(said: Mapping[str, tuple[str, str]], held: Snapshot) -> Iterato
 
 
 def twice_on_a_line(held: Snapshot) -> Iterator[str]:
-    """Signals, acknowledged or not, that a line has twice: each of these was made once."""
+    """Signals and updates, acknowledged or not, that a line has twice: each of these was made once."""
     for key, run in held.runs.items():
-        for name, times in Counter(_signals(run.current.events)).items():
+        for name, times in Counter(_told(run.current.events)).items():
             if times > 1:
-                yield f"signal {name} is {times} times on the winning line of {_named(key)}"
+                yield f"{name} is {times} times on the winning line of {_named(key)}"
 
 
-def _signals(events: tuple[HistoryEvent, ...]) -> list[str]:
-    return [
-        event.workflow_execution_signaled_event_attributes.signal_name
-        for event in events
-        if event.event_type == SIGNALED
-    ]
+def _told(events: tuple[HistoryEvent, ...]) -> list[str]:
+    """What a line was told. An update that was taken over is admitted, and perhaps accepted after that."""
+    told: list[str] = []
+    admitted: set[str] = set()
+    for event in events:
+        if event.event_type == SIGNALED:
+            told.append(f"signal {event.workflow_execution_signaled_event_attributes.signal_name}")
+        elif event.event_type == ADMITTED:
+            update_id = event.workflow_execution_update_admitted_event_attributes.request.meta.update_id
+            admitted.add(update_id)
+            told.append(f"update {update_id}")
+        elif event.event_type == ACCEPTED:
+            update_id = event.workflow_execution_update_accepted_event_attributes.protocol_instance_id
+            if update_id not in admitted:
+                told.append(f"update {update_id}")
+            admitted.discard(update_id)
+    return told
 
 
 def _had_task(run: Run) -> bool:

@@ -29,6 +29,7 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionRequest,
     TerminateWorkflowExecutionRequest,
     UpdateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionResponse,
 )
 
 from fairlead.core.errors import FairleadError
@@ -47,9 +48,9 @@ COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 @dataclass(slots=True)
 class Said:
-    """What clients were told is done: the names of signals by namespace id and workflow id, each said once."""
+    """What clients were told is done: signals and updates, the namespace id and workflow id of each; each said once."""
 
-    signals: dict[str, tuple[str, str]] = field(default_factory=dict)
+    told: dict[str, tuple[str, str]] = field(default_factory=dict)
     calls: int = 0
     refused: int = 0
 
@@ -264,7 +265,7 @@ class Client:
             request_id=self._random.choice(["", f"request-{name}"]),
         )
         await self._call(cluster, "SignalWorkflowExecution", namespace_id, workflow_id, request)
-        self._said.signals[name] = (namespace_id, workflow_id)
+        self._said.told[f"signal {name}"] = (namespace_id, workflow_id)
         return name
 
     async def _signal_start(self, cluster: str, namespace_id: str, workflow_id: str) -> str:
@@ -275,7 +276,7 @@ class Client:
         request.workflow_type.name = "type"
         request.task_queue.name = TASK_QUEUE
         await self._call(cluster, "SignalWithStartWorkflowExecution", namespace_id, workflow_id, request)
-        self._said.signals[name] = (namespace_id, workflow_id)
+        self._said.told[f"signal {name}"] = (namespace_id, workflow_id)
         return name
 
     async def _cancel(self, cluster: str, namespace_id: str, workflow_id: str) -> None:
@@ -310,11 +311,18 @@ class Client:
         await self._call(cluster, "ResetWorkflowExecution", namespace_id, workflow_id, request)
         return f"to {request.workflow_task_finish_event_id}"
 
-    async def _update(self, cluster: str, namespace_id: str, workflow_id: str) -> None:
+    async def _update(self, cluster: str, namespace_id: str, workflow_id: str) -> str:
         request = UpdateWorkflowExecutionRequest(
             namespace=self._namespaces[namespace_id], workflow_execution=WorkflowExecution(workflow_id=workflow_id)
         )
         request.wait_policy.lifecycle_stage = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
         request.request.meta.update_id = f"{self._name}-{self._number}"
         request.request.input.name = "update"
-        await self._call(cluster, "UpdateWorkflowExecution", namespace_id, workflow_id, request)
+        answer = await self._call(cluster, "UpdateWorkflowExecution", namespace_id, workflow_id, request)
+        answered = UpdateWorkflowExecutionResponse.FromString(answer)
+        if answered.stage < Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED:
+            return "not accepted in time"
+        if answered.outcome.HasField("failure"):
+            return "failed"
+        self._said.told[f"update {request.request.meta.update_id}"] = (namespace_id, workflow_id)
+        return "accepted"

@@ -265,7 +265,7 @@ class World:
         for one in judging.alarms(snapshots):
             self.transcript.violate("reconcile", one)
         for held in snapshots.values():
-            for one in (*convergence.lost_signals(self.said.signals, held), *convergence.twice_on_a_line(held)):
+            for one in (*convergence.lost(self.said.told, held), *convergence.twice_on_a_line(held)):
                 self.transcript.violate("world", one)
             # What is wrong in one is wrong in all, unless they differ, which was told already.
             break
@@ -281,7 +281,7 @@ class World:
             key for cluster in self._clusters.values() for shard in cluster.store._shards.values() for key in shard.runs
         }
         return (
-            f"{self.said.calls} calls, {self.said.refused} refused, {len(self.said.signals)} signals, "
+            f"{self.said.calls} calls, {self.said.refused} refused, {len(self.said.told)} signals and updates, "
             f"{len(runs)} runs, {self.watching.events} events, {len(self.watching.zombies)} zombies, {lives} lives, "
             f"{self._chaos.failovers if self._chaos else 0} failovers"
         )
