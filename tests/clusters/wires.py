@@ -34,6 +34,11 @@ class Wire:
         """Where it begins, once it is open."""
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def leads_to(self) -> str:
+        """Where it ends."""
+        return self._to
+
     async def open(self) -> Self:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         self._port = int(self._server.sockets[0].getsockname()[1])

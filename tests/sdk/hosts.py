@@ -21,12 +21,12 @@ class Host:
     def __init__(self, number: int, dsn: str, folder: Path, *, more: str = "") -> None:
         """`more` are further lines of its configuration."""
         self.number = number
-        self.address, internal = (f"127.0.0.1:{port}" for port in _free_ports(2))
+        self.address, self.internal_address = (f"127.0.0.1:{port}" for port in _free_ports(2))
         self._config = folder / f"host-{number}.yaml"
         self._log = folder / f"host-{number}.log"
         self._config.write_text(
             f"frontend: {{listen: '{self.address}'}}\n"
-            f"listen: {internal}\n"
+            f"listen: {self.internal_address}\n"
             f"store: {{postgres: {{dsn: '{dsn}'}}}}\n"
             "log: {level: info, format: console}\n"
             f"stop: {{handOver: {HAND_OVER}, grace: 10s}}\n{more}"
