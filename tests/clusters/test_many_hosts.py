@@ -58,13 +58,13 @@ async def two_clusters(postgres: PostgresCluster, folder: Path) -> AsyncIterator
     made: dict[str, Hosts] = {}
     try:
         for name, other in (("a", "b"), ("b", "a")):
-            cluster = {
+            config = {
                 "name": name,
                 "initialVersion": versions[name],
                 "increment": INCREMENT,
                 "remotes": {other: {"initialVersion": versions[other], "address": wires[other].address}},
             }
-            more = f"cluster: {json.dumps(cluster)}\nhistory: {{shards: {SHARDS}}}\n"
+            more = f"cluster: {json.dumps(config)}\nhistory: {{shards: {SHARDS}}}\n"
             (folder / name).mkdir()
             dsn = postgres.create_database()
             hosts = [Host(number, dsn, folder / name, more=more) for number in (1, 2)]
