@@ -3,10 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from msgspec.structs import replace
+from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.replication.v1 import ClusterReplicationConfig
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest, UpdateNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.core.errors import FixRequest
 from fairlead.history.namespaces import Namespace
@@ -17,6 +27,7 @@ from fairlead.replication.messages import FailOverRequest, NamespacesRequest, Pu
 from fairlead.replication.remote import RemoteUnavailable
 from fairlead.rpc import Code
 from fairlead.storage.history_contract import TASK_KEY_ZERO, HistoryStore
+from fairlead.testing import FairleadClusters
 from tests.replication.clusters import SHARED, OneCluster
 from tests.replication.receivers import until
 
@@ -173,3 +184,148 @@ async def test_errors_cross_as_they_are(stack: AsyncExitStack) -> None:
     with pytest.raises(RemoteUnavailable, match="was not answered"):
         await nobody.info()
     await nobody.close()
+
+
+QUEUE = "orders"
+RETENTION_S = 86_400
+FOLLOWED_S_MAX = 30.0
+WORKFLOW_TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+
+
+@activity.defn
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@workflow.defn
+class Sum:
+    """Adds what it is told, doubled, until the sum is what it should be."""
+
+    def __init__(self) -> None:
+        self._told: list[int] = []
+
+    @workflow.run
+    async def run(self, wanted: int) -> int:
+        total = 0
+        while total < wanted:
+            await workflow.wait_condition(lambda: bool(self._told))
+            number = self._told.pop(0)
+            total += await workflow.execute_activity(double, number, start_to_close_timeout=timedelta(seconds=10))
+        return total
+
+    @workflow.signal
+    def add(self, number: int) -> None:
+        self._told.append(number)
+
+
+def worker(client: Client) -> Worker:
+    return Worker(
+        client, task_queue=QUEUE, workflows=[Sum], activities=[double], workflow_runner=UnsandboxedWorkflowRunner()
+    )
+
+
+async def connect(clusters: FairleadClusters, name: str) -> Client:
+    """A client of a namespace that is not the one which all clusters share."""
+    return await Client.connect(clusters[name].address, namespace="orders")
+
+
+async def register(client: Client, *, is_global: bool) -> None:
+    """A namespace of one cluster alone."""
+    request = RegisterNamespaceRequest(
+        namespace=client.namespace,
+        workflow_execution_retention_period=Duration(seconds=RETENTION_S),
+        is_global_namespace=is_global,
+    )
+    await client.workflow_service.register_namespace(request)
+
+
+async def add_clusters(client: Client, *names: str, is_global: bool) -> None:
+    """As `temporal operator namespace update --promote-global`, where that has to be, and `--cluster`."""
+    if not is_global:
+        await client.workflow_service.update_namespace(
+            UpdateNamespaceRequest(namespace=client.namespace, promote_namespace=True)
+        )
+    request = UpdateNamespaceRequest(namespace=client.namespace)
+    request.replication_config.clusters.extend(ClusterReplicationConfig(cluster_name=name) for name in names)
+    await client.workflow_service.update_namespace(request)
+
+
+async def at_rest(client: Client, workflow_id: str) -> None:
+    """Wait until a workflow has done all that it was told."""
+    async with asyncio.timeout(FOLLOWED_S_MAX):
+        while True:
+            kinds = [
+                event.event_type for event in (await client.get_workflow_handle(workflow_id).fetch_history()).events
+            ]
+            if EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED in kinds and kinds[-1] == WORKFLOW_TASK_COMPLETED:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def followed(source: Client, target: Client, workflow_ids: list[str]) -> None:
+    """Wait until both clusters show the same of workflows that nobody writes to."""
+    async with asyncio.timeout(FOLLOWED_S_MAX):
+        for workflow_id in workflow_ids:
+            wanted = await source.get_workflow_handle(workflow_id).fetch_history()
+            while True:
+                try:
+                    found = await target.get_workflow_handle(workflow_id).fetch_history()
+                    if found.events == wanted.events:
+                        break
+                except RPCError as refusal:
+                    assert "not found" in refusal.message  # noqa: PT017 - the namespace and its runs are yet to come
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("is_global", [True, False], ids=["global", "local"])
+async def test_runs_of_a_namespace_follow_to_a_cluster_that_is_added_to_it(*, is_global: bool) -> None:
+    async with FairleadClusters.start("a", "b") as clusters:
+        here, there = [await connect(clusters, name) for name in clusters.names]
+        await register(here, is_global=is_global)
+        closed = [f"closed-{number}" for number in range(8)]
+        still_open = [f"open-{number}" for number in range(8)]
+        async with worker(here):
+            for workflow_id in (*closed, *still_open):
+                started = await here.start_workflow(Sum.run, 22, id=workflow_id, task_queue=QUEUE)
+                await started.signal(Sum.add, 1)
+            for workflow_id in closed:
+                handle = here.get_workflow_handle_for(Sum.run, workflow_id)
+                await handle.signal(Sum.add, 10)
+                assert await handle.result() == 22
+            for workflow_id in still_open:
+                await at_rest(here, workflow_id)
+        await add_clusters(here, "a", "b", is_global=is_global)
+        await followed(here, there, [*closed, *still_open])
+        listed = {one.id: one.status async for one in there.list_workflows()}
+        assert {id_ for id_, status in listed.items() if status is WorkflowExecutionStatus.COMPLETED} == {*closed}
+        assert {id_ for id_, status in listed.items() if status is WorkflowExecutionStatus.RUNNING} == {*still_open}
+
+        remote = GrpcRemote(clusters[clusters.names[1]].address, here="test")
+        answer = await remote.fail_over(FailOverRequest("orders", "b", is_graceful=False, timeout_s=10.0))
+        await remote.close()
+        assert answer.active_cluster == "b"
+        async with worker(there):
+            for workflow_id in still_open:
+                handle = there.get_workflow_handle_for(Sum.run, workflow_id)
+                await handle.signal(Sum.add, 10)
+                assert await handle.result() == 22
+
+
+@pytest.mark.timeout(120)
+async def test_a_graceful_failover_to_a_cluster_that_was_just_added_waits_until_it_has_all_runs(tmp_path: Path) -> None:
+    async with FairleadClusters.start("a", "b", folder=tmp_path) as clusters:
+        here, there = [await connect(clusters, name) for name in clusters.names]
+        await register(here, is_global=False)
+        for number in range(40):
+            await here.start_workflow(Sum.run, 2, id=f"w-{number}", task_queue=QUEUE)
+        await add_clusters(here, "a", "b", is_global=False)
+        remote = GrpcRemote(clusters["a"].address, here="test")
+        await remote.fail_over(FailOverRequest("orders", "b", is_graceful=True, timeout_s=FOLLOWED_S_MAX))
+        await remote.close()
+        # From the moment on when it is active there.
+        for number in range(40):
+            await there.get_workflow_handle(f"w-{number}").signal(Sum.add, 1)
+        async with worker(there):
+            for number in range(40):
+                assert await there.get_workflow_handle_for(Sum.run, f"w-{number}").result() == 2

@@ -13,7 +13,7 @@ from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import Partition, TaskType
 from fairlead.core.versions import ClusterVersions
 from fairlead.history.clusters import Clusters
-from fairlead.history.namespaces import Namespace, Namespaces
+from fairlead.history.namespaces import Namespaces
 from fairlead.history.service import HistoryService
 from fairlead.matching.starting import NotStarted
 from fairlead.replication.endpoint import Endpoint
@@ -84,7 +84,6 @@ class Life:
             uniform=cluster.random.random,
             clusters=self.clusters,
         )
-        self.namespaces.on_change(self._tell_shards)
         remotes = {other: SimRemote(cluster.name, other, caller) for other in cluster.others}
         self.replication = Replication(
             cluster.name,
@@ -125,10 +124,6 @@ class Life:
         await self.history.open()
         self.sync.open()
         self.replication.open()
-
-    def _tell_shards(self, namespace: Namespace) -> None:
-        for shard in self.history.shards.values():
-            shard.namespace_changed(namespace)
 
 
 class Cluster:

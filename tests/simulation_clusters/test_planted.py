@@ -10,8 +10,8 @@ PLANTED = {
     "in-memory-deduplication": ("on the winning line", range(40)),
     "current-branch-moved-without-newer-version": ("the branches are", range(6)),
     "tasks-not-regenerated": ("have not ended", range(6)),
-    "buffer-not-flushed": ("is on no winning line", range(10)),
-    "cursor-saved-before-applied": ("the branches are", range(40)),
+    "buffer-not-flushed": ("is on no winning line", range(40)),
+    "cursor-saved-before-applied": ("the branches are", range(60)),
     "zombie-written": ("have not ended", range(60)),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from temporalio.api.errordetails.v1 import NamespaceNotActiveFailure
@@ -22,7 +22,7 @@ DEFAULT_INCREMENT = 10
 class Clusters:
     """What this cluster is among them: its name, all clusters' versions, and those that it is connected with."""
 
-    __slots__ = ("here", "remotes", "versions")
+    __slots__ = ("_listeners", "here", "remotes", "versions")
 
     def __init__(
         self, here: str = DEFAULT_CLUSTER, versions: ClusterVersions | None = None, remotes: Iterable[str] = ()
@@ -30,11 +30,18 @@ class Clusters:
         self.here = here
         self.versions = versions or ClusterVersions(DEFAULT_INCREMENT, {here: DEFAULT_INITIAL_VERSION})
         self.remotes = frozenset(remotes)
+        self._listeners: list[Callable[[], None]] = []
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Tell `listener` whenever clusters were added or removed."""
+        self._listeners.append(listener)
 
     def update(self, versions: ClusterVersions, remotes: Iterable[str]) -> None:
         """Clusters were added or removed: both are replaced as a whole."""
         self.versions = versions
         self.remotes = frozenset(remotes)
+        for listener in self._listeners:
+            listener()
 
     def is_active(self, namespace: Namespace) -> bool:
         """Whether this cluster writes for the namespace; a local one is active where it is."""

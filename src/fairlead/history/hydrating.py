@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fairlead.history.state import UnreadableState, decode
-from fairlead.history.stream_rows import Streamed, StreamRow, progress_of
+from fairlead.history.stream_rows import NO_PROGRESS, Streamed, StreamRow, progress_of
 from fairlead.storage.history_contract import HistoryStore
 from fairlead.telemetry import get_log
 
@@ -81,14 +81,18 @@ class Hydration:
 
     async def _with_progress(self, task_id: int, row: StreamRow) -> Streamed:
         stored = await self._store.read_run(self._shard_id, row.namespace_id, row.workflow_id, row.run_id)
+        if stored is None:
+            return Streamed(task_id, row, None)
         try:
-            return Streamed(task_id, row, None if stored is None else progress_of(decode(stored.state), row.items))
+            progress = progress_of(decode(stored.state), row.items)
         except UnreadableState as wrong:
             _log.error("progress can't be read", run_id=row.run_id, error=str(wrong))
             return Streamed(task_id, row, None)
+        # That the line is there is said though there is nothing else to say.
+        return Streamed(task_id, row, NO_PROGRESS if progress is None and row.announced_to else progress)
 
 
 def _last_of_each(rows: Sequence[tuple[int, StreamRow]]) -> set[int]:
-    """All rows with batches, and of those with progress the last of each run."""
-    last = {(row.run_id if not row.is_batch else task_id): task_id for task_id, row in rows}
+    """All rows with batches, all announcements, and of those with progress the last of each run."""
+    last = {(task_id if row.is_batch or row.announced_to else row.run_id): task_id for task_id, row in rows}
     return set(last.values())

@@ -108,6 +108,7 @@ class HistoryService:
         metrics.watch(self.gauges)
         ring.on_change(self._ring_changed)
         namespaces.on_change(self._namespace_changed)
+        self._services.clusters.on_change(self._clusters_changed)
 
     @property
     def shards(self) -> dict[int, Shard]:
@@ -266,6 +267,11 @@ class HistoryService:
     def _namespace_changed(self, namespace: Namespace) -> None:
         for shard in self._shards.values():
             shard.namespace_changed(namespace)
+
+    def _clusters_changed(self) -> None:
+        for namespace in self._services.namespaces.all():
+            if namespace.is_global:
+                self._namespace_changed(namespace)
 
     def _ring_changed(self) -> None:
         if not self._is_open:

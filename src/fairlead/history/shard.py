@@ -14,6 +14,7 @@ from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere
 from fairlead.history.applying.activations import Activations
+from fairlead.history.applying.announcements import Announcements
 from fairlead.history.events import Batch, Transaction, needs_start_event, terminate
 from fairlead.history.events.write_workflow_tasks import write_unwritten
 from fairlead.history.namespaces import Namespace
@@ -111,8 +112,8 @@ class Shard:
         self._next_id = 0
         self._last_id = 0
         self._renewing = asyncio.Lock()
-        self._commits = 0
-        self._no_commits = asyncio.Event()
+        # What is on its way to the store.
+        self._writing: set[asyncio.Future[None]] = set()
         self.is_lost = False
         self.queues = {
             name: ShardQueue(
@@ -141,6 +142,7 @@ class Shard:
         )
         self.shared = SharedWrites(services)
         self._activations = Activations(self)
+        self._announcements = Announcements(self)
 
     async def open(self) -> None:
         """Become the owner, and take up what is to be done."""
@@ -148,10 +150,13 @@ class Shard:
         self._begin_range(lease.range_id)
         # Before any task is looked at: one of a namespace that is active here again must not be dropped.
         await self._activations.read()
+        # Before anything is written: the clusters that were told of what there was must hear of it.
+        await self._announcements.read()
         for name, queue in self.queues.items():
             await queue.open(lease.levels.get(name))
         self.stream.open(lease.levels.get(REPLICATION), lease.levels.get(JOURNALED))
         self._activations.open()
+        self._announcements.open()
 
     async def close(self) -> None:
         """Do nothing more. Who waits is told that the shard is elsewhere."""
@@ -160,6 +165,7 @@ class Shard:
             timer.cancel()
         self._send_on()
         await self._activations.close()
+        await self._announcements.close()
         for queue in self.queues.values():
             await queue.close()
         await self.stream.close(is_lost=was_lost)
@@ -441,8 +447,15 @@ class Shard:
 
     def written(self, namespace: Namespace) -> Written:
         """An empty commit in a namespace."""
-        is_active = self.services.clusters.is_active(namespace)
-        return Written(namespace, is_streamed=self.stream.wants(namespace), is_active=is_active)
+        services = self.services
+        # Who reads it is known by now, perhaps, though the write began before.
+        known = services.namespaces.cached_id(namespace.id) or namespace
+        return Written(
+            namespace,
+            is_streamed=self.stream.wants(known),
+            is_shared=bool(self.stream.readers_of(known)),
+            is_active=services.clusters.is_active(namespace),
+        )
 
     async def store(
         self, written: Written, *, current: Sequence[CurrentWrite] = (), branches: Sequence[BranchWrite] = ()
@@ -565,9 +578,19 @@ class Shard:
         return self.stream.last_id
 
     def namespace_changed(self, namespace: Namespace) -> None:
-        """Do what follows where the namespace has become active here, or is not any more."""
+        """Do what follows where it is active here, or is not any more, or lives in other clusters than before."""
         self.shared.tell()
         self._activations.look_at(namespace)
+        self._announcements.look_at(namespace)
+
+    def is_told(self, namespace: Namespace, cluster: str) -> bool:
+        """Whether a cluster has all that there was before it was one of the namespace's."""
+        return self._announcements.is_told(namespace, cluster)
+
+    async def until_written(self) -> None:
+        """Until all has ended that is on its way to the store now."""
+        if self._writing:
+            await asyncio.wait(self._writing)
 
     # Waiting
 
@@ -667,8 +690,8 @@ class Shard:
 
         Else nobody would know whether it was written.
         """
-        self._commits += 1
         writing = asyncio.ensure_future(write)
+        self._writing.add(writing)
         was_cancelled = False
         try:
             while True:
@@ -690,9 +713,7 @@ class Shard:
                 raise NotOwner(f"shard {self.shard_id} has another owner by now: ask for it again") from failure
             raise
         finally:
-            self._commits -= 1
-            if not self._commits:
-                self._no_commits.set()
+            self._writing.discard(writing)
 
     def _remember_current(self, current: CurrentRun) -> None:
         self._current[current.namespace_id, current.workflow_id] = current
@@ -724,9 +745,8 @@ class Shard:
             if self._next_id + wanted < self._last_id:
                 return
             # What was sent by the old range would be refused by the new one.
-            while self._commits:
-                self._no_commits.clear()
-                await self._no_commits.wait()
+            while self._writing:
+                await self.until_written()
             try:
                 self._begin_range(await self._store.renew_shard(self.shard_id, self._range_id))
             except LeaseLost as lost:

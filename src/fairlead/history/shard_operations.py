@@ -60,6 +60,8 @@ async def pull(shard: Shard, request: PullRequest) -> bytes:
 
 def _may_be_shared(namespaces: Namespaces, row: StreamRow, cluster: str) -> bool:
     """Whether a row is for a cluster; of a namespace that this host does not know yet, it is looked at later."""
+    if row.announced_to and row.announced_to != cluster:
+        return False
     namespace = namespaces.cached_id(row.namespace_id)
     return namespace is None or cluster in namespace.clusters
 
@@ -96,7 +98,15 @@ async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTa
 async def hand_over(shard: Shard, request: HandOver) -> bytes:
     """Have the writes of a namespace wait, or go on."""
     last_id = await shard.hand_over(request.namespace_id, request.until_ns)
-    return _encode(HandedOver(last_id, shard.stream.acks))
+    acks = shard.stream.acks
+    if request.to:
+        namespaces = shard.services.namespaces
+        namespace = await namespaces.find_id(request.namespace_id)
+        if request.to not in namespace.clusters:
+            namespace = await namespaces.read_id(request.namespace_id)
+        if not shard.is_told(namespace, request.to):
+            acks.pop(request.to, None)
+    return _encode(HandedOver(last_id, acks))
 
 
 async def namespace_changed(shard: Shard, request: NamespaceChanged) -> bytes:

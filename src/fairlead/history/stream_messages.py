@@ -51,14 +51,21 @@ class PullAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HandOver(msgspec.Struct, array_like=True, frozen=True):
-    """Have the writes of a namespace wait until `until_ns`; 0 lets them go on."""
+    """Have the writes of a namespace wait until `until_ns`; 0 lets them go on.
+
+    `to` is the cluster that is to get the namespace.
+    """
 
     namespace_id: str
     until_ns: int
+    to: str = ""
 
 
 class HandedOver(msgspec.Struct, array_like=True, frozen=True):
-    """Everything that was written of the namespace before has a row up to this id; `acks`: who has all up to which."""
+    """Everything that was written of the namespace before has a row up to this id; `acks`: who has all up to which.
+
+    The cluster that is to get the namespace is not among them while it has yet to be told of older runs.
+    """
 
     last_id: int
     acks: dict[str, int] = {}

@@ -39,6 +39,10 @@ class StreamRow(msgspec.Struct, array_like=True, frozen=True):
     origin: str = ""
     # Of a row with a run's first event: the request that the run began with.
     start_request_id: str = ""
+    # Whether the namespace was shared with other clusters when it was written, whatever the version.
+    is_shared: bool = False
+    # Of a row without a batch that says that its line is here: the cluster that may not have it, and which it is for.
+    announced_to: str = ""
 
     @property
     def is_batch(self) -> bool:
@@ -48,7 +52,7 @@ class StreamRow(msgspec.Struct, array_like=True, frozen=True):
     @property
     def is_ours(self) -> bool:
         """Whether other clusters may have to hear of it from this one."""
-        return not self.origin and self.version != LOCAL_VERSION
+        return not self.origin and (self.is_shared or self.version != LOCAL_VERSION)
 
 
 encode_row = msgspec.msgpack.Encoder().encode
@@ -81,7 +85,9 @@ class Streamed(NamedTuple):
     payload: bytes | None
 
 
-def stream_row(key: RunKey, state: RunState, batch: Batch, *, now_ns: int, origin: str = "") -> StreamRow:
+def stream_row(
+    key: RunKey, state: RunState, batch: Batch, *, now_ns: int, origin: str = "", is_shared: bool = False
+) -> StreamRow:
     """What is said of a batch that is about to be written."""
     identity, last_id = state.identity, batch.last_event_id
     return StreamRow(
@@ -92,6 +98,7 @@ def stream_row(key: RunKey, state: RunState, batch: Batch, *, now_ns: int, origi
         time_us=now_ns // 1000,
         origin=origin,
         start_request_id=state.live.start_request_id if batch.first_event_id == 1 else "",
+        is_shared=is_shared,
     )
 
 
@@ -104,6 +111,22 @@ def progress_row(key: RunKey, state: RunState, *, now_ns: int) -> StreamRow:
         status=state.status,
         new_run_id=state.new_run_id,
         time_us=now_ns // 1000,
+        is_shared=True,
+    )
+
+
+def announcement_row(
+    key: RunKey, state: RunState, branch_id: str, line: VersionHistory, *, to: str, now_ns: int
+) -> StreamRow:
+    """What is said to a cluster that may not have a branch of a run."""
+    return StreamRow(
+        *(*key, state.identity.tree_id, branch_id, PROGRESS, PROGRESS, line.last.version),
+        items=line.to_pairs(),
+        status=state.status,
+        new_run_id=state.new_run_id,
+        time_us=now_ns // 1000,
+        is_shared=True,
+        announced_to=to,
     )
 
 

@@ -103,6 +103,8 @@ class ShardStream:
         self._is_idle = asyncio.Event()
         # Set, and replaced by another, when there may be something new for other clusters.
         self._news = asyncio.Event()
+        # The same, when one of them has said what it has.
+        self._heard = asyncio.Event()
         self._is_closed = False
         self._journaling: asyncio.Task[None] | None = None
         self._deleting: asyncio.Task[None] | None = None
@@ -141,7 +143,11 @@ class ShardStream:
 
     def wants(self, namespace: Namespace) -> bool:
         """Whether anybody is to hear of what is written in a namespace."""
-        return self._journal is not None or (namespace.is_global and not self._remotes().isdisjoint(namespace.clusters))
+        return self._journal is not None or bool(self.readers_of(namespace))
+
+    def readers_of(self, namespace: Namespace) -> frozenset[str]:
+        """The other clusters that are to hear of what is written in a namespace."""
+        return self._remotes().intersection(namespace.clusters) if namespace.is_global else frozenset()
 
     # The commits
 
@@ -228,6 +234,8 @@ class ShardStream:
     def acknowledge(self, cluster: str, through_id: int) -> None:
         """Another cluster has all rows up to an id, as it says itself."""
         self._acks[cluster] = through_id
+        self._heard.set()
+        self._heard = asyncio.Event()
         if self._deletable_id() > self._deleted_id and (self._deleting is None or self._deleting.done()):
             self._deleting = asyncio.create_task(self._delete_later())
 
@@ -235,6 +243,13 @@ class ShardStream:
         """Up to where another cluster has all that is for it."""
         ack_id = self._acks.get(cluster, UNKNOWN)
         return max(ack_id, self._ceiling() - 1) if ack_id >= self._last_our_id else ack_id
+
+    async def until_acknowledged(self, *, wait_s: float) -> None:
+        """Until any of the other clusters has said what it has, or for so long."""
+        heard = self._heard
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await heard.wait()
 
     @property
     def acks(self) -> dict[str, int]:

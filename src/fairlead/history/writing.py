@@ -33,12 +33,13 @@ class Kept(NamedTuple):
 class Written:
     """The rows of the store that a commit writes, and what it leaves in memory.
 
-    `is_streamed`: somebody reads the shard's stream of what is written in the namespace. `is_active`: the namespace is
-    active in this cluster; where it is not, its runs have no tasks here.
+    `is_streamed`: somebody reads the shard's stream of what is written in the namespace; `is_shared`: another cluster
+    does. `is_active`: the namespace is active in this cluster; where it is not, its runs have no tasks here.
     """
 
     namespace: Namespace
     is_streamed: bool
+    is_shared: bool
     is_active: bool
     runs: list[RunWrite] = field(default_factory=list)
     batches: list[BatchWrite] = field(default_factory=list)
@@ -56,7 +57,7 @@ class Written:
         for each in batches:
             self.add_batch(run, each, transaction_id=first_id, now_ns=transaction.now_ns)
         has_progress = transaction.has_progress or _begins_version(state, batches)
-        if has_progress and state.activities and self.is_streamed and self.namespace.is_global:
+        if has_progress and state.activities and self.is_shared:
             row = progress_row(run.key, state, now_ns=transaction.now_ns)
             # Read again from the store only where memory does not have it any more.
             self.streamed.append((row, progress_of(state, row.items) or b""))
@@ -84,7 +85,7 @@ class Written:
             BatchWrite(identity.tree_id, identity.branch_id, *batch[:2], version, transaction_id, batch.payload)
         )
         if self.is_streamed:
-            row = stream_row(run.key, state, batch, now_ns=now_ns, origin=origin)
+            row = stream_row(run.key, state, batch, now_ns=now_ns, origin=origin, is_shared=self.is_shared)
             self.streamed.append((row, batch.payload))
 
     def show(self, state: RunState) -> None:

@@ -149,8 +149,9 @@ class Failover:
         self._progress[namespace.name] = Progress(Phase.CATCHING_UP, 0, self._shards)
         try:
             # Nobody waits for a target that is far behind.
-            goals = await self._ask_shards(HandOver(namespace.id, 0))
-            await self._until_reached(namespace, request.to, HandOver(namespace.id, 0), goals, end_s=end_s)
+            order = HandOver(namespace.id, 0, request.to)
+            goals = await self._ask_shards(order)
+            await self._until_reached(namespace, request.to, order, goals, end_s=end_s)
             wait_s = min(self._handover_s_max, max(end_s - loop.time(), POLL_S_MIN))
             until_ns = self._clock_ns() + int(wait_s * SECOND_NS)
             self._progress[namespace.name] = Progress(Phase.HANDING_OVER, 0, self._shards)
@@ -160,7 +161,7 @@ class Failover:
 
     async def _switch(self, namespace: Namespace, to: str, *, until_ns: int, end_s: float) -> FailOverAnswer:
         """From here on writes wait."""
-        order = HandOver(namespace.id, until_ns)
+        order = HandOver(namespace.id, until_ns, to)
         began = await self._namespaces.change(
             namespace.id, lambda now: replace(now, handover_until_ns=until_ns, handover_to=to)
         )

@@ -9,7 +9,7 @@ from fairlead.frontend.context import Sharing
 from fairlead.frontend.forwarding import Forwarder
 from fairlead.frontend.redirection import POLLS, Redirection
 from fairlead.history.client import HistoryClient
-from fairlead.history.namespaces import Namespace, Namespaces
+from fairlead.history.namespaces import Namespaces
 from fairlead.history.service import HistoryService
 from fairlead.replication.clusters import ClusterRegistry
 from fairlead.replication.endpoint import Endpoint
@@ -49,14 +49,12 @@ class SharedNamespaces:
         """`history` is None in a host without that role. The registry is open, and closed here."""
         self.registry = registry
         self._namespaces = namespaces
-        self._history = history
         self._client = client
         self._shards = shards
         self._settings = settings
         self._metrics = metrics
         self._replication: Replication | None = None
         if history is not None:
-            namespaces.on_change(self._tell_shards)
             self._replication = Replication(
                 host,
                 clusters=registry.clusters,
@@ -151,11 +149,6 @@ class SharedNamespaces:
 
     async def _settle(self, cluster: str) -> None:
         await asyncio.gather(self.registry.remote(cluster).nudge(), self.sync.pull(cluster))
-
-    def _tell_shards(self, namespace: Namespace) -> None:
-        if namespace.is_global and self._history is not None:
-            for shard in self._history.shards.values():
-                shard.namespace_changed(namespace)
 
 
 async def open_registry(store: HistoryStore, config: ClusterConfig) -> ClusterRegistry:
