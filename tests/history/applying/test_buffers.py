@@ -2,13 +2,17 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from temporalio.api.workflowservice.v1 import TerminateWorkflowExecutionRequest
 
+from fairlead.history.applying import activations
 from fairlead.history.applying.messages import Outcome
+from fairlead.history.events import Transaction
+from fairlead.history.namespaces import Namespace
 from tests.history.applying.chaos import signals_on
-from tests.history.applying.several import Cluster, Several, check_same
-from tests.history.shard_world import kinds
+from tests.history.applying.several import SHARED, Cluster, Several, check_same
+from tests.history.shard_world import complete, kinds
 from tests.virtual_time import on_virtual_time
 
 FLOW = "flow-1"
@@ -121,3 +125,59 @@ def _terminate() -> TerminateWorkflowExecutionRequest:
     request = TerminateWorkflowExecutionRequest(reason="test")
     request.workflow_execution.workflow_id = FLOW
     return request
+
+
+@on_virtual_time
+async def test_what_waits_since_before_the_namespace_was_shared_is_written_at_this_clusters_version() -> None:
+    local = msgspec.structs.replace(SHARED, is_global=False, failover_version=0)
+    async with Several(("a", "b"), namespace=local) as several:
+        a = several["a"]
+        await a.host.begin(FLOW)
+        await _held(a)
+        for cluster in several.clusters.values():
+            await cluster.host.namespaces.change(SHARED.id, lambda now: msgspec.structs.replace(now, is_global=True))
+        await several.fail_over(1)
+        await several.fail_over(2)
+        assert a.state(FLOW).live.buffered == []
+        assert a.state(FLOW).versions.to_pairs() == ((3, 0), (5, 1))  # type: ignore[union-attr]
+        await several.converge()
+        assert await _signals(several["b"]) == {"waiting": 1}
+        await check_same(several, [FLOW])
+
+
+@on_virtual_time
+async def test_a_run_that_can_not_be_taken_up_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Several(("a", "b")) as several:
+        a, b = several["a"], several["b"]
+        names = [f"flow-{number}" for number in range(5)]
+        for name in names:
+            await a.host.begin(name)
+        await several.bring("a")
+        take_up = activations.refresh
+        broken = {"flow-2"}
+
+        def refresh(transaction: Transaction) -> None:
+            if transaction.state.identity.workflow_id in broken:
+                raise RuntimeError("it is broken")
+            take_up(transaction)
+
+        monkeypatch.setattr(activations, "refresh", refresh)
+        for cluster in several.clusters.values():
+            await cluster.host.namespaces.change(SHARED.id, moved_to_b)
+        await asyncio.sleep(100)
+        taken = set()
+        for _ in range(4):
+            task = await b.host.poll()
+            assert task is not None
+            taken.add(task.workflow_execution.workflow_id)
+            await b.host.respond(task, [complete()])
+        assert taken == {*names} - broken
+        broken.clear()
+        await b.settle()
+        task = await b.host.poll()
+        assert task is not None
+        assert task.workflow_execution.workflow_id == "flow-2"
+
+
+def moved_to_b(namespace: Namespace) -> Namespace:
+    return msgspec.structs.replace(namespace, failover_version=2, active_cluster="b")

@@ -18,6 +18,7 @@ from fairlead.history.state import decode, encode
 from fairlead.history.writing import Step
 
 if TYPE_CHECKING:
+    from fairlead.history.clusters import Clusters
     from fairlead.history.namespaces import Namespace
     from fairlead.history.runs import LoadedRun
     from fairlead.history.shard import Shard
@@ -37,10 +38,18 @@ def own_version(state: RunState) -> int:
     return max([state.last_version, *(HistoryEvent.FromString(event).version for event in state.live.buffered)])
 
 
+def _last_here(namespace: Namespace, clusters: Clusters) -> int:
+    """The last version up to the namespace's that is this cluster's own; 0 if there is none."""
+    versions = clusters.versions
+    since = (namespace.failover_version - versions.initial_versions[clusters.here]) % versions.increment
+    return max(0, namespace.failover_version - since)
+
+
 async def flush(shard: Shard, namespace: Namespace, run: LoadedRun) -> None:
     """Take the workflow task away from its worker, and write what waited for it. To be called with the lock."""
-    version = own_version(run.state)
     clusters = shard.services.clusters
+    # What came before the namespace was shared came here, and is written as what this cluster wrote last.
+    version = own_version(run.state) or _last_here(namespace, clusters)
     if not clusters.versions.is_owned_by(version, clusters.here):
         raise BufferNotOurs(
             f"run {run.key.run_id}: {len(run.state.live.buffered)} events wait to be written at version {version}, "

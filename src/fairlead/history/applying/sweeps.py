@@ -108,17 +108,22 @@ class Sweeps(ABC):
                 return
             try:
                 await self._sweep(key, namespace)
-            except FairleadError as failure:
+            except Exception as failure:  # noqa: BLE001 - whatever it is, it is tried again
                 if self._shard.is_lost:
                     return
-                _log.warning(
-                    "runs of a namespace not swept",
-                    shard=self._shard.shard_id,
-                    sweep=self._kind,
-                    namespace=namespace.name,
-                    error=str(failure),
-                )
+                self._warn("runs of a namespace not swept", namespace, failure)
                 await asyncio.sleep(RETRY_S)
+
+    def _warn(self, what: str, namespace: Namespace, failure: Exception, **more: object) -> None:
+        _log.warning(
+            what,
+            shard=self._shard.shard_id,
+            sweep=self._kind,
+            namespace=namespace.name,
+            error=str(failure),
+            exc_info=None if isinstance(failure, FairleadError) else failure,
+            **more,
+        )
 
     async def _note(self, key: str, payload: bytes) -> None:
         """Note how far a sweep is."""
