@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from temporalio.api.workflowservice.v1 import TerminateWorkflowExecutionRequest
 
-from fairlead.history.applying import activations
+from fairlead.history.applying import activations, refreshing
 from fairlead.history.applying.messages import Outcome
 from fairlead.history.events import Transaction
 from fairlead.history.namespaces import Namespace
@@ -153,7 +153,7 @@ async def test_a_run_that_can_not_be_taken_up_holds_up_no_other(monkeypatch: pyt
         for name in names:
             await a.host.begin(name)
         await several.bring("a")
-        take_up = activations.refresh
+        take_up = refreshing.refresh
         broken = {"flow-2"}
 
         def refresh(transaction: Transaction) -> None:
