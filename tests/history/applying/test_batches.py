@@ -5,7 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedRequest, SignalWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    ResetWorkflowExecutionRequest,
+    RespondActivityTaskCompletedRequest,
+    SignalWorkflowExecutionRequest,
+)
 
 from fairlead.core.versions import MalformedBatch
 from fairlead.history.applying.messages import Outcome, ReplicatedBatch
@@ -15,7 +19,7 @@ from fairlead.history.state import RunClosed
 from fairlead.history.stream_rows import decode_row
 from fairlead.history.streaming import REPLICATION
 from fairlead.storage.history_contract import TaskKey
-from tests.history.applying.several import Cluster, Several, batch_of, check_same
+from tests.history.applying.several import Cluster, Several, batch_of, check_same, fill
 from tests.history.shard_world import complete, kinds, schedule_activity, signal_request, start_timer
 from tests.virtual_time import on_virtual_time
 
@@ -210,6 +214,35 @@ async def test_batches_that_come_together_to_a_branch_that_has_lost_are_written_
         await several.fail_over(2)
         await several.converge()
         await check_same(several, [FLOW])
+
+
+@on_virtual_time
+async def test_when_a_run_was_reset_follows_from_the_line_that_has_won() -> None:
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        first = await a.host.begin(FLOW)
+        task = await a.host.poll()
+        assert task is not None
+        await a.host.respond(task)
+        await several.fail_over(11, "a")
+        await several.fail_over(2, "b")
+        reset = ResetWorkflowExecutionRequest(workflow_task_finish_event_id=4, request_id="reset")
+        reset.workflow_execution.workflow_id, reset.workflow_execution.run_id = FLOW, first
+        await a.host.call("ResetWorkflowExecution", FLOW, reset)
+        rows, _ = await a.rows()
+        fork_id = a.state(FLOW).identity.run_id
+        (reset_there,) = [streamed for streamed in rows if streamed.row.run_id == fork_id]
+        # What the run shares with its base comes before the base itself, and then B goes on with it.
+        gap = await b.apply(batch_of("a", reset_there))
+        assert gap.outcome == Outcome.GAP
+        await fill(a, b, reset_there, gap)
+        lost = signal_request(FLOW, "lost", "r1")
+        lost.workflow_execution.run_id = fork_id
+        await b.host.call("SignalWorkflowExecution", FLOW, lost)
+        assert (await b.apply(batch_of("a", reset_there))).outcome == Outcome.REBUILT
+        ours, theirs = a.state(FLOW, fork_id).live, b.state(FLOW, fork_id).live
+        assert ours.last_reset_ns
+        assert (theirs.last_reset_ns, theirs.original_started_ns) == (ours.last_reset_ns, ours.original_started_ns)
 
 
 @pytest.mark.parametrize("sizes", [(0, -1), (1, 2, 3), (-5, 5)])
