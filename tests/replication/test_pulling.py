@@ -11,6 +11,7 @@ from fairlead.core.versions import MalformedBatch
 from fairlead.history.applying.messages import Outcome
 from fairlead.history.refusals import namespace_not_found
 from fairlead.replication.applying import StillMissing
+from fairlead.replication.cursors import Cursor, encode_cursor
 from fairlead.replication.dead_letters import DeadLetter, DeadLetters
 from fairlead.replication.lanes import TOGETHER_MAX
 from fairlead.replication.pulling import Stream
@@ -195,6 +196,81 @@ async def test_a_source_that_starts_again_is_followed_by_its_next_owner(store: H
     await source.owner.stream.close(is_lost=False)
 
 
+@pytest.mark.parametrize("is_set_up_anew", [True, False])
+async def test_a_source_whose_store_is_another_one_is_followed_from_its_beginning(
+    store: HistoryStore, is_set_up_anew: bool
+) -> None:
+    """It is empty, or one from a backup: ids that were received are given a second time."""
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    async with Pulling(source, receiver, store) as pulling:
+        for number in range(5):
+            await owner.commit(f"before-{number}")
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        source.is_away = True
+        await owner.stream.close(is_lost=True)
+        source.owner = await Owner(MemoryHistory()).open()
+        source.source_id = "id-of-another" if is_set_up_anew else "id-a"
+        for number in range(10 if is_set_up_anew else 3):
+            await source.owner.commit(f"after-{number}")
+        source.is_away = False
+        wanted = 15 if is_set_up_anew else 8
+        await until(lambda: len(receiver.events) == wanted)
+        await until(lambda: pulling.puller.status().cursor >= source.owner.ours[-1])
+        assert not pulling.puller.status().error
+    stored = await store.read_metadata(CURSOR)
+    assert stored is not None
+    assert stored.payload == _place(pulling.puller.status().cursor, source.source_id)
+    await source.owner.stream.close(is_lost=False)
+
+
+async def test_what_has_come_of_a_store_that_is_lost_is_taken_in_before_the_next_is_pulled(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    is_well = False
+
+    def fail(workflow_id: str, _event_id: int) -> None:
+        if workflow_id == "held" and not is_well:
+            raise RetryLater("not now")
+
+    receiver.on_event = fail
+    async with Pulling(source, receiver, store, attempts=10_000) as pulling:
+        held = await owner.commit("held")
+        await until(lambda: pulling.puller.status().outstanding == 1)
+        await owner.stream.close(is_lost=True)
+        source.owner, source.source_id = await Owner(MemoryHistory()).open(), "id-of-another"
+        # With the very id that the one before has.
+        assert await source.owner.commit("next") == held
+        await asyncio.sleep(0.05)
+        assert list(receiver.events) == []
+        is_well = True
+        await until(lambda: receiver.events.keys() == {"held", "next"})
+        assert pulling.room.bytes == 0
+    await source.owner.stream.close(is_lost=False)
+
+
+async def test_a_source_that_refuses_again_and_again_is_asked_less_and_less(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source = Source(owner)
+    source.is_stranger = True
+    async with Pulling(source, Receiver(), store) as pulling:
+        await until(lambda: "from its beginning" in pulling.puller.status().error)
+        await asyncio.sleep(0.3)
+        assert len(source.pulls) < 60
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_cursor_of_the_older_form_is_begun_anew(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    ids = [await owner.commit() for _ in range(3)]
+    receiver = Receiver()
+    await store.write_metadata(CURSOR, msgspec.msgpack.encode(ids[-1]), expected_version=0)
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await until(lambda: receiver.events.get("w") == [1, 2, 3])
+        await until(lambda: pulling.puller.status().cursor >= ids[-1])
+    await owner.stream.close(is_lost=False)
+
+
 async def test_a_gap_is_filled_with_exactly_what_is_missing(store: HistoryStore) -> None:
     """Its beginning is not in the stream any more."""
     kept = MemoryHistory()
@@ -202,7 +278,7 @@ async def test_a_gap_is_filled_with_exactly_what_is_missing(store: HistoryStore)
     ids = [await owner.commit("w", padding=100) for _ in range(8)]
     source, receiver = Source(owner), Receiver()
     receiver.events["w"] = [1, 2]
-    await store.write_metadata(CURSOR, _number(ids[5]), expected_version=0)
+    await store.write_metadata(CURSOR, _place(ids[5]), expected_version=0)
     async with Pulling(source, receiver, store) as pulling:
         await until(lambda: receiver.events["w"] == list(range(1, 9)))
         assert [(line.from_event_id, line.to_event_id) for line in source.lines] == [(3, 7)]
@@ -217,7 +293,7 @@ async def test_a_gap_is_filled_page_by_page(store: HistoryStore, monkeypatch: py
     owner = await Owner(MemoryHistory()).open()
     ids = [await owner.commit("w", padding=100) for _ in range(8)]
     source, receiver = Source(owner), Receiver()
-    await store.write_metadata(CURSOR, _number(ids[6]), expected_version=0)
+    await store.write_metadata(CURSOR, _place(ids[6]), expected_version=0)
     async with Pulling(source, receiver, store):
         await until(lambda: receiver.events.get("w") == list(range(1, 9)))
         assert [line.from_event_id for line in source.lines] == [1, 3, 5, 7]
@@ -272,7 +348,7 @@ async def test_a_gap_waits_for_a_source_that_is_away_however_long(store: History
     owner = await Owner(MemoryHistory()).open()
     ids = [await owner.commit() for _ in range(3)]
     source, receiver = Source(owner), Receiver()
-    await store.write_metadata(CURSOR, _number(ids[1]), expected_version=0)
+    await store.write_metadata(CURSOR, _place(ids[1]), expected_version=0)
 
     def cut(_workflow_id: str, event_id: int) -> None:
         source.is_away = source.is_away or (event_id == 3 and len(receiver.outcomes) == 0)
@@ -418,9 +494,9 @@ async def test_two_hosts_that_both_pull_a_stream_do_no_harm(store: HistoryStore)
         assert sum(map(len, receiver.events.values())) == 100
     stored = await store.read_metadata(CURSOR)
     assert stored is not None
-    assert stored.payload == _number(max(puller.status().cursor for puller in ends))
+    assert stored.payload == _place(max(puller.status().cursor for puller in ends))
     await owner.stream.close(is_lost=False)
 
 
-def _number(value: int) -> bytes:
-    return msgspec.msgpack.encode(value)
+def _place(task_id: int, source_id: str = "id-a") -> bytes:
+    return encode_cursor(Cursor(source_id, task_id))

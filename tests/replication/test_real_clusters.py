@@ -17,6 +17,7 @@ from fairlead.replication.messages import FailOverRequest, NamespacesRequest, Pu
 from fairlead.replication.remote import RemoteUnavailable
 from fairlead.rpc import Code
 from fairlead.storage.history_contract import TASK_KEY_ZERO, HistoryStore
+from fairlead.storage.history_memory import MemoryHistory
 from tests.replication.clusters import SHARED, OneCluster
 from tests.replication.receivers import until
 
@@ -173,3 +174,24 @@ async def test_errors_cross_as_they_are(stack: AsyncExitStack) -> None:
     with pytest.raises(RemoteUnavailable, match="was not answered"):
         await nobody.info()
     await nobody.close()
+
+
+@pytest.mark.parametrize("cluster_id", ["id-a", "id-of-another"])
+async def test_a_cluster_that_has_lost_its_store_is_followed_from_the_beginning_of_what_it_writes_then(
+    stack: AsyncExitStack, cluster_id: str
+) -> None:
+    a = OneCluster("a", ["b"])
+    await a.open()
+    b = await opened(stack, OneCluster("b", ["a"]))
+    b.connect(a)
+    for number in range(5):
+        await a.begin(f"before-{number}")
+    await same_history(a, b, "before-4", 2)
+    await until(lambda: b.replication.status()[0].cursor >= b.replication.status()[0].read_id)
+    await a.close()
+    a.store, a.cluster_id = MemoryHistory(), cluster_id
+    await opened(stack, a)
+    for number in range(2):
+        await a.begin(f"after-{number}")
+    await same_history(a, b, "after-0", 2)
+    await same_history(a, b, "after-1", 2)

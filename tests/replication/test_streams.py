@@ -8,10 +8,12 @@ import pytest
 
 from fairlead.history.journaling import READERS_MAX, HistoryJournal
 from fairlead.history.namespaces import Namespace
+from fairlead.history.refusals import Refused
 from fairlead.history.stream_rows import decode_progress
 from fairlead.journal import Journal, read_segment
+from fairlead.rpc import Code
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import HistoryStore, RunKey
+from fairlead.storage.history_contract import HistoryStore, LeaseLost, RunKey
 from fairlead.telemetry import Metrics
 from tests.replication.streams import NAMESPACE_ID, SHARD, Owner
 
@@ -330,3 +332,21 @@ async def test_whatever_comes_between_each_cluster_gets_all_that_is_for_it_in_or
         await owner.stream.close(is_lost=chance.random() < 0.5)
         ours += sorted(owner.ours)
     assert got == {"b": ours, "c": ours}, f"seed {seed}"
+
+
+async def test_an_id_that_was_never_given_is_refused_and_by_the_owner_only(store: HistoryStore) -> None:
+    former = await Owner(store).open()
+    await former.commit()
+    await former.stream.check_given(former.ours[-1])
+    with pytest.raises(Refused) as refusal:
+        await former.stream.check_given(former.next_id)
+    assert refusal.value.code == Code.OUT_OF_RANGE
+    present = await Owner(store).open()
+    given = await present.commit("other")
+    # Who is the owner no more does not know what was given since, and says so.
+    with pytest.raises(LeaseLost):
+        await former.stream.check_given(given)
+    assert former.is_lost
+    await present.stream.check_given(given)
+    await present.stream.close(is_lost=False)
+    await former.stream.close(is_lost=True)

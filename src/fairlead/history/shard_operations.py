@@ -44,6 +44,7 @@ async def pull(shard: Shard, request: PullRequest) -> bytes:
             f"cluster {cluster!r} is none that {services.clusters.here!r} is connected with: add it there first"
         )
     stream, namespaces = shard.stream, services.namespaces
+    await stream.check_given(max(request.after_id, request.ack_id))
     stream.acknowledge(cluster, request.ack_id)
     rows, through_id = await stream.read(
         cluster,

@@ -26,6 +26,8 @@ class PullRequest(msgspec.Struct, array_like=True, frozen=True):
     """Ask for what a shard has written after `after_id`, and say up to where all of it is safe with the asker.
 
     No task: the answer comes when there is one, or after `wait_s`. At most so many rows and bytes, but always one.
+    `source_id` is the id of the cluster whose stream the asker takes it for; empty where it does not know. One that
+    never was at `after_id` or `ack_id` refuses with OUT_OF_RANGE: the asker begins anew.
     """
 
     cluster: str
@@ -35,6 +37,7 @@ class PullRequest(msgspec.Struct, array_like=True, frozen=True):
     rows_max: int
     bytes_max: int
     wait_s: float
+    source_id: str = ""
 
 
 class PullAnswer(msgspec.Struct, array_like=True, frozen=True):

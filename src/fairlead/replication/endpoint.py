@@ -6,7 +6,7 @@ from fairlead.cluster.wire import ERROR_KEY
 from fairlead.core.errors import FairleadError
 from fairlead.history.client import HistoryClient
 from fairlead.history.clusters import Clusters
-from fairlead.history.refusals import Refused, invalid
+from fairlead.history.refusals import Refused, invalid, refused
 from fairlead.history.shard_operations import PULL_WAIT_S_MAX
 from fairlead.history.stream_messages import ReadLineRequest
 from fairlead.replication.messages import (
@@ -108,6 +108,12 @@ class Endpoint:
         return await self._repair(request)
 
     async def _pull(self, request: PullRequest) -> bytes:
+        if request.source_id not in ("", self._cluster_id):
+            raise refused(
+                Code.OUT_OF_RANGE,
+                f"cluster {self._clusters.here!r} has the id {self._cluster_id} and not {request.source_id}, whose "
+                "stream is asked for: it was set up anew; begin anew",
+            )
         # As bytes: what a shard answers is what is sent.
         timeout_s = min(max(request.wait_s, 0.0), PULL_WAIT_S_MAX) + READ_S
         return await self._history.call_shard("PullStream", request.shard_id, request, timeout_s=timeout_s)

@@ -6,13 +6,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlead.core.errors import FairleadError, GiveUp
+from fairlead.core.errors import FairleadError, RetryLater
+from fairlead.history.refusals import Refused
 from fairlead.replication.applying import Applier, is_permanent
+from fairlead.replication.cursors import BEGINNING, StoredCursor
 from fairlead.replication.dead_letters import DeadLetters, letter_of
 from fairlead.replication.lanes import TASKS_MAX, Lanes, Received, Room
 from fairlead.replication.messages import PullAnswer, PullRequest
 from fairlead.replication.remote import Remote, RemoteUnavailable
-from fairlead.storage.history_contract import HistoryStore, MetadataConflict
+from fairlead.rpc import Code
+from fairlead.storage.history_contract import HistoryStore
 from fairlead.telemetry import REPLICATION_DLQ_ENQUEUED, REPLICATION_TASKS_FAILED, Buckets, Metrics, get_log
 
 # Rows and bytes of a page, at most; where many streams are pulled, each page is smaller.
@@ -35,15 +38,12 @@ ATTEMPT_S_MIN = 0.05
 ATTEMPT_S_MAX = 10.0
 CLOSE_S_MAX = 1.0
 SECOND_NS = 1_000_000_000
-BEGINNING = -1
 
 _log = get_log("replication.pulling")
-_decode = msgspec.msgpack.Decoder(int).decode
-_encode = msgspec.msgpack.Encoder().encode
 
 
-class UnreadableCursor(GiveUp):
-    """What is stored as the place in a stream is no number."""
+class BegunAnew(RetryLater):
+    """A stream is none that the place in it is of: it is pulled from its beginning from now on."""
 
 
 class Stream(NamedTuple):
@@ -103,7 +103,6 @@ class Puller:
         self._here = here
         self._remote = remote
         self._applier = applier
-        self._store = store
         self._letters = letters
         self._room = room
         self._streams = streams
@@ -112,9 +111,8 @@ class Puller:
         self._latency = latency
         self._clock_ns = clock_ns
         self._lanes = Lanes(self._do, room=room)
+        self._saved = StoredCursor(store, stream.cursor_key)
         self._read_id = BEGINNING
-        self._saved_id = BEGINNING
-        self._saved_version = 0
         self._saved_s = 0.0
         self._behind = 0
         self._error = ""
@@ -134,7 +132,7 @@ class Puller:
         await self._lanes.close()
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
-                await self._save(cursor)
+                await self._saved.save(cursor)
         except (FairleadError, TimeoutError) as failure:
             _log.info("cursor not saved at the end", **self._named, reason=str(failure))
 
@@ -145,7 +143,7 @@ class Puller:
         return StreamStatus(
             *self.stream,
             host=self._host,
-            cursor=self._saved_id,
+            cursor=self._saved.task_id,
             read_id=self._read_id,
             lag_tasks=len(self._lanes) + self._behind,
             lag_s=lag_s,
@@ -178,10 +176,10 @@ class Puller:
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
 
     async def _begin(self) -> None:
-        stored = await self._store.read_metadata(self.stream.cursor_key)
-        if stored is not None:
-            self._read_id = self._saved_id = _cursor(self.stream.cursor_key, stored.payload)
-            self._saved_version = stored.version
+        await self._saved.read()
+        if not self._saved.source_id:
+            await self._saved.begin_anew((await self._remote().info()).cluster_id)
+        self._read_id = self._saved.task_id
         self.dead_letters = await self._letters.count(source=self.stream.source, shard_id=self.stream.shard_id)
 
     async def _pull(self) -> None:
@@ -190,22 +188,27 @@ class Puller:
         await self._lanes.wait_below(TASKS_MAX)
         await self._save_if_due()
         began_s = loop.time()
-        is_idle = not self._lanes and self._cursor <= self._saved_id
+        is_idle = not self._lanes and self._cursor <= self._saved.task_id
         bytes_max = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, self._room.bytes_max // max(1, self._streams())))
-        answer = await self._remote().pull(
-            PullRequest(
-                self._here,
-                self.stream.shard_id,
-                self._read_id,
-                self._saved_id,
-                ROWS_A_PAGE,
-                bytes_max,
-                IDLE_WAIT_S if is_idle else BUSY_WAIT_S,
-            )
+        request = PullRequest(
+            self._here,
+            self.stream.shard_id,
+            self._read_id,
+            self._saved.task_id,
+            ROWS_A_PAGE,
+            bytes_max,
+            IDLE_WAIT_S if is_idle else BUSY_WAIT_S,
+            self._saved.source_id,
         )
+        try:
+            answer = await self._remote().pull(request)
+        except Refused as refusal:
+            if refusal.code == Code.OUT_OF_RANGE:
+                await self._begin_anew(refusal)
+            raise
         self._take(answer, loop.time())
         if not answer.tasks and not self._lanes:
-            await self._save(self._cursor)
+            await self._saved.save(self._cursor)
         elif not answer.behind:
             await asyncio.sleep(max(0.0, began_s + PULL_S_MIN - loop.time()))
 
@@ -228,21 +231,15 @@ class Puller:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._saved_s >= (SAVE_S if self._lanes else SAVE_EMPTY_S):
             self._saved_s = now_s
-            await self._save(self._cursor)
+            await self._saved.save(self._cursor)
 
-    async def _save(self, cursor: int) -> None:
-        while cursor > self._saved_id:
-            try:
-                self._saved_version = await self._store.write_metadata(
-                    self.stream.cursor_key, _encode(cursor), expected_version=self._saved_version
-                )
-                self._saved_id = cursor
-            except MetadataConflict as conflict:
-                # Another host has pulled it meanwhile, or did before: what it says is true as well.
-                present = conflict.present
-                self._saved_version = 0 if present is None else present.version
-                if present is not None:
-                    self._saved_id = max(self._saved_id, _cursor(self.stream.cursor_key, present.payload))
+    async def _begin_anew(self, refusal: Refused) -> None:
+        """The source never had what was received up to here: its store is another one, or one from before."""
+        # What has come is to be had from nobody else any more, and ids may come again.
+        await self._lanes.wait_below(1)
+        await self._saved.begin_anew((await self._remote().info()).cluster_id)
+        self._read_id = BEGINNING
+        raise BegunAnew(f"the stream is pulled from its beginning again: {refusal}") from refusal
 
     # Tasks
 
@@ -316,10 +313,3 @@ class Puller:
     @property
     def _named(self) -> dict[str, object]:
         return {"source": self.stream.source, "shard": self.stream.shard_id}
-
-
-def _cursor(key: str, payload: bytes) -> int:
-    try:
-        return _decode(payload)
-    except msgspec.DecodeError as wrong:
-        raise UnreadableCursor(f"{key} is stored as {payload!r} ({wrong}): is it of a newer release?") from None
