@@ -73,7 +73,7 @@ class _Put(NamedTuple):
 
 async def apply_batch(scope: Scope, replicated: ReplicatedBatch) -> ApplyAnswer:
     """Apply a batch, whatever has come before it. Nothing is changed where the answer is a gap or an error."""
-    arriving = read_batch(replicated, scope.services.clusters.versions)
+    arriving = read_batch(replicated)
     key = RunKey(scope.namespace.id, replicated.workflow_id, replicated.run_id)
     with scope.shard.shared.applying(key.namespace_id):
         namespace = await _namespace(scope, arriving)
@@ -83,10 +83,14 @@ async def apply_batch(scope: Scope, replicated: ReplicatedBatch) -> ApplyAnswer:
 
 
 async def _namespace(scope: Scope, arriving: Arriving) -> Namespace:
-    """The namespace, as new as the events are if that can be known here."""
+    """The namespace, as new as the events are if that can be known here; `UnownedVersion` if they can be of nobody."""
     known = scope.services.namespaces.cached_id(scope.namespace.id) or scope.namespace
-    if arriving.batch.version > known.failover_version:
+    version = arriving.batch.version
+    if version > known.failover_version:
         known = await scope.services.namespaces.read_id(known.id)
+    if version > known.failover_version:
+        # Versions from before may be of clusters that were removed, and of a time when it was not shared.
+        scope.services.clusters.versions.owner(version)
     return known
 
 

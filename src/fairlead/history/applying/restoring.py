@@ -108,7 +108,7 @@ class _Piece(NamedTuple):
 
 async def restore_batch(scope: Scope, replicated: ReplicatedBatch) -> RestoreAnswer:
     """Write the events of a batch that the store does not have although the run's state says so: in one commit."""
-    arriving = read_batch(replicated, scope.services.clusters.versions)
+    arriving = read_batch(replicated)
     key = RunKey(scope.namespace.id, replicated.workflow_id, replicated.run_id)
     shard = scope.shard
     with shard.shared.applying(key.namespace_id):
