@@ -92,6 +92,8 @@ class RunCache:
     def __init__(self, *, shards: int = 1) -> None:
         self._runs: OrderedDict[RunKey, LoadedRun] = OrderedDict()
         self._with_events: OrderedDict[RunKey, int] = OrderedDict()
+        # Of those that were let go, too, until they are here again: then it is seen whether they still have one.
+        self._with_buffers: set[RunKey] = set()
         self._bytes = 0
         self._runs_max = max(RUNS_IN_MEMORY_MAX // shards, RUNS_A_SHARD_MIN)
         self._event_bytes_max = max(EVENT_BYTES_MAX // shards, EVENT_BYTES_A_SHARD_MIN)
@@ -110,6 +112,10 @@ class RunCache:
         """Keep a run as it is now, and let go of those that were not used for longest."""
         self._runs[run.key] = run
         self._runs.move_to_end(run.key)
+        if run.state.live.buffered:
+            self._with_buffers.add(run.key)
+        else:
+            self._with_buffers.discard(run.key)
         self._bytes += run.bytes - self._with_events.pop(run.key, 0)
         if run.bytes:
             self._with_events[run.key] = run.bytes
@@ -125,11 +131,21 @@ class RunCache:
         self._bytes -= self._with_events.pop(key, 0)
         return self._runs.pop(key, None)
 
+    def forget(self, key: RunKey) -> None:
+        """Forget a run that is not there any more."""
+        self.drop(key)
+        self._with_buffers.discard(key)
+
+    def with_buffers(self, namespace_id: str) -> list[RunKey]:
+        """The runs of a namespace that have events which wait to be written, as far as they were ever in memory."""
+        return [key for key in self._with_buffers if key.namespace_id == namespace_id]
+
     def clear(self) -> list[LoadedRun]:
         """Forget everything, and say what there was."""
         runs = list(self._runs.values())
         self._runs.clear()
         self._with_events.clear()
+        self._with_buffers.clear()
         self._bytes = 0
         return runs
 

@@ -152,7 +152,8 @@ class HistoryService:
             return await operation.run(shard, request)
         namespaces = self._services.namespaces
         namespace = namespaces.cached_id(namespace_id) or await namespaces.find_id(namespace_id)
-        answer = await operation.run(Scope(shard, namespace, self._services, timeout_s), request)
+        scope = Scope(shard, namespace, self._services, timeout_s)
+        answer = await shard.shared.do(namespace, lambda: operation.run(scope, request))
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     async def start_task(self, payload: bytes, identity: str, worker: bytes = b"") -> bytes | NotStarted:

@@ -95,8 +95,12 @@ async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTa
 
 
 async def hand_over(shard: Shard, request: HandOver) -> bytes:
-    """Have the writes of a namespace wait, or go on."""
-    last_id = await shard.hand_over(request.namespace_id, request.until_ns)
+    """Have the writes of a namespace wait, or go on, or neither."""
+    last_id = shard.stream.last_id
+    if request.is_over:
+        shard.shared.end_hand_over(request.namespace_id, request.until_ns)
+    elif request.until_ns:
+        last_id = await shard.hand_over(request.namespace_id, request.until_ns)
     return _encode(HandedOver(last_id, shard.stream.acks))
 
 

@@ -54,10 +54,14 @@ class PullAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HandOver(msgspec.Struct, array_like=True, frozen=True):
-    """Have the writes of a namespace wait until `until_ns`; 0 lets them go on."""
+    """Have the writes of a namespace wait until `until_ns`; 0 only asks how far everybody is.
+
+    `is_over`: they go on, if they wait for the hand-over that was to last until then.
+    """
 
     namespace_id: str
     until_ns: int
+    is_over: bool = False
 
 
 class HandedOver(msgspec.Struct, array_like=True, frozen=True):
