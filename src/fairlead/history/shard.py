@@ -153,6 +153,9 @@ class Shard:
         lease = await self._store.take_shard(self.shard_id)
         self._begin_range(lease.range_id)
         self._buffers.open()
+        if self.services.clusters.remotes:
+            # A namespace may be handed over since this host looked at it: then its writes wait from the first one on.
+            await self.services.namespaces.look_again()
         # Before any task is looked at: one of a namespace that is active here again must not be dropped.
         await self._activations.read()
         for name, queue in self.queues.items():
@@ -575,6 +578,8 @@ class Shard:
             async with asyncio.timeout(max(left_s, 0.0)):
                 await self.shared.hand_over(namespace_id, until_ns)
                 await self._buffers.write(await self.services.namespaces.find_id(namespace_id))
+                # Still its owner: another one that takes the shard from here on reads first that writes wait.
+                await self._commit(Commit())
         except TimeoutError:
             raise NotHandedOverInTime(
                 f"shard {self.shard_id}: writes of namespace {namespace_id} were under way all the time: try again"

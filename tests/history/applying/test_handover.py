@@ -7,10 +7,11 @@ import pytest
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueResponse, RespondActivityTaskCompletedRequest
 
 from fairlead.history.clusters import is_not_active
-from fairlead.history.namespaces import Namespace
+from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.refusals import Refused
+from fairlead.history.shard import NotOwner
 from fairlead.history.state.errors import NotPending
-from tests.history.applying.several import SHARED, Cluster, Several, check_same
+from tests.history.applying.several import SHARED, Cluster, Several, check_same, deliver
 from tests.history.shard_world import SECOND_NS, kinds, now_ns, schedule_activity
 from tests.virtual_time import on_virtual_time
 
@@ -178,3 +179,85 @@ async def test_an_answer_that_waits_for_the_hand_over_does_not_keep_what_waits_f
         assert "ACTIVITY_TASK_COMPLETED" in kinds(again.history.events)
         await a.host.respond(again)
         assert not a.state(FLOW).has_started_task
+
+
+@on_virtual_time
+async def test_what_comes_from_a_third_cluster_waits_since_it_may_leave_events_of_this_ones_own() -> None:
+    async with Several() as several:
+        a, c = several["a"], several["c"]
+        await a.host.begin(FLOW)
+        task = await a.host.poll()
+        assert task is not None
+        await a.host.respond(task)
+        await several.bring("a")
+        # Told to C before it has heard that A is active again.
+        await several.fail_over(3)
+        await c.host.signal(FLOW, "late")
+        assert await c.host.poll() is not None
+        await several.fail_over(11, "a", "b")
+        rows, _ = await c.rows()
+        last_id = await a.shard.hand_over(SHARED.id, now_ns() + 10 * SECOND_NS)
+        applying = [asyncio.create_task(deliver(c, a, streamed)) for streamed in rows]
+        await asyncio.sleep(2)
+        assert a.shard.stream.last_id == last_id
+        assert not any(one.done() for one in applying)
+        await several.fail_over(12, "a", "b")
+        await asyncio.gather(*applying)
+        await several.fail_over(12, "c")
+        await several.converge()
+        await check_same(several, [FLOW])
+
+
+@on_virtual_time
+async def test_a_hand_over_waits_for_what_is_being_applied() -> None:
+    async with Several() as several:
+        a, c = several["a"], several["c"]
+        await a.host.begin(FLOW)
+        await several.bring("a")
+        await several.fail_over(3)
+        await c.host.signal(FLOW, "late")
+        await several.fail_over(11, "a", "b")
+        rows, _ = await c.rows()
+        has_come, goes_on = a.world.faults.hold("commit")
+        applying = asyncio.create_task(deliver(c, a, rows[0]))
+        await has_come.wait()
+        handing = asyncio.create_task(a.shard.hand_over(SHARED.id, now_ns() + 10 * SECOND_NS))
+        await asyncio.sleep(1)
+        assert not handing.done()
+        goes_on.set()
+        last_id = await handing
+        await applying
+        assert a.shard.stream.last_id == last_id
+
+
+async def _hand_over_in_the_store(cluster: Cluster, until_ns: int) -> None:
+    """As another host of the cluster notes it: this one does not hear of it at once."""
+    other = Namespaces(cluster.world.store, clock=lambda: 0.0)
+
+    def begin(namespace: Namespace) -> Namespace:
+        return msgspec.structs.replace(namespace, handover_until_ns=until_ns, handover_to="b")
+
+    await other.change(SHARED.id, begin)
+
+
+@on_virtual_time
+async def test_a_shard_that_comes_to_a_host_that_has_not_heard_of_the_hand_over_keeps_the_writes_waiting() -> None:
+    async with Several(("a", "b")) as several:
+        a = several["a"]
+        await a.host.begin(FLOW)
+        until_ns = now_ns() + 3 * SECOND_NS
+        await _hand_over_in_the_store(a, until_ns)
+        a.shard.lose()
+        await a.host.signal(FLOW, "waits")
+        assert now_ns() >= until_ns
+
+
+@on_virtual_time
+async def test_a_shard_that_was_taken_by_another_host_does_not_say_how_far_it_is() -> None:
+    """Its next owner may have written since, and may not have heard of the hand-over when it took the shard."""
+    async with Several(("a", "b")) as several:
+        a = several["a"]
+        await a.host.begin(FLOW)
+        await a.world.store.take_shard(0)
+        with pytest.raises(NotOwner):
+            await a.shard.hand_over(SHARED.id, now_ns() + 10 * SECOND_NS)
