@@ -65,7 +65,9 @@ async def test_the_same_version_given_twice_converges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "active"), [(9, "x"), (12, "a"), (3, "c")], ids=["of nobody", "of another", "of one not known here"]
+    ("version", "active"),
+    [(9, "x"), (12, "a"), (3, "c"), (0, "a")],
+    ids=["of nobody", "of another", "of one not known here", "of a local one"],
 )
 async def test_a_version_that_can_not_be_is_not_taken(version: int, active: str) -> None:
     async with sharing("a", 1) as a, sharing("b", 2) as b:

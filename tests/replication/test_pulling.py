@@ -5,20 +5,24 @@ import random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
+from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.core.errors import GiveUp, RetryLater
 from fairlead.core.versions import MalformedBatch
 from fairlead.history.applying.messages import Outcome
 from fairlead.history.refusals import namespace_not_found
+from fairlead.history.stream_messages import PullAnswer, PullRequest, ReadLineAnswer, ReplicationTask
 from fairlead.replication.applying import StillMissing
 from fairlead.replication.cursors import Cursor, encode_cursor
 from fairlead.replication.dead_letters import DeadLetter, DeadLetters
 from fairlead.replication.lanes import TOGETHER_MAX
+from fairlead.replication.messages import RemoteReadLine
 from fairlead.replication.pulling import Stream
 from fairlead.storage.history_contract import HistoryStore
 from fairlead.storage.history_memory import MemoryHistory
 from tests.replication.receivers import Pulling, Receiver, Source, until
-from tests.replication.streams import Owner
+from tests.replication.streams import NAMESPACE_ID, Owner
 
 CURSOR = Stream("a", 0).cursor_key
 
@@ -429,6 +433,64 @@ async def test_later_batches_of_a_run_with_a_dead_letter_bring_it_with_them_once
         (letter,) = await pulling.letters.page()
         assert await pulling.applier.replay(letter) == Outcome.DUPLICATE
     await owner.stream.close(is_lost=False)
+
+
+@pytest.mark.parametrize(("ids", "through_id"), [([0, 2, 1], 9), ([1, 1], 9), ([0, 1, 2], 1), ([-1, 0], 9), ([], -2)])
+async def test_tasks_whose_ids_do_not_rise_are_not_taken(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch, ids: list[int], through_id: int
+) -> None:
+    monkeypatch.setattr("fairlead.replication.pulling.IDLE_WAIT_S", 0.01)
+    owner = await Owner(MemoryHistory()).open()
+    begin = [await owner.commit("before") for _ in range(2)][-1] + 1
+    source, receiver = Disordered(owner), Receiver()
+    async with Pulling(source, receiver, store) as pulling:
+        await until(lambda: receiver.events.get("before") == [1, 2])
+        tasks = tuple(_task(begin + place, f"w{number}") for number, place in enumerate(ids))
+        source.forged = PullAnswer(tasks, begin + through_id, 0)
+        await until(lambda: "nothing is taken" in pulling.puller.status().error)
+        source.forged = None
+        await owner.commit("after")
+        await until(lambda: receiver.events.keys() == {"before", "after"})
+        assert (pulling.room.bytes, pulling.puller.status().outstanding) == (0, 0)
+    await owner.stream.close(is_lost=False)
+
+
+class Disordered(Source):
+    """A source that sends what it should not."""
+
+    forged: PullAnswer | None = None
+
+    async def pull(self, request: PullRequest) -> PullAnswer:
+        answer = await super().pull(request)
+        return self.forged or answer
+
+
+def _task(task_id: int, workflow_id: str) -> ReplicationTask:
+    events = History(events=[HistoryEvent(event_id=1, version=1)]).SerializeToString()
+    return ReplicationTask(task_id, 0, NAMESPACE_ID, workflow_id, f"run-{workflow_id}", 1, 1, ((1, 1),), events)
+
+
+async def test_a_source_that_sends_the_same_events_again_and_again_is_not_asked_for_ever(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    ids = [await owner.commit() for _ in range(5)]
+    source, receiver = Stubborn(owner), Receiver()
+    await store.write_metadata(CURSOR, _place(ids[3]), expected_version=0)
+    async with Pulling(source, receiver, store) as pulling:
+        await until(lambda: pulling.puller.dead_letters == 1)
+        (letter,) = await pulling.letters.page()
+        assert "StillMissing" in letter.error
+        # The first event was taken, and is asked for once.
+        assert len(source.lines) == 1 + letter.attempts
+        with pytest.raises(StillMissing):
+            await asyncio.wait_for(pulling.applier.replay(replace(letter, first_event_id=2)), 5)
+    await owner.stream.close(is_lost=False)
+
+
+class Stubborn(Source):
+    """A source that has the first event to send and no other."""
+
+    async def read_line(self, request: RemoteReadLine) -> ReadLineAnswer:
+        return await super().read_line(replace(request, from_event_id=1, to_event_id=2))
 
 
 async def test_a_dead_letter_is_replayed_with_all_that_is_missing_before_it(store: HistoryStore) -> None:

@@ -93,7 +93,7 @@ class Applier:
                 raise StillMissing(
                     f"cluster {self._source!r} has no event {from_id} of run {letter.run_id} any more: purge the letter"
                 )
-            for next_id, batch in self._batches(letter, answer):
+            for next_id, batch in self._batches(letter, answer, from_id):
                 outcome = await self._apply("ApplyBatch", letter, batch)
                 from_id = next_id
         return outcome
@@ -133,7 +133,7 @@ class Applier:
             answer = await self._read_line(_asked(task, from_id, gap.missing_to))
             if not answer.batches:
                 raise _still_missing(task, gap)
-            for next_id, batch in self._batches(task, answer):
+            for next_id, batch in self._batches(task, answer, from_id):
                 applied = await self._call("ApplyBatch", batch)
                 if applied.outcome == Outcome.GAP:
                     raise _still_missing(task, applied)
@@ -151,11 +151,20 @@ class Applier:
                 raise
             raise LineGone(f"cluster {self._source!r} does not have it any more: {refusal}") from refusal
 
-    def _batches(self, task: ReplicationTask | DeadLetter, answer: ReadLineAnswer) -> list[tuple[int, ReplicatedBatch]]:
-        """Each batch of a line, and the event after it."""
-        return [
-            (
-                batch.last_event_id + 1,
+    def _batches(
+        self, task: ReplicationTask | DeadLetter, answer: ReadLineAnswer, from_id: int
+    ) -> Iterator[tuple[int, ReplicatedBatch]]:
+        """Each batch of a line that was asked for from an event on, and the event after it."""
+        for batch in answer.batches:
+            if batch.last_event_id < from_id:
+                # Whoever goes on asking after that one never comes to an end.
+                raise StillMissing(
+                    f"cluster {self._source!r} sends events up to {batch.last_event_id} of run {task.run_id} where "
+                    f"those from {from_id} on are wanted"
+                )
+            from_id = batch.last_event_id + 1
+            yield (
+                from_id,
                 ReplicatedBatch(
                     task.namespace_id,
                     task.workflow_id,
@@ -166,8 +175,6 @@ class Applier:
                     answer.start_request_id,
                 ),
             )
-            for batch in answer.batches
-        ]
 
     async def _call(self, name: str, request: ReplicatedBatch | ReplicatedProgress) -> ApplyAnswer:
         answer = decode_answer(

@@ -154,8 +154,13 @@ class NamespaceSync:
     def _check(self, arriving: Namespace) -> None:
         """Refuse one that could not be active anywhere: nobody could write for it."""
         version = arriving.failover_version
-        if version == LOCAL_VERSION:
-            return
+        if version == LOCAL_VERSION or not arriving.is_global:
+            if self._clusters.here not in arriving.clusters:
+                return
+            raise ContradictoryRecord(
+                f"namespace {arriving.name!r} is said to live in {', '.join(arriving.clusters)} and has version "
+                f"{version}, at which each of them would write: promote it in the cluster that says so"
+            )
         owner = self._clusters.versions.owner(version)
         if owner != arriving.active_cluster:
             raise ContradictoryRecord(

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
-from fairlead.core.errors import FairleadError, RetryLater
+from fairlead.core.errors import FairleadError, GiveUp, RetryLater
 from fairlead.history.refusals import Refused
 from fairlead.replication.applying import Applier, is_permanent
 from fairlead.replication.cursors import BEGINNING, StoredCursor
@@ -44,6 +45,10 @@ _log = get_log("replication.pulling")
 
 class BegunAnew(RetryLater):
     """A stream is none that the place in it is of: it is pulled from its beginning from now on."""
+
+
+class DisorderedAnswer(GiveUp):
+    """The tasks that another cluster has sent are not those that were asked for."""
 
 
 class Stream(NamedTuple):
@@ -213,12 +218,22 @@ class Puller:
             await asyncio.sleep(max(0.0, began_s + PULL_S_MIN - loop.time()))
 
     def _take(self, answer: PullAnswer, now_s: float) -> None:
+        self._check(answer)
         self._behind = answer.behind
         for task in answer.tasks:
             # Its age is measured by the clock that wrote it.
             age_s = max(0.0, (answer.now_ns / 1000 - task.time_us) / 1_000_000)
             self._lanes.add(Received(task, now_s - age_s))
-        self._read_id = max(self._read_id, answer.through_id)
+        self._read_id = answer.through_id
+
+    def _check(self, answer: PullAnswer) -> None:
+        """Refuse ids that don't rise: a task would be taken for another one, or never be looked for again."""
+        ids = [self._read_id, *(task.task_id for task in answer.tasks)]
+        if any(later <= earlier for earlier, later in pairwise(ids)) or answer.through_id < ids[-1]:
+            raise DisorderedAnswer(
+                f"cluster {self.stream.source!r} was asked for tasks after {self._read_id}, and has sent "
+                f"{[*ids[1:11]]} of {len(answer.tasks)}, with none up to {answer.through_id}: nothing is taken of it"
+            )
 
     # The cursor
 
@@ -304,7 +319,7 @@ class Puller:
             # Not in one: others are buried while this one is.
             is_new = await self._letters.put(letter)
             self.dead_letters += is_new
-        except FairleadError as unkept:
+        except Exception as unkept:  # noqa: BLE001 - whatever it is, the task is kept in its lane
             _log.warning("dead letter not kept", **self._named, task_id=task.task_id, reason=str(unkept))
             return False
         self._metrics.count(REPLICATION_DLQ_ENQUEUED, self.stream.source)
