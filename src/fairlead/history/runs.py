@@ -20,13 +20,23 @@ EVENT_BYTES_MAX = 64 * 1024 * 1024
 EVENT_BYTES_A_SHARD_MIN = 256 * 1024
 
 
+class Told(NamedTuple):
+    """The keys of the signals and updates on a branch, up to an event."""
+
+    branch_id: str = ""
+    last_event_id: int = 0
+    keys: frozenset[str] = frozenset()
+
+
 class LoadedRun:
     """A run as it was last written. Only who has its workflow's lock may look at it or change it.
 
     `batches` are the latest events, without a gap up to the last one; they may begin late or not be there at all.
     """
 
-    __slots__ = ("batches", "bytes", "db_version", "key", "on_commit", "queries", "skip_write", "state", "updates")
+    __slots__ = (
+        *("batches", "bytes", "db_version", "key", "on_commit", "queries", "skip_write", "state", "told", "updates"),
+    )
 
     def __init__(self, key: RunKey, state: RunState, db_version: int | None) -> None:
         self.key = key
@@ -34,6 +44,8 @@ class LoadedRun:
         self.db_version = db_version
         self.batches: list[Batch] = []
         self.bytes = 0
+        # What was read of the signals and updates on its line: they are added to, and never change.
+        self.told = Told()
         self.updates: UpdateRegistry | None = None
         self.queries: QueryRegistry | None = None
         # What a step wants done when it is durable, and whether it is to be written at all.
