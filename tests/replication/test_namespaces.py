@@ -10,6 +10,7 @@ from fairlead.history.refusals import Refused
 from fairlead.replication import namespaces as module
 from fairlead.replication.merging import replicated
 from fairlead.replication.messages import NamespacesRequest
+from fairlead.replication.remote import Remote
 from fairlead.settings.static import RemoteClusterConfig
 from fairlead.telemetry import render
 from tests.replication.sharing import SharingCluster, shared, sharing
@@ -168,6 +169,23 @@ async def test_a_nudge_brings_a_change_at_once_and_a_look_without_one() -> None:
         assert "orders" in content(b)
         b.sync.open()
         await a.namespaces.change(made.id, lambda now: replace(now, config_version=1, description="x"))
+        await until(lambda: content(b) == content(a))
+
+
+async def test_whatever_fails_it_is_looked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sharing("a", 1) as a, sharing("b", 2) as b:
+        await connect(a, b)
+        failed = asyncio.Event()
+
+        def fail(_cluster: str) -> Remote:
+            failed.set()
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(b.sync, "_remotes", fail)
+            b.sync.open()
+            await asyncio.wait_for(failed.wait(), 5)
+        await a.namespaces.create(shared())
         await until(lambda: content(b) == content(a))
 
 

@@ -60,8 +60,13 @@ class Shards(Source):
         self.shards = [Source(owner) for owner in owners]
         # How many there are, as it says where it does not tell the truth.
         self.said: int | None = None
+        self.asked = 0
+        self.failure: Exception | None = None
 
     async def info(self) -> ClusterInfo:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
         self._check()
         return ClusterInfo("a", "id-a", 1, 10, len(self.shards) if self.said is None else self.said)
 
@@ -147,6 +152,19 @@ async def test_a_number_of_shards_that_can_not_be_is_asked_for_again(
     await replication.close()
     for owner in sources:
         await owner.stream.close(is_lost=False)
+
+
+async def test_whatever_fails_other_clusters_are_asked_again(store: HistoryStore) -> None:
+    sources = await owners(1)
+    source, clusters = Shards(sources), Clusters("b", VERSIONS, ["a"])
+    replication = service("h", clusters=clusters, source=source, receiver=Receiver(), store=store, ring=TestedRing("h"))
+    source.failure = RuntimeError("a bug")
+    replication.open()
+    await until(lambda: source.asked > 1)
+    source.failure = None
+    await until(lambda: pulled(replication) == {0})
+    await replication.close()
+    await sources[0].stream.close(is_lost=False)
 
 
 async def test_a_cluster_that_is_added_is_pulled_and_one_that_is_removed_no_more(store: HistoryStore) -> None:

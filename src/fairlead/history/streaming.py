@@ -289,8 +289,11 @@ class ShardStream:
                 except LeaseLost:
                     self._on_lost()
                     return
-                except FairleadError as failure:
-                    _log.warning("events can't be journaled", shard=self._shard_id, error=str(failure))
+                except Exception as failure:  # noqa: BLE001 - whatever it is, the journal is to have them
+                    unexpected = None if isinstance(failure, FairleadError) else failure
+                    _log.warning(
+                        "events can't be journaled", shard=self._shard_id, error=str(failure), exc_info=unexpected
+                    )
                     await asyncio.sleep(RETRY_S)
                     self._look.set()
                 else:
@@ -359,8 +362,14 @@ class ShardStream:
             except LeaseLost:
                 self._on_lost()
                 return
-            except FairleadError as failure:
-                _log.warning("rows that all have can't be deleted", shard=self._shard_id, error=str(failure))
+            except Exception as failure:  # noqa: BLE001 - whatever it is, they are to go
+                unexpected = None if isinstance(failure, FairleadError) else failure
+                _log.warning(
+                    "rows that all have can't be deleted",
+                    shard=self._shard_id,
+                    error=str(failure),
+                    exc_info=unexpected,
+                )
 
     async def _delete(self) -> None:
         through = self._deletable_id()

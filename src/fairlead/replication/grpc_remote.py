@@ -119,6 +119,8 @@ class GrpcRemote:
             data = await self._parts(call, asked) if call.in_parts else await asked
         except grpc.aio.AioRpcError as failure:
             raise self._error(call.name, failure) from None
+        except grpc.aio.UsageError:
+            raise RemoteUnavailable(f"{call.name} at {self._address} was not asked for: it was closed") from None
         except asyncio.CancelledError:
             if is_cancelled():
                 raise

@@ -201,11 +201,14 @@ class NamespaceSync:
         try:
             await self.pull(cluster)
             self._failed[cluster] = 0
-        except FairleadError as failure:
+        except Exception as failure:  # noqa: BLE001 - whatever it is, it is looked again
             # What is known stays in use. It is told once, and not of one that is just starting.
             self._failed[cluster] += 1
             if self._failed[cluster] == FAILED_LOOKS_TOLD:
-                _log.warning("namespaces of another cluster not seen", source=cluster, reason=str(failure))
+                unexpected = None if isinstance(failure, FairleadError) else failure
+                _log.warning(
+                    "namespaces of another cluster not seen", source=cluster, reason=str(failure), exc_info=unexpected
+                )
 
     def _all_shared(self) -> tuple[list[Namespace], str]:
         if self._shared is None:

@@ -175,8 +175,11 @@ class Replication:
         while True:
             said_s = asyncio.get_running_loop().time() - SHARDS_S
             old = [one for one in sorted(self._clusters.remotes) if self._shards_s.get(one, said_s) <= said_s]
-            await asyncio.gather(*(self._ask_shards(source) for source in old))
-            self._arrange()
+            try:
+                await asyncio.gather(*(self._ask_shards(source) for source in old))
+                self._arrange()
+            except Exception:  # noqa: BLE001 - whatever it is, it is looked again
+                _log.exception("streams of other clusters not arranged")
             await asyncio.sleep(WATCH_S)
 
     async def _ask_shards(self, source: str) -> None:
@@ -186,8 +189,14 @@ class Replication:
                 raise UnlikelyShards(f"it says that it has {shards} shards: there are 1 to {SHARDS_MAX}")
             self._shards[source] = shards
             self._shards_s[source] = asyncio.get_running_loop().time()
-        except FairleadError as failure:
-            _log.info("cluster does not say how many shards it has", source=source, reason=str(failure))
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the other clusters have said it
+            unexpected = None if isinstance(failure, FairleadError) else failure
+            _log.info(
+                "cluster does not say how many shards it has",
+                source=source,
+                reason=str(failure),
+                exc_info=unexpected,
+            )
 
     def _arrange(self) -> None:
         """Pull what is this host's now, and nothing else."""
