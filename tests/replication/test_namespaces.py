@@ -1,6 +1,7 @@
 """Namespaces are the same in all clusters, over real gRPC: each pulls what the others have, and merges."""
 
 import asyncio
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from fairlead.history.namespaces import DELETED, Namespace
 from fairlead.history.refusals import Refused
 from fairlead.replication import namespaces as module
 from fairlead.replication.merging import replicated
-from fairlead.replication.messages import NamespacesRequest
+from fairlead.replication.messages import NamespacesAnswer, NamespacesRequest
 from fairlead.replication.remote import Remote
 from fairlead.settings.static import RemoteClusterConfig
 from fairlead.telemetry import render
@@ -159,6 +160,28 @@ async def test_two_hosts_that_take_the_same_namespace_at_once_agree() -> None:
         made = await a.namespaces.create(shared())
         await asyncio.gather(b.sync.pull("a"), other_host.sync.pull("a"))
         assert content(b) == content(other_host) == {"orders": replicated(made)}
+
+
+async def test_many_who_want_to_know_at_once_share_one_look() -> None:
+    async with sharing("a", 1) as a, sharing("b", 2) as b:
+        await connect(a, b)
+        looks = 0
+        remote = b.registry.remote("a")
+
+        class Counted:
+            async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+                nonlocal looks
+                looks += 1
+                await asyncio.sleep(0.02)
+                return await remote.namespaces(request)
+
+        b.sync._remotes = lambda _cluster: cast("Remote", Counted())
+        made = await a.namespaces.create(shared())
+        early = asyncio.create_task(b.sync.pull("a"))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(early, *(b.sync.pull("a") for _ in range(100)))
+        assert looks == 2
+        assert content(b) == {"orders": replicated(made)}
 
 
 async def test_a_nudge_brings_a_change_at_once_and_a_look_without_one() -> None:

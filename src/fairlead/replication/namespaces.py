@@ -15,6 +15,7 @@ from fairlead.history.refusals import Refused
 from fairlead.replication.merging import DifferentNamespaces, digest_of, merge, replicated
 from fairlead.replication.messages import NamespaceRecord, NamespacesAnswer, NamespacesRequest
 from fairlead.replication.remote import Remote
+from fairlead.replication.turns import Turns
 from fairlead.rpc import Code
 from fairlead.telemetry import NAMESPACE_CONFLICTS, Metrics, get_log
 
@@ -64,7 +65,7 @@ class NamespaceSync:
         self._interval_s = interval_s
         # What each cluster had when all of it had been merged here.
         self._digests: dict[str, str] = {}
-        self._looking: dict[str, asyncio.Lock] = {}
+        self._looks = Turns(self._pull)
         # Looks in a row that failed.
         self._failed: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
@@ -82,6 +83,7 @@ class NamespaceSync:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self._running = None
+        await self._looks.close()
 
     def answer(self, request: NamespacesRequest) -> NamespacesAnswer:
         """What another cluster gets when it looks at this one."""
@@ -102,8 +104,7 @@ class NamespaceSync:
 
     async def pull(self, cluster: str) -> None:
         """Have all that `cluster` has; who asks while this is under way waits for a look that begins after it."""
-        async with self._looking.setdefault(cluster, asyncio.Lock()):
-            await self._pull(cluster)
+        await self._looks.take(cluster)
 
     async def _pull(self, cluster: str) -> None:
         remote = self._remotes(cluster)

@@ -184,10 +184,7 @@ class Replication:
 
     async def _ask_shards(self, source: str) -> None:
         try:
-            shards = (await self._remotes(source).info()).shards
-            if not 0 < shards <= SHARDS_MAX:
-                raise UnlikelyShards(f"it says that it has {shards} shards: there are 1 to {SHARDS_MAX}")
-            self._shards[source] = shards
+            self._shards[source] = _likely((await self._remotes(source).info()).shards)
             self._shards_s[source] = asyncio.get_running_loop().time()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the other clusters have said it
             unexpected = None if isinstance(failure, FairleadError) else failure
@@ -294,6 +291,12 @@ class Replication:
         if puller is not None and is_gone:
             puller.dead_letters -= 1
         return is_gone
+
+
+def _likely(shards: int) -> int:
+    if not 0 < shards <= SHARDS_MAX:
+        raise UnlikelyShards(f"it says that it has {shards} shards: there are 1 to {SHARDS_MAX}")
+    return shards
 
 
 def _next_after(page: list[DeadLetter], request: LettersRequest) -> str:

@@ -18,6 +18,7 @@ from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.namespaces import NamespaceSync
 from fairlead.replication.repairing import Repairs
 from fairlead.replication.service import Replication
+from fairlead.replication.turns import Turns
 from fairlead.rpc import Call
 from fairlead.server.frontend_server import Drain, DrainingHistory
 from fairlead.settings import DynamicSettings
@@ -86,6 +87,7 @@ class SharedNamespaces:
         )
         self.repairs = Repairs(clusters=registry.clusters, remotes=registry.remote, history=client)
         self._forwarder = Forwarder(registry.address)
+        self._settling = Turns(self._settle)
 
     @property
     def of_frontend(self) -> Sharing:
@@ -128,7 +130,7 @@ class SharedNamespaces:
             namespaces=self._namespaces,
             settings=self._settings,
             send=send,
-            settle=self._settle,
+            settle=self._settling.take,
             on_redirect=lambda cluster: self._metrics.count(CLIENT_REDIRECTION_REQUESTS, cluster),
         )
 
@@ -146,10 +148,12 @@ class SharedNamespaces:
 
     async def close(self) -> None:
         """Let go of the other clusters."""
+        await self._settling.close()
         await self._forwarder.close()
         await self.registry.close()
 
     async def _settle(self, cluster: str) -> None:
+        """Have this cluster and another one know the same of their namespaces."""
         await asyncio.gather(self.registry.remote(cluster).nudge(), self.sync.pull(cluster))
 
     def _tell_shards(self, namespace: Namespace) -> None:
