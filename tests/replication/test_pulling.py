@@ -8,10 +8,13 @@ import pytest
 from msgspec.structs import replace
 from temporalio.api.history.v1 import History, HistoryEvent
 
+from fairlead.cluster.calls import CallLost, Unreachable
 from fairlead.core.errors import GiveUp, RetryLater
+from fairlead.core.routing import NoHosts
 from fairlead.core.versions import MalformedBatch
 from fairlead.history.applying.messages import Outcome
 from fairlead.history.refusals import namespace_not_found
+from fairlead.history.shard import NotOwner
 from fairlead.history.stream_messages import PullAnswer, PullRequest, ReadLineAnswer, ReplicationTask
 from fairlead.replication.applying import StillMissing
 from fairlead.replication.cursors import Cursor, encode_cursor
@@ -19,7 +22,7 @@ from fairlead.replication.dead_letters import DeadLetter, DeadLetters
 from fairlead.replication.lanes import TOGETHER_MAX
 from fairlead.replication.messages import RemoteReadLine
 from fairlead.replication.pulling import Stream
-from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.history_contract import HistoryStore, OutcomeUnknown, StoreUnavailable
 from fairlead.storage.history_memory import MemoryHistory
 from tests.replication.receivers import Pulling, Receiver, Source, until
 from tests.replication.streams import NAMESPACE_ID, Owner
@@ -364,6 +367,37 @@ async def test_a_gap_waits_for_a_source_that_is_away_however_long(store: History
         source.is_away = False
         await until(lambda: receiver.events["w"] == [1, 2, 3])
         assert await pulling.letters.page() == []
+    await owner.stream.close(is_lost=False)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        NotOwner("on its way"),
+        Unreachable("no such host"),
+        CallLost("no answer"),
+        OutcomeUnknown("perhaps"),
+        StoreUnavailable("full"),
+        NoHosts("all are starting"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+async def test_a_receiver_that_is_unwell_makes_no_dead_letters(store: HistoryStore, failure: Exception) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    tried = 0
+
+    def fail(_workflow_id: str, _event_id: int) -> None:
+        nonlocal tried
+        tried += 1
+        if tried < 8:
+            raise failure
+
+    receiver.on_event = fail
+    await owner.commit()
+    async with Pulling(Source(owner), receiver, store, attempts=2) as pulling:
+        await until(lambda: receiver.events.get("w") == [1])
+        assert pulling.puller.dead_letters == 0
     await owner.stream.close(is_lost=False)
 
 

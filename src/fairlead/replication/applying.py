@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fairlead.cluster.calls import CallLost, Exhausted
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryElsewhere, RetryLater
+from fairlead.core.routing import NoHosts
 from fairlead.core.versions import VersionHistory
 from fairlead.history.applying.messages import ApplyAnswer, Outcome, ReplicatedBatch, ReplicatedProgress, decode_answer
 from fairlead.history.client import HistoryClient
@@ -13,6 +15,7 @@ from fairlead.replication.dead_letters import DeadLetter
 from fairlead.replication.messages import RemoteReadLine
 from fairlead.replication.remote import Remote, RemoteUnavailable
 from fairlead.rpc import Code
+from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
 from fairlead.telemetry import REPLICATION_BATCHES_RESENT, REPLICATION_TASKS_APPLIED, Metrics
 
 APPLY_S = 10.0
@@ -21,6 +24,9 @@ LINE_BYTES_MAX = 1 << 20
 GAPS_MAX = 3
 # Refusals that say "not now": the namespace is yet to come from another cluster, or a bound is reached.
 _PASSING = frozenset((Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE, Code.ABORTED, Code.DEADLINE_EXCEEDED))
+
+# Of clusters: the source is away, or a shard here is on its way to another host, or a host or the store is.
+_PASSED = (RemoteUnavailable, RetryElsewhere, CallLost, Exhausted, OutcomeUnknown, StoreUnavailable, NoHosts)
 
 
 class StillMissing(RetryLater):
@@ -36,6 +42,11 @@ def is_permanent(failure: Exception) -> bool:
     if isinstance(failure, Refused):
         return failure.code not in _PASSING
     return isinstance(failure, GiveUp | FixRequest)
+
+
+def is_its_own(failure: Exception) -> bool:
+    """Whether a failure has to do with the task, and not with how this cluster or the source fares just now."""
+    return not isinstance(failure, _PASSED)
 
 
 class Applier:

@@ -9,12 +9,12 @@ import msgspec
 
 from fairlead.core.errors import FairleadError, GiveUp, RetryLater
 from fairlead.history.refusals import Refused
-from fairlead.replication.applying import Applier, is_permanent
+from fairlead.replication.applying import Applier, is_its_own, is_permanent
 from fairlead.replication.cursors import BEGINNING, StoredCursor
 from fairlead.replication.dead_letters import DeadLetters, letter_of
 from fairlead.replication.lanes import TASKS_MAX, Lanes, Received, Room
 from fairlead.replication.messages import PullAnswer, PullRequest
-from fairlead.replication.remote import Remote, RemoteUnavailable
+from fairlead.replication.remote import Remote
 from fairlead.rpc import Code
 from fairlead.storage.history_contract import HistoryStore
 from fairlead.telemetry import REPLICATION_DLQ_ENQUEUED, REPLICATION_TASKS_FAILED, Buckets, Metrics, get_log
@@ -282,8 +282,8 @@ class Puller:
                     await self._applier.apply(received.task)
             except Exception as failure:  # noqa: BLE001 - whatever it is, it must not hold up the stream
                 self._metrics.count(REPLICATION_TASKS_FAILED, self.stream.source)
-                # A source that is away for long is no fault of the task.
-                attempt += not isinstance(failure, RemoteUnavailable)
+                # However long a source is away, or a host or the store here: that is no fault of the task.
+                attempt += is_its_own(failure)
                 is_final = is_permanent(failure) or attempt >= self._attempts_max()
                 if is_final and await self._bury(received, failure, attempt):
                     return

@@ -12,7 +12,7 @@ class GivenUp(RetryLater):
 
 
 class Turns:
-    """Does a thing for whoever asks, one turn of a key at a time.
+    """Does a thing for whoever asks, one turn of a cluster at a time.
 
     Whoever asks while a turn is under way needs one that begins later: all of them share the next. So what they wait
     for began after they asked, and each is told how it ended.
@@ -24,11 +24,11 @@ class Turns:
         self._next: dict[str, asyncio.Task[None]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    async def take(self, key: str) -> None:
-        """Have it done for a key, from now on or later."""
-        turn = self._next.get(key)
+    async def take(self, cluster: str) -> None:
+        """Have it done for a cluster, from now on or later."""
+        turn = self._next.get(cluster)
         if turn is None:
-            turn = self._next[key] = asyncio.create_task(self._turn(key))
+            turn = self._next[cluster] = asyncio.create_task(self._turn(cluster))
             self._running.add(turn)
             turn.add_done_callback(self._ended)
         try:
@@ -37,7 +37,9 @@ class Turns:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            raise GivenUp(f"what is to be had of {key!r} is not waited for any more: this host is stopping") from None
+            raise GivenUp(
+                f"what is to be had of {cluster!r} is not waited for any more: this host is stopping"
+            ) from None
 
     async def close(self) -> None:
         """Give up what is under way; those who wait are told."""
@@ -47,10 +49,10 @@ class Turns:
         await asyncio.gather(*running, return_exceptions=True)
         self._next.clear()
 
-    async def _turn(self, key: str) -> None:
-        async with self._under_way.setdefault(key, asyncio.Lock()):
-            del self._next[key]
-            await self._do(key)
+    async def _turn(self, cluster: str) -> None:
+        async with self._under_way.setdefault(cluster, asyncio.Lock()):
+            del self._next[cluster]
+            await self._do(cluster)
 
     def _ended(self, turn: asyncio.Task[None]) -> None:
         self._running.discard(turn)
