@@ -108,6 +108,30 @@ async def test_only_what_is_new_is_sent_again() -> None:
         assert len(a.sync.answer(NamespacesRequest("b", first.digest)).records) == 1
 
 
+async def test_one_that_can_not_be_read_is_told_once_and_the_others_are_taken() -> None:
+    async with sharing("a", 1) as a, sharing("b", 2) as b:
+        await connect(a, b)
+        made = [await a.namespaces.create(shared(name, id=f"id-{name}")) for name in ("x", "y", "z")]
+        remote = b.registry.remote("a")
+
+        class Damaged:
+            async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+                answer = await remote.namespaces(request)
+                broken = tuple(replace(one, payload=b"\xc1") if one.name == "x" else one for one in answer.records)
+                return replace(answer, records=broken)
+
+        b.sync._remotes = lambda _cluster: cast("Remote", Damaged())
+        for _ in range(2):
+            await b.sync.pull("a")
+        assert content(b) == {one.name: replicated(one) for one in made[1:]}
+        _, page = render(b.metrics.snapshot(), "")
+        assert b'namespace_replication_conflicts{source_cluster="a"} 1' in page
+        # It is looked at each time until it can be read.
+        b.sync._remotes = lambda _cluster: remote
+        await b.sync.pull("a")
+        assert content(b) == content(a)
+
+
 async def test_many_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE_BYTES_MAX", 1000)
     async with sharing("a", 1) as a, sharing("b", 2) as b:

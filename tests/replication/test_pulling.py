@@ -338,6 +338,19 @@ async def test_a_task_that_can_not_be_taken_in_is_kept_and_blocks_nobody_else(
     await owner.stream.close(is_lost=False)
 
 
+async def test_a_dead_letter_that_can_not_be_read_does_not_keep_its_stream_from_being_pulled(
+    store: HistoryStore,
+) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    await store.write_metadata("replication/dlq/a/000000/00000000000000000001", b"?", expected_version=0)
+    await owner.commit()
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await until(lambda: receiver.events.get("w") == [1])
+        assert pulling.puller.dead_letters == 1
+    await owner.stream.close(is_lost=False)
+
+
 async def test_those_that_are_kept_at_the_same_time_are_all_counted(store: HistoryStore) -> None:
     owner = await Owner(MemoryHistory()).open()
     receiver = Receiver()

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.core.errors import FairleadError, GiveUp, RetryLater
+from fairlead.core.errors import FairleadError, GiveUp
 from fairlead.core.versions import LOCAL_VERSION, UnownedVersion
 from fairlead.history.clusters import Clusters
 from fairlead.history.namespaces import DELETED, Namespace, Namespaces
@@ -29,10 +29,6 @@ FAILED_LOOKS_TOLD = 5
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Namespace).decode
 _log = get_log("replication.namespaces")
-
-
-class UnreadableRecord(RetryLater):
-    """Another cluster sent a namespace that can't be read: it is of another release, perhaps."""
 
 
 class ContradictoryRecord(GiveUp):
@@ -128,29 +124,28 @@ class NamespaceSync:
         try:
             arriving = _decode(record.payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-            raise UnreadableRecord(
-                f"namespace {record.name!r} of cluster {cluster!r} can't be read ({wrong}): is it of a newer release?"
-            ) from None
+            self._tell(cluster, record, f"it can't be read ({wrong}): is it of a newer release?")
+            return False
         try:
             self._check(arriving)
             await self._merge(arriving)
         except DifferentNamespaces as different:
-            self._tell(cluster, record, different)
+            self._tell(cluster, record, str(different))
         except (ContradictoryRecord, UnownedVersion) as wrong:
             # Where the cluster is made known that it belongs to, it is taken then.
-            self._tell(cluster, record, wrong)
+            self._tell(cluster, record, str(wrong))
             return False
         except FairleadError as failure:
             _log.warning("namespace not merged", namespace=record.name, source=cluster, reason=str(failure))
             return False
         return True
 
-    def _tell(self, cluster: str, record: NamespaceRecord, failure: FairleadError) -> None:
+    def _tell(self, cluster: str, record: NamespaceRecord, reason: str) -> None:
         """Once, though it is looked at again and again."""
         if (cluster, record.name) not in self._told:
             self._told.add((cluster, record.name))
             self._metrics.count(NAMESPACE_CONFLICTS, cluster)
-            _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=str(failure))
+            _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=reason)
 
     def _check(self, arriving: Namespace) -> None:
         """Refuse one that could not be active anywhere: nobody could write for it."""

@@ -259,6 +259,10 @@ class Replication:
         for letter in page:
             if request.task_ids and letter.task_id not in request.task_ids:
                 continue
+            if not letter.is_readable:
+                # Whoever can read it may have it merged yet: nothing is written in its place.
+                failures.append((letter.task_id, letter.error))
+                continue
             try:
                 if letter.source not in self._clusters.remotes:
                     raise UnknownSource(
