@@ -91,6 +91,7 @@ class Source:
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.is_away = False
+        self.is_silent = False
         self.loses = 0
         self.pulls: list[PullRequest] = []
         self.lines: list[RemoteReadLine] = []
@@ -104,6 +105,8 @@ class Source:
 
     async def pull(self, request: PullRequest) -> PullAnswer:
         self._check()
+        while self.is_silent:  # noqa: ASYNC110 - nobody tells it
+            await asyncio.sleep(0.01)
         self.pulls.append(request)
         stream = self.owner.stream
         if request.source_id != self.source_id or self.is_stranger:

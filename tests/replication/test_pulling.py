@@ -186,6 +186,31 @@ async def test_lost_answers_and_a_source_that_is_away_lose_nothing(store: Histor
     await owner.stream.close(is_lost=False)
 
 
+async def test_a_stream_that_is_cut_lags_behind_more_and_more(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.replication.pulling.IDLE_WAIT_S", 0.02)
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    async with Pulling(source, receiver, store) as pulling:
+        await owner.commit()
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        for _ in range(20):
+            assert pulling.puller.status().lag_s == 0.0
+            await asyncio.sleep(0.01)
+        source.is_away = True
+        await until(lambda: pulling.puller.status().lag_s > 0.3)
+        assert pulling.puller.status().outstanding == 0
+        source.is_away = False
+        await until(lambda: pulling.puller.status().lag_s == 0.0)
+        # So does one whose source does not even say that it is away.
+        monkeypatch.setattr("fairlead.replication.pulling.LATE_S", 0.05)
+        source.is_silent = True
+        await until(lambda: pulling.puller.status().lag_s > 0.3)
+        assert not pulling.puller.status().error
+    await owner.stream.close(is_lost=False)
+
+
 async def test_a_source_that_starts_again_is_followed_by_its_next_owner(store: HistoryStore) -> None:
     kept = MemoryHistory()
     first = await Owner(kept).open()

@@ -37,6 +37,8 @@ RETRY_S_MAX = 5.0
 # How soon a task is tried again, at first and at most.
 ATTEMPT_S_MIN = 0.05
 ATTEMPT_S_MAX = 10.0
+# An answer that is later than this is not on its way any more: the source can't be reached, perhaps.
+LATE_S = 5.0
 CLOSE_S_MAX = 1.0
 SECOND_NS = 1_000_000_000
 
@@ -66,7 +68,8 @@ class Stream(NamedTuple):
 class StreamStatus(msgspec.Struct, array_like=True, frozen=True):
     """How far this cluster is with a stream. All up to `cursor` is safe here, all up to `read_id` has come.
 
-    `lag_tasks` counts what has come and is not done, and what is yet to come, as far as the source says.
+    `lag_tasks` counts what has come and is not done, and what is yet to come, as far as the source says. `lag_s` is the
+    age of the oldest of them; of what is yet to come, and may be where no answer comes, the time since all had come.
     """
 
     source: str
@@ -120,12 +123,16 @@ class Puller:
         self._read_id = BEGINNING
         self._saved_s = 0.0
         self._behind = 0
+        # When there was nothing that had not come, and when the answer that is waited for should have come.
+        self._is_whole = False
+        self._whole_s = self._due_s = 0.0
         self._error = ""
         self.dead_letters = 0
         self._running: asyncio.Task[None] | None = None
 
     def open(self) -> None:
         """Pull from now on."""
+        self._whole_s = self._due_s = asyncio.get_running_loop().time()
         self._running = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -143,19 +150,27 @@ class Puller:
 
     def status(self) -> StreamStatus:
         """How far it is."""
-        first = self._lanes.first
-        lag_s = 0.0 if first is None else max(0.0, asyncio.get_running_loop().time() - first.written_s)
         return StreamStatus(
             *self.stream,
             host=self._host,
             cursor=self._saved.task_id,
             read_id=self._read_id,
             lag_tasks=len(self._lanes) + self._behind,
-            lag_s=lag_s,
+            lag_s=self._lag_s(),
             outstanding=len(self._lanes),
             dead_letters=self.dead_letters,
             error=self._error,
         )
+
+    def _lag_s(self) -> float:
+        """How old the oldest may be that is not done: what has come is as old as it is, what has not may be older."""
+        now_s = asyncio.get_running_loop().time()
+        first = self._lanes.first
+        lag_s = 0.0 if first is None else now_s - first.written_s
+        is_cut = bool(self._error) or now_s > self._due_s + LATE_S
+        if is_cut or self._behind:
+            lag_s = max(lag_s, now_s - self._whole_s)
+        return max(0.0, lag_s)
 
     # Pulling
 
@@ -194,6 +209,10 @@ class Puller:
         await self._save_if_due()
         began_s = loop.time()
         is_idle = not self._lanes and self._cursor <= self._saved.task_id
+        wait_s = IDLE_WAIT_S if is_idle else BUSY_WAIT_S
+        if self._is_whole:
+            self._whole_s, self._is_whole = began_s, False
+        self._due_s = began_s + wait_s
         bytes_max = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, self._room.bytes_max // max(1, self._streams())))
         request = PullRequest(
             self._here,
@@ -202,7 +221,7 @@ class Puller:
             self._saved.task_id,
             ROWS_A_PAGE,
             bytes_max,
-            IDLE_WAIT_S if is_idle else BUSY_WAIT_S,
+            wait_s,
             self._saved.source_id,
         )
         try:
@@ -220,6 +239,7 @@ class Puller:
     def _take(self, answer: PullAnswer, now_s: float) -> None:
         self._check(answer)
         self._behind = answer.behind
+        self._is_whole = not answer.behind
         for task in answer.tasks:
             # Its age is measured by the clock that wrote it.
             age_s = max(0.0, (answer.now_ns / 1000 - task.time_us) / 1_000_000)
