@@ -67,10 +67,8 @@ def _may_be_shared(namespaces: Namespaces, row: StreamRow, cluster: str) -> bool
 
 async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTask | None:
     task_id, row, payload = streamed
-    if payload is None:
+    if payload is None and not row.is_batch:
         # Progress that is none any more is not missed by anybody.
-        if row.is_batch:
-            shard.services.metrics.count(REPLICATION_TASKS_SKIPPED, cluster)
         return None
     try:
         namespace = await shard.services.namespaces.find_id(row.namespace_id)
@@ -80,6 +78,8 @@ async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTa
         return None
     if cluster not in namespace.clusters:
         return None
+    if payload is None:
+        shard.services.metrics.count(REPLICATION_TASKS_SKIPPED, cluster)
     return ReplicationTask(
         task_id,
         row.time_us,
@@ -89,8 +89,9 @@ async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTa
         row.first_event_id,
         row.last_event_id,
         row.items,
-        payload,
+        payload or b"",
         row.start_request_id,
+        is_gone=payload is None,
     )
 
 

@@ -7,7 +7,7 @@ class ReplicationTask(msgspec.Struct, array_like=True, frozen=True):
     """A batch that was written in the cluster that sends it; or, with `first_event_id` 0, progress of activities.
 
     `events` is a serialized History, or of progress what `encode_progress` makes of it. `time_us` is when it was
-    written, by the clock of its writer.
+    written, by the clock of its writer. `is_gone`: it was written, and can't be sent, since its run has been deleted.
     """
 
     task_id: int
@@ -20,6 +20,7 @@ class ReplicationTask(msgspec.Struct, array_like=True, frozen=True):
     items: tuple[tuple[int, int], ...]
     events: bytes
     start_request_id: str = ""
+    is_gone: bool = False
 
 
 class PullRequest(msgspec.Struct, array_like=True, frozen=True):

@@ -9,13 +9,14 @@ from fairlead.core.versions import VersionHistory
 from fairlead.history.applying.messages import ApplyAnswer, Outcome, ReplicatedBatch, ReplicatedProgress, decode_answer
 from fairlead.history.client import HistoryClient
 from fairlead.history.refusals import Refused
-from fairlead.history.stream_messages import ReadLineAnswer, ReplicationTask
+from fairlead.history.stream_messages import BranchesAnswer, BranchesRequest, ReadLineAnswer, ReplicationTask
 from fairlead.history.stream_rows import NO_PROGRESS, PROGRESS, decode_progress
 from fairlead.replication.dead_letters import DeadLetter
 from fairlead.replication.messages import RemoteReadLine
 from fairlead.replication.remote import Remote, RemoteUnavailable
+from fairlead.replication.wire import decode
 from fairlead.rpc import Code
-from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
+from fairlead.storage.history_contract import OPEN_STATUSES, OutcomeUnknown, StoreUnavailable
 from fairlead.telemetry import REPLICATION_BATCHES_RESENT, REPLICATION_TASKS_APPLIED, Metrics
 
 APPLY_S = 10.0
@@ -35,6 +36,10 @@ class StillMissing(RetryLater):
 
 class LineGone(RetryLater):
     """The other cluster does not have the run, or not that line of it."""
+
+
+class BatchGone(GiveUp):
+    """A run that goes on here lacks events that its cluster has deleted."""
 
 
 def is_permanent(failure: Exception) -> bool:
@@ -62,6 +67,8 @@ class Applier:
         """Have a task carried out, and all that is missing before it; the outcome."""
         if task.first_event_id == PROGRESS:
             return await self._apply_progress(task)
+        if task.is_gone:
+            return await self._do_without(task)
         return await self._apply("ApplyBatch", task, self._batch_of([task]))
 
     async def apply_together(self, tasks: Sequence[ReplicationTask]) -> None:
@@ -72,9 +79,33 @@ class Applier:
         """
         batches = [task for task in tasks if task.first_event_id != PROGRESS]
         for row in _in_a_row(batches):
-            await self._apply("ApplyBatch", row[0], self._batch_of(row))
+            if row[0].is_gone:
+                await self._do_without(row[0])
+            else:
+                await self._apply("ApplyBatch", row[0], self._batch_of(row))
         for task in _last_of_lines([task for task in tasks if task.first_event_id == PROGRESS]):
             await self._apply_progress(task)
+
+    async def _do_without(self, task: ReplicationTask) -> str:
+        """See whether a batch that can't be had any more is missed: by a run that is open here and does not have it."""
+        asked = BranchesRequest(task.workflow_id, task.run_id)
+        try:
+            answer = await self._history.call("Branches", task.namespace_id, task.workflow_id, asked, timeout_s=APPLY_S)
+        except Refused as refusal:
+            if refusal.code != Code.NOT_FOUND:
+                raise
+            return Outcome.DUPLICATE
+        found = decode(answer, BranchesAnswer)
+        last = VersionHistory.from_pairs(task.items).last
+        lines = [VersionHistory.from_pairs(items) for _, items in found.branches]
+        if found.status not in OPEN_STATUSES or any(
+            line.contains(event_id=task.last_event_id, version=last.version) for line in lines
+        ):
+            return Outcome.DUPLICATE
+        raise BatchGone(
+            f"cluster {self._source!r} does not have events {task.first_event_id} to {task.last_event_id} of run "
+            f"{task.run_id} any more, and the run is open here: get them from another cluster, or end the run"
+        )
 
     def _batch_of(self, row: Sequence[ReplicationTask]) -> ReplicatedBatch:
         first, last = row[0], row[-1]
@@ -214,6 +245,8 @@ def _follows(before: ReplicationTask, task: ReplicationTask) -> bool:
     The rest is checked where the batch is taken in: a line is not always as long as its batch.
     """
     if task.first_event_id != before.last_event_id + 1 or not before.items or not task.items:
+        return False
+    if before.is_gone or task.is_gone:
         return False
     *lower, (_, version) = before.items
     return task.items[:-1] == tuple(lower) and task.items[-1][1] == version
