@@ -123,6 +123,7 @@ class OneCluster:
             fail_over=_fail_over,
             on_nudge=self._nudged,
             repair=self.repairs.repair,
+            letters=self.replication.letters,
         )
         self._server = RpcServer(f"127.0.0.1:{self._port}")
         self.endpoint.add_to(self._server)

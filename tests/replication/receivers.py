@@ -23,6 +23,8 @@ from fairlead.replication.messages import (
     ClusterInfo,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     RemoteReadLine,
@@ -151,6 +153,9 @@ class Source:
         raise NotImplementedError
 
     async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
+        raise NotImplementedError
+
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
         raise NotImplementedError
 
     async def nudge(self) -> None:

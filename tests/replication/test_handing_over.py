@@ -3,12 +3,13 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.history.clusters import is_not_active
 from fairlead.history.refusals import Refused
 from fairlead.replication.failover import CannotFailOver, Failover, NotHandedOver, Phase, ProgressRequest
-from fairlead.replication.messages import FailOverAnswer, FailOverRequest
+from fairlead.replication.messages import FailOverAnswer, FailOverRequest, LettersAsked, LettersCounted
 from tests.history.applying.several import SHARED, Cluster, Several
 from tests.history.shard_world import SECOND_NS, now_ns
 from tests.virtual_time import on_virtual_time
@@ -17,16 +18,23 @@ FLOW = "flow-1"
 
 
 class _Nobody:
-    """A cluster that is told to look and does not."""
+    """A cluster that is told to look and does not, and has so many dead letters, later more."""
+
+    def __init__(self, *letters: int) -> None:
+        self.letters = list(letters)
 
     async def nudge(self) -> None:
         return
 
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
+        assert request == LettersAsked("a", SHARED.id)
+        return LettersCounted(self.letters.pop(0) if self.letters else 0)
 
-def failover_of(cluster: Cluster) -> Failover:
+
+def failover_of(cluster: Cluster, *letters: int) -> Failover:
     """As a host of the cluster has it."""
     assert cluster.world.clusters is not None
-    nobody: Any = _Nobody()
+    nobody: Any = _Nobody(*letters)
     return Failover(
         clusters=cluster.world.clusters,
         remotes=lambda _name: nobody,
@@ -78,6 +86,24 @@ async def test_writes_wait_for_long_enough_however_little_time_was_left() -> Non
         await a.host.begin(FLOW)
         answer = await moved_while_a_write_is_under_way(a, timeout_s=0.05, held_s=0.4)
         assert answer == FailOverAnswer("b", 2)
+
+
+@pytest.mark.parametrize("letters", [(3,), (0, 3)], ids=["before", "meanwhile"])
+@on_virtual_time
+async def test_a_namespace_does_not_move_to_a_cluster_that_could_not_take_in_all(letters: tuple[int, ...]) -> None:
+    async with Several(("a", "b")) as several:
+        a = several["a"]
+        await a.host.begin(FLOW)
+        acknowledge(a)
+        with pytest.raises(CannotFailOver, match="'b' could not take in 3 of the batches .*: there, merge or purge"):
+            await failover_of(a, *letters).fail_over(asked())
+        now = await a.host.namespaces.read_id(SHARED.id)
+        assert (now.failover_version, now.handover_until_ns) == (1, 0)
+        async with asyncio.timeout(0.1):
+            await a.host.signal(FLOW, "goes on")
+        # By force it may be moved all the same.
+        forced = msgspec.structs.replace(asked(), is_graceful=False)
+        assert await failover_of(a, 3).fail_over(forced) == FailOverAnswer("b", 2)
 
 
 @on_virtual_time

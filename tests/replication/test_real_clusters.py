@@ -15,7 +15,14 @@ from fairlead.history.refusals import Refused
 from fairlead.history.stream_messages import ReplicationTask
 from fairlead.history.streaming import REPLICATION
 from fairlead.replication.grpc_remote import GrpcRemote
-from fairlead.replication.messages import FailOverRequest, NamespacesRequest, PullRequest, RemoteReadLine
+from fairlead.replication.messages import (
+    FailOverRequest,
+    LettersAsked,
+    LettersCounted,
+    NamespacesRequest,
+    PullRequest,
+    RemoteReadLine,
+)
 from fairlead.replication.remote import RemoteUnavailable
 from fairlead.rpc import Code
 from fairlead.storage.history_contract import TASK_KEY_ZERO, HistoryStore, RunKey
@@ -226,6 +233,9 @@ async def test_events_that_were_deleted_at_their_source_are_missed_by_a_run_that
     await until(lambda: b.replication.status()[0].dead_letters == 1)
     (letter,) = await b.replication.letters.page()
     assert (letter.workflow_id, letter.first_event_id, letter.last_event_id) == ("open", 3, 3)
+    a.addresses["b"] = b.address
+    for namespace_id, count in ((SHARED.id, 1), ("another", 0)):
+        assert await a.remote("b").count_letters(LettersAsked("a", namespace_id)) == LettersCounted(count)
     assert letter.error.startswith("BatchGone: cluster 'a' does not have events 3 to 3 of run")
     # One that is not here, or has them, misses nothing.
     with pytest.raises(Refused):

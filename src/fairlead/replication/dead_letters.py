@@ -113,6 +113,13 @@ class DeadLetters:
             after = page[-1].key
         return count
 
+    async def count_of(self, *, source: str, namespace_id: str) -> int:
+        """How many there are, or may be, of what a cluster wrote in a namespace."""
+        count = 0
+        async for letter in self.all(source=source):
+            count += letter.namespace_id == namespace_id or not letter.is_readable
+        return count
+
     async def remove(self, letter: DeadLetter) -> bool:
         """Let one go; whether it was there."""
         stored = await self._store.read_metadata(letter.key)

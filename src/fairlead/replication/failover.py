@@ -14,7 +14,7 @@ from fairlead.history.clusters import Clusters
 from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.stream_messages import HandedOver, HandOver, NamespaceChanged
 from fairlead.replication.merging import united
-from fairlead.replication.messages import FailOverAnswer, FailOverRequest
+from fairlead.replication.messages import FailOverAnswer, FailOverRequest, LettersAsked
 from fairlead.replication.namespaces import nudge_all
 from fairlead.replication.remote import Remote
 from fairlead.telemetry import get_log
@@ -156,6 +156,7 @@ class Failover:
             # Nobody waits for a target that is far behind.
             goals = await self._ask_shards(HandOver(namespace.id, 0))
             await self._until_reached(namespace, request.to, HandOver(namespace.id, 0), goals, end_s=end_s)
+            await self._check_letters(namespace, request.to)
             wait_s = min(self._handover_s_max, max(end_s - loop.time(), HANDOVER_S_MIN))
             until_ns = self._clock_ns() + int(wait_s * SECOND_NS)
             self._progress[namespace.name] = Progress(Phase.HANDING_OVER, 0, self._shards)
@@ -178,6 +179,7 @@ class Failover:
             await self._namespaces.change(namespace.id, begin)
             goals = await self._ask_shards(order)
             await self._until_reached(namespace, to, order, goals, end_s=end_s)
+            await self._check_letters(namespace, to)
             moved = await self._move(namespace, to, until_ns=until_ns)
         except BaseException:
             await asyncio.shield(self._take_back(namespace, until_ns))
@@ -187,6 +189,22 @@ class Failover:
         # Not before each host knows that it must not write any more.
         await self._let_go(moved, until_ns)
         return FailOverAnswer(moved.active_cluster, moved.failover_version)
+
+    async def _check_letters(self, namespace: Namespace, to: str) -> None:
+        """Refuse a target that lacks what it has acknowledged: dead letters are received, and not taken in."""
+        asked = LettersAsked(self._clusters.here, namespace.id)
+        try:
+            count = (await self._remotes(to).count_letters(asked)).count
+        except FairleadError as failure:
+            raise NotHandedOver(
+                f"cluster {to!r} does not say whether it could take in all ({failure}): namespace {namespace.name!r} "
+                f"stays active in {self._clusters.here!r}"
+            ) from failure
+        if count:
+            raise CannotFailOver(
+                f"cluster {to!r} could not take in {count} of the batches of namespace {namespace.name!r}: there, merge "
+                "or purge them, `fairlead admin dlq`, or fail over by force"
+            )
 
     async def _take_back(self, namespace: Namespace, until_ns: int) -> None:
         """The namespace stays where it was. A hand-over that somebody else has begun meanwhile is left alone."""

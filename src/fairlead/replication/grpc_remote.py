@@ -13,6 +13,8 @@ from fairlead.replication.messages import (
     Done,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     Nudge,
@@ -29,6 +31,7 @@ from fairlead.replication.wire import (
     ERRORS,
     FAIL_OVER,
     INFO,
+    LETTERS,
     NAMESPACES,
     NUDGE,
     PART_BYTES_MAX,
@@ -100,6 +103,10 @@ class GrpcRemote:
     async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
         """Have it make a cluster the active one of a namespace."""
         return await self._ask(FAIL_OVER, request, request.timeout_s + MARGIN_S)
+
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
+        """How much of what was written in a namespace it could not take in."""
+        return await self._ask(LETTERS, request, CALL_S)
 
     async def nudge(self) -> None:
         """Have it look at this cluster's namespaces now."""

@@ -12,6 +12,7 @@ from fairlead.history.client import HistoryClient
 from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.service import HistoryService
 from fairlead.replication.clusters import ClusterRegistry
+from fairlead.replication.dead_letters import DeadLetters
 from fairlead.replication.endpoint import Endpoint
 from fairlead.replication.failover import Failover
 from fairlead.replication.grpc_remote import GrpcRemote
@@ -55,6 +56,7 @@ class SharedNamespaces:
         self._shards = shards
         self._settings = settings
         self._metrics = metrics
+        self._letters = DeadLetters(store)
         self._replication: Replication | None = None
         if history is not None:
             namespaces.on_change(self._tell_shards)
@@ -115,6 +117,7 @@ class SharedNamespaces:
             fail_over=self.failover.fail_over,
             on_nudge=self.sync.pull,
             repair=self.repairs.repair,
+            letters=self._letters,
         )
 
     def redirection(self, drain: Drain) -> Redirection:
