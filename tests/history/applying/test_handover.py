@@ -182,6 +182,27 @@ async def test_an_answer_that_waits_for_the_hand_over_does_not_keep_what_waits_f
 
 
 @on_virtual_time
+async def test_a_run_that_memory_let_go_is_known_to_have_events_that_wait_until_it_is_deleted() -> None:
+    async with Several(("a", "b")) as several:
+        a = several["a"]
+        await _activity_ends_while_a_task_is_held(a)
+        (key,) = a.shard.runs.with_buffers(SHARED.id)
+        assert a.shard.runs.drop(key) is not None
+        assert a.shard.runs.with_buffers(SHARED.id) == [key]
+        assert a.shard.runs.with_buffers("other") == []
+        await a.shard.hand_over(SHARED.id, now_ns() + SECOND_NS)
+        assert not a.state(FLOW).live.buffered
+        assert a.shard.runs.with_buffers(SHARED.id) == []
+        await asyncio.sleep(2)
+        assert await a.host.poll() is not None
+        await a.host.signal(FLOW, "waits")
+        assert a.shard.runs.with_buffers(SHARED.id) == [key]
+        async with a.shard.lock(*key[:2]):
+            await a.shard.delete(await a.shard.load(*key))
+        assert a.shard.runs.with_buffers(SHARED.id) == []
+
+
+@on_virtual_time
 async def test_what_comes_from_a_third_cluster_waits_since_it_may_leave_events_of_this_ones_own() -> None:
     async with Several() as several:
         a, c = several["a"], several["c"]
