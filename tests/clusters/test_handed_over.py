@@ -1,23 +1,45 @@
 """A graceful failover under calls: nobody sees an error, and nothing that was acknowledged is lost or done twice."""
 
 import asyncio
+import random
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from pyspark.sql import SparkSession
-from temporalio.api.common.v1 import WorkflowType
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.command.v1 import Command, ScheduleActivityTaskCommandAttributes
+from temporalio.api.common.v1 import ActivityType, WorkflowType
+from temporalio.api.enums.v1 import CommandType, EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest, StartWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueRequest,
+    PollActivityTaskQueueResponse,
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
+    RespondActivityTaskCompletedRequest,
+    RespondWorkflowTaskCompletedRequest,
+    SignalWorkflowExecutionRequest,
+    StartWorkflowExecutionRequest,
+)
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from tests.clusters.converging import converged, reconciled
-from tests.clusters.processes import World, clusters
+from tests.clusters.converging import Run, Seen, converged, reconciled, seen
+from tests.clusters.processes import World, clusters, until
 from tests.sdk.stage import execution
 
-QUEUE = "nobody-polls-this"
+QUEUE = "polled-by-hand"
+ACTIVITIES = 3
+SEED = 20_261_116
+# A worker has a workflow task for so long, and as long as activities are going on it has one almost always: their ends
+# have to wait.
+HELD_S = (0.1, 0.6)
+ACTIVE_S = (0.0, 2.0)
 FAILOVERS = 6
 SOME_CALLS = 8
 LATENCY_S = 0.1
@@ -73,9 +95,126 @@ class Caller:
         return f"{self._name}-{self.calls // 4}"
 
     @property
+    def workflows(self) -> set[str]:
+        """Those that were started."""
+        return {f"{self._name}-{call // 4}" for call in range(self.calls)}
+
+    @property
     def acknowledged(self) -> Counter[tuple[str, int]]:
         """What each workflow was told: the numbers of the calls."""
         return Counter((f"{self._name}-{call // 4}", call) for call in range(self.calls) if call % 4)
+
+
+class Worker:
+    """Takes its time for workflow tasks, and for activities, of which each workflow has some."""
+
+    def __init__(self, client: Client, chance: random.Random) -> None:
+        self._service = client.workflow_service
+        self._namespace = client.namespace
+        self._chance = chance
+        # By workflow and activity: the results that were acknowledged.
+        self.acknowledged: Counter[tuple[str, str]] = Counter()
+        # Workflow tasks that were taken away for what waited for their end.
+        self.taken_away = 0
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Poll, until nobody needs it any more."""
+        # An answer that fails ends the test.
+        async with asyncio.TaskGroup() as group:
+            polls = (self._decide(group), self._decide(group), self._act(group), self._act(group))
+            polling = [group.create_task(poll) for poll in polls]
+            yield
+            for task in polling:
+                task.cancel()
+
+    async def _decide(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                task = await self._service.poll_workflow_task_queue(
+                    PollWorkflowTaskQueueRequest(namespace=self._namespace, task_queue=TaskQueue(name=QUEUE))
+                )
+            except RPCError:
+                await asyncio.sleep(0.05)
+                continue
+            if task.task_token:
+                group.create_task(self._answer(task))
+
+    async def _answer(self, task: PollWorkflowTaskQueueResponse) -> None:
+        await asyncio.sleep(self._chance.uniform(*HELD_S))
+        events = task.history.events
+        is_first = not any(_is(event, "ACTIVITY_TASK_SCHEDULED") for event in events)
+        is_last = sum(_is(event, "ACTIVITY_TASK_COMPLETED") for event in events) == ACTIVITIES
+        request = RespondWorkflowTaskCompletedRequest(
+            namespace=self._namespace,
+            task_token=task.task_token,
+            commands=[_schedule(str(number)) for number in range(ACTIVITIES)] if is_first else [],
+            force_create_new_workflow_task=not is_last,
+        )
+        try:
+            await self._service.respond_workflow_task_completed(request)
+        except RPCError as refusal:
+            if refusal.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            self.taken_away += 1
+
+    async def _act(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                task = await self._service.poll_activity_task_queue(
+                    PollActivityTaskQueueRequest(namespace=self._namespace, task_queue=TaskQueue(name=QUEUE))
+                )
+            except RPCError:
+                await asyncio.sleep(0.05)
+                continue
+            if task.task_token:
+                group.create_task(self._complete(task))
+
+    async def _complete(self, task: PollActivityTaskQueueResponse) -> None:
+        await asyncio.sleep(self._chance.uniform(*ACTIVE_S))
+        await self._service.respond_activity_task_completed(
+            RespondActivityTaskCompletedRequest(namespace=self._namespace, task_token=task.task_token)
+        )
+        self.acknowledged[task.workflow_execution.workflow_id, task.activity_id] += 1
+
+
+def _schedule(activity_id: str) -> Command:
+    return Command(
+        command_type=CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
+        schedule_activity_task_command_attributes=ScheduleActivityTaskCommandAttributes(
+            activity_id=activity_id,
+            activity_type=ActivityType(name="Any"),
+            task_queue=TaskQueue(name=QUEUE),
+            start_to_close_timeout=Duration(seconds=60),
+        ),
+    )
+
+
+def _is(event: HistoryEvent, kind: str) -> bool:
+    return EventType.Name(event.event_type) == f"EVENT_TYPE_{kind}"
+
+
+def results_in(runs: Mapping[Run, Seen]) -> Counter[tuple[str, str]]:
+    """By workflow and activity: how often its result is on the line."""
+    found: Counter[tuple[str, str]] = Counter()
+    for run, one in runs.items():
+        events = {event.event_id: event for event in one.history.events}
+        for event in one.history.events:
+            if _is(event, "ACTIVITY_TASK_COMPLETED"):
+                scheduled = events[event.activity_task_completed_event_attributes.scheduled_event_id]
+                activity_id = scheduled.activity_task_scheduled_event_attributes.activity_id
+                found[run.workflow_id, activity_id] += 1
+    return found
+
+
+async def until_all_activities_are_over(world: World, workflow_ids: Iterable[str]) -> None:
+    """Wait until each activity of each workflow has a result on the line."""
+    expected = {(workflow_id, str(number)) for workflow_id in workflow_ids for number in range(ACTIVITIES)}
+
+    async def are_over() -> bool:
+        return results_in(await seen(world["a"])).keys() == expected
+
+    await until(are_over, "a result of each activity")
 
 
 async def hand_over_and_back(world: World, callers: list[Caller]) -> list[float]:
@@ -91,9 +230,10 @@ async def hand_over_and_back(world: World, callers: list[Caller]) -> list[float]
 
 
 @pytest.mark.timeout(300)
-async def test_no_call_fails_and_no_signal_is_lost_while_a_namespace_is_handed_over(
+async def test_no_call_fails_and_nothing_is_lost_while_a_namespace_is_handed_over(
     tmp_path: Path, spark: SparkSession
 ) -> None:
+    chance = random.Random(SEED)
     async with clusters(tmp_path, "a", "b") as world:
         await world.until_connected()
         await world.share(active="a")
@@ -101,13 +241,23 @@ async def test_no_call_fails_and_no_signal_is_lost_while_a_namespace_is_handed_o
         for wire in world.wires.values():
             wire.latency_s = LATENCY_S
         callers = [Caller(await cluster.connect(), f"of-{cluster.name}") for cluster in world.running]
+        workers = [Worker(await cluster.connect(), chance) for cluster in world.running]
         over = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            for caller in callers:
-                group.create_task(caller.run(over))
-            durations_s = await hand_over_and_back(world, callers)
-            over.set()
+        async with AsyncExitStack() as stack:
+            for worker in workers:
+                await stack.enter_async_context(worker.working())
+            async with asyncio.TaskGroup() as group:
+                for caller in callers:
+                    group.create_task(caller.run(over))
+                durations_s = await hand_over_and_back(world, callers)
+                over.set()
+            await until_all_activities_are_over(world, callers[0].workflows | callers[1].workflows)
         runs = await converged(world)
+        results = results_in(runs)
+        assert set(results.values()) == {1}
+        assert results == workers[0].acknowledged + workers[1].acknowledged
+        # Else no hand-over has come upon anything that waited.
+        assert workers[0].taken_away + workers[1].taken_away
         told = Counter(
             (run.workflow_id, int(event.workflow_execution_signaled_event_attributes.signal_name))
             for run, one in runs.items()

@@ -8,6 +8,7 @@ from fairlead.cluster.calls import CallLost, Handlers
 from fairlead.cluster.grpc_caller import GrpcCaller
 from fairlead.cluster.grpc_server import GrpcServer
 from fairlead.cluster.wire import Errors
+from fairlead.history.client import CALL, HistoryCall, encode_request
 from fairlead.history.large_calls import (
     KEPT_S_MAX,
     NEXT_PART,
@@ -20,6 +21,8 @@ from fairlead.history.large_calls import (
     get_rest,
     send_parts,
 )
+from tests.history.shard_world import NAMESPACE, World, start_request
+from tests.virtual_time import on_virtual_time
 
 LARGE = os.urandom(3 * PART_BYTES_MAX + 17)
 
@@ -66,3 +69,23 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
         kept.keep("two", bytes(5))
     kept.take("one")
     kept.keep("two", bytes(10))
+
+
+@on_virtual_time
+async def test_whoever_asked_for_what_was_carried_out_and_has_too_large_an_answer_hears_that_it_may_have_been() -> None:
+    world = World()
+    host = await world.start()
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("fairlead.history.service.PART_BYTES_MAX", 1)
+            patched.setattr("fairlead.history.large_calls.KEPT_BYTES_MAX", 1)
+            call = HistoryCall(
+                *("StartWorkflowExecution", 0, NAMESPACE.id),
+                encode_request(start_request("flow", "request")),
+                timeout_s=10.0,
+            )
+            with pytest.raises(CallLost, match="StartWorkflowExecution was carried out"):
+                await world.network.caller().call(host.name, CALL, call, timeout_s=10.0)
+        assert world.current("flow") is not None
+    finally:
+        await world.close()

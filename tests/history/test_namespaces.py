@@ -319,3 +319,35 @@ async def test_a_stored_namespace_that_cannot_be_read_is_told() -> None:
     await store.create_namespace("id", "name", b"\xc1")
     with pytest.raises(UnreadableNamespace, match="'name' can't be read"):
         await Namespaces(store, clock=Clock()).open()
+
+
+async def test_who_asks_for_a_look_gets_one_that_begins_afterwards_and_shares_it() -> None:
+    store = _Counted()
+    async with opened(store) as namespaces:
+        store.looks, store.goes_on = 0, asyncio.Event()
+        under_way = asyncio.create_task(namespaces.look_again())
+        await until(lambda: store.looks == 1)
+        await Namespaces(store, clock=Clock()).create(some("orders"))
+        later = [asyncio.create_task(namespaces.look_again()) for _ in range(100)]
+        await asyncio.sleep(0)
+        later[0].cancel()
+        store.goes_on.set()
+        await asyncio.gather(under_way, *later[1:])
+        # One that was under way, and one for all who came since.
+        assert store.looks == 2
+        assert namespaces.cached("orders") is not None
+
+
+class _Counted(MemoryHistory):
+    """Counts the looks at all namespaces; each waits until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+
+    async def list_namespaces(self, *, after: str | None, limit: int) -> list[StoredNamespace]:
+        self.looks += 1
+        await self.goes_on.wait()
+        return await super().list_namespaces(after=after, limit=limit)

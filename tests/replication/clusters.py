@@ -53,6 +53,7 @@ class OneCluster:
         self.name = name
         self.shards = shards
         self.store = store or MemoryHistory()
+        self.cluster_id = f"id-{name}"
         self.clusters = Clusters(name, VERSIONS, others)
         self.addresses: dict[str, str] = {}
         self.metrics = Metrics()
@@ -116,12 +117,13 @@ class OneCluster:
         self.endpoint = Endpoint(
             clusters=self.clusters,
             history=self.history.client,
-            cluster_id=f"id-{self.name}",
+            cluster_id=self.cluster_id,
             shards=self.shards,
             namespaces=_no_namespaces,
             fail_over=_fail_over,
             on_nudge=self._nudged,
             repair=self.repairs.repair,
+            letters=self.replication.letters,
         )
         self._server = RpcServer(f"127.0.0.1:{self._port}")
         self.endpoint.add_to(self._server)

@@ -14,6 +14,7 @@ from fairlead.history.applying.messages import (
     encode_answer,
 )
 from fairlead.history.client import HistoryClient
+from fairlead.history.refusals import refused
 from fairlead.history.stream_messages import PullAnswer, PullRequest, ReadLineAnswer, ReadLineBatch, ReplicationTask
 from fairlead.replication.applying import Applier
 from fairlead.replication.dead_letters import DeadLetters
@@ -22,6 +23,8 @@ from fairlead.replication.messages import (
     ClusterInfo,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     RemoteReadLine,
@@ -30,6 +33,7 @@ from fairlead.replication.messages import (
 )
 from fairlead.replication.pulling import Puller, Stream
 from fairlead.replication.remote import RemoteUnavailable
+from fairlead.rpc import Code
 from fairlead.storage.history_contract import HistoryStore
 from fairlead.telemetry import Buckets, Metrics
 from tests.replication.streams import SHARD, Owner
@@ -89,18 +93,27 @@ class Source:
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.is_away = False
+        self.is_silent = False
         self.loses = 0
         self.pulls: list[PullRequest] = []
         self.lines: list[RemoteReadLine] = []
         self.now_ns = 0
+        self.source_id = "id-a"
+        # Whether it takes no place for one of its own.
+        self.is_stranger = False
 
     async def info(self) -> ClusterInfo:
-        return ClusterInfo("a", "id-a", 1, 10, 1)
+        return ClusterInfo("a", self.source_id, 1, 10, 1)
 
     async def pull(self, request: PullRequest) -> PullAnswer:
         self._check()
+        while self.is_silent:  # noqa: ASYNC110 - nobody tells it
+            await asyncio.sleep(0.01)
         self.pulls.append(request)
         stream = self.owner.stream
+        if request.source_id != self.source_id or self.is_stranger:
+            raise refused(Code.OUT_OF_RANGE, f"cluster a has the id {self.source_id}, not {request.source_id}")
+        await stream.check_given(max(request.after_id, request.ack_id))
         stream.acknowledge(request.cluster, request.ack_id)
         rows, through_id = await stream.read(
             request.cluster,
@@ -140,6 +153,9 @@ class Source:
         raise NotImplementedError
 
     async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
+        raise NotImplementedError
+
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
         raise NotImplementedError
 
     async def nudge(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.replication.clusters import ClusterRegistry
+from fairlead.replication.dead_letters import DeadLetters
 from fairlead.replication.endpoint import Endpoint
 from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.namespaces import NamespaceSync
@@ -71,6 +72,7 @@ async def sharing(
         fail_over=nobody,
         on_nudge=sync.pull,
         repair=nobody,
+        letters=DeadLetters(store),
     ).add_to(server)
     address = await server.start()
     try:

@@ -13,8 +13,12 @@ from fairlead.replication.clusters import (
     ClusterUnreachable,
     NotConnected,
     NotThatCluster,
+    UnreadableCluster,
 )
+from fairlead.replication.grpc_remote import GrpcRemote
+from fairlead.replication.remote import RemoteUnavailable
 from fairlead.settings.static import RemoteClusterConfig
+from fairlead.storage.history_contract import StoredMetadata
 from tests.replication.sharing import sharing
 
 NOWHERE = "127.0.0.1:1"
@@ -135,6 +139,40 @@ async def test_what_is_configured_can_not_be_removed_while_it_runs() -> None:
             await a.registry.remove("b")
         with pytest.raises(UnknownCluster):
             await a.registry.remove("c")
+
+
+async def test_a_row_that_can_not_be_read_changes_nothing_and_those_after_it_are_seen_once_it_is_gone() -> None:
+    async with sharing("b", 2) as b, sharing("a", 1) as a, sharing("a", 1, store=a.store) as other_host:
+        version = await a.store.write_metadata(PREFIX + "c", b"\xc1", expected_version=0)
+        with pytest.raises(UnreadableCluster, match="clusters/c can't be read"):
+            await a.registry.refresh()
+        await asyncio.sleep(0.1)
+        await a.store.delete_metadata(PREFIX + "c", expected_version=version)
+        await a.registry.add(b.address, is_connected=True, is_replicated=True)
+        await until(lambda: is_connected(other_host.registry, "b"))
+
+
+async def test_whatever_fails_clusters_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sharing("b", 2) as b, sharing("a", 1) as a, sharing("a", 1, store=a.store) as other_host:
+        failed = asyncio.Event()
+
+        async def fail(**_: object) -> list[StoredMetadata]:
+            failed.set()
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(a.store, "list_metadata", fail)
+            await asyncio.wait_for(failed.wait(), 5)
+        await a.registry.add(b.address, is_connected=True, is_replicated=True)
+        await until(lambda: is_connected(other_host.registry, "b"))
+
+
+async def test_a_connection_that_is_closed_is_one_to_a_cluster_that_does_not_answer() -> None:
+    async with sharing("a", 1) as a:
+        remote = GrpcRemote(a.address, here="b")
+        await remote.close()
+        with pytest.raises(RemoteUnavailable, match="it was closed"):
+            await remote.info()
 
 
 async def test_what_was_stored_yields_to_a_configuration_that_contradicts_it() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.history.stream_messages import ReplicationTask
-from fairlead.replication.dead_letters import DeadLetter, DeadLetters, UnreadableLetter, letter_of
+from fairlead.replication.dead_letters import DeadLetter, DeadLetters, letter_of
 from fairlead.replication.service import (
     LIST,
     MERGE,
@@ -41,10 +41,26 @@ async def test_letters_are_kept_once_and_listed_by_source_shard_and_task(
     assert [one async for one in letters.all()] == kept[1:]
 
 
-async def test_a_letter_that_can_not_be_read_is_told(store: HistoryStore) -> None:
+async def test_a_letter_that_can_not_be_read_is_told_and_holds_up_no_other(store: HistoryStore) -> None:
+    letters = DeadLetters(store)
     await store.write_metadata(letter(1).key, b"?", expected_version=0)
-    with pytest.raises(UnreadableLetter, match="replication/dlq/a/000000/00000000000000000001"):
-        await DeadLetters(store).page()
+    await letters.put(letter(2))
+    assert await letters.count(source="a", shard_id=0) == 2
+    unreadable, readable = await letters.page()
+    assert readable == letter(2)
+    assert (unreadable.source, unreadable.shard_id, unreadable.task_id) == ("a", 0, 1)
+    assert "replication/dlq/a/000000/00000000000000000001 can't be read" in unreadable.error
+    b = await OneCluster("b", ["a"], store=store).open()
+    try:
+        merged = await b.caller.call(b.host, MERGE, LettersRequest(task_ids=(1,)), timeout_s=5)
+        assert (merged.done, merged.failures) == (0, ((1, unreadable.error),))
+        kept = await store.read_metadata(unreadable.key)
+        assert kept is not None
+        assert kept.payload == b"?"
+        assert await b.caller.call(b.host, PURGE, LettersRequest("a"), timeout_s=5) == DoneWithLetters(2)
+    finally:
+        await b.close()
+    assert await letters.page() == []
 
 
 async def test_operators_list_merge_and_purge(store: HistoryStore) -> None:

@@ -1,6 +1,7 @@
 """Namespaces are the same in all clusters, over real gRPC: each pulls what the others have, and merges."""
 
 import asyncio
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +10,8 @@ from fairlead.history.namespaces import DELETED, Namespace
 from fairlead.history.refusals import Refused
 from fairlead.replication import namespaces as module
 from fairlead.replication.merging import replicated
-from fairlead.replication.messages import NamespacesRequest
+from fairlead.replication.messages import NamespacesAnswer, NamespacesRequest
+from fairlead.replication.remote import Remote
 from fairlead.settings.static import RemoteClusterConfig
 from fairlead.telemetry import render
 from tests.replication.sharing import SharingCluster, shared, sharing
@@ -65,7 +67,9 @@ async def test_the_same_version_given_twice_converges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "active"), [(9, "x"), (12, "a"), (3, "c")], ids=["of nobody", "of another", "of one not known here"]
+    ("version", "active"),
+    [(9, "x"), (12, "a"), (3, "c"), (0, "a")],
+    ids=["of nobody", "of another", "of one not known here", "of a local one"],
 )
 async def test_a_version_that_can_not_be_is_not_taken(version: int, active: str) -> None:
     async with sharing("a", 1) as a, sharing("b", 2) as b:
@@ -102,6 +106,30 @@ async def test_only_what_is_new_is_sent_again() -> None:
         assert a.sync.answer(NamespacesRequest("b", first.digest)).records == ()
         await a.namespaces.change(made.id, lambda now: replace(now, config_version=1, description="x"))
         assert len(a.sync.answer(NamespacesRequest("b", first.digest)).records) == 1
+
+
+async def test_one_that_can_not_be_read_is_told_once_and_the_others_are_taken() -> None:
+    async with sharing("a", 1) as a, sharing("b", 2) as b:
+        await connect(a, b)
+        made = [await a.namespaces.create(shared(name, id=f"id-{name}")) for name in ("x", "y", "z")]
+        remote = b.registry.remote("a")
+
+        class Damaged:
+            async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+                answer = await remote.namespaces(request)
+                broken = tuple(replace(one, payload=b"\xc1") if one.name == "x" else one for one in answer.records)
+                return replace(answer, records=broken)
+
+        b.sync._remotes = lambda _cluster: cast("Remote", Damaged())
+        for _ in range(2):
+            await b.sync.pull("a")
+        assert content(b) == {one.name: replicated(one) for one in made[1:]}
+        _, page = render(b.metrics.snapshot(), "")
+        assert b'namespace_replication_conflicts{source_cluster="a"} 1' in page
+        # It is looked at each time until it can be read.
+        b.sync._remotes = lambda _cluster: remote
+        await b.sync.pull("a")
+        assert content(b) == content(a)
 
 
 async def test_many_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +186,28 @@ async def test_two_hosts_that_take_the_same_namespace_at_once_agree() -> None:
         assert content(b) == content(other_host) == {"orders": replicated(made)}
 
 
+async def test_many_who_want_to_know_at_once_share_one_look() -> None:
+    async with sharing("a", 1) as a, sharing("b", 2) as b:
+        await connect(a, b)
+        looks = 0
+        remote = b.registry.remote("a")
+
+        class Counted:
+            async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+                nonlocal looks
+                looks += 1
+                await asyncio.sleep(0.02)
+                return await remote.namespaces(request)
+
+        b.sync._remotes = lambda _cluster: cast("Remote", Counted())
+        made = await a.namespaces.create(shared())
+        early = asyncio.create_task(b.sync.pull("a"))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(early, *(b.sync.pull("a") for _ in range(100)))
+        assert looks == 2
+        assert content(b) == {"orders": replicated(made)}
+
+
 async def test_a_nudge_brings_a_change_at_once_and_a_look_without_one() -> None:
     async with sharing("a", 1) as a, sharing("b", 2) as b:
         await connect(a, b)
@@ -166,6 +216,23 @@ async def test_a_nudge_brings_a_change_at_once_and_a_look_without_one() -> None:
         assert "orders" in content(b)
         b.sync.open()
         await a.namespaces.change(made.id, lambda now: replace(now, config_version=1, description="x"))
+        await until(lambda: content(b) == content(a))
+
+
+async def test_whatever_fails_it_is_looked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sharing("a", 1) as a, sharing("b", 2) as b:
+        await connect(a, b)
+        failed = asyncio.Event()
+
+        def fail(_cluster: str) -> Remote:
+            failed.set()
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(b.sync, "_remotes", fail)
+            b.sync.open()
+            await asyncio.wait_for(failed.wait(), 5)
+        await a.namespaces.create(shared())
         await until(lambda: content(b) == content(a))
 
 

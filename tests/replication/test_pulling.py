@@ -5,19 +5,27 @@ import random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
+from temporalio.api.history.v1 import History, HistoryEvent
 
+from fairlead.cluster.calls import CallLost, Unreachable
 from fairlead.core.errors import GiveUp, RetryLater
+from fairlead.core.routing import NoHosts
 from fairlead.core.versions import MalformedBatch
 from fairlead.history.applying.messages import Outcome
 from fairlead.history.refusals import namespace_not_found
+from fairlead.history.shard import NotOwner
+from fairlead.history.stream_messages import PullAnswer, PullRequest, ReadLineAnswer, ReplicationTask
 from fairlead.replication.applying import StillMissing
+from fairlead.replication.cursors import Cursor, encode_cursor
 from fairlead.replication.dead_letters import DeadLetter, DeadLetters
 from fairlead.replication.lanes import TOGETHER_MAX
+from fairlead.replication.messages import RemoteReadLine
 from fairlead.replication.pulling import Stream
-from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.history_contract import HistoryStore, OutcomeUnknown, StoreUnavailable
 from fairlead.storage.history_memory import MemoryHistory
 from tests.replication.receivers import Pulling, Receiver, Source, until
-from tests.replication.streams import Owner
+from tests.replication.streams import NAMESPACE_ID, Owner
 
 CURSOR = Stream("a", 0).cursor_key
 
@@ -178,6 +186,31 @@ async def test_lost_answers_and_a_source_that_is_away_lose_nothing(store: Histor
     await owner.stream.close(is_lost=False)
 
 
+async def test_a_stream_that_is_cut_lags_behind_more_and_more(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.replication.pulling.IDLE_WAIT_S", 0.02)
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    async with Pulling(source, receiver, store) as pulling:
+        await owner.commit()
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        for _ in range(20):
+            assert pulling.puller.status().lag_s == 0.0
+            await asyncio.sleep(0.01)
+        source.is_away = True
+        await until(lambda: pulling.puller.status().lag_s > 0.3)
+        assert pulling.puller.status().outstanding == 0
+        source.is_away = False
+        await until(lambda: pulling.puller.status().lag_s == 0.0)
+        # So does one whose source does not even say that it is away.
+        monkeypatch.setattr("fairlead.replication.pulling.LATE_S", 0.05)
+        source.is_silent = True
+        await until(lambda: pulling.puller.status().lag_s > 0.3)
+        assert not pulling.puller.status().error
+    await owner.stream.close(is_lost=False)
+
+
 async def test_a_source_that_starts_again_is_followed_by_its_next_owner(store: HistoryStore) -> None:
     kept = MemoryHistory()
     first = await Owner(kept).open()
@@ -195,6 +228,81 @@ async def test_a_source_that_starts_again_is_followed_by_its_next_owner(store: H
     await source.owner.stream.close(is_lost=False)
 
 
+@pytest.mark.parametrize("is_set_up_anew", [True, False])
+async def test_a_source_whose_store_is_another_one_is_followed_from_its_beginning(
+    store: HistoryStore, is_set_up_anew: bool
+) -> None:
+    """It is empty, or one from a backup: ids that were received are given a second time."""
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    async with Pulling(source, receiver, store) as pulling:
+        for number in range(5):
+            await owner.commit(f"before-{number}")
+        await until(lambda: pulling.puller.status().cursor >= owner.ours[-1])
+        source.is_away = True
+        await owner.stream.close(is_lost=True)
+        source.owner = await Owner(MemoryHistory()).open()
+        source.source_id = "id-of-another" if is_set_up_anew else "id-a"
+        for number in range(10 if is_set_up_anew else 3):
+            await source.owner.commit(f"after-{number}")
+        source.is_away = False
+        wanted = 15 if is_set_up_anew else 8
+        await until(lambda: len(receiver.events) == wanted)
+        await until(lambda: pulling.puller.status().cursor >= source.owner.ours[-1])
+        assert not pulling.puller.status().error
+    stored = await store.read_metadata(CURSOR)
+    assert stored is not None
+    assert stored.payload == _place(pulling.puller.status().cursor, source.source_id)
+    await source.owner.stream.close(is_lost=False)
+
+
+async def test_what_has_come_of_a_store_that_is_lost_is_taken_in_before_the_next_is_pulled(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source, receiver = Source(owner), Receiver()
+    is_well = False
+
+    def fail(workflow_id: str, _event_id: int) -> None:
+        if workflow_id == "held" and not is_well:
+            raise RetryLater("not now")
+
+    receiver.on_event = fail
+    async with Pulling(source, receiver, store, attempts=10_000) as pulling:
+        held = await owner.commit("held")
+        await until(lambda: pulling.puller.status().outstanding == 1)
+        await owner.stream.close(is_lost=True)
+        source.owner, source.source_id = await Owner(MemoryHistory()).open(), "id-of-another"
+        # With the very id that the one before has.
+        assert await source.owner.commit("next") == held
+        await asyncio.sleep(0.05)
+        assert list(receiver.events) == []
+        is_well = True
+        await until(lambda: receiver.events.keys() == {"held", "next"})
+        assert pulling.room.bytes == 0
+    await source.owner.stream.close(is_lost=False)
+
+
+async def test_a_source_that_refuses_again_and_again_is_asked_less_and_less(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    source = Source(owner)
+    source.is_stranger = True
+    async with Pulling(source, Receiver(), store) as pulling:
+        await until(lambda: "from its beginning" in pulling.puller.status().error)
+        await asyncio.sleep(0.3)
+        assert len(source.pulls) < 60
+    await owner.stream.close(is_lost=False)
+
+
+async def test_a_cursor_of_the_older_form_is_begun_anew(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    ids = [await owner.commit() for _ in range(3)]
+    receiver = Receiver()
+    await store.write_metadata(CURSOR, msgspec.msgpack.encode(ids[-1]), expected_version=0)
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await until(lambda: receiver.events.get("w") == [1, 2, 3])
+        await until(lambda: pulling.puller.status().cursor >= ids[-1])
+    await owner.stream.close(is_lost=False)
+
+
 async def test_a_gap_is_filled_with_exactly_what_is_missing(store: HistoryStore) -> None:
     """Its beginning is not in the stream any more."""
     kept = MemoryHistory()
@@ -202,7 +310,7 @@ async def test_a_gap_is_filled_with_exactly_what_is_missing(store: HistoryStore)
     ids = [await owner.commit("w", padding=100) for _ in range(8)]
     source, receiver = Source(owner), Receiver()
     receiver.events["w"] = [1, 2]
-    await store.write_metadata(CURSOR, _number(ids[5]), expected_version=0)
+    await store.write_metadata(CURSOR, _place(ids[5]), expected_version=0)
     async with Pulling(source, receiver, store) as pulling:
         await until(lambda: receiver.events["w"] == list(range(1, 9)))
         assert [(line.from_event_id, line.to_event_id) for line in source.lines] == [(3, 7)]
@@ -217,7 +325,7 @@ async def test_a_gap_is_filled_page_by_page(store: HistoryStore, monkeypatch: py
     owner = await Owner(MemoryHistory()).open()
     ids = [await owner.commit("w", padding=100) for _ in range(8)]
     source, receiver = Source(owner), Receiver()
-    await store.write_metadata(CURSOR, _number(ids[6]), expected_version=0)
+    await store.write_metadata(CURSOR, _place(ids[6]), expected_version=0)
     async with Pulling(source, receiver, store):
         await until(lambda: receiver.events.get("w") == list(range(1, 9)))
         assert [line.from_event_id for line in source.lines] == [1, 3, 5, 7]
@@ -255,6 +363,19 @@ async def test_a_task_that_can_not_be_taken_in_is_kept_and_blocks_nobody_else(
     await owner.stream.close(is_lost=False)
 
 
+async def test_a_dead_letter_that_can_not_be_read_does_not_keep_its_stream_from_being_pulled(
+    store: HistoryStore,
+) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    await store.write_metadata("replication/dlq/a/000000/00000000000000000001", b"?", expected_version=0)
+    await owner.commit()
+    async with Pulling(Source(owner), receiver, store) as pulling:
+        await until(lambda: receiver.events.get("w") == [1])
+        assert pulling.puller.dead_letters == 1
+    await owner.stream.close(is_lost=False)
+
+
 async def test_those_that_are_kept_at_the_same_time_are_all_counted(store: HistoryStore) -> None:
     owner = await Owner(MemoryHistory()).open()
     receiver = Receiver()
@@ -272,7 +393,7 @@ async def test_a_gap_waits_for_a_source_that_is_away_however_long(store: History
     owner = await Owner(MemoryHistory()).open()
     ids = [await owner.commit() for _ in range(3)]
     source, receiver = Source(owner), Receiver()
-    await store.write_metadata(CURSOR, _number(ids[1]), expected_version=0)
+    await store.write_metadata(CURSOR, _place(ids[1]), expected_version=0)
 
     def cut(_workflow_id: str, event_id: int) -> None:
         source.is_away = source.is_away or (event_id == 3 and len(receiver.outcomes) == 0)
@@ -284,6 +405,37 @@ async def test_a_gap_waits_for_a_source_that_is_away_however_long(store: History
         source.is_away = False
         await until(lambda: receiver.events["w"] == [1, 2, 3])
         assert await pulling.letters.page() == []
+    await owner.stream.close(is_lost=False)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        NotOwner("on its way"),
+        Unreachable("no such host"),
+        CallLost("no answer"),
+        OutcomeUnknown("perhaps"),
+        StoreUnavailable("full"),
+        NoHosts("all are starting"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+async def test_a_receiver_that_is_unwell_makes_no_dead_letters(store: HistoryStore, failure: Exception) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    receiver = Receiver()
+    tried = 0
+
+    def fail(_workflow_id: str, _event_id: int) -> None:
+        nonlocal tried
+        tried += 1
+        if tried < 8:
+            raise failure
+
+    receiver.on_event = fail
+    await owner.commit()
+    async with Pulling(Source(owner), receiver, store, attempts=2) as pulling:
+        await until(lambda: receiver.events.get("w") == [1])
+        assert pulling.puller.dead_letters == 0
     await owner.stream.close(is_lost=False)
 
 
@@ -355,6 +507,64 @@ async def test_later_batches_of_a_run_with_a_dead_letter_bring_it_with_them_once
     await owner.stream.close(is_lost=False)
 
 
+@pytest.mark.parametrize(("ids", "through_id"), [([0, 2, 1], 9), ([1, 1], 9), ([0, 1, 2], 1), ([-1, 0], 9), ([], -2)])
+async def test_tasks_whose_ids_do_not_rise_are_not_taken(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch, ids: list[int], through_id: int
+) -> None:
+    monkeypatch.setattr("fairlead.replication.pulling.IDLE_WAIT_S", 0.01)
+    owner = await Owner(MemoryHistory()).open()
+    begin = [await owner.commit("before") for _ in range(2)][-1] + 1
+    source, receiver = Disordered(owner), Receiver()
+    async with Pulling(source, receiver, store) as pulling:
+        await until(lambda: receiver.events.get("before") == [1, 2])
+        tasks = tuple(_task(begin + place, f"w{number}") for number, place in enumerate(ids))
+        source.forged = PullAnswer(tasks, begin + through_id, 0)
+        await until(lambda: "nothing is taken" in pulling.puller.status().error)
+        source.forged = None
+        await owner.commit("after")
+        await until(lambda: receiver.events.keys() == {"before", "after"})
+        assert (pulling.room.bytes, pulling.puller.status().outstanding) == (0, 0)
+    await owner.stream.close(is_lost=False)
+
+
+class Disordered(Source):
+    """A source that sends what it should not."""
+
+    forged: PullAnswer | None = None
+
+    async def pull(self, request: PullRequest) -> PullAnswer:
+        answer = await super().pull(request)
+        return self.forged or answer
+
+
+def _task(task_id: int, workflow_id: str) -> ReplicationTask:
+    events = History(events=[HistoryEvent(event_id=1, version=1)]).SerializeToString()
+    return ReplicationTask(task_id, 0, NAMESPACE_ID, workflow_id, f"run-{workflow_id}", 1, 1, ((1, 1),), events)
+
+
+async def test_a_source_that_sends_the_same_events_again_and_again_is_not_asked_for_ever(store: HistoryStore) -> None:
+    owner = await Owner(MemoryHistory()).open()
+    ids = [await owner.commit() for _ in range(5)]
+    source, receiver = Stubborn(owner), Receiver()
+    await store.write_metadata(CURSOR, _place(ids[3]), expected_version=0)
+    async with Pulling(source, receiver, store) as pulling:
+        await until(lambda: pulling.puller.dead_letters == 1)
+        (letter,) = await pulling.letters.page()
+        assert "StillMissing" in letter.error
+        # The first event was taken, and is asked for once.
+        assert len(source.lines) == 1 + letter.attempts
+        with pytest.raises(StillMissing):
+            await asyncio.wait_for(pulling.applier.replay(replace(letter, first_event_id=2)), 5)
+    await owner.stream.close(is_lost=False)
+
+
+class Stubborn(Source):
+    """A source that has the first event to send and no other."""
+
+    async def read_line(self, request: RemoteReadLine) -> ReadLineAnswer:
+        return await super().read_line(replace(request, from_event_id=1, to_event_id=2))
+
+
 async def test_a_dead_letter_is_replayed_with_all_that_is_missing_before_it(store: HistoryStore) -> None:
     owner = await Owner(MemoryHistory()).open()
     for _ in range(4):
@@ -418,9 +628,9 @@ async def test_two_hosts_that_both_pull_a_stream_do_no_harm(store: HistoryStore)
         assert sum(map(len, receiver.events.values())) == 100
     stored = await store.read_metadata(CURSOR)
     assert stored is not None
-    assert stored.payload == _number(max(puller.status().cursor for puller in ends))
+    assert stored.payload == _place(max(puller.status().cursor for puller in ends))
     await owner.stream.close(is_lost=False)
 
 
-def _number(value: int) -> bytes:
-    return msgspec.msgpack.encode(value)
+def _place(task_id: int, source_id: str = "id-a") -> bytes:
+    return encode_cursor(Cursor(source_id, task_id))

@@ -19,14 +19,24 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.core.errors import FixRequest
+from fairlead.history.applying.messages import Outcome
 from fairlead.history.namespaces import Namespace
 from fairlead.history.refusals import Refused
+from fairlead.history.stream_messages import ReplicationTask
 from fairlead.history.streaming import REPLICATION
 from fairlead.replication.grpc_remote import GrpcRemote
-from fairlead.replication.messages import FailOverRequest, NamespacesRequest, PullRequest, RemoteReadLine
+from fairlead.replication.messages import (
+    FailOverRequest,
+    LettersAsked,
+    LettersCounted,
+    NamespacesRequest,
+    PullRequest,
+    RemoteReadLine,
+)
 from fairlead.replication.remote import RemoteUnavailable
 from fairlead.rpc import Code
-from fairlead.storage.history_contract import TASK_KEY_ZERO, HistoryStore
+from fairlead.storage.history_contract import TASK_KEY_ZERO, HistoryStore, RunKey
+from fairlead.storage.history_memory import MemoryHistory
 from fairlead.testing import FairleadClusters
 from tests.replication.clusters import SHARED, OneCluster
 from tests.replication.receivers import until
@@ -329,3 +339,62 @@ async def test_a_graceful_failover_to_a_cluster_that_was_just_added_waits_until_
         async with worker(there):
             for number in range(40):
                 assert await there.get_workflow_handle_for(Sum.run, f"w-{number}").result() == 2
+
+
+@pytest.mark.parametrize("cluster_id", ["id-a", "id-of-another"])
+async def test_a_cluster_that_has_lost_its_store_is_followed_from_the_beginning_of_what_it_writes_then(
+    stack: AsyncExitStack, cluster_id: str
+) -> None:
+    a = OneCluster("a", ["b"])
+    await a.open()
+    b = await opened(stack, OneCluster("b", ["a"]))
+    b.connect(a)
+    for number in range(5):
+        await a.begin(f"before-{number}")
+    await same_history(a, b, "before-4", 2)
+    await until(lambda: b.replication.status()[0].cursor >= b.replication.status()[0].read_id)
+    await a.close()
+    a.store, a.cluster_id = MemoryHistory(), cluster_id
+    await opened(stack, a)
+    for number in range(2):
+        await a.begin(f"after-{number}")
+    await same_history(a, b, "after-0", 2)
+    await same_history(a, b, "after-1", 2)
+
+
+async def test_events_that_were_deleted_at_their_source_are_missed_by_a_run_that_is_open(stack: AsyncExitStack) -> None:
+    a = OneCluster("a", ["b"])
+    await a.open()
+    b = await opened(stack, OneCluster("b", ["a"]))
+    b.connect(a)
+    run_ids = {name: await a.begin(name) for name in ("open", "known")}
+    for name in run_ids:
+        await same_history(a, b, name, 2)
+    await b.replication.close()
+    await a.signal("open", "lost")
+    run_ids["new"] = await a.begin("new")
+    (shard,) = a.history.shards.values()
+    for name in ("open", "new"):
+        await a.store.delete_run(
+            0,
+            shard._range_id,
+            RunKey(SHARED.id, name, run_ids[name]),
+            branches=[(run_ids[name], (await shard.load(SHARED.id, name, run_ids[name])).state.identity.branch_id)],
+        )
+    await a.close()
+    await opened(stack, a)
+    await a.signal("known", "after")
+    b.connect(a)
+    await same_history(a, b, "known", 3)
+    await until(lambda: b.replication.status()[0].dead_letters == 1)
+    (letter,) = await b.replication.letters.page()
+    assert (letter.workflow_id, letter.first_event_id, letter.last_event_id) == ("open", 3, 3)
+    a.addresses["b"] = b.address
+    for namespace_id, count in ((SHARED.id, 1), ("another", 0)):
+        assert await a.remote("b").count_letters(LettersAsked("a", namespace_id)) == LettersCounted(count)
+    assert letter.error.startswith("BatchGone: cluster 'a' does not have events 3 to 3 of run")
+    # One that is not here, or has them, misses nothing.
+    with pytest.raises(Refused):
+        await b.events("new")
+    had = ReplicationTask(9, 0, SHARED.id, "known", run_ids["known"], 1, 2, ((2, 1),), b"", is_gone=True)
+    assert await b.replication._applier("a").apply(had) == Outcome.DUPLICATE

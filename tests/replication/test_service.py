@@ -58,10 +58,17 @@ class Shards(Source):
     def __init__(self, owners: list[Owner]) -> None:
         super().__init__(owners[0])
         self.shards = [Source(owner) for owner in owners]
+        # How many there are, as it says where it does not tell the truth.
+        self.said: int | None = None
+        self.asked = 0
+        self.failure: Exception | None = None
 
     async def info(self) -> ClusterInfo:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
         self._check()
-        return ClusterInfo("a", "id-a", 1, 10, len(self.shards))
+        return ClusterInfo("a", "id-a", 1, 10, len(self.shards) if self.said is None else self.said)
 
     async def pull(self, request: PullRequest) -> PullAnswer:
         self._check()
@@ -120,6 +127,44 @@ async def test_hosts_divide_the_streams_and_go_on_when_one_goes(store: HistorySt
     await second.close()
     for owner in sources:
         await owner.stream.close(is_lost=False)
+
+
+@pytest.mark.parametrize("shards", [-1, 0, 10**18])
+async def test_a_number_of_shards_that_can_not_be_is_asked_for_again(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    monkeypatch.setattr("fairlead.replication.service.SHARDS_S", 0.1)
+    sources = await owners(2)
+    source, clusters = Shards(sources), Clusters("b", VERSIONS, ["a"])
+    source.said = shards
+    replication = service("h", clusters=clusters, source=source, receiver=Receiver(), store=store, ring=TestedRing("h"))
+    replication.open()
+    await asyncio.sleep(0.1)
+    assert pulled(replication) == set()
+    source.said = 1
+    await until(lambda: pulled(replication) == {0})
+    # One that was set up anew may have another number; and one that says nonsense later has what it had.
+    source.said = 2
+    await until(lambda: pulled(replication) == {0, 1})
+    source.said = shards
+    await asyncio.sleep(0.3)
+    assert pulled(replication) == {0, 1}
+    await replication.close()
+    for owner in sources:
+        await owner.stream.close(is_lost=False)
+
+
+async def test_whatever_fails_other_clusters_are_asked_again(store: HistoryStore) -> None:
+    sources = await owners(1)
+    source, clusters = Shards(sources), Clusters("b", VERSIONS, ["a"])
+    replication = service("h", clusters=clusters, source=source, receiver=Receiver(), store=store, ring=TestedRing("h"))
+    source.failure = RuntimeError("a bug")
+    replication.open()
+    await until(lambda: source.asked > 1)
+    source.failure = None
+    await until(lambda: pulled(replication) == {0})
+    await replication.close()
+    await sources[0].stream.close(is_lost=False)
 
 
 async def test_a_cluster_that_is_added_is_pulled_and_one_that_is_removed_no_more(store: HistoryStore) -> None:

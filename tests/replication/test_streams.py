@@ -2,16 +2,20 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fairlead.history.journaling import READERS_MAX, HistoryJournal
 from fairlead.history.namespaces import Namespace
-from fairlead.history.stream_rows import decode_progress
+from fairlead.history.refusals import Refused
+from fairlead.history.stream_rows import Streamed, UnreadableRow, decode_progress
+from fairlead.history.streaming import REPLICATION
 from fairlead.journal import Journal, read_segment
+from fairlead.rpc import Code
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import HistoryStore, RunKey
+from fairlead.storage.history_contract import Commit, HistoryStore, LeaseLost, RunKey, TaskWrite
 from fairlead.telemetry import Metrics
 from tests.replication.streams import NAMESPACE_ID, SHARD, Owner
 
@@ -263,6 +267,41 @@ async def test_the_journal_takes_all_and_after_a_restart_none_again_that_only_wa
     await again.stream.close(is_lost=True)
 
 
+async def test_whatever_fails_all_is_journaled_in_the_end(
+    store: HistoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.history.streaming.RETRY_S", 0.01)
+    settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
+    journal = await Journal.open(tmp_path / "journal", cluster="a", host="h", settings=settings, metrics=Metrics())
+    kept = HistoryJournal(journal, with_payloads=False)
+    write, tried = kept.write, asyncio.Event()
+
+    async def fail(_rows: Sequence[Streamed]) -> None:
+        tried.set()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(kept, "write", fail)
+    owner = await Owner(store, remotes=(), journal=kept).open()
+    await owner.commit()
+    await asyncio.wait_for(tried.wait(), 5)
+    monkeypatch.setattr(kept, "write", write)
+    async with asyncio.timeout(5):
+        while await owner.left():  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(0.01)
+    await owner.stream.close(is_lost=False)
+    await journal.close()
+
+
+async def test_a_row_that_can_not_be_read_is_told_as_such(store: HistoryStore) -> None:
+    former = await Owner(store).open()
+    await former.stream.close(is_lost=True)
+    await store.commit(SHARD, former.range_id, Commit(tasks=[TaskWrite(REPLICATION, 0, former.next_id, b"\xc1")]))
+    owner = await Owner(store).open()
+    with pytest.raises(UnreadableRow):
+        await owner.read()
+    await owner.stream.close(is_lost=False)
+
+
 async def test_what_the_journal_does_not_have_yet_is_kept_although_every_cluster_has_it(
     store: HistoryStore, tmp_path: Path
 ) -> None:
@@ -330,3 +369,21 @@ async def test_whatever_comes_between_each_cluster_gets_all_that_is_for_it_in_or
         await owner.stream.close(is_lost=chance.random() < 0.5)
         ours += sorted(owner.ours)
     assert got == {"b": ours, "c": ours}, f"seed {seed}"
+
+
+async def test_an_id_that_was_never_given_is_refused_and_by_the_owner_only(store: HistoryStore) -> None:
+    former = await Owner(store).open()
+    await former.commit()
+    await former.stream.check_given(former.ours[-1])
+    with pytest.raises(Refused) as refusal:
+        await former.stream.check_given(former.next_id)
+    assert refusal.value.code == Code.OUT_OF_RANGE
+    present = await Owner(store).open()
+    given = await present.commit("other")
+    # Who is the owner no more does not know what was given since, and says so.
+    with pytest.raises(LeaseLost):
+        await former.stream.check_given(given)
+    assert former.is_lost
+    await present.stream.check_given(given)
+    await present.stream.close(is_lost=False)
+    await former.stream.close(is_lost=True)

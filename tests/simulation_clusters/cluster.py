@@ -116,6 +116,7 @@ class Life:
             fail_over=self.failover.fail_over,
             on_nudge=self.sync.pull,
             repair=Repairs(clusters=self.clusters, remotes=remotes.__getitem__, history=self.history.client).repair,
+            letters=self.replication.letters,
         )
 
     async def open(self) -> None:

@@ -42,8 +42,8 @@ def in_memory_deduplication() -> AbstractContextManager[None]:
         # Kept beside its keys: another life must not come to stand at the address of one that is gone.
         return _lives.setdefault(id(services), (services, set()))[1]
 
-    async def keys_known(shard: Shard, _run: LoadedRun) -> set[str]:
-        return brought(shard.services)
+    async def missing(shard: Shard, _run: LoadedRun, debts: list[Any]) -> list[Any]:
+        return [debt for debt in debts if debt.key not in brought(shard.services)]
 
     async def take_over(scope: Any, run: LoadedRun, target: LoadedRun, wanted: list[Any]) -> None:
         brought(scope.shard.services).update(debt.key for debt in wanted)
@@ -51,7 +51,7 @@ def in_memory_deduplication() -> AbstractContextManager[None]:
 
     _lives: dict[int, tuple[Services, set[str]]] = {}
     original = reapplying._take_over
-    return _patched((reapplying, "keys_known", keys_known), (reapplying, "_take_over", take_over))
+    return _patched((reapplying, "missing", missing), (reapplying, "_take_over", take_over))
 
 
 def current_branch_moved_without_newer_version() -> AbstractContextManager[None]:

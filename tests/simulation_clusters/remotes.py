@@ -11,6 +11,8 @@ from fairlead.replication.messages import (
     Done,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     Nudge,
@@ -36,6 +38,7 @@ PULL = Method("replication.Pull", PullRequest, PullAnswer)
 READ_LINE = Method("replication.ReadLine", RemoteReadLine, ReadLineAnswer)
 NAMESPACES = Method("replication.Namespaces", NamespacesRequest, NamespacesAnswer)
 FAIL_OVER = Method("replication.FailOver", FailOverRequest, FailOverAnswer)
+LETTERS = Method("replication.CountLetters", LettersAsked, LettersCounted)
 NUDGE = Method("replication.Nudge", Nudge, Done)
 REPAIR = Method("replication.RemoteRepair", RepairRequest, RepairAnswer)
 
@@ -69,6 +72,10 @@ class SimRemote:
         """See `Remote`."""
         return await self._ask(FAIL_OVER, request, timeout_s=request.timeout_s + TIMEOUT_S)
 
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
+        """See `Remote`."""
+        return await self._ask(LETTERS, request)
+
     async def nudge(self) -> None:
         """See `Remote`."""
         await self._ask(NUDGE, Nudge(self._here))
@@ -100,6 +107,7 @@ def handlers_of(endpoint: Endpoint) -> Handlers:
     handlers.add(READ_LINE, endpoint.read_line)
     handlers.add(NAMESPACES, endpoint.namespaces)
     handlers.add(FAIL_OVER, endpoint.fail_over)
+    handlers.add(LETTERS, endpoint.count_letters)
     handlers.add(NUDGE, nudge)
     handlers.add(REPAIR, endpoint.repair)
     return handlers

@@ -8,7 +8,7 @@ is not finished.
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -112,6 +112,21 @@ class ShardQueue:
         """Whether something of a run is in memory that is not done."""
         rows = self._outstanding.values()
         return any(row is not None and (row.namespace_id, row.workflow_id, row.run_id) == key for row in rows)
+
+    async def read_until(self, until_ns: int) -> AsyncIterator[QueueRow]:
+        """What the store has up to a time; what is done is among it for a while."""
+        after = self._deleted
+        while True:
+            page = await self._store.read_tasks(
+                self._shard_id, self.name, after=after, until_ns=until_ns, limit=PAGE_MAX
+            )
+            for stored in page:
+                # What can't be read was told of when it was to be done.
+                with suppress(msgspec.DecodeError):
+                    yield decode_row(stored.payload)
+            if len(page) < PAGE_MAX:
+                return
+            after = page[-1].key
 
     @property
     def pending(self) -> int:

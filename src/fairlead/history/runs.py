@@ -20,13 +20,23 @@ EVENT_BYTES_MAX = 64 * 1024 * 1024
 EVENT_BYTES_A_SHARD_MIN = 256 * 1024
 
 
+class Told(NamedTuple):
+    """The keys of the signals and updates on a branch, up to an event."""
+
+    branch_id: str = ""
+    last_event_id: int = 0
+    keys: frozenset[str] = frozenset()
+
+
 class LoadedRun:
     """A run as it was last written. Only who has its workflow's lock may look at it or change it.
 
     `batches` are the latest events, without a gap up to the last one; they may begin late or not be there at all.
     """
 
-    __slots__ = ("batches", "bytes", "db_version", "key", "on_commit", "queries", "skip_write", "state", "updates")
+    __slots__ = (
+        *("batches", "bytes", "db_version", "key", "on_commit", "queries", "skip_write", "state", "told", "updates"),
+    )
 
     def __init__(self, key: RunKey, state: RunState, db_version: int | None) -> None:
         self.key = key
@@ -34,6 +44,8 @@ class LoadedRun:
         self.db_version = db_version
         self.batches: list[Batch] = []
         self.bytes = 0
+        # What was read of the signals and updates on its line: they are added to, and never change.
+        self.told = Told()
         self.updates: UpdateRegistry | None = None
         self.queries: QueryRegistry | None = None
         # What a step wants done when it is durable, and whether it is to be written at all.
@@ -92,6 +104,8 @@ class RunCache:
     def __init__(self, *, shards: int = 1) -> None:
         self._runs: OrderedDict[RunKey, LoadedRun] = OrderedDict()
         self._with_events: OrderedDict[RunKey, int] = OrderedDict()
+        # Of those that were let go, too, until they are here again: then it is seen whether they still have one.
+        self._with_buffers: set[RunKey] = set()
         self._bytes = 0
         self._runs_max = max(RUNS_IN_MEMORY_MAX // shards, RUNS_A_SHARD_MIN)
         self._event_bytes_max = max(EVENT_BYTES_MAX // shards, EVENT_BYTES_A_SHARD_MIN)
@@ -110,6 +124,10 @@ class RunCache:
         """Keep a run as it is now, and let go of those that were not used for longest."""
         self._runs[run.key] = run
         self._runs.move_to_end(run.key)
+        if run.state.live.buffered:
+            self._with_buffers.add(run.key)
+        else:
+            self._with_buffers.discard(run.key)
         self._bytes += run.bytes - self._with_events.pop(run.key, 0)
         if run.bytes:
             self._with_events[run.key] = run.bytes
@@ -125,11 +143,21 @@ class RunCache:
         self._bytes -= self._with_events.pop(key, 0)
         return self._runs.pop(key, None)
 
+    def forget(self, key: RunKey) -> None:
+        """Forget a run that is not there any more."""
+        self.drop(key)
+        self._with_buffers.discard(key)
+
+    def with_buffers(self, namespace_id: str) -> list[RunKey]:
+        """The runs of a namespace that have events which wait to be written, as far as they were ever in memory."""
+        return [key for key in self._with_buffers if key.namespace_id == namespace_id]
+
     def clear(self) -> list[LoadedRun]:
         """Forget everything, and say what there was."""
         runs = list(self._runs.values())
         self._runs.clear()
         self._with_events.clear()
+        self._with_buffers.clear()
         self._bytes = 0
         return runs
 

@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from structlog.typing import FilteringBoundLogger
 
-from fairlead.cluster.calls import Caller, Handlers, Method
+from fairlead.cluster.calls import Caller, CallLost, Handlers, Method
 from fairlead.cluster.ring import RingView
 from fairlead.core.errors import FairleadError, RetryElsewhere, RetryLater
 from fairlead.core.routing import NoHosts
@@ -21,7 +21,7 @@ from fairlead.history.clusters import Clusters, is_not_active
 from fairlead.history.deployments import Deployments, decode_mark
 from fairlead.history.duties import run_row
 from fairlead.history.journaling import HistoryJournal
-from fairlead.history.large_calls import NEXT_PART, PART_BYTES_MAX, SEND_PART, KeptParts, new_key
+from fairlead.history.large_calls import NEXT_PART, PART_BYTES_MAX, SEND_PART, KeptParts, NoRoom, new_key
 from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.operations import OPERATIONS
 from fairlead.history.refusals import Refused, invalid, unimplemented
@@ -153,7 +153,8 @@ class HistoryService:
             return await operation.run(shard, request)
         namespaces = self._services.namespaces
         namespace = namespaces.cached_id(namespace_id) or await namespaces.find_id(namespace_id)
-        answer = await operation.run(Scope(shard, namespace, self._services, timeout_s), request)
+        scope = Scope(shard, namespace, self._services, timeout_s)
+        answer = await shard.shared.do(namespace, lambda: operation.run(scope, request))
         return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
     async def start_task(self, payload: bytes, identity: str, worker: bytes = b"") -> bytes | NotStarted:
@@ -188,7 +189,11 @@ class HistoryService:
         if len(answer) <= PART_BYTES_MAX:
             return HistoryAnswer(answer)
         rest_key = new_key()
-        self._parts.keep(rest_key, answer[PART_BYTES_MAX:])
+        try:
+            self._parts.keep(rest_key, answer[PART_BYTES_MAX:])
+        except NoRoom as full:
+            # Not as it is: who hears that takes it for not carried out.
+            raise CallLost(f"{call.name} was carried out, but its answer can't be kept: {full}") from full
         return HistoryAnswer(answer[:PART_BYTES_MAX], rest_key)
 
     async def _tree(self, request: TreeRequest) -> BranchesAnswer:

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from temporalio.api.history.v1 import History, HistoryEvent
 
-from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere
+from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere, RetryLater
 from fairlead.history.applying.activations import Activations
 from fairlead.history.applying.announcements import Announcements
+from fairlead.history.applying.handing_over import Buffers
 from fairlead.history.events import Batch, Transaction, needs_start_event, terminate
 from fairlead.history.events.write_workflow_tasks import write_unwritten
 from fairlead.history.namespaces import Namespace
@@ -77,6 +78,10 @@ Condition = Absent | IsRun | NotOpen
 
 class NamespaceMovedHere(RetryElsewhere):
     """A step was begun at a version of another cluster, and this one may write by now: nothing was done."""
+
+
+class NotHandedOverInTime(RetryLater):
+    """Something that was under way in a shard did not end before the time of a hand-over was over."""
 
 
 class NotOwner(RetryElsewhere):
@@ -143,11 +148,16 @@ class Shard:
         self.shared = SharedWrites(services)
         self._activations = Activations(self)
         self._announcements = Announcements(self)
+        self._buffers = Buffers(self, self.queues[TIMER])
 
     async def open(self) -> None:
         """Become the owner, and take up what is to be done."""
         lease = await self._store.take_shard(self.shard_id)
         self._begin_range(lease.range_id)
+        self._buffers.open()
+        if self.services.clusters.remotes:
+            # A namespace may be handed over since this host looked at it: then its writes wait from the first one on.
+            await self.services.namespaces.look_again()
         # Before any task is looked at: one of a namespace that is active here again must not be dropped.
         await self._activations.read()
         # Before anything is written: the clusters that were told of what there was must hear of it.
@@ -350,7 +360,7 @@ class Shard:
         return result
 
     async def check_writable(self, namespace: Namespace, run: LoadedRun) -> Namespace:
-        """The namespace as it is known by now, if this cluster may write to the run; it may have to wait first."""
+        """The namespace as it is known by now, if this cluster may write to the run."""
         if namespace.failover_version or run.state.last_version:
             return await self.shared.check(namespace, run.state)
         return namespace
@@ -551,6 +561,7 @@ class Shard:
             await self._delete(run.key, branches=[(tree_id, branch_id) for branch_id in branch_ids])
         finally:
             self._drop(run)
+            self.runs.forget(run.key)
 
     async def delete_entity(self, key: RunKey) -> None:
         """Delete what has no events; to be called with the lock."""
@@ -570,11 +581,22 @@ class Shard:
     # Other clusters
 
     async def hand_over(self, namespace_id: str, until_ns: int) -> int:
-        """Have writes of a namespace wait, until then at most; 0 lets them go on.
+        """Have writes of a namespace wait, until then at most; the id of the last row of the stream.
 
-        None is under way when this returns the id of the last row of the stream.
+        When this returns none is under way, and what waited for workflow tasks is written: all that was acknowledged
+        has a row up to that id.
         """
-        await self.shared.hand_over(namespace_id, until_ns)
+        left_s = (until_ns - self.services.clock_ns()) / SECOND_NS
+        try:
+            async with asyncio.timeout(max(left_s, 0.0)):
+                await self.shared.hand_over(namespace_id, until_ns)
+                await self._buffers.write(await self.services.namespaces.find_id(namespace_id))
+                # Still its owner: another one that takes the shard from here on reads first that writes wait.
+                await self._commit(Commit())
+        except TimeoutError:
+            raise NotHandedOverInTime(
+                f"shard {self.shard_id}: writes of namespace {namespace_id} were under way all the time: try again"
+            ) from None
         return self.stream.last_id
 
     def namespace_changed(self, namespace: Namespace) -> None:

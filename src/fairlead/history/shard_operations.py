@@ -44,6 +44,7 @@ async def pull(shard: Shard, request: PullRequest) -> bytes:
             f"cluster {cluster!r} is none that {services.clusters.here!r} is connected with: add it there first"
         )
     stream, namespaces = shard.stream, services.namespaces
+    await stream.check_given(max(request.after_id, request.ack_id))
     stream.acknowledge(cluster, request.ack_id)
     rows, through_id = await stream.read(
         cluster,
@@ -68,10 +69,8 @@ def _may_be_shared(namespaces: Namespaces, row: StreamRow, cluster: str) -> bool
 
 async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTask | None:
     task_id, row, payload = streamed
-    if payload is None:
+    if payload is None and not row.is_batch:
         # Progress that is none any more is not missed by anybody.
-        if row.is_batch:
-            shard.services.metrics.count(REPLICATION_TASKS_SKIPPED, cluster)
         return None
     try:
         namespace = await shard.services.namespaces.find_id(row.namespace_id)
@@ -81,6 +80,8 @@ async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTa
         return None
     if cluster not in namespace.clusters:
         return None
+    if payload is None:
+        shard.services.metrics.count(REPLICATION_TASKS_SKIPPED, cluster)
     return ReplicationTask(
         task_id,
         row.time_us,
@@ -90,14 +91,19 @@ async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTa
         row.first_event_id,
         row.last_event_id,
         row.items,
-        payload,
+        payload or b"",
         row.start_request_id,
+        is_gone=payload is None,
     )
 
 
 async def hand_over(shard: Shard, request: HandOver) -> bytes:
-    """Have the writes of a namespace wait, or go on."""
-    last_id = await shard.hand_over(request.namespace_id, request.until_ns)
+    """Have the writes of a namespace wait, or go on, or neither."""
+    last_id = shard.stream.last_id
+    if request.is_over:
+        shard.shared.end_hand_over(request.namespace_id, request.until_ns)
+    elif request.until_ns:
+        last_id = await shard.hand_over(request.namespace_id, request.until_ns)
     acks = shard.stream.acks
     if request.to:
         namespaces = shard.services.namespaces

@@ -7,7 +7,7 @@ class ReplicationTask(msgspec.Struct, array_like=True, frozen=True):
     """A batch that was written in the cluster that sends it; or, with `first_event_id` 0, progress of activities.
 
     `events` is a serialized History, or of progress what `encode_progress` makes of it. `time_us` is when it was
-    written, by the clock of its writer.
+    written, by the clock of its writer. `is_gone`: it was written, and can't be sent, since its run has been deleted.
     """
 
     task_id: int
@@ -20,12 +20,15 @@ class ReplicationTask(msgspec.Struct, array_like=True, frozen=True):
     items: tuple[tuple[int, int], ...]
     events: bytes
     start_request_id: str = ""
+    is_gone: bool = False
 
 
 class PullRequest(msgspec.Struct, array_like=True, frozen=True):
     """Ask for what a shard has written after `after_id`, and say up to where all of it is safe with the asker.
 
     No task: the answer comes when there is one, or after `wait_s`. At most so many rows and bytes, but always one.
+    `source_id` is the id of the cluster whose stream the asker takes it for; empty where it does not know. One that
+    never was at `after_id` or `ack_id` refuses with OUT_OF_RANGE: the asker begins anew.
     """
 
     cluster: str
@@ -35,6 +38,7 @@ class PullRequest(msgspec.Struct, array_like=True, frozen=True):
     rows_max: int
     bytes_max: int
     wait_s: float
+    source_id: str = ""
 
 
 class PullAnswer(msgspec.Struct, array_like=True, frozen=True):
@@ -51,14 +55,16 @@ class PullAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HandOver(msgspec.Struct, array_like=True, frozen=True):
-    """Have the writes of a namespace wait until `until_ns`; 0 lets them go on.
+    """Have the writes of a namespace wait until `until_ns`; 0 only asks how far everybody is.
 
-    `to` is the cluster that is to get the namespace.
+    `to` is the cluster that is to get the namespace. `is_over`: the writes go on, if they wait for the hand-over that
+    was to last until then.
     """
 
     namespace_id: str
     until_ns: int
     to: str = ""
+    is_over: bool = False
 
 
 class HandedOver(msgspec.Struct, array_like=True, frozen=True):

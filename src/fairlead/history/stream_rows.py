@@ -55,8 +55,21 @@ class StreamRow(msgspec.Struct, array_like=True, frozen=True):
         return not self.origin and (self.is_shared or self.version != LOCAL_VERSION)
 
 
+class UnreadableRow(GiveUp):
+    """A row of a stream is not what this code wrote."""
+
+
 encode_row = msgspec.msgpack.Encoder().encode
-decode_row = msgspec.msgpack.Decoder(StreamRow).decode
+_decode_row = msgspec.msgpack.Decoder(StreamRow).decode
+
+
+def decode_row(data: bytes) -> StreamRow:
+    """What `encode_row` made of it."""
+    try:
+        return _decode_row(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise UnreadableRow(f"{len(data)} bytes are no row of a stream ({wrong}): is it of a newer release?") from None
+
 
 # What progress is on its way: the event id and the version with which an activity was scheduled, and how far it is.
 Activities = tuple[tuple[int, int, ActivityProgress], ...]

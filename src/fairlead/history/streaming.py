@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from fairlead.core.errors import FairleadError
 from fairlead.history.hydrating import Hydration
+from fairlead.history.refusals import refused
 from fairlead.history.stream_rows import RecentRows, Streamed, StreamRow, decode_row, encode_row
+from fairlead.rpc import Code
 from fairlead.storage.history_contract import TASKS_COMPLETED_MAX, HistoryStore, LeaseLost, TaskKey, TaskWrite
 from fairlead.telemetry import get_log
 
@@ -191,6 +193,22 @@ class ShardStream:
 
     # Other clusters
 
+    async def check_given(self, task_id: int) -> None:
+        """Refuse an id that no row here ever had: whoever has it got it from a store that was lost since."""
+        if task_id < self._next_id():
+            return
+        try:
+            # An owner that is none any more knows of fewer ids than there are.
+            await self._store.complete_tasks(self._shard_id, self._range_id(), REPLICATION)
+        except LeaseLost:
+            self._on_lost()
+            raise
+        raise refused(
+            Code.OUT_OF_RANGE,
+            f"shard {self._shard_id} has given no task id above {self._next_id() - 1}, and {task_id} was received: its "
+            "store was set up anew, or is one from before; begin anew",
+        )
+
     async def read(
         self,
         cluster: str,
@@ -286,8 +304,11 @@ class ShardStream:
                 except LeaseLost:
                     self._on_lost()
                     return
-                except FairleadError as failure:
-                    _log.warning("events can't be journaled", shard=self._shard_id, error=str(failure))
+                except Exception as failure:  # noqa: BLE001 - whatever it is, the journal is to have them
+                    unexpected = None if isinstance(failure, FairleadError) else failure
+                    _log.warning(
+                        "events can't be journaled", shard=self._shard_id, error=str(failure), exc_info=unexpected
+                    )
                     await asyncio.sleep(RETRY_S)
                     self._look.set()
                 else:
@@ -356,8 +377,14 @@ class ShardStream:
             except LeaseLost:
                 self._on_lost()
                 return
-            except FairleadError as failure:
-                _log.warning("rows that all have can't be deleted", shard=self._shard_id, error=str(failure))
+            except Exception as failure:  # noqa: BLE001 - whatever it is, they are to go
+                unexpected = None if isinstance(failure, FairleadError) else failure
+                _log.warning(
+                    "rows that all have can't be deleted",
+                    shard=self._shard_id,
+                    error=str(failure),
+                    exc_info=unexpected,
+                )
 
     async def _delete(self) -> None:
         through = self._deletable_id()

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fairlead.cluster.calls import CallLost, Exhausted
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryElsewhere, RetryLater
+from fairlead.core.routing import NoHosts
 from fairlead.core.versions import VersionHistory
 from fairlead.history.applying.messages import ApplyAnswer, Outcome, ReplicatedBatch, ReplicatedProgress, decode_answer
 from fairlead.history.client import HistoryClient
 from fairlead.history.refusals import Refused
-from fairlead.history.stream_messages import ReadLineAnswer, ReplicationTask
+from fairlead.history.stream_messages import BranchesAnswer, BranchesRequest, ReadLineAnswer, ReplicationTask
 from fairlead.history.stream_rows import NO_PROGRESS, PROGRESS, decode_progress
 from fairlead.replication.dead_letters import DeadLetter
 from fairlead.replication.messages import RemoteReadLine
 from fairlead.replication.remote import Remote, RemoteUnavailable
+from fairlead.replication.wire import decode
 from fairlead.rpc import Code
+from fairlead.storage.history_contract import OPEN_STATUSES, OutcomeUnknown, StoreUnavailable
 from fairlead.telemetry import REPLICATION_BATCHES_RESENT, REPLICATION_TASKS_APPLIED, Metrics
 
 APPLY_S = 10.0
@@ -21,6 +25,9 @@ LINE_BYTES_MAX = 1 << 20
 GAPS_MAX = 3
 # Refusals that say "not now": the namespace is yet to come from another cluster, or a bound is reached.
 _PASSING = frozenset((Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE, Code.ABORTED, Code.DEADLINE_EXCEEDED))
+
+# Of clusters: the source is away, or a shard here is on its way to another host, or a host or the store is.
+_PASSED = (RemoteUnavailable, RetryElsewhere, CallLost, Exhausted, OutcomeUnknown, StoreUnavailable, NoHosts)
 
 
 class StillMissing(RetryLater):
@@ -31,11 +38,20 @@ class LineGone(RetryLater):
     """The other cluster does not have the run, or not that line of it."""
 
 
+class BatchGone(GiveUp):
+    """A run that goes on here lacks events that its cluster has deleted."""
+
+
 def is_permanent(failure: Exception) -> bool:
     """Whether to try again is of no use."""
     if isinstance(failure, Refused):
         return failure.code not in _PASSING
     return isinstance(failure, GiveUp | FixRequest)
+
+
+def is_its_own(failure: Exception) -> bool:
+    """Whether a failure has to do with the task, and not with how this cluster or the source fares just now."""
+    return not isinstance(failure, _PASSED)
 
 
 class Applier:
@@ -51,6 +67,8 @@ class Applier:
         """Have a task carried out, and all that is missing before it; the outcome."""
         if task.first_event_id == PROGRESS:
             return await self._apply_progress(task)
+        if task.is_gone:
+            return await self._do_without(task)
         return await self._apply("ApplyBatch", task, self._batch_of([task]))
 
     async def apply_together(self, tasks: Sequence[ReplicationTask]) -> None:
@@ -61,9 +79,33 @@ class Applier:
         """
         batches = [task for task in tasks if task.first_event_id != PROGRESS]
         for row in _in_a_row(batches):
-            await self._apply("ApplyBatch", row[0], self._batch_of(row))
+            if row[0].is_gone:
+                await self._do_without(row[0])
+            else:
+                await self._apply("ApplyBatch", row[0], self._batch_of(row))
         for task in _last_of_lines([task for task in tasks if task.first_event_id == PROGRESS]):
             await self._apply_progress(task)
+
+    async def _do_without(self, task: ReplicationTask) -> str:
+        """See whether a batch that can't be had any more is missed: by a run that is open here and does not have it."""
+        asked = BranchesRequest(task.workflow_id, task.run_id)
+        try:
+            answer = await self._history.call("Branches", task.namespace_id, task.workflow_id, asked, timeout_s=APPLY_S)
+        except Refused as refusal:
+            if refusal.code != Code.NOT_FOUND:
+                raise
+            return Outcome.DUPLICATE
+        found = decode(answer, BranchesAnswer)
+        last = VersionHistory.from_pairs(task.items).last
+        lines = [VersionHistory.from_pairs(items) for _, items in found.branches]
+        if found.status not in OPEN_STATUSES or any(
+            line.contains(event_id=task.last_event_id, version=last.version) for line in lines
+        ):
+            return Outcome.DUPLICATE
+        raise BatchGone(
+            f"cluster {self._source!r} does not have events {task.first_event_id} to {task.last_event_id} of run "
+            f"{task.run_id} any more, and the run is open here: get them from another cluster, or end the run"
+        )
 
     def _batch_of(self, row: Sequence[ReplicationTask]) -> ReplicatedBatch:
         first, last = row[0], row[-1]
@@ -93,7 +135,7 @@ class Applier:
                 raise StillMissing(
                     f"cluster {self._source!r} has no event {from_id} of run {letter.run_id} any more: purge the letter"
                 )
-            for next_id, batch in self._batches(letter, answer):
+            for next_id, batch in self._batches(letter, answer, from_id):
                 outcome = await self._apply("ApplyBatch", letter, batch)
                 from_id = next_id
         return outcome
@@ -133,7 +175,7 @@ class Applier:
             answer = await self._read_line(_asked(task, from_id, gap.missing_to))
             if not answer.batches:
                 raise _still_missing(task, gap)
-            for next_id, batch in self._batches(task, answer):
+            for next_id, batch in self._batches(task, answer, from_id):
                 applied = await self._call("ApplyBatch", batch)
                 if applied.outcome == Outcome.GAP:
                     raise _still_missing(task, applied)
@@ -151,11 +193,20 @@ class Applier:
                 raise
             raise LineGone(f"cluster {self._source!r} does not have it any more: {refusal}") from refusal
 
-    def _batches(self, task: ReplicationTask | DeadLetter, answer: ReadLineAnswer) -> list[tuple[int, ReplicatedBatch]]:
-        """Each batch of a line, and the event after it."""
-        return [
-            (
-                batch.last_event_id + 1,
+    def _batches(
+        self, task: ReplicationTask | DeadLetter, answer: ReadLineAnswer, from_id: int
+    ) -> Iterator[tuple[int, ReplicatedBatch]]:
+        """Each batch of a line that was asked for from an event on, and the event after it."""
+        for batch in answer.batches:
+            if batch.last_event_id < from_id:
+                # Whoever goes on asking after that one never comes to an end.
+                raise StillMissing(
+                    f"cluster {self._source!r} sends events up to {batch.last_event_id} of run {task.run_id} where "
+                    f"those from {from_id} on are wanted"
+                )
+            from_id = batch.last_event_id + 1
+            yield (
+                from_id,
                 ReplicatedBatch(
                     task.namespace_id,
                     task.workflow_id,
@@ -166,8 +217,6 @@ class Applier:
                     answer.start_request_id,
                 ),
             )
-            for batch in answer.batches
-        ]
 
     async def _call(self, name: str, request: ReplicatedBatch | ReplicatedProgress) -> ApplyAnswer:
         answer = decode_answer(
@@ -196,6 +245,8 @@ def _follows(before: ReplicationTask, task: ReplicationTask) -> bool:
     The rest is checked where the batch is taken in: a line is not always as long as its batch.
     """
     if task.first_event_id != before.last_event_id + 1 or not before.items or not task.items:
+        return False
+    if before.is_gone or task.is_gone:
         return False
     *lower, (_, version) = before.items
     return task.items[:-1] == tuple(lower) and task.items[-1][1] == version

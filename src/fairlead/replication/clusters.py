@@ -13,7 +13,7 @@ from fairlead.history.clusters import Clusters
 from fairlead.replication.messages import ClusterInfo
 from fairlead.replication.remote import Remote
 from fairlead.settings.static import ClusterConfig
-from fairlead.storage.history_contract import HistoryStore, MetadataConflict
+from fairlead.storage.history_contract import HistoryStore, MetadataConflict, StoredMetadata
 from fairlead.telemetry import get_log
 
 PREFIX = "clusters/"
@@ -40,6 +40,10 @@ class NotConnected(RetryLater):
 
 class NotThatCluster(GiveUp):
     """At the address of a cluster is another one, or one that counts its versions otherwise than is known here."""
+
+
+class UnreadableCluster(GiveUp):
+    """What is stored of a cluster is not what this code wrote."""
 
 
 class KnownCluster(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -181,7 +185,7 @@ class ClusterRegistry:
         stored = await self._store.list_metadata(prefix=PREFIX, after=None, limit=CLUSTERS_MAX)
         known = dict(self._configured)
         for row in stored:
-            cluster = _decode(row.payload)
+            cluster = _decoded(row)
             if not self._contradicts(cluster, known):
                 known[cluster.name] = cluster
         self._known = known
@@ -198,15 +202,17 @@ class ClusterRegistry:
     async def _refresh_forever(self) -> None:
         is_failing = False
         while True:
-            await asyncio.gather(*(self._ask(cluster) for cluster in self._unasked()))
-            await asyncio.sleep(self._refresh_s)
             try:
+                await asyncio.gather(*(self._ask(cluster) for cluster in self._unasked()))
+                await asyncio.sleep(self._refresh_s)
                 await self.refresh()
                 is_failing = False
-            except FairleadError as failure:
+            except Exception as failure:  # noqa: BLE001 - whatever it is, what is known stays, and it is looked again
                 if not is_failing:
-                    _log.warning("clusters not refreshed", reason=str(failure))
+                    unexpected = None if isinstance(failure, FairleadError) else failure
+                    _log.warning("clusters not refreshed", reason=str(failure), exc_info=unexpected)
                 is_failing = True
+                await asyncio.sleep(self._refresh_s)
 
     def _unasked(self) -> list[KnownCluster]:
         return [one for one in self._known.values() if one.is_connected and one.name not in self._infos]
@@ -302,6 +308,15 @@ class ClusterRegistry:
             else:
                 return
         raise ClusterUnreachable(f"others changed what is stored of cluster {name!r} as often: try again")
+
+
+def _decoded(row: StoredMetadata) -> KnownCluster:
+    try:
+        return _decode(row.payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise UnreadableCluster(
+            f"what is stored as {row.key} can't be read ({wrong}): is it of a newer release? Add the cluster again"
+        ) from None
 
 
 def _row(cluster: KnownCluster) -> tuple[str, bytes]:

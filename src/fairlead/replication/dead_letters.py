@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from fairlead.core.errors import GiveUp
 from fairlead.history.stream_messages import ReplicationTask
 from fairlead.storage.history_contract import HistoryStore, MetadataConflict
 
@@ -34,9 +33,10 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
         """Where it is kept: in the order of source, shard and task."""
         return f"{prefix_of(self.source, self.shard_id)}{self.task_id:020d}"
 
-
-class UnreadableLetter(GiveUp):
-    """What is stored of a dead letter is not what this code wrote."""
+    @property
+    def is_readable(self) -> bool:
+        """Whether more is known than its key, and that it is there."""
+        return bool(self.run_id)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -91,7 +91,7 @@ class DeadLetters:
     async def page(
         self, *, source: str = "", shard_id: int | None = None, after: str | None = None, limit: int = PAGE_MAX
     ) -> list[DeadLetter]:
-        """The first of them after a key."""
+        """The first of them after a key; of those that can't be read what their keys say."""
         stored = await self._store.list_metadata(
             prefix=prefix_of(source, shard_id), after=after, limit=min(limit, PAGE_MAX)
         )
@@ -107,7 +107,18 @@ class DeadLetters:
 
     async def count(self, *, source: str, shard_id: int) -> int:
         """How many there are of one stream."""
-        return len([letter async for letter in self.all(source=source, shard_id=shard_id)])
+        prefix, after, count = prefix_of(source, shard_id), None, 0
+        while page := await self._store.list_metadata(prefix=prefix, after=after, limit=PAGE_MAX):
+            count += len(page)
+            after = page[-1].key
+        return count
+
+    async def count_of(self, *, source: str, namespace_id: str) -> int:
+        """How many there are, or may be, of what a cluster wrote in a namespace."""
+        count = 0
+        async for letter in self.all(source=source):
+            count += letter.namespace_id == namespace_id or not letter.is_readable
+        return count
 
     async def remove(self, letter: DeadLetter) -> bool:
         """Let one go; whether it was there."""
@@ -126,4 +137,6 @@ def _decoded(key: str, payload: bytes) -> DeadLetter:
     try:
         return _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-        raise UnreadableLetter(f"dead letter {key} can't be read ({wrong}): is it of a newer release?") from None
+        source, shard_id, task_id = key.removeprefix(PREFIX).rsplit("/", 2)
+        error = f"{key} can't be read ({wrong}): is it of a newer release?"
+        return DeadLetter(source, int(shard_id), int(task_id), "", "", "", 0, 0, (), error, attempts=0, dead_ns=0)

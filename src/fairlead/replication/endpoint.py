@@ -6,14 +6,17 @@ from fairlead.cluster.wire import ERROR_KEY
 from fairlead.core.errors import FairleadError
 from fairlead.history.client import HistoryClient
 from fairlead.history.clusters import Clusters
-from fairlead.history.refusals import Refused, invalid
+from fairlead.history.refusals import Refused, invalid, refused
 from fairlead.history.shard_operations import PULL_WAIT_S_MAX
 from fairlead.history.stream_messages import ReadLineRequest
+from fairlead.replication.dead_letters import DeadLetters
 from fairlead.replication.messages import (
     ClusterInfo,
     Done,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     Nudge,
@@ -28,6 +31,7 @@ from fairlead.replication.wire import (
     ERRORS,
     FAIL_OVER,
     INFO,
+    LETTERS,
     NAMESPACES,
     NUDGE,
     PULL,
@@ -61,6 +65,7 @@ class Endpoint:
         fail_over: Callable[[FailOverRequest], Awaitable[FailOverAnswer]],
         on_nudge: Callable[[str], Awaitable[None]],
         repair: Callable[[RepairRequest], Awaitable[RepairAnswer]],
+        letters: DeadLetters,
     ) -> None:
         """`namespaces` and `fail_over` answer what is not about histories; `on_nudge` is told who has news.
 
@@ -74,6 +79,7 @@ class Endpoint:
         self._fail_over = fail_over
         self._on_nudge = on_nudge
         self._repair = repair
+        self._letters = letters
 
     async def info(self) -> ClusterInfo:
         """Who this cluster is."""
@@ -97,6 +103,11 @@ class Endpoint:
         """Make a cluster the active one of a namespace."""
         return await self._fail_over(request)
 
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
+        """How much of what was written in a namespace could not be taken in here."""
+        count = await self._letters.count_of(source=request.source, namespace_id=request.namespace_id)
+        return LettersCounted(count)
+
     async def nudge(self, cluster: str) -> None:
         """Look at the namespaces of a cluster now."""
         if cluster not in self._clusters.remotes:
@@ -108,6 +119,12 @@ class Endpoint:
         return await self._repair(request)
 
     async def _pull(self, request: PullRequest) -> bytes:
+        if request.source_id not in ("", self._cluster_id):
+            raise refused(
+                Code.OUT_OF_RANGE,
+                f"cluster {self._clusters.here!r} has the id {self._cluster_id} and not {request.source_id}, whose "
+                "stream is asked for: it was set up anew; begin anew",
+            )
         # As bytes: what a shard answers is what is sent.
         timeout_s = min(max(request.wait_s, 0.0), PULL_WAIT_S_MAX) + READ_S
         return await self._history.call_shard("PullStream", request.shard_id, request, timeout_s=timeout_s)
@@ -143,6 +160,9 @@ class Endpoint:
         async def fail_over(data: bytes) -> bytes:
             return encode(await self.fail_over(decode(data, FAIL_OVER.request)))
 
+        async def count_letters(data: bytes) -> bytes:
+            return encode(await self.count_letters(decode(data, LETTERS.request)))
+
         async def nudge(data: bytes) -> bytes:
             await self.nudge(decode(data, Nudge).cluster)
             return encode(Done())
@@ -156,6 +176,7 @@ class Endpoint:
             (READ_LINE, read_line),
             (NAMESPACES, namespaces),
             (FAIL_OVER, fail_over),
+            (LETTERS, count_letters),
             (NUDGE, nudge),
             (REPAIR, repair),
         ):

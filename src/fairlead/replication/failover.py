@@ -14,7 +14,7 @@ from fairlead.history.clusters import Clusters
 from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.stream_messages import HandedOver, HandOver, NamespaceChanged
 from fairlead.replication.merging import united
-from fairlead.replication.messages import FailOverAnswer, FailOverRequest
+from fairlead.replication.messages import FailOverAnswer, FailOverRequest, LettersAsked
 from fairlead.replication.namespaces import nudge_all
 from fairlead.replication.remote import Remote
 from fairlead.telemetry import get_log
@@ -22,8 +22,13 @@ from fairlead.telemetry import get_log
 SECOND_NS = 10**9
 TIMEOUT_S_DEFAULT = 60.0
 TIMEOUT_S_MAX = 3_600.0
-# For so long calls wait at most while a namespace is handed over; then it stays where it is.
+# For so long calls wait at most while a namespace is handed over; then it stays where it is. Whatever time was given,
+# they wait for so long at least.
 HANDOVER_S_MAX = 10.0
+HANDOVER_S_MIN = 3.0
+# The last of that time is for every host to hear that the namespace has moved, before its writes go on: it does not
+# move any more then.
+SETTLING_S = 2.0
 # A target that is so far behind at first is waited for without holding up anybody.
 POLL_S_MIN = 0.02
 POLL_S_MAX = 0.5
@@ -143,7 +148,7 @@ class Failover:
 
     async def _hand_over(self, namespace: Namespace, request: FailOverRequest) -> FailOverAnswer:
         if namespace.name in self._progress or namespace.handover_until_ns > self._clock_ns():
-            raise CannotFailOver(f"namespace {namespace.name!r} is being handed over already: wait for the end of it")
+            raise _already(namespace)
         loop = asyncio.get_running_loop()
         end_s = loop.time() + request.timeout_s
         self._progress[namespace.name] = Progress(Phase.CATCHING_UP, 0, self._shards)
@@ -152,52 +157,92 @@ class Failover:
             order = HandOver(namespace.id, 0, request.to)
             goals = await self._ask_shards(order)
             await self._until_reached(namespace, request.to, order, goals, end_s=end_s)
-            wait_s = min(self._handover_s_max, max(end_s - loop.time(), POLL_S_MIN))
+            await self._check_letters(namespace, request.to)
+            wait_s = min(self._handover_s_max, max(end_s - loop.time(), HANDOVER_S_MIN))
             until_ns = self._clock_ns() + int(wait_s * SECOND_NS)
             self._progress[namespace.name] = Progress(Phase.HANDING_OVER, 0, self._shards)
-            return await self._switch(namespace, request.to, until_ns=until_ns, end_s=loop.time() + wait_s)
+            end_s = loop.time() + wait_s - SETTLING_S
+            return await self._switch(namespace, request.to, until_ns=until_ns, end_s=end_s)
         finally:
             del self._progress[namespace.name]
 
     async def _switch(self, namespace: Namespace, to: str, *, until_ns: int, end_s: float) -> FailOverAnswer:
         """From here on writes wait."""
         order = HandOver(namespace.id, until_ns, to)
-        began = await self._namespaces.change(
-            namespace.id, lambda now: replace(now, handover_until_ns=until_ns, handover_to=to)
-        )
+
+        def begin(now: Namespace) -> Namespace:
+            self._check_same(now, namespace)
+            if now.handover_until_ns > self._clock_ns():
+                raise _already(now)
+            return replace(now, handover_until_ns=until_ns, handover_to=to)
+
         try:
+            await self._namespaces.change(namespace.id, begin)
             goals = await self._ask_shards(order)
             await self._until_reached(namespace, to, order, goals, end_s=end_s)
-            moved = await self._move(began, to)
+            await self._check_letters(namespace, to)
+            moved = await self._move(namespace, to, until_ns=until_ns)
         except BaseException:
-            await asyncio.shield(self._take_back(namespace))
+            await asyncio.shield(self._take_back(namespace, until_ns))
             raise
         _log.info("namespace handed over", namespace=moved.name, to=to, version=moved.failover_version)
         await self.announce(moved)
         # Not before each host knows that it must not write any more.
-        await self._let_go(moved)
+        await self._let_go(moved, until_ns)
         return FailOverAnswer(moved.active_cluster, moved.failover_version)
 
-    async def _take_back(self, namespace: Namespace) -> None:
-        """The namespace stays where it was."""
-        await self._namespaces.change(namespace.id, lambda now: replace(now, handover_until_ns=0, handover_to=""))
-        await self._let_go(namespace)
+    async def _check_letters(self, namespace: Namespace, to: str) -> None:
+        """Refuse a target that lacks what it has acknowledged: dead letters are received, and not taken in."""
+        asked = LettersAsked(self._clusters.here, namespace.id)
+        try:
+            count = (await self._remotes(to).count_letters(asked)).count
+        except FairleadError as failure:
+            raise NotHandedOver(
+                f"cluster {to!r} does not say whether it could take in all ({failure}): namespace {namespace.name!r} "
+                f"stays active in {self._clusters.here!r}"
+            ) from failure
+        if count:
+            raise CannotFailOver(
+                f"cluster {to!r} could not take in {count} of the batches of namespace {namespace.name!r}: there, merge "
+                "or purge them, `fairlead admin dlq`, or fail over by force"
+            )
 
-    async def _let_go(self, namespace: Namespace) -> None:
+    async def _take_back(self, namespace: Namespace, until_ns: int) -> None:
+        """The namespace stays where it was. A hand-over that somebody else has begun meanwhile is left alone."""
+
+        def end(now: Namespace) -> Namespace:
+            return replace(now, handover_until_ns=0, handover_to="") if now.handover_until_ns == until_ns else now
+
+        await self._namespaces.change(namespace.id, end)
+        await self._let_go(namespace, until_ns)
+
+    async def _let_go(self, namespace: Namespace, until_ns: int) -> None:
         """Writes wait no more; a shard that does not hear of it has them wait until the time is over."""
         try:
-            await self._ask_shards(HandOver(namespace.id, 0))
+            await self._ask_shards(HandOver(namespace.id, until_ns, is_over=True))
         except FairleadError as failure:
             _log.warning("shards not told of the end of a hand-over", namespace=namespace.name, reason=str(failure))
 
-    async def _move(self, namespace: Namespace, to: str) -> Namespace:
+    def _check_same(self, now: Namespace, namespace: Namespace) -> None:
+        if now.failover_version != namespace.failover_version:
+            raise CannotFailOver(
+                f"namespace {now.name!r} was failed over by somebody else meanwhile, to {now.active_cluster!r}: "
+                "look, then ask again"
+            )
+
+    async def _move(self, namespace: Namespace, to: str, *, until_ns: int = 0) -> Namespace:
+        """Give it the next version. With `until_ns`: only while the hand-over lasts that is to last until then."""
+
         def move(now: Namespace) -> Namespace:
-            if now.failover_version != namespace.failover_version:
-                raise CannotFailOver(
-                    f"namespace {now.name!r} was failed over by somebody else meanwhile, to {now.active_cluster!r}: "
-                    "look, then ask again"
+            self._check_same(now, namespace)
+            now_ns = self._clock_ns()
+            if until_ns and (now.handover_until_ns != until_ns or now_ns + int(SETTLING_S * SECOND_NS) > until_ns):
+                # Writes may have gone on by the time at which each host would know that it must make none.
+                raise NotHandedOver(
+                    f"the time was over in which calls wait: namespace {namespace.name!r} stays active in "
+                    f"{self._clusters.here!r}; try again, or fail over by force"
                 )
-            return moved_to(now, to, clusters=self._clusters, now_ns=self._clock_ns())
+            return moved_to(now, to, clusters=self._clusters, now_ns=now_ns)
 
         return await self._namespaces.change(namespace.id, move)
 
@@ -227,9 +272,15 @@ class Failover:
         answers: dict[int, HandedOver] = {}
 
         async def ask(shard_id: int) -> None:
-            answers[shard_id] = _decode(
-                await self._history.call_shard("HandOver", shard_id, order, timeout_s=SHARD_CALL_S)
-            )
+            try:
+                # A shard of this host has no bound of its own.
+                async with asyncio.timeout(SHARD_CALL_S):
+                    answer = await self._history.call_shard("HandOver", shard_id, order, timeout_s=SHARD_CALL_S)
+            except TimeoutError:
+                raise NotHandedOver(
+                    f"shard {shard_id} gave no answer in {SHARD_CALL_S:g} s: look at its host and store, then try again"
+                ) from None
+            answers[shard_id] = _decode(answer)
 
         await self._all_shards(range(self._shards) if shards is None else list(shards), ask)
         return answers
@@ -242,6 +293,10 @@ class Failover:
                 await ask(shard_id)
 
         await asyncio.gather(*(ask_in_turn(shard_id) for shard_id in shards))
+
+
+def _already(namespace: Namespace) -> CannotFailOver:
+    return CannotFailOver(f"namespace {namespace.name!r} is being handed over already: wait for the end of it")
 
 
 def check_target(namespace: Namespace, to: str, clusters: Clusters) -> None:

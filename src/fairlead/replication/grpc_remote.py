@@ -13,6 +13,8 @@ from fairlead.replication.messages import (
     Done,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     Nudge,
@@ -29,6 +31,7 @@ from fairlead.replication.wire import (
     ERRORS,
     FAIL_OVER,
     INFO,
+    LETTERS,
     NAMESPACES,
     NUDGE,
     PART_BYTES_MAX,
@@ -101,6 +104,10 @@ class GrpcRemote:
         """Have it make a cluster the active one of a namespace."""
         return await self._ask(FAIL_OVER, request, request.timeout_s + MARGIN_S)
 
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
+        """How much of what was written in a namespace it could not take in."""
+        return await self._ask(LETTERS, request, CALL_S)
+
     async def nudge(self) -> None:
         """Have it look at this cluster's namespaces now."""
         await self._ask(NUDGE, Nudge(self._here), CALL_S)
@@ -119,6 +126,8 @@ class GrpcRemote:
             data = await self._parts(call, asked) if call.in_parts else await asked
         except grpc.aio.AioRpcError as failure:
             raise self._error(call.name, failure) from None
+        except grpc.aio.UsageError:
+            raise RemoteUnavailable(f"{call.name} at {self._address} was not asked for: it was closed") from None
         except asyncio.CancelledError:
             if is_cancelled():
                 raise

@@ -70,6 +70,19 @@ class FailOverAnswer(msgspec.Struct, array_like=True, frozen=True):
     failover_version: int
 
 
+class LettersAsked(msgspec.Struct, array_like=True, frozen=True):
+    """Ask how many dead letters a cluster has of what `source` wrote in a namespace."""
+
+    source: str
+    namespace_id: str
+
+
+class LettersCounted(msgspec.Struct, array_like=True, frozen=True):
+    """So many."""
+
+    count: int
+
+
 class Nudge(msgspec.Struct, array_like=True, frozen=True):
     """Look at the namespaces of `cluster` now."""
 
@@ -124,6 +137,8 @@ __all__ = [
     "Done",
     "FailOverAnswer",
     "FailOverRequest",
+    "LettersAsked",
+    "LettersCounted",
     "NamespaceRecord",
     "NamespacesAnswer",
     "NamespacesRequest",

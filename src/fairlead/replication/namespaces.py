@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.core.errors import FairleadError, GiveUp, RetryLater
+from fairlead.core.errors import FairleadError, GiveUp
 from fairlead.core.versions import LOCAL_VERSION, UnownedVersion
 from fairlead.history.clusters import Clusters
 from fairlead.history.namespaces import DELETED, Namespace, Namespaces
@@ -15,6 +15,7 @@ from fairlead.history.refusals import Refused
 from fairlead.replication.merging import DifferentNamespaces, digest_of, merge, replicated
 from fairlead.replication.messages import NamespaceRecord, NamespacesAnswer, NamespacesRequest
 from fairlead.replication.remote import Remote
+from fairlead.replication.turns import Turns
 from fairlead.rpc import Code
 from fairlead.telemetry import NAMESPACE_CONFLICTS, Metrics, get_log
 
@@ -28,10 +29,6 @@ FAILED_LOOKS_TOLD = 5
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Namespace).decode
 _log = get_log("replication.namespaces")
-
-
-class UnreadableRecord(RetryLater):
-    """Another cluster sent a namespace that can't be read: it is of another release, perhaps."""
 
 
 class ContradictoryRecord(GiveUp):
@@ -64,7 +61,7 @@ class NamespaceSync:
         self._interval_s = interval_s
         # What each cluster had when all of it had been merged here.
         self._digests: dict[str, str] = {}
-        self._looking: dict[str, asyncio.Lock] = {}
+        self._looks = Turns(self._pull)
         # Looks in a row that failed.
         self._failed: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
@@ -82,6 +79,7 @@ class NamespaceSync:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self._running = None
+        await self._looks.close()
 
     def answer(self, request: NamespacesRequest) -> NamespacesAnswer:
         """What another cluster gets when it looks at this one."""
@@ -102,8 +100,7 @@ class NamespaceSync:
 
     async def pull(self, cluster: str) -> None:
         """Have all that `cluster` has; who asks while this is under way waits for a look that begins after it."""
-        async with self._looking.setdefault(cluster, asyncio.Lock()):
-            await self._pull(cluster)
+        await self._looks.take(cluster)
 
     async def _pull(self, cluster: str) -> None:
         remote = self._remotes(cluster)
@@ -127,35 +124,39 @@ class NamespaceSync:
         try:
             arriving = _decode(record.payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-            raise UnreadableRecord(
-                f"namespace {record.name!r} of cluster {cluster!r} can't be read ({wrong}): is it of a newer release?"
-            ) from None
+            self._tell(cluster, record, f"it can't be read ({wrong}): is it of a newer release?")
+            return False
         try:
             self._check(arriving)
             await self._merge(arriving)
         except DifferentNamespaces as different:
-            self._tell(cluster, record, different)
+            self._tell(cluster, record, str(different))
         except (ContradictoryRecord, UnownedVersion) as wrong:
             # Where the cluster is made known that it belongs to, it is taken then.
-            self._tell(cluster, record, wrong)
+            self._tell(cluster, record, str(wrong))
             return False
         except FairleadError as failure:
             _log.warning("namespace not merged", namespace=record.name, source=cluster, reason=str(failure))
             return False
         return True
 
-    def _tell(self, cluster: str, record: NamespaceRecord, failure: FairleadError) -> None:
+    def _tell(self, cluster: str, record: NamespaceRecord, reason: str) -> None:
         """Once, though it is looked at again and again."""
         if (cluster, record.name) not in self._told:
             self._told.add((cluster, record.name))
             self._metrics.count(NAMESPACE_CONFLICTS, cluster)
-            _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=str(failure))
+            _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=reason)
 
     def _check(self, arriving: Namespace) -> None:
         """Refuse one that could not be active anywhere: nobody could write for it."""
         version = arriving.failover_version
-        if version == LOCAL_VERSION:
-            return
+        if version == LOCAL_VERSION or not arriving.is_global:
+            if self._clusters.here not in arriving.clusters:
+                return
+            raise ContradictoryRecord(
+                f"namespace {arriving.name!r} is said to live in {', '.join(arriving.clusters)} and has version "
+                f"{version}, at which each of them would write: promote it in the cluster that says so"
+            )
         owner = self._clusters.versions.owner(version)
         if owner != arriving.active_cluster:
             raise ContradictoryRecord(
@@ -196,11 +197,14 @@ class NamespaceSync:
         try:
             await self.pull(cluster)
             self._failed[cluster] = 0
-        except FairleadError as failure:
+        except Exception as failure:  # noqa: BLE001 - whatever it is, it is looked again
             # What is known stays in use. It is told once, and not of one that is just starting.
             self._failed[cluster] += 1
             if self._failed[cluster] == FAILED_LOOKS_TOLD:
-                _log.warning("namespaces of another cluster not seen", source=cluster, reason=str(failure))
+                unexpected = None if isinstance(failure, FairleadError) else failure
+                _log.warning(
+                    "namespaces of another cluster not seen", source=cluster, reason=str(failure), exc_info=unexpected
+                )
 
     def _all_shared(self) -> tuple[list[Namespace], str]:
         if self._shared is None:

@@ -7,6 +7,8 @@ from fairlead.replication.messages import (
     ClusterInfo,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     PullAnswer,
@@ -46,6 +48,10 @@ class Remote(Protocol):
 
     async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
         """Have it make a cluster the active one of a namespace."""
+        ...
+
+    async def count_letters(self, request: LettersAsked) -> LettersCounted:
+        """How much of what was written in a namespace it could not take in."""
         ...
 
     async def nudge(self) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from fairlead.cluster.calls import Handlers, Method
 from fairlead.cluster.ring import RingView
-from fairlead.core.errors import FairleadError, FixRequest
+from fairlead.core.errors import FairleadError, FixRequest, GiveUp
 from fairlead.core.partitions import Partition, TaskList, TaskType
 from fairlead.core.routing import NoHosts
 from fairlead.history.client import HistoryClient
@@ -19,20 +19,26 @@ from fairlead.replication.pulling import Puller, Stream, StreamStatus
 from fairlead.replication.remote import Remote
 from fairlead.settings import DynamicSettings
 from fairlead.settings.replication import ATTEMPTS_MAX
+from fairlead.settings.static import SHARDS_MAX
 from fairlead.storage.history_contract import HistoryStore
 from fairlead.telemetry import Buckets, Metrics, ReplicationGauges, get_log
 
 # What has come from other clusters and is not taken in yet, and the calls under way for it, of all streams of a host.
 ROOM_BYTES_MAX = 64 << 20
 CALLS_MAX = 64
-# How often it is looked which clusters there are; and how many shards each has, until it says.
+# How often it is looked which clusters there are, and how many shards each has: until it says, and now and then after.
 WATCH_S = 1.0
+SHARDS_S = 30.0
 
 _log = get_log("replication")
 
 
 class UnknownSource(FixRequest):
     """Dead letters of a cluster that this one is not connected with can't be got again."""
+
+
+class UnlikelyShards(GiveUp):
+    """A cluster says that it has a number of shards that none can have."""
 
 
 class StatusRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -108,8 +114,9 @@ class Replication:
         self._clock_ns = clock_ns
         self.letters = DeadLetters(store)
         self._room = Room(bytes_max=ROOM_BYTES_MAX, calls_max=CALLS_MAX)
-        # How many shards each source has, once it has said so.
+        # How many shards each source has, once it has said so, and when that was.
         self._shards: dict[str, int] = {}
+        self._shards_s: dict[str, float] = {}
         self._latencies: dict[str, Buckets] = {}
         self._pullers: dict[Stream, Puller] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -166,16 +173,27 @@ class Replication:
 
     async def _watch(self) -> None:
         while True:
-            unknown = [source for source in sorted(self._clusters.remotes) if source not in self._shards]
-            await asyncio.gather(*(self._ask_shards(source) for source in unknown))
-            self._arrange()
+            said_s = asyncio.get_running_loop().time() - SHARDS_S
+            old = [one for one in sorted(self._clusters.remotes) if self._shards_s.get(one, said_s) <= said_s]
+            try:
+                await asyncio.gather(*(self._ask_shards(source) for source in old))
+                self._arrange()
+            except Exception:  # noqa: BLE001 - whatever it is, it is looked again
+                _log.exception("streams of other clusters not arranged")
             await asyncio.sleep(WATCH_S)
 
     async def _ask_shards(self, source: str) -> None:
         try:
-            self._shards[source] = (await self._remotes(source).info()).shards
-        except FairleadError as failure:
-            _log.info("cluster does not say how many shards it has", source=source, reason=str(failure))
+            self._shards[source] = _likely((await self._remotes(source).info()).shards)
+            self._shards_s[source] = asyncio.get_running_loop().time()
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the other clusters have said it
+            unexpected = None if isinstance(failure, FairleadError) else failure
+            _log.info(
+                "cluster does not say how many shards it has",
+                source=source,
+                reason=str(failure),
+                exc_info=unexpected,
+            )
 
     def _arrange(self) -> None:
         """Pull what is this host's now, and nothing else."""
@@ -241,6 +259,10 @@ class Replication:
         for letter in page:
             if request.task_ids and letter.task_id not in request.task_ids:
                 continue
+            if not letter.is_readable:
+                # Whoever can read it may have it merged yet: nothing is written in its place.
+                failures.append((letter.task_id, letter.error))
+                continue
             try:
                 if letter.source not in self._clusters.remotes:
                     raise UnknownSource(
@@ -273,6 +295,12 @@ class Replication:
         if puller is not None and is_gone:
             puller.dead_letters -= 1
         return is_gone
+
+
+def _likely(shards: int) -> int:
+    if not 0 < shards <= SHARDS_MAX:
+        raise UnlikelyShards(f"it says that it has {shards} shards: there are 1 to {SHARDS_MAX}")
+    return shards
 
 
 def _next_after(page: list[DeadLetter], request: LettersRequest) -> str:

@@ -17,6 +17,8 @@ from fairlead.replication.messages import (
     Done,
     FailOverAnswer,
     FailOverRequest,
+    LettersAsked,
+    LettersCounted,
     NamespacesAnswer,
     NamespacesRequest,
     Nudge,
@@ -64,6 +66,7 @@ PULL = Call("Pull", PullRequest, PullAnswer, in_parts=True)
 READ_LINE = Call("ReadLine", RemoteReadLine, ReadLineAnswer, in_parts=True)
 NAMESPACES = Call("Namespaces", NamespacesRequest, NamespacesAnswer, in_parts=True)
 FAIL_OVER = Call("FailOver", FailOverRequest, FailOverAnswer)
+LETTERS = Call("CountLetters", LettersAsked, LettersCounted)
 NUDGE = Call("Nudge", Nudge, Done)
 REPAIR = Call("Repair", RepairRequest, RepairAnswer)
 

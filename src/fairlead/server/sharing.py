@@ -12,12 +12,14 @@ from fairlead.history.client import HistoryClient
 from fairlead.history.namespaces import Namespaces
 from fairlead.history.service import HistoryService
 from fairlead.replication.clusters import ClusterRegistry
+from fairlead.replication.dead_letters import DeadLetters
 from fairlead.replication.endpoint import Endpoint
 from fairlead.replication.failover import Failover
 from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.namespaces import NamespaceSync
 from fairlead.replication.repairing import Repairs
 from fairlead.replication.service import Replication
+from fairlead.replication.turns import Turns
 from fairlead.rpc import Call
 from fairlead.server.frontend_server import Drain, DrainingHistory
 from fairlead.settings import DynamicSettings
@@ -53,6 +55,7 @@ class SharedNamespaces:
         self._shards = shards
         self._settings = settings
         self._metrics = metrics
+        self._letters = DeadLetters(store)
         self._replication: Replication | None = None
         if history is not None:
             self._replication = Replication(
@@ -84,6 +87,7 @@ class SharedNamespaces:
         )
         self.repairs = Repairs(clusters=registry.clusters, remotes=registry.remote, history=client)
         self._forwarder = Forwarder(registry.address)
+        self._settling = Turns(self._settle)
 
     @property
     def of_frontend(self) -> Sharing:
@@ -111,6 +115,7 @@ class SharedNamespaces:
             fail_over=self.failover.fail_over,
             on_nudge=self.sync.pull,
             repair=self.repairs.repair,
+            letters=self._letters,
         )
 
     def redirection(self, drain: Drain) -> Redirection:
@@ -126,7 +131,7 @@ class SharedNamespaces:
             namespaces=self._namespaces,
             settings=self._settings,
             send=send,
-            settle=self._settle,
+            settle=self._settling.take,
             on_redirect=lambda cluster: self._metrics.count(CLIENT_REDIRECTION_REQUESTS, cluster),
         )
 
@@ -144,10 +149,12 @@ class SharedNamespaces:
 
     async def close(self) -> None:
         """Let go of the other clusters."""
+        await self._settling.close()
         await self._forwarder.close()
         await self.registry.close()
 
     async def _settle(self, cluster: str) -> None:
+        """Have this cluster and another one know the same of their namespaces."""
         await asyncio.gather(self.registry.remote(cluster).nudge(), self.sync.pull(cluster))
 
 

@@ -63,7 +63,7 @@ REPLICATION_TASKS_SKIPPED = Metric(
     "replication_tasks_skipped",
     Kind.COUNTER,
     ("target_cluster",),
-    "Batches that were not sent to another cluster because their runs have been deleted here meanwhile.",
+    "Batches that can't be sent to another cluster because their runs have been deleted here meanwhile.",
 )
 NAMESPACE_CONFLICTS = Metric(
     "namespace_replication_conflicts",

@@ -84,7 +84,7 @@ class HistoryGauges(NamedTuple):
 class ReplicationGauges(NamedTuple):
     """How far this host is with one other cluster's streams, those of them that it pulls taken together.
 
-    `lag_s` is the age of the oldest task that is known and not taken in, `latency` from the write there until now.
+    `lag_s` is the age of the oldest task that may not be taken in, `latency` from the write there until now.
     """
 
     source_cluster: str
@@ -122,7 +122,7 @@ REPLICATION_DELAY = Metric(
     "replication_tasks_delay",
     Kind.GAUGE,
     SOURCE_LABELS,
-    "Seconds since the oldest of those that have come was written.",
+    "Seconds since the oldest of them was written; where nothing comes, since the last time that all had come.",
 )
 REPLICATION_BACKLOG = Metric(
     "replication_tasks_recv_backlog", Kind.GAUGE, SOURCE_LABELS, "Those of them that have come and are in memory."

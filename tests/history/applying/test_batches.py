@@ -5,9 +5,14 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from temporalio.api.workflowservice.v1 import RespondActivityTaskCompletedRequest, SignalWorkflowExecutionRequest
+from temporalio.api.history.v1 import History
+from temporalio.api.workflowservice.v1 import (
+    ResetWorkflowExecutionRequest,
+    RespondActivityTaskCompletedRequest,
+    SignalWorkflowExecutionRequest,
+)
 
-from fairlead.core.versions import MalformedBatch
+from fairlead.core.versions import ClusterVersions, MalformedBatch, UnownedVersion
 from fairlead.history.applying.messages import Outcome, ReplicatedBatch
 from fairlead.history.clusters import is_not_active
 from fairlead.history.refusals import Refused
@@ -15,7 +20,7 @@ from fairlead.history.state import RunClosed
 from fairlead.history.stream_rows import decode_row
 from fairlead.history.streaming import REPLICATION
 from fairlead.storage.history_contract import TaskKey
-from tests.history.applying.several import Cluster, Several, batch_of, check_same
+from tests.history.applying.several import INCREMENT, Cluster, Several, batch_of, check_same, fill
 from tests.history.shard_world import complete, kinds, schedule_activity, signal_request, start_timer
 from tests.virtual_time import on_virtual_time
 
@@ -210,6 +215,64 @@ async def test_batches_that_come_together_to_a_branch_that_has_lost_are_written_
         await several.fail_over(2)
         await several.converge()
         await check_same(several, [FLOW])
+
+
+@on_virtual_time
+async def test_a_line_that_a_cluster_has_written_to_goes_on_after_that_cluster_was_removed() -> None:
+    async with Several() as several:
+        a, b, c = several["a"], several["b"], several["c"]
+        await a.host.begin(FLOW)
+        await several.bring("a")
+        await several.fail_over(3)
+        await c.host.signal(FLOW, "of-the-removed", "r1")
+        assert await several.bring("c", "a") == [Outcome.APPLIED]
+        await several.fail_over(11)
+        left = ClusterVersions(INCREMENT, {"a": 1, "b": 2})
+        a.shard.services.clusters.update(left, ["b"])
+        b.shard.services.clusters.update(left, ["a"])
+        await a.host.signal(FLOW, "after", "r2")
+        # What the removed cluster wrote comes from A, too.
+        assert await several.bring("a", "b") == [Outcome.APPLIED]
+        assert b.branches(FLOW) == a.branches(FLOW) == {((2, 1), (3, 3), (4, 11))}
+        # A version that may be one of the future, and is nobody's, is none.
+        ((*_, last), _) = await a.rows()
+        batch = batch_of("a", last)
+        history = History.FromString(batch.events)
+        history.events[0].version = 13
+        forged = msgspec.structs.replace(
+            batch, items=((2, 1), (3, 3), (4, 13)), events=history.SerializeToString(), source="a"
+        )
+        with pytest.raises(UnownedVersion):
+            await b.apply(forged)
+
+
+@on_virtual_time
+async def test_when_a_run_was_reset_follows_from_the_line_that_has_won() -> None:
+    async with Several() as several:
+        a, b = several["a"], several["b"]
+        first = await a.host.begin(FLOW)
+        task = await a.host.poll()
+        assert task is not None
+        await a.host.respond(task)
+        await several.fail_over(11, "a")
+        await several.fail_over(2, "b")
+        reset = ResetWorkflowExecutionRequest(workflow_task_finish_event_id=4, request_id="reset")
+        reset.workflow_execution.workflow_id, reset.workflow_execution.run_id = FLOW, first
+        await a.host.call("ResetWorkflowExecution", FLOW, reset)
+        rows, _ = await a.rows()
+        fork_id = a.state(FLOW).identity.run_id
+        (reset_there,) = [streamed for streamed in rows if streamed.row.run_id == fork_id]
+        # What the run shares with its base comes before the base itself, and then B goes on with it.
+        gap = await b.apply(batch_of("a", reset_there))
+        assert gap.outcome == Outcome.GAP
+        await fill(a, b, reset_there, gap)
+        lost = signal_request(FLOW, "lost", "r1")
+        lost.workflow_execution.run_id = fork_id
+        await b.host.call("SignalWorkflowExecution", FLOW, lost)
+        assert (await b.apply(batch_of("a", reset_there))).outcome == Outcome.REBUILT
+        ours, theirs = a.state(FLOW, fork_id).live, b.state(FLOW, fork_id).live
+        assert ours.last_reset_ns
+        assert (theirs.last_reset_ns, theirs.original_started_ns) == (ours.last_reset_ns, ours.original_started_ns)
 
 
 @pytest.mark.parametrize("sizes", [(0, -1), (1, 2, 3), (-5, 5)])

@@ -11,7 +11,7 @@ from fairlead.history.state.tasks import QueueRow, Reapply
 from fairlead.storage.contract import OutcomeUnknown
 from fairlead.storage.history_contract import RunKey
 from tests.history.applying.chaos import signals_on
-from tests.history.applying.several import SHARED, Cluster, Several, check_same
+from tests.history.applying.several import SHARED, Cluster, Several, check_same, deliver
 from tests.history.shard_world import command, complete, kinds
 from tests.virtual_time import on_virtual_time
 
@@ -214,3 +214,40 @@ def _terminate() -> TerminateWorkflowExecutionRequest:
     request = TerminateWorkflowExecutionRequest(reason="test")
     request.workflow_execution.workflow_id = FLOW
     return request
+
+
+@on_virtual_time
+async def test_to_find_out_what_was_taken_over_no_event_of_a_run_is_read_twice() -> None:
+    async with Several(("a", "b")) as several:
+        a, b = several["a"], several["b"]
+        for number in range(5):
+            await a.host.begin(FLOW, f"start-{number}")
+            await a.host.call("TerminateWorkflowExecution", FLOW, _terminate())
+        run_id = await a.host.begin(FLOW)
+        await several.bring("a")
+        await several.fail_over(2, "b")
+        for name in ("first", "second"):
+            await a.host.signal(FLOW, name, name)
+        await b.host.signal(FLOW, "won", "r")
+        rows, _ = await a.rows(several.cursors["a", "b"])
+        reads: list[int] = []
+
+        async def count(operation: str) -> None:
+            reads[-1] += operation == "read_branch"
+
+        b.world.faults.on_before = count
+        for streamed in rows:
+            reads.append(0)
+            await deliver(a, b, streamed)
+            await asyncio.sleep(1)
+        # It has all been taken over, and somebody has forgotten that.
+        for side in (await b.shard.load(SHARED.id, FLOW, run_id)).state.live.branches:
+            side.settled_event_id = 0
+        reads.append(0)
+        await b.shard._do(b.shard, QueueRow(SHARED.id, FLOW, run_id, Reapply(2)))
+        assert await _names(b) == {"first": 1, "second": 1, "won": 1}
+        first, second, again = reads[:3]
+        # Those of the six runs, and of the branch that has lost; then only what is new.
+        assert first >= 7
+        assert second <= 3
+        assert again <= 3

@@ -107,6 +107,27 @@ async def test_the_beginning_of_a_run_comes_back_with_the_oldest_transaction() -
 
 
 @on_virtual_time
+async def test_ids_that_others_take_meanwhile_are_not_taken_beyond_the_end_of_their_range() -> None:
+    async with Several() as several:
+        batches = await signaled(several, 3)
+        b = several["b"]
+        lose(b, b.state(FLOW).identity.branch_id, 4)
+        shard = b.shard
+        reads = 0
+
+        async def take_all_at_the_last_read(operation: str) -> None:
+            nonlocal reads
+            reads += operation == "read_branch"
+            if operation == "read_branch" and reads == 2:
+                shard.take_ids(shard._last_id - shard._next_id)
+
+        b.world.faults.on_before = take_all_at_the_last_read
+        assert await restore(b, batches[2]) == 1
+        assert reads == 2
+        assert shard._next_id < shard._last_id
+
+
+@on_virtual_time
 async def test_a_branch_that_has_lost_comes_back_as_well() -> None:
     async with Several() as several:
         b, c = several["b"], several["c"]

@@ -62,7 +62,7 @@ def letters_report(letters: Sequence[DeadLetter], *, is_all: bool) -> Report:
             letter.shard_id,
             letter.workflow_id,
             letter.run_id,
-            f"{letter.first_event_id}-{letter.last_event_id}" if letter.first_event_id else "activity progress",
+            _events(letter),
             letter.items[-1][1] if letter.items else None,
             letter.attempts,
             datetime.fromtimestamp(letter.dead_ns / SECOND_NS, UTC).isoformat(timespec="seconds"),
@@ -75,6 +75,12 @@ def letters_report(letters: Sequence[DeadLetter], *, is_all: bool) -> Report:
     return Report(
         "dead letters", f"{counted(len(letters), 'dead letter')}{more}", {}, [Table("letters", "", columns, rows)]
     )
+
+
+def _events(letter: DeadLetter) -> str:
+    if not letter.is_readable:
+        return "unknown"
+    return f"{letter.first_event_id}-{letter.last_event_id}" if letter.first_event_id else "activity progress"
 
 
 @asks(dlq, "merge")

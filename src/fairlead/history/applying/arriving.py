@@ -9,8 +9,6 @@ from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.core.versions import (
     FIRST_EVENT_ID,
-    LOCAL_VERSION,
-    ClusterVersions,
     EventBatch,
     Item,
     MalformedBatch,
@@ -46,8 +44,8 @@ class Arriving(NamedTuple):
         return events, [begun, *whole]
 
 
-def read_batch(replicated: ReplicatedBatch, versions: ClusterVersions) -> Arriving:
-    """The batch; `MalformedBatch`, `MalformedHistory` or `UnownedVersion` if no cluster can have written it."""
+def read_batch(replicated: ReplicatedBatch) -> Arriving:
+    """The batch; `MalformedBatch` or `MalformedHistory` if no cluster can have written it."""
     _check_bounds(replicated)
     events: list[HistoryEvent] = []
     parts: list[Batch] = []
@@ -58,10 +56,6 @@ def read_batch(replicated: ReplicatedBatch, versions: ClusterVersions) -> Arrivi
     if len(events) > BATCH_EVENTS_MAX:
         raise MalformedBatch(f"a batch has {len(events)} events, the most are {BATCH_EVENTS_MAX}")
     line = VersionHistory.from_pairs(replicated.items)
-    for item in line.items:
-        # Events from before the namespace was shared are nobody's.
-        if item.version != LOCAL_VERSION:
-            versions.owner(item.version)
     batch = EventBatch.from_events([Item(event.event_id, event.version) for event in events], line)
     for event in events:
         _check_event(event, replicated)

@@ -21,11 +21,11 @@ from fairlead.history.applying.branches import (
     tree_of,
 )
 from fairlead.history.applying.flushing import flush
-from fairlead.history.applying.following import follow, settle
+from fairlead.history.applying.following import follow, replay, settle
 from fairlead.history.applying.messages import ApplyAnswer, Outcome, ReplicatedBatch
 from fairlead.history.applying.placing import Place
 from fairlead.history.applying.refreshing import refresh
-from fairlead.history.events import Batch, apply
+from fairlead.history.events import Batch
 from fairlead.history.events.kinds import CLOSING
 from fairlead.history.namespaces import Namespace
 from fairlead.history.refusals import Refused
@@ -73,19 +73,24 @@ class _Put(NamedTuple):
 
 async def apply_batch(scope: Scope, replicated: ReplicatedBatch) -> ApplyAnswer:
     """Apply a batch, whatever has come before it. Nothing is changed where the answer is a gap or an error."""
-    arriving = read_batch(replicated, scope.services.clusters.versions)
+    arriving = read_batch(replicated)
     key = RunKey(scope.namespace.id, replicated.workflow_id, replicated.run_id)
     with scope.shard.shared.applying(key.namespace_id):
         namespace = await _namespace(scope, arriving)
+        scope.shard.shared.check_stays(namespace)
         async with scope.shard.lock(*key[:2]):
             return await _Application(scope.shard, namespace, key, replicated, arriving).run()
 
 
 async def _namespace(scope: Scope, arriving: Arriving) -> Namespace:
-    """The namespace, as new as the events are if that can be known here."""
+    """The namespace, as new as the events are if that can be known here; `UnownedVersion` if they can be of nobody."""
     known = scope.services.namespaces.cached_id(scope.namespace.id) or scope.namespace
-    if arriving.batch.version > known.failover_version:
+    version = arriving.batch.version
+    if version > known.failover_version:
         known = await scope.services.namespaces.read_id(known.id)
+    if version > known.failover_version:
+        # Versions from before may be of clusters that were removed, and of a time when it was not shared.
+        scope.services.clusters.versions.owner(version)
     return known
 
 
@@ -187,9 +192,8 @@ class _Application:
         base = branches[decision.branch_index]
         async for stored in read_line(self._shard, identity.tree_id, base, 1, decision.events.first):
             size_bytes += len(stored.payload)
-            for event in History.FromString(stored.payload).events:
-                if event.event_id < decision.events.first:
-                    apply(state, event)
+            before = [one for one in History.FromString(stored.payload).events if one.event_id < decision.events.first]
+            replay(state, before)
         events, parts = self._arriving.from_event(decision.events.first)
         follow(state, events, size_bytes + _size(parts))
         _check_line(state, decision)
@@ -350,8 +354,6 @@ def _carry_over(before: RunState, rebuilt: RunState) -> None:
     live.start_request_id = old.start_request_id
     live.transitions = old.transitions
     live.watchers = old.watchers
-    live.last_reset_ns = old.last_reset_ns
-    live.original_started_ns = old.original_started_ns
     live.reset_run_id = old.reset_run_id
     live.routing_revision = old.routing_revision
     live.rebuilds = old.rebuilds + 1

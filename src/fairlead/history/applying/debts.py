@@ -15,6 +15,7 @@ from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.core.versions import lowest_common_ancestor
 from fairlead.history.applying.branches import StoredBranch, branches_of, read_line
+from fairlead.history.runs import Told
 from fairlead.history.state.run import ClosedBy
 from fairlead.storage.history_contract import RunKey
 
@@ -76,40 +77,47 @@ async def debts_of(shard: Shard, run: LoadedRun) -> list[Debt]:
     return list(found.values())
 
 
-async def keys_on(shard: Shard, run: LoadedRun) -> set[str]:
-    """The keys of all signals and updates on a run's line, those that wait to be written included."""
+async def keys_on(shard: Shard, run: LoadedRun) -> frozenset[str]:
+    """The keys of all signals and updates on a run's line, those that wait to be written included.
+
+    Of a run that stays in memory each event is read once: a branch is added to, and never changes.
+    """
     run_id = run.key.run_id
-    waiting = map(HistoryEvent.FromString, run.state.live.buffered)
-    keys = {key_of(event, run_id) for event in waiting}
     current = branches_of(run.state)[0]
-    async for event in _events(shard, run.state.identity.tree_id, current, 1):
-        keys.add(key_of(event, run_id))
-    return keys
+    told = run.told if run.told.branch_id == current.branch_id else Told(current.branch_id)
+    last_event_id = current.history.last.event_id
+    if told.last_event_id < last_event_id:
+        tree_id = run.state.identity.tree_id
+        read = {key_of(event, run_id) async for event in _events(shard, tree_id, current, told.last_event_id + 1)}
+        told = Told(current.branch_id, last_event_id, told.keys | read)
+    run.told = told
+    waiting = map(HistoryEvent.FromString, run.state.live.buffered)
+    return told.keys | {key_of(event, run_id) for event in waiting}
 
 
-async def keys_known(shard: Shard, run: LoadedRun) -> set[str]:
-    """The keys on the lines of all runs of the workflow: any of them may have taken over what `run` owes.
+async def missing(shard: Shard, run: LoadedRun, debts: Iterable[Debt]) -> list[Debt]:
+    """Those that are on the line of no run of the workflow: any of them may have taken over what `run` owes.
 
     Another cluster may have done it, and what it took over may have been taken over before: only the events say so. A
-    run that is itself ended for a newer one has nothing to keep.
+    run that is itself ended for a newer one has nothing to keep. As soon as all are found, no more is read.
     """
-    keys: set[str] = set()
+    left = {debt.key: debt for debt in debts}
     after = RunKey(*run.key[:2], "")
-    while True:
+    while left:
         page = await shard.services.store.list_runs(shard.shard_id, after=after, limit=PAGE_MAX)
         listed = [one for one in page if one[:2] == run.key[:2]]
-        for one in listed:
+        # Most likely it was done by the latest.
+        for one in sorted(listed, key=lambda one: one.last_write_version, reverse=True):
+            if not left:
+                break
             other = await shard.load(*one[:3])
             if other.state.closed_by != ClosedBy.NEWER_RUN:
-                keys |= await keys_on(shard, other)
+                for key in await keys_on(shard, other):
+                    left.pop(key, None)
         if len(listed) < PAGE_MAX:
-            return keys
+            break
         after = RunKey(*listed[-1][:3])
-
-
-def missing(debts: Iterable[Debt], keys: set[str]) -> list[Debt]:
-    """Those that the winner does not have."""
-    return [debt for debt in debts if debt.key not in keys]
+    return list(left.values())
 
 
 def _is_without_request(event: HistoryEvent) -> bool:

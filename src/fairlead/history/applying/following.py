@@ -13,6 +13,13 @@ from fairlead.history.state.times import from_timestamp
 
 def follow(state: RunState, events: Iterable[HistoryEvent], size_bytes: int) -> None:
     """Apply events that another cluster wrote; `size_bytes` is what they take."""
+    replay(state, events)
+    state.live.history_size_bytes += size_bytes
+    settle(state)
+
+
+def replay(state: RunState, events: Iterable[HistoryEvent]) -> None:
+    """Apply events, and note of resets what follows from them."""
     for event in events:
         started_ns = 0 if state.origin is None else state.origin.started_ns
         apply(state, event)
@@ -20,8 +27,6 @@ def follow(state: RunState, events: Iterable[HistoryEvent], size_bytes: int) -> 
             # As the reset itself has noted it where it was made.
             state.live.last_reset_ns = from_timestamp(event.event_time)
             state.live.original_started_ns = state.live.original_started_ns or started_ns
-    state.live.history_size_bytes += size_bytes
-    settle(state)
 
 
 def settle(state: RunState, *, carried: dict[int, ActivityProgress] | None = None, stamp_min: int = 0) -> None:

@@ -12,7 +12,9 @@ async def _apply_batch(scope: Scope, request: ReplicatedBatch) -> bytes:
 
 
 async def _apply_progress(scope: Scope, request: ReplicatedProgress) -> bytes:
-    with scope.shard.shared.applying(scope.namespace.id):
+    shared = scope.shard.shared
+    with shared.applying(scope.namespace.id):
+        shared.check_stays(scope.namespace)
         return encode_answer(await apply_progress(scope, request))
 
 

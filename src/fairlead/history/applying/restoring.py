@@ -108,7 +108,7 @@ class _Piece(NamedTuple):
 
 async def restore_batch(scope: Scope, replicated: ReplicatedBatch) -> RestoreAnswer:
     """Write the events of a batch that the store does not have although the run's state says so: in one commit."""
-    arriving = read_batch(replicated, scope.services.clusters.versions)
+    arriving = read_batch(replicated)
     key = RunKey(scope.namespace.id, replicated.workflow_id, replicated.run_id)
     shard = scope.shard
     with shard.shared.applying(key.namespace_id):
@@ -258,13 +258,14 @@ async def _write(scope: Scope, run: LoadedRun, branch: StoredBranch, pieces: Seq
     shard, state = scope.shard, run.state
     tree_id = state.identity.tree_id
     namespace = scope.services.namespaces.cached_id(scope.namespace.id) or scope.namespace
+    transactions = [await _transaction_before(shard, tree_id, branch, piece.ends.first) for piece in pieces]
+    # Nobody else takes ids between this and the commit: the range may end right after those that it sees to.
     await shard.ensure_ids(2 * len(pieces) + 8)
     written = shard.written(namespace)
-    for piece in pieces:
+    for piece, transaction_id in zip(pieces, transactions, strict=True):
         first, last = piece.ends
         version = piece.events[0].version
         payload = History(events=piece.events).SerializeToString()
-        transaction_id = await _transaction_before(shard, tree_id, branch, first)
         written.batches.append(BatchWrite(tree_id, piece.branch_id, first, last, version, transaction_id, payload))
         if written.is_streamed:
             is_end = state.versions is not None and state.versions.last == (last, version)

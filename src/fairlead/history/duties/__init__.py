@@ -69,7 +69,8 @@ async def run_row(shard: Shard, row: tasks.QueueRow) -> None:
         namespace = services.namespaces.cached_id(namespace_id) or await services.namespaces.find_id(namespace_id)
         if namespace.failover_version and not services.clusters.is_active(namespace) and not _is_kept(row):
             return
-        await DUTIES[type(row.task)](Scope(shard, namespace, services, TIMEOUT_S), row, row.task)
+        scope = Scope(shard, namespace, services, TIMEOUT_S)
+        await shard.shared.do(namespace, lambda: DUTIES[type(row.task)](scope, row, row.task))
     except (RunClosed, NotPending):
         return
     except Refused as refused:

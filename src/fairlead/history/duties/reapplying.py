@@ -9,7 +9,7 @@ from temporalio.api.update.v1 import Request
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from fairlead.core.errors import RetryLater
-from fairlead.history.applying.debts import Debt, debts_of, keys_known, missing
+from fairlead.history.applying.debts import Debt, debts_of, missing
 from fairlead.history.events import Transaction, wake
 from fairlead.history.operations.reset import reset
 from fairlead.history.runs import LoadedRun
@@ -53,7 +53,7 @@ async def _reapply_to_open(scope: Scope, row: QueueRow) -> LoadedRun | None:
         if not run.state.owes:
             return None
         target = run if _takes_some(run.state) else await _current(scope, row)
-        wanted = missing(await debts_of(shard, run), await keys_known(shard, run))
+        wanted = await missing(shard, run, await debts_of(shard, run))
         if wanted and not _takes_some(target.state):
             for base in (target, run):
                 if base.state.completed_task_event_id:
