@@ -183,8 +183,8 @@ class OneCluster:
         self.nudges.append(cluster)
 
 
-def _no_namespaces(request: NamespacesRequest) -> NamespacesAnswer:
-    return NamespacesAnswer(f"digest for {request.cluster}")
+def _no_namespaces(_request: NamespacesRequest) -> NamespacesAnswer:
+    return NamespacesAnswer("digest of none")
 
 
 async def _fail_over(request: FailOverRequest) -> FailOverAnswer:

@@ -147,7 +147,7 @@ class Source:
             request.run_id, "branch", request.from_event_id, request.to_event_id, limit_bytes=request.bytes_max
         )
         found = tuple(ReadLineBatch(one.first_event_id, one.last_event_id, one.payload) for one in batches)
-        return ReadLineAnswer(found, request.items)
+        return ReadLineAnswer(found)
 
     async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
         raise NotImplementedError

@@ -95,7 +95,7 @@ async def test_a_namespace_does_not_move_to_a_cluster_that_could_not_take_in_all
         a = several["a"]
         await a.host.begin(FLOW)
         acknowledge(a)
-        with pytest.raises(CannotFailOver, match="'b' could not take in 3 of the batches .*: there, merge or purge"):
+        with pytest.raises(CannotFailOver, match=r"'b' could not take in 3 of the batches .*: there, merge or purge"):
             await failover_of(a, *letters).fail_over(asked())
         now = await a.host.namespaces.read_id(SHARED.id)
         assert (now.failover_version, now.handover_until_ns) == (1, 0)

@@ -98,14 +98,14 @@ async def test_only_what_is_new_is_sent_again() -> None:
     async with sharing("a", 1) as a, sharing("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared())
-        first = a.sync.answer(NamespacesRequest("b"))
+        first = a.sync.answer(NamespacesRequest())
         assert len(first.records) == 1
-        assert a.sync.answer(NamespacesRequest("b", first.digest)).records == ()
+        assert a.sync.answer(NamespacesRequest(first.digest)).records == ()
         # A hand-over is of one cluster, and no news to another.
         await a.namespaces.change(made.id, lambda now: replace(now, handover_until_ns=9, handover_to="b"))
-        assert a.sync.answer(NamespacesRequest("b", first.digest)).records == ()
+        assert a.sync.answer(NamespacesRequest(first.digest)).records == ()
         await a.namespaces.change(made.id, lambda now: replace(now, config_version=1, description="x"))
-        assert len(a.sync.answer(NamespacesRequest("b", first.digest)).records) == 1
+        assert len(a.sync.answer(NamespacesRequest(first.digest)).records) == 1
 
 
 async def test_one_that_can_not_be_read_is_told_once_and_the_others_are_taken() -> None:
@@ -138,7 +138,7 @@ async def test_many_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         await connect(a, b)
         for number in range(40):
             await a.namespaces.create(shared(f"n{number}"))
-        assert len(a.sync.answer(NamespacesRequest("b")).records) < 20
+        assert len(a.sync.answer(NamespacesRequest()).records) < 20
         await b.sync.pull("a")
         assert content(b) == content(a)
         assert len(content(b)) == 40

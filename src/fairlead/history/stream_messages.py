@@ -106,13 +106,9 @@ class ReadLineBatch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReadLineAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """As many batches as may be sent at once; the next page begins after the last of them.
-
-    `items` is the line up to where it is known here, for the batches to be sent with.
-    """
+    """As many batches as may be sent at once; the next page begins after the last of them."""
 
     batches: tuple[ReadLineBatch, ...]
-    items: tuple[tuple[int, int], ...]
     start_request_id: str = ""
     progress: bytes = b""
 

@@ -203,8 +203,8 @@ class Failover:
             ) from failure
         if count:
             raise CannotFailOver(
-                f"cluster {to!r} could not take in {count} of the batches of namespace {namespace.name!r}: there, merge "
-                "or purge them, `fairlead admin dlq`, or fail over by force"
+                f"cluster {to!r} could not take in {count} of the batches of namespace {namespace.name!r}: there, "
+                "merge or purge them, `fairlead admin dlq`, or fail over by force"
             )
 
     async def _take_back(self, namespace: Namespace, until_ns: int) -> None:

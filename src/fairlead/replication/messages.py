@@ -39,9 +39,8 @@ class NamespaceRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NamespacesRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Ask for the global namespaces after an id, unless `digest` says that `cluster` has all of them already."""
+    """Ask for the global namespaces after an id, unless `digest` says that the asker has all of them already."""
 
-    cluster: str
     digest: str = ""
     after_id: str = ""
 

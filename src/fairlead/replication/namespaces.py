@@ -106,7 +106,7 @@ class NamespaceSync:
         remote = self._remotes(cluster)
         after_id, digest, is_whole = "", "", True
         for _ in range(PAGES_MAX):
-            asked = NamespacesRequest(self._clusters.here, "" if after_id else self._digests.get(cluster, ""), after_id)
+            asked = NamespacesRequest("" if after_id else self._digests.get(cluster, ""), after_id)
             page = await remote.namespaces(asked)
             # Those that changed while this looked are seen by the next look.
             is_whole = is_whole and digest in ("", page.digest)

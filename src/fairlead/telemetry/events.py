@@ -65,6 +65,13 @@ REPLICATION_TASKS_SKIPPED = Metric(
     ("target_cluster",),
     "Batches that can't be sent to another cluster because their runs have been deleted here meanwhile.",
 )
+REAPPLIED_LOST = Metric(
+    "reapplied_events_lost",
+    Kind.COUNTER,
+    (),
+    "Signals and updates of a line that has lost that no run can take: the workflow ended before its first workflow "
+    "task.",
+)
 NAMESPACE_CONFLICTS = Metric(
     "namespace_replication_conflicts",
     Kind.COUNTER,
@@ -79,7 +86,8 @@ CLIENT_REDIRECTION_REQUESTS = Metric(
 )
 REPLICATION_EVENTS = (
     *(REPLICATION_TASKS_APPLIED, REPLICATION_BATCHES_RESENT, REPLICATION_TASKS_FAILED),
-    *(REPLICATION_DLQ_ENQUEUED, REPLICATION_TASKS_SKIPPED, NAMESPACE_CONFLICTS, CLIENT_REDIRECTION_REQUESTS),
+    *(REPLICATION_DLQ_ENQUEUED, REPLICATION_TASKS_SKIPPED, REAPPLIED_LOST),
+    *(NAMESPACE_CONFLICTS, CLIENT_REDIRECTION_REQUESTS),
 )
 EVENTS = (
     *(MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE, SHARD_LOST, TASK_ERRORS),

@@ -10,6 +10,7 @@ from temporalio.api.workflowservice.v1 import TerminateWorkflowExecutionRequest,
 from fairlead.history.state.tasks import QueueRow, Reapply
 from fairlead.storage.contract import OutcomeUnknown
 from fairlead.storage.history_contract import RunKey
+from fairlead.telemetry import REAPPLIED_LOST
 from tests.history.applying.chaos import signals_on
 from tests.history.applying.several import SHARED, Cluster, Several, check_same, deliver
 from tests.history.shard_world import command, complete, kinds
@@ -169,6 +170,7 @@ async def test_a_workflow_that_ended_before_any_task_is_left_as_it_is() -> None:
         assert b.state(FLOW).identity.run_id == first
         assert not b.state(FLOW).is_open
         assert not b.state(FLOW).owes
+        assert b.shard.services.metrics.snapshot().events[REAPPLIED_LOST] == {(): 1}
         await check_same(several, [FLOW])
 
 

@@ -18,7 +18,7 @@ from fairlead.history.state import RunState, decode, encode
 from fairlead.history.state.run import ClosedBy
 from fairlead.history.state.tasks import QueueRow, Reapply
 from fairlead.history.writing import Step
-from fairlead.telemetry import get_log
+from fairlead.telemetry import REAPPLIED_LOST, get_log
 
 _REASON = "signals or updates of another cluster came after the end"
 _REAPPLIED = UpdateAdmittedEventOrigin.UPDATE_ADMITTED_EVENT_ORIGIN_REAPPLY
@@ -64,6 +64,7 @@ async def _reapply_to_open(scope: Scope, row: QueueRow) -> LoadedRun | None:
                 run_id=row.run_id,
                 count=len(wanted),
             )
+            shard.services.metrics.count(REAPPLIED_LOST, amount=len(wanted))
             wanted = []
         await _take_over(scope, run, target, wanted)
         return None

@@ -29,9 +29,7 @@ async def read_line(scope: Scope, request: ReadLineRequest) -> bytes:
         branch_id = _branch_with(state, line)
         start_request_id = state.live.start_request_id
         if not request.from_event_id:
-            return _encode(
-                ReadLineAnswer((), request.items, start_request_id, progress_of(state, request.items) or b"")
-            )
+            return _encode(ReadLineAnswer((), start_request_id, progress_of(state, request.items) or b""))
     batches = await scope.services.store.read_branch(
         state.identity.tree_id,
         branch_id,
@@ -40,7 +38,7 @@ async def read_line(scope: Scope, request: ReadLineRequest) -> bytes:
         limit_bytes=max(1, min(request.bytes_max, READ_BYTES_MAX)),
     )
     found = tuple(ReadLineBatch(batch.first_event_id, batch.last_event_id, batch.payload) for batch in batches)
-    return _encode(ReadLineAnswer(found, request.items, start_request_id))
+    return _encode(ReadLineAnswer(found, start_request_id))
 
 
 def _branch_with(state: RunState, line: VersionHistory) -> str:
