@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from fairlead.cli.config import config as config_command
-from fairlead.core.partitions import DrainReport, PartitionConfig, TaskType
+from fairlead.core.partitions import STICKY, DrainReport, PartitionConfig, TaskType
 from fairlead.core.scaling import AdaptiveScaler, RateWindow, ScalerSettings, partitions_needed
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import backtest
@@ -265,6 +265,11 @@ def test_arrivals_count_what_was_added_and_nothing_else(spark: SparkSession) -> 
     span = span_of(tasks, bucket_us=5_000_000)
     assert span is not None
     assert (span.first, span.buckets, span.seconds) == (200_000, 3, 15.0)
+
+
+def test_task_lists_of_one_worker_each_are_not_scaled(spark: SparkSession) -> None:
+    tasks = frame_of(spark, records_of({STICKY: [2, 0, 1], "x": [1]}))
+    assert [row.task_list for row in arrivals(tasks, bucket_us=5_000_000).collect()] == ["x"]
 
 
 def test_more_time_than_is_replayed_at_once_is_refused(spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fairlead.core.partitions import STICKY
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import traffic
 from fairlead.pipeline.lake import Lake
@@ -159,6 +160,16 @@ def test_a_record_at_the_edge_belongs_to_the_window_that_begins_there(spark: Spa
     tasks = frame_of(spark, [at | {"time_us": time_us} for time_us in (9_999_999, 10_000_000, 19_999_999)])
     found = {row.window_us: row.write_qps for row in partition_traffic(tasks, window_s=10.0).collect()}
     assert found == {0: 0.1, 10_000_000: 0.2}
+
+
+def test_of_sticky_task_lists_together_nobody_says_how_much_waits(spark: SparkSession) -> None:
+    at = {"cluster": "a", "namespace_id": "n", "task_list": STICKY, "task_type": 1, "partition": 0}
+    told = [at | {"kind": "backlog", "time_us": time, "tasks": time, "age_us": time, "pollers": 1} for time in (3, 2)]
+    tasks = frame_of(spark, [*told, at | {"kind": "added", "time_us": 1}])
+    partitions = partition_traffic(tasks)
+    for row in (*partitions.collect(), *list_traffic(tasks, partitions).collect()):
+        assert (row.added, row.backlog, row.backlog_max, row.pollers_mean) == (1, None, None, None)
+        assert row.backlog_age_s_max == 3e-6
 
 
 def test_a_window_without_length_is_refused(spark: SparkSession) -> None:

@@ -117,7 +117,8 @@ class Lake:
         if until is not None:
             rows = rows.where((F.col("day") <= F.lit(_day(until))) & (F.col("time_us") < until))
         if namespace is not None:
-            rows = rows.where(F.col("namespace_id") == namespace)
+            # Tasks for workers of a version wait in task lists of their own, in `<namespace>#<version>`.
+            rows = rows.where(F.substring_index("namespace_id", "#", 1) == namespace)
         return rows
 
     def read_derived(self, spark: SparkSession, table: str) -> DataFrame:

@@ -25,7 +25,7 @@ from fairlead.pipeline.schemas_backtest import (
     CANDIDATES,
     REPLAYED,
 )
-from fairlead.pipeline.stages.traffic import TASK_LIST
+from fairlead.pipeline.stages.traffic import TASK_LIST, of_task_lists
 
 # Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker.
 BUCKETS_MAX = 1_000_000
@@ -94,9 +94,9 @@ def trials(settings: Sequence[tuple[int, ScalerSettings]]) -> list[Trial]:
 
 def arrivals(tasks: DataFrame, *, bucket_us: int) -> DataFrame:
     """How many tasks each task list was given in each bucket of time."""
-    is_added = (F.col("kind") == "added") & F.col("task_list").isNotNull()
     return (
-        tasks.where(is_added)
+        of_task_lists(tasks)
+        .where(F.col("kind") == "added")
         .groupBy(*TASK_LIST, F.expr(f"time_us div {bucket_us}").alias("bucket"))
         .agg(F.count(F.lit(1)).alias("tasks"))
         .groupBy(*TASK_LIST)
