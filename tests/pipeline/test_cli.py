@@ -3,13 +3,18 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 import pytest
 
+from fairlead.cli.pipeline import running
 from fairlead.cli.pipeline.command import JOBS, jobs_with_options, pipeline
 from fairlead.cli.pipeline.times import Instant
+from fairlead.cli.report import Output
+from fairlead.core.errors import FixRequest
+from fairlead.pipeline.job import JobContext, Summary
 from tests.pipeline.writing import START_US, frames_of, task_records, write_journal, write_segment
 
 
@@ -62,6 +67,22 @@ def test_times_are_days_instants_or_so_long_ago() -> None:
     assert instant.convert("2026-01-01T01:00+01:00", None, None) == START_US
     hour_us = instant.convert("60m", None, None) - instant.convert("2h", None, None)
     assert hour_us == pytest.approx(3_600_000_000, abs=1_000_000)
+    assert instant.convert("9999-12-31T23:59:59.999999", None, None) == 253_402_300_800_000_000 - 1
+
+
+def test_what_was_done_before_a_job_failed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "open_session", lambda _plan: nullcontext())
+
+    def refuse(_context: JobContext) -> Summary:
+        raise FixRequest("not with this lake")
+
+    jobs = {"first": lambda _context: Summary("first", {"table": 1}, {}), "second": refuse}
+    request = running.Request(tmp_path / "lake", None, "local[1]", None, None, None, Output.JSON)
+    with pytest.raises(FixRequest, match="not with this lake"):
+        running.run_jobs(jobs, {}, request, is_one=False)
+    assert [one["job"] for one in json.loads(capsys.readouterr().out)] == ["first"]
 
 
 def test_an_option_of_all_goes_to_every_job_that_has_it_and_the_others_keep_their_defaults() -> None:

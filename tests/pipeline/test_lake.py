@@ -38,6 +38,8 @@ def test_times_and_namespaces_narrow_what_is_read(spark: SparkSession, tmp_path:
     assert lake.read(spark, "task", since=START_US + DAY_US + 4, until=START_US + 2 * DAY_US).count() == 6
     assert lake.read(spark, "task", until=START_US + 2 * DAY_US + 1, namespace="shop").count() == 21
     assert lake.read(spark, "task", namespace="bank").count() == 8
+    calendar_us = (-62_135_596_800_000_000, 253_402_300_800_000_000 - 1)
+    assert lake.read(spark, "task", since=calendar_us[0], until=calendar_us[1]).count() == 39
 
 
 def test_a_batch_that_was_not_committed_is_seen_by_nobody(spark: SparkSession, tmp_path: Path) -> None:

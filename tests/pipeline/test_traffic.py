@@ -19,7 +19,7 @@ from fairlead.pipeline.jobs import traffic
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import TASK, differences
 from fairlead.pipeline.schemas_traffic import TRAFFIC, TRAFFIC_LISTS
-from fairlead.pipeline.stages.traffic import InvalidWindow, list_traffic, partition_traffic
+from fairlead.pipeline.stages.traffic import InvalidWindow, list_traffic, partition_traffic, window_us_of
 
 KINDS = ("added", "added", "matched", "matched", "forwarded", "acked", "poll_empty", "config", "backlog")
 COLUMNS = tuple(TASK.names)
@@ -172,9 +172,10 @@ def test_of_sticky_task_lists_together_nobody_says_how_much_waits(spark: SparkSe
         assert row.backlog_age_s_max == 3e-6
 
 
-def test_a_window_without_length_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(InvalidWindow, match="at least a millisecond"):
-        partition_traffic(frame_of(spark, []), window_s=0.0)
+@pytest.mark.parametrize("window_s", [0.0, 3600.1, math.inf, math.nan])
+def test_a_window_without_length_or_of_more_than_an_hour_is_refused(window_s: float) -> None:
+    with pytest.raises(InvalidWindow, match="at least a millisecond, and at most an hour"):
+        window_us_of(window_s)
 
 
 class LakeOfFrames(Lake):

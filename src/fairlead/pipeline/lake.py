@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ LAYOUT = 1
 STAGED_AGE_S_MAX = 86_400.0
 RUNS_KEPT = 2  # The one in place, and the one that a reader may still have open.
 LOCK_WAIT_S_MAX = 10.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -291,7 +292,7 @@ class Lake:
 
 
 def _day(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1_000_000, tz=UTC).strftime("%Y-%m-%d")
+    return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()
 
 
 def _read_json(file: Path) -> Any:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.stages.fairness import floods, key_fairness, starved, window_fairness
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S
+from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
 
 WORST_TOLD = 10
 
@@ -17,7 +17,7 @@ OPTIONS = [
     click.option(
         "--window",
         "window_s",
-        type=click.FloatRange(0.001),
+        type=click.FloatRange(WINDOW_S_MIN, WINDOW_S_MAX),
         default=WINDOW_S,
         show_default=True,
         metavar="SECONDS",

@@ -20,6 +20,8 @@ from fairlead.pipeline.sources.cloud import CLOUD_CLUSTER, exported_histories, f
 from fairlead.pipeline.sources.decoding import REASONS, Fault
 from fairlead.pipeline.sources.journal import plain_name, rows_of, segments_at_rest
 from fairlead.pipeline.sources.segments import Segment, find_sealed
+from fairlead.settings import InvalidValue
+from fairlead.settings.static_clusters import parse_cluster_name
 
 # What a kill can cost: a batch that is not committed is done again.
 BATCH_BYTES = 512 << 20
@@ -28,6 +30,13 @@ BATCH_SEGMENTS_MAX = 2048
 ROW_GROUP_BYTES = 32 << 20
 # Where Spark puts the rows whose `fault` is null.
 SOUND = "fault=__HIVE_DEFAULT_PARTITION__"
+
+
+def _checked_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    try:
+        return parse_cluster_name(name)
+    except InvalidValue as wrong:
+        raise click.BadParameter(f"{name!r} {wrong}") from wrong
 
 
 OPTIONS = [
@@ -40,6 +49,7 @@ OPTIONS = [
     click.option(
         "--cluster",
         "cloud_cluster",
+        callback=_checked_name,
         default=CLOUD_CLUSTER,
         show_default=True,
         metavar="NAME",

@@ -8,7 +8,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.pipeline.job import JobContext, Summary
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, list_traffic, partition_traffic
+from fairlead.pipeline.stages.traffic import (
+    TASK_LIST,
+    WINDOW_S,
+    WINDOW_S_MAX,
+    WINDOW_S_MIN,
+    list_traffic,
+    partition_traffic,
+)
 
 WORST_TOLD = 5
 
@@ -16,7 +23,7 @@ OPTIONS = [
     click.option(
         "--window",
         "window_s",
-        type=click.FloatRange(0.001),
+        type=click.FloatRange(WINDOW_S_MIN, WINDOW_S_MAX),
         default=WINDOW_S,
         show_default=True,
         metavar="SECONDS",

@@ -11,18 +11,20 @@ from fairlead.pipeline.schemas_traffic import TRAFFIC, TRAFFIC_LISTS
 
 TASK_LIST = ("cluster", "namespace_id", "task_list", "task_type")
 WINDOW_S = 60.0
+# The waits of all tasks of a window are sorted in the memory of one worker.
+WINDOW_S_MIN, WINDOW_S_MAX = 0.001, 3600.0
 _SUMS = ("added", "matched", "matched_at_once", "matched_forwarded", "forwarded", "polls_empty", "backlog")
 _PERCENTILES = (0.5, 0.95, 0.99)
 
 
 class InvalidWindow(FixRequest):
-    """A window of time is shorter than a millisecond."""
+    """A window of time is shorter than a millisecond, or longer than an hour."""
 
 
 def window_us_of(window_s: float) -> int:
     """The length of a window in whole microseconds."""
-    if not 0.001 <= window_s < float("inf"):
-        raise InvalidWindow(f"windows of {window_s} s: give at least a millisecond")
+    if not WINDOW_S_MIN <= window_s <= WINDOW_S_MAX:
+        raise InvalidWindow(f"windows of {window_s} s: give at least a millisecond, and at most an hour")
     return round(window_s * 1e6)
 
 
