@@ -271,8 +271,8 @@ class ShardStream:
                 except LeaseLost:
                     self._on_lost()
                     return
-                except FairleadError as failure:
-                    _log.warning("events can't be journaled", shard=self._shard_id, error=str(failure))
+                except Exception as failure:  # noqa: BLE001 - nobody else would hear of it, or go on
+                    _log.warning("events can't be journaled", shard=self._shard_id, error=str(failure) or repr(failure))
                     await asyncio.sleep(RETRY_S)
                     self._look.set()
                 else:

@@ -136,9 +136,9 @@ class _Counted:
         self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS, self._kind, amount=records))
         self._in_loop(lambda: self._metrics.count(JOURNAL_BYTES, self._kind, amount=size_bytes))
 
-    def dropped(self, records: int) -> None:
+    def dropped(self, records: int, reason: str) -> None:
         """So many could not be written."""
-        self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, self._kind, "disk", amount=records))
+        self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, self._kind, reason, amount=records))
 
     def _in_loop(self, count: Callable[[], None]) -> None:
         # Closed where the process ends without waiting for the journal.
