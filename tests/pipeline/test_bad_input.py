@@ -270,7 +270,8 @@ def rows_of(path: Path, kind: str) -> list[Record]:
     ("kind", "name"),
     [
         # By these the jobs know a partition and its host, and a batch and its run.
-        *(("task", name) for name in ("time_us", "kind", "namespace_id", "task_list", "task_type", "partition", "host")),
+        *(("task", name) for name in ("time_us", "kind", "namespace_id", "task_list", "partition", "host")),
+        ("task", "task_type"),
         *(("history", name) for name in ("time_us", "namespace_id", "workflow_id", "run_id", "first_event_id")),
     ],
 )

@@ -86,6 +86,8 @@ class Lake:
     def __init__(self, root: Path) -> None:
         """The lake in that folder, which is checked, and made when first written to."""
         self.root = root.absolute()
+        # The numbers of the next batches, as long as nobody else writes.
+        self._next: dict[str, int] = {}
         self._check()
 
     def __repr__(self) -> str:
@@ -170,6 +172,7 @@ class Lake:
                     time.sleep(0.1)
             # Whatever is here was left by a process that was killed.
             shutil.rmtree(self.root / "_staging" / "batches", ignore_errors=True)
+            self._next.clear()
             yield
 
     def stage(self, table: str) -> Path:
@@ -179,13 +182,16 @@ class Lake:
         return folder
 
     def commit(self, table: str, staged: Path, segments: Sequence[SegmentEntry]) -> str:
-        """Make a staged folder of `cluster=<c>/day=<d>/*.parquet` a batch of the table, in one step."""
+        """Make a staged folder of `cluster=<c>/day=<d>/*.parquet` a batch of the table, in one step; with the lock."""
         folder = self._make_table(table, BRONZE[table])
-        numbers = [int(batch.name.removeprefix("batch=")) for batch in folder.glob("batch=*")]
-        batch = f"{max(numbers, default=-1) + 1:012d}"
+        if table not in self._next:
+            numbers = [int(batch.name.removeprefix("batch=")) for batch in folder.glob("batch=*")]
+            self._next[table] = max(numbers, default=-1) + 1
+        batch = f"{self._next[table]:012d}"
         _write_json(staged / "_batch.json", {"batch": batch, "segments": [asdict(entry) for entry in segments]})
         _sync_tree(staged)
         staged.rename(folder / f"batch={batch}")
+        self._next[table] += 1
         _sync(folder)
         return batch
 

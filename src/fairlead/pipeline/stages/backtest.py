@@ -26,8 +26,8 @@ from fairlead.pipeline.schemas_backtest import (
 )
 from fairlead.pipeline.stages.traffic import TASK_LIST, of_task_lists
 
-# Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker. Of a longer time
-# the last part is replayed.
+# Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker. Of a longer
+# time the last part is replayed.
 BUCKETS_MAX = 1_000_000
 # Settings that are replayed at once; more of them are other rows, which other workers may take.
 SETTINGS_AT_ONCE = 64
