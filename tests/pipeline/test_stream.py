@@ -45,6 +45,16 @@ def test_a_batch_job_between_two_streams_doubles_nothing(spark: SparkSession, tm
     assert len(killing.table(tmp_path / "lake", "task")) == 70
 
 
+def test_folders_whose_names_look_like_patterns_are_read_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "a[1]{b}*?\\"
+    total = write_journal(folder / "journal")
+    assert stream.run(context(spark, folder, once=True)).rows == {"task": total, "history": 40}
+    assert ingest.run(context(spark, folder, "other")).rows == {"task": total, "history": 40}
+    for lake in (Lake(folder / "lake"), Lake(folder / "other")):
+        rows = lake.read(spark, "task")
+        assert rows.count() == lake.write("copy", rows, "run") == lake.read_derived(spark, "copy").count() == total
+
+
 def test_what_is_in_the_lake_is_looked_up_once_however_many_batches_come(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
+from fairlead.pipeline.paths import to_read
 from fairlead.pipeline.schemas import BRONZE, differences
 
 LAYOUT = 1
@@ -114,7 +115,7 @@ class Lake:
         if not any(self.table(table).glob("batch=*")):
             return spark.createDataFrame([], schema)
         # The names of columns come first: the batch is in the path alone, and nobody's business.
-        rows = spark.read.schema(schema).parquet(str(self.table(table))).select(*schema.names)
+        rows = spark.read.schema(schema).parquet(to_read(self.table(table))).select(*schema.names)
         if since is not None:
             rows = rows.where((F.col("day") >= F.lit(_day(since))) & (F.col("time_us") >= since))
         if until is not None:
@@ -130,7 +131,7 @@ class Lake:
         if not link.is_symlink():
             raise NoSuchTable(f"{self.root}: there is no table {table!r} in this lake: run its job first")
         # The run itself, not the link: a reader stays with the run that it began with.
-        return spark.read.parquet(str(link.resolve()))
+        return spark.read.parquet(to_read(link.resolve()))
 
     def has(self, table: str) -> bool:
         """Whether the table has been written at least once."""

@@ -68,25 +68,28 @@ def _start(context: JobContext, journal: Path, kind: str, total: Absorbed) -> St
     _remove_drafts(checkpoint)
     interval_s = context.options.get("interval_s", INTERVAL_S)
     trigger = {"availableNow": True} if context.options.get("once") else {"processingTime": f"{interval_s} seconds"}
+    # What is in the lake is looked up once: nobody else writes to it before this ends.
+    done = taken_in(context.lake, kind)
+    absorb_named = partial(_absorb, lake=context.lake, journal=journal, kind=kind, total=total, done=done)
     return (
         segments_as_sealed(context.spark, journal, kind)
         .writeStream.queryName(f"stream-{kind}")
         .option("checkpointLocation", str(checkpoint))
         .trigger(**trigger)
-        # What is in the lake is looked up once: nobody else writes to it before this ends.
-        .foreachBatch(partial(_absorb, context.lake, journal, kind, total, taken_in(context.lake, kind)))
+        .foreachBatch(absorb_named)
         .start()
     )
 
 
 def _absorb(
+    named: DataFrame,
+    _epoch: int,
+    *,
     lake: Lake,
     journal: Path,
     kind: str,
     total: Absorbed,
     done: dict[tuple[str, str], int],
-    named: DataFrame,
-    _epoch: int,
 ) -> None:
     """Bring a micro-batch of segments into the lake.
 
