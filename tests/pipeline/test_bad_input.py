@@ -195,6 +195,10 @@ def test_what_is_no_address_of_a_master_is_refused(tmp_path: Path, master: str) 
         (("traffic", "--lake", "lake", "--window", "3601"), "is not in the range"),
         (("fairness", "--lake", "lake", "--window", "3601"), "is not in the range"),
         (("ingest", "--cloud-export", ".", "--lake", "lake", "--cluster", "../../x"), "is no name of a cluster"),
+        # What does not heed a time or a namespace does not take one.
+        (("ingest", "--journal", "journal", "--lake", "lake", "--since", "1h"), "No such option '--since'"),
+        (("stream", "--journal", "journal", "--lake", "lake", "--namespace", "n"), "No such option '--namespace'"),
+        (("report", "--lake", "lake", "--until", "1h"), "No such option '--until'"),
         (("traffic", "--lake", "lake", "-o", "xml"), "'xml' is not one of"),
         (("no-such-job", "--lake", "lake"), "No such command 'no-such-job'"),
     ],

@@ -25,11 +25,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -42,12 +43,17 @@ LAYOUT = 1
 STAGED_AGE_S_MAX = 86_400.0
 RUNS_KEPT = 2  # The one in place, and the one that a reader may still have open.
 LOCK_WAIT_S_MAX = 10.0
+NAMESPACES_TOLD = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class NotALake(FixRequest):
     """The folder is no lake, or one of another layout or schema."""
+
+
+class NoSuchNamespace(FixRequest):
+    """The lake has nothing of the namespace that was asked for."""
 
 
 class NoSuchTable(FixRequest):
@@ -121,8 +127,7 @@ class Lake:
         if until is not None:
             rows = rows.where((F.col("day") <= F.lit(_day(until))) & (F.col("time_us") < until))
         if namespace is not None:
-            # Tasks for workers of a version wait in task lists of their own, in `<namespace>#<version>`.
-            rows = rows.where(F.substring_index("namespace_id", "#", 1) == namespace)
+            rows = rows.where(_namespace() == namespace)
         return rows
 
     def read_derived(self, spark: SparkSession, table: str) -> DataFrame:
@@ -240,6 +245,18 @@ class Lake:
         if not self.root.is_dir():
             raise NotALake(f"{self.root}: there is no lake in this folder: run `fairlead pipeline ingest` first")
 
+    def check_namespace(self, spark: SparkSession, namespace: str) -> None:
+        """Refuse a namespace of which nothing was recorded: its name instead of its id, for instance."""
+        if any(not self.read(spark, table, namespace=namespace).isEmpty() for table in BRONZE):
+            return
+        tables = (self.read(spark, table).select(_namespace().alias("id")) for table in BRONZE)
+        rows = reduce(DataFrame.union, tables).distinct().orderBy("id").limit(NAMESPACES_TOLD).collect()
+        there = ", ".join(row["id"] for row in rows) or "nothing"
+        raise NoSuchNamespace(
+            f"--namespace {namespace}: nothing of it is in the lake, which has {there}: give the id of a namespace, not "
+            "its name"
+        )
+
     def check_writable(self) -> None:
         """Refuse a place that can't be written to, without leaving anything there."""
         there = next(folder for folder in (self.root, *self.root.parents) if folder.exists())
@@ -296,6 +313,11 @@ class Lake:
         if not (folder / "_schema.json").exists():
             _write_json(folder / "_schema.json", schema.jsonValue())
         return folder
+
+
+def _namespace() -> Column:
+    # Tasks for workers of a version wait in task lists of their own, in `<namespace>#<version>`.
+    return F.substring_index("namespace_id", "#", 1)
 
 
 def _day(time_us: int) -> str:

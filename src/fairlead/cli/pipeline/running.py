@@ -72,9 +72,13 @@ def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], r
     if jobs.keys() <= READERS:
         lake.check_there()
     lake.check_writable()
+    unchecked = request.namespace
     with telling("starting Spark") as told, open_session(plan) as spark, following(told, spark):
         for name, run in jobs.items():
             told.say(name)
+            if unchecked is not None and name != "ingest":
+                lake.check_namespace(spark, unchecked)
+                unchecked = None
 
             def say(line: str, name: str = name) -> None:
                 told.say(f"{name}: {line}")
