@@ -231,6 +231,7 @@ def test_the_job_places_what_was_recorded_on_the_hosts_that_journaled(spark: Spa
     lake = LakeOfFrames(tmp_path, frame_of(spark, records))
     summary = placement.run(JobContext(spark, lake, options={"batch_sizes": (0, 4), "changes": 1}))
     assert summary.rows["placement"] == 2
+    assert "placement_partial" not in summary.rows
     assert summary.findings["hosts"] == 3
     found = {
         row.host: row.partitions

@@ -306,7 +306,10 @@ def one_batch(run_id: str, *, workflow_id: str, cluster: str, time_us: int, new_
 
 def test_since_a_time_an_open_run_is_still_found_beside_one_that_has_been_idle_for_long(spark: SparkSession) -> None:
     rows = [
-        Row(**one_batch(run_id, workflow_id=name, cluster="a", time_us=time_us, new_run_id=None).asDict() | {"status": 1})
+        Row(
+            **one_batch(run_id, workflow_id=name, cluster="a", time_us=time_us, new_run_id=None).asDict()
+            | {"status": 1}
+        )
         for name, run_id, time_us in (("w", "idle", 100), ("w", "busy", 500), ("v", "old-1", 100), ("v", "old-2", 200))
     ]
     fields = {field.name: field for field in HISTORY.fields}

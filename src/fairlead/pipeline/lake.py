@@ -35,6 +35,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
+from fairlead.journal.segments import sync_path
 from fairlead.pipeline.paths import to_read
 from fairlead.pipeline.schemas import BRONZE, differences
 
@@ -198,7 +199,7 @@ class Lake:
         _sync_tree(staged)
         staged.rename(folder / f"batch={batch}")
         self._next[table] += 1
-        _sync(folder)
+        sync_path(folder)
         return batch
 
     def quarantine(self, found: Quarantined) -> None:
@@ -234,7 +235,7 @@ class Lake:
         swap = self.root / "_staging" / f"{table}-{os.urandom(4).hex()}.link"
         swap.symlink_to(os.path.relpath(place, self.root))
         swap.replace(link)
-        _sync(self.root)
+        sync_path(self.root)
         _keep_newest(runs, place)
         return rows
 
@@ -253,8 +254,8 @@ class Lake:
         rows = reduce(DataFrame.union, tables).distinct().orderBy("id").limit(NAMESPACES_TOLD).collect()
         there = ", ".join(row["id"] for row in rows) or "nothing"
         raise NoSuchNamespace(
-            f"--namespace {namespace}: nothing of it is in the lake, which has {there}: give the id of a namespace, not "
-            "its name"
+            f"--namespace {namespace}: nothing of it is in the lake, which has {there}: give the id of a namespace, "
+            "not its name"
         )
 
     def check_writable(self) -> None:
@@ -341,18 +342,10 @@ def _write_json(file: Path, plain: object) -> None:
     draft.replace(file)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _sync_tree(folder: Path) -> None:
     """Bring all of a folder to the disk: Spark leaves its files to the operating system."""
     for path in [*folder.rglob("*"), folder]:
-        _sync(path)
+        sync_path(path)
 
 
 def _remove_old(folder: Path) -> None:

@@ -13,8 +13,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-SCHEMA_VERSION = 1
-
 LONG, INT, STRING, DOUBLE, BOOL = LongType(), IntegerType(), StringType(), DoubleType(), BooleanType()
 
 

@@ -1,7 +1,6 @@
 """`fairlead pipeline backtest`: what other settings of the adaptive scaler would have done with recorded traffic."""
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +141,15 @@ def run(context: JobContext) -> Summary:
     # Of nothing there is nothing to replay, but the tables are there.
     span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
     lists = arrivals(tasks, span=span)
-    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     # Every row carries the arrivals of a task list over all of the time.
     with arrow_limits(context.spark):
         context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
         outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
         verdicts = with_verdicts(outcomes, candidates, span=span, objective=objective)
-        rows = {"backtest": context.lake.write("backtest", verdicts, run_id)}
+        rows = {"backtest": context.lake.write("backtest", verdicts, context.run_id)}
         backtest = context.lake.read_derived(context.spark, "backtest")
         rows["backtest_settings"] = context.lake.write(
-            "backtest_settings", overall(backtest, objective=objective), run_id
+            "backtest_settings", overall(backtest, objective=objective), context.run_id
         )
         compared = context.lake.read_derived(context.spark, "backtest_settings")
         best = {row["cluster"]: row for row in compared.where("is_recommended").collect()}
@@ -160,7 +158,7 @@ def run(context: JobContext) -> Summary:
         traces = timeline(
             lists, trials([(number, settings[number]) for number in traced]), model=model, span=span, every_s=TIMELINE_S
         )
-        rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, run_id)
+        rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, context.run_id)
     folder = Path(options.get("settings_out") or context.lake.root / "_recommended")
     present = {row["cluster"]: row for row in compared.where(F.col("setting") == 0).collect()}
     found = {

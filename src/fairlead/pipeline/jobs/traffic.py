@@ -1,6 +1,5 @@
 """`fairlead pipeline traffic`: rates, waits, backlogs and skew of every partition and task list."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -35,17 +34,16 @@ OPTIONS = [
 def run(context: JobContext) -> Summary:
     """Write the tables `traffic` and `traffic_lists`."""
     window_s = float(context.options.get("window_s", WINDOW_S))
-    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     tasks = context.lake.read(
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
     context.progress("counting what went through each partition")
-    rows = {"traffic": context.lake.write("traffic", partition_traffic(tasks, window_s=window_s), run_id)}
+    rows = {"traffic": context.lake.write("traffic", partition_traffic(tasks, window_s=window_s), context.run_id)}
     # What is written is read back: the partitions are then counted once, not once for each table.
     partitions = context.lake.read_derived(context.spark, "traffic")
     context.progress("adding up the partitions of each task list")
     rows["traffic_lists"] = context.lake.write(
-        "traffic_lists", list_traffic(tasks, partitions, window_s=window_s), run_id
+        "traffic_lists", list_traffic(tasks, partitions, window_s=window_s), context.run_id
     )
     lists = context.lake.read_derived(context.spark, "traffic_lists")
     return Summary("traffic", rows, {"window_s": window_s, **_findings(lists)})
