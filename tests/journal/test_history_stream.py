@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from temporalio.api.history.v1 import (
     WorkflowExecutionSignaledEventAttributes,
 )
 
+from fairlead.history import streaming
 from fairlead.history.applying.debts import key_of
 from fairlead.history.journaling import HistoryJournal, event_digest, to_record
 from fairlead.history.stream_rows import Streamed, StreamRow
 from fairlead.history.streaming import REPLICATION, ShardStream
-from fairlead.journal import Journal, read_segment
+from fairlead.journal import HistoryRecord, Journal, read_segment
 from fairlead.settings import DynamicSettings
 from fairlead.storage.history_contract import BatchWrite, Commit, LeaseLost, RunKey, RunWrite, TaskKey
 from fairlead.storage.history_memory import MemoryHistory
@@ -147,6 +148,45 @@ async def test_a_commit_that_failed_holds_nothing_up(tmp_path: Path) -> None:
         await failing
         await owner.stream.close(is_lost=False)
     assert here.task_ids() == [later]
+
+
+async def test_what_no_record_can_be_made_of_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "RETRY_S", 0.01)
+    failures = iter(range(3))
+
+    def make(streamed: Streamed) -> HistoryRecord:
+        if next(failures, None) is not None:
+            raise ValueError("not now")
+        return to_record(streamed, with_payload=False)
+
+    async with world(tmp_path) as here:
+        here.journal._queue._make = make
+        owner = await here.owner()
+        for _ in range(3):
+            await owner.commit()
+        await owner.stream.close(is_lost=False)
+        assert await here.rows_left() == 0
+    assert here.task_ids() == owner.committed
+
+
+async def test_whatever_fails_on_the_way_to_the_journal_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "RETRY_S", 0.01)
+    failures = iter(range(3))
+
+    class Failing(HistoryJournal):
+        async def write(self, rows: Sequence[Streamed]) -> None:
+            if next(failures, None) is not None:
+                raise KeyError("what nobody thought of")
+            await super().write(rows)
+
+    async with world(tmp_path) as here:
+        here.journal.__class__ = Failing
+        owner = await here.owner()
+        await owner.commit()
+        await owner.stream.close(is_lost=False)
+    assert here.task_ids() == owner.committed
 
 
 async def test_what_does_not_fit_into_memory_is_read_from_the_store(

@@ -5,12 +5,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import STICKY, Partition, TaskList, TaskType
 from fairlead.journal import Journal, read_segment
 from fairlead.matching.messages import AddRequest, NewTask, PollRequest, TaskListKind
 from fairlead.server import LocalCluster
 from fairlead.settings import DynamicSettings, Plain
-from fairlead.telemetry import STICKY, Metrics
+from fairlead.telemetry import Metrics
 
 ORDERS = TaskList("ns", "orders", TaskType.ACTIVITY)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.partitions import TaskList, TaskType
-from fairlead.journal import CannotOpenJournal, Journal, Kind, SegmentName, TaskRecord, read_segment
+from fairlead.journal import CannotOpenJournal, CannotRecord, Journal, Kind, SegmentName, TaskRecord, read_segment
 from fairlead.journal.telemetry import CHUNK_RECORDS
 from fairlead.settings import DynamicSettings, Plain
 from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, Metric, Metrics
@@ -138,14 +138,34 @@ async def test_room_that_was_taken_is_free_again_when_it_is_written(tmp_path: Pa
     assert len(here.records()) == 450
 
 
-async def test_a_text_that_is_none_harms_nobody_but_its_own_chunk(tmp_path: Path) -> None:
+async def test_a_text_that_is_none_harms_nobody_else_and_is_counted(tmp_path: Path) -> None:
     async with world(tmp_path, flushInterval="60s") as here:
         partition = here.journal.tasks().partition(ORDERS, 0)
         for number in range(2 * CHUNK_RECORDS):
-            partition.added(number, "\ud800" if number == 0 else "", 1.0, 3)
+            partition.added(number, "\ud800" if number in (0, 7) else "", 1.0, 3)
     assert [one["time_us"] for one in here.records()] == [
-        n * 1_000_000 for n in range(CHUNK_RECORDS, 2 * CHUNK_RECORDS)
+        n * 1_000_000 for n in range(2 * CHUNK_RECORDS) if n not in (0, 7)
     ]
+    assert here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "invalid") == 2
+
+
+async def test_who_leaves_what_no_record_can_be_made_of_hears_of_it_and_holds_nobody_up(tmp_path: Path) -> None:
+    def make(number: int) -> TaskRecord:
+        if number == 2:
+            raise ValueError("no record of 2")
+        return record(number) if number != 3 else TaskRecord(3, "added", "\ud800", "orders", 2, 0, "host")
+
+    async with world(tmp_path, flushInterval="10ms") as here:
+        queue = here.journal.history(make)
+        queue._bytes_max = 100
+        async with asyncio.timeout(20):
+            left = await asyncio.gather(
+                *(queue.write([number, 10 + number], 60) for number in range(5)), return_exceptions=True
+            )
+        assert [type(one) for one in left] == [type(None), type(None), CannotRecord, CannotRecord, type(None)]
+        assert "2 records can't be made for the journal: ValueError('no record of 2')" in str(left[2])
+        assert (queue._bytes, queue._items) == (0, 0)
+    assert [one["time_us"] for one in here.records()] == [0, 10, 1, 11, 4, 14]
 
 
 async def test_history_waits_for_room(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyspark.sql
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from fairlead.cli.config import config as config_command
-from fairlead.core.partitions import DrainReport, PartitionConfig, TaskType
+from fairlead.core.partitions import STICKY, DrainReport, PartitionConfig, TaskType
 from fairlead.core.scaling import AdaptiveScaler, RateWindow, ScalerSettings, partitions_needed
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import backtest
@@ -29,7 +30,8 @@ from fairlead.pipeline.kernels.scaler import (
 )
 from fairlead.pipeline.schemas import differences
 from fairlead.pipeline.schemas_backtest import BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
-from fairlead.pipeline.stages.backtest import BUCKETS_MAX, TooLong, arrivals, span_of
+from fairlead.pipeline.stages import backtest as stage
+from fairlead.pipeline.stages.backtest import BUCKETS_MAX, arrivals, span_of
 from fairlead.settings import DynamicSettings, InvalidSettings, Scope, matching, scaler_settings
 from tests.pipeline.test_traffic import LakeOfFrames, frame_of
 
@@ -260,18 +262,41 @@ def test_task_lists_of_a_settings_file_have_only_what_differs() -> None:
 
 def test_arrivals_count_what_was_added_and_nothing_else(spark: SparkSession) -> None:
     tasks = frame_of(spark, records_of({"x": [2, 0, 1]}))
-    (row,) = arrivals(tasks, bucket_us=5_000_000).collect()
-    assert sorted((one.bucket, one.tasks) for one in row.arrivals) == [(200_000, 2), (200_002, 1)]
     span = span_of(tasks, bucket_us=5_000_000)
     assert span is not None
-    assert (span.first, span.buckets, span.seconds) == (200_000, 3, 15.0)
+    assert (span.first, span.buckets, span.seconds, span.left_out) == (200_000, 3, 15.0, 0)
+    (row,) = arrivals(tasks, span=span).collect()
+    assert sorted((one.bucket, one.tasks) for one in row.arrivals) == [(200_000, 2), (200_002, 1)]
 
 
-def test_more_time_than_is_replayed_at_once_is_refused(spark: SparkSession) -> None:
-    base: Row = {"cluster": "c", "namespace_id": "n", "kind": "added", "task_list": "x", "task_type": 2, "partition": 0}
-    tasks = frame_of(spark, [base | {"time_us": 0}, base | {"time_us": BUCKETS_MAX * 5_000_000}])
-    with pytest.raises(TooLong, match="--since and --until"):
-        span_of(tasks, bucket_us=5_000_000)
+def test_task_lists_of_one_worker_each_are_not_scaled(spark: SparkSession) -> None:
+    tasks = frame_of(spark, records_of({STICKY: [2, 0, 1], "x": [1]}))
+    span = span_of(tasks, bucket_us=5_000_000)
+    assert span is not None
+    assert [row.task_list for row in arrivals(tasks, span=span).collect()] == ["x"]
+
+
+def test_of_more_time_than_is_replayed_at_once_the_last_part_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "BUCKETS_MAX", 720)
+    counts = [7] * 100 + [1] * 720
+    lake = LakeOfFrames(tmp_path / "lake", frame_of(spark, records_of({"x": counts})))
+    summary = backtest.run(JobContext(spark, lake, options={"upscale_rps": (100.0,), "interval_s": (15.0,)}))
+    assert summary.findings["hours"] == 1.0
+    assert summary.findings["hours_left_out"] == pytest.approx(100 * BUCKET_S / 3600)
+    assert "--until" in summary.findings["hint"]
+    assert {row.tasks for row in lake.read_derived(spark, "backtest").collect()} == {720}
+
+
+def test_a_settings_file_says_nothing_of_types_that_are_not_known(spark: SparkSession) -> None:
+    rows: list[Row] = [
+        {"cluster": "c", "task_list": str(kind), "task_type": kind, "setting": 1, "is_recommended": True, "tasks": 1}
+        for kind in (1, 9, None)
+    ]
+    tried = spark.createDataFrame([tuple(row.get(name) for name in BACKTEST.names) for row in rows], BACKTEST)
+    found = backtest._exceptions(tried, pyspark.sql.Row(cluster="c", setting=0))
+    assert [row.task_list for row in found] == ["1"]
 
 
 def test_nothing_recorded_gives_empty_tables_and_no_recommendation(spark: SparkSession, tmp_path: Path) -> None:

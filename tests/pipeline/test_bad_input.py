@@ -190,6 +190,15 @@ def test_what_is_no_address_of_a_master_is_refused(tmp_path: Path, master: str) 
         (("ingest", "--journal", "journal"), "Missing option '--lake'"),
         (("traffic", "--lake", "lake", "--since", "yesterday"), "is no time"),
         (("traffic", "--lake", "lake", "--since", "1h", "--until", "2h"), "--since must be before"),
+        (("traffic", "--lake", "lake", "--since", "999999d"), "'999999d' is no time"),
+        (("traffic", "--lake", "lake", "--until", "9999-12-31T23:59-14:00"), "is no time"),
+        (("traffic", "--lake", "lake", "--window", "3601"), "is not in the range"),
+        (("fairness", "--lake", "lake", "--window", "3601"), "is not in the range"),
+        (("ingest", "--cloud-export", ".", "--lake", "lake", "--cluster", "../../x"), "is no name of a cluster"),
+        # What does not heed a time or a namespace does not take one.
+        (("ingest", "--journal", "journal", "--lake", "lake", "--since", "1h"), "No such option '--since'"),
+        (("stream", "--journal", "journal", "--lake", "lake", "--namespace", "n"), "No such option '--namespace'"),
+        (("report", "--lake", "lake", "--until", "1h"), "No such option '--until'"),
         (("traffic", "--lake", "lake", "-o", "xml"), "'xml' is not one of"),
         (("no-such-job", "--lake", "lake"), "No such command 'no-such-job'"),
     ],
@@ -259,6 +268,22 @@ def records_of(kind: str) -> list[Record]:
 def rows_of(path: Path, kind: str) -> list[Record]:
     schema = to_arrow_schema(RECORDS[kind])
     return [row for batch in read_records(path, schema, REQUIRED[kind]) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        # By these the jobs know a partition and its host, and a batch and its run.
+        *(("task", name) for name in ("time_us", "kind", "namespace_id", "task_list", "partition", "host")),
+        ("task", "task_type"),
+        *(("history", name) for name in ("time_us", "namespace_id", "workflow_id", "run_id", "first_event_id")),
+    ],
+)
+def test_a_record_without_what_every_record_has_is_a_fault(tmp_path: Path, kind: str, name: str) -> None:
+    records = records_of(kind)
+    records[7] = {key: value for key, value in records[7].items() if key != name}
+    with pytest.raises(Faulty, match="lacks a field that all have"):
+        rows_of(write_segment(tmp_path, records, kind=kind), kind)
 
 
 @pytest.mark.sim

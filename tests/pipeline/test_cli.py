@@ -3,13 +3,22 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 import pytest
+from pyspark.sql import SparkSession
 
+from fairlead.cli.pipeline import running
 from fairlead.cli.pipeline.command import JOBS, jobs_with_options, pipeline
+from fairlead.cli.pipeline.running import Run
 from fairlead.cli.pipeline.times import Instant
+from fairlead.cli.report import Output
+from fairlead.core.errors import FixRequest
+from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.jobs import ingest
+from fairlead.pipeline.lake import NoSuchNamespace
 from tests.pipeline.writing import START_US, frames_of, task_records, write_journal, write_segment
 
 
@@ -62,6 +71,46 @@ def test_times_are_days_instants_or_so_long_ago() -> None:
     assert instant.convert("2026-01-01T01:00+01:00", None, None) == START_US
     hour_us = instant.convert("60m", None, None) - instant.convert("2h", None, None)
     assert hour_us == pytest.approx(3_600_000_000, abs=1_000_000)
+    assert instant.convert("9999-12-31T23:59:59.999999", None, None) == 253_402_300_800_000_000 - 1
+
+
+def test_a_namespace_of_which_the_lake_has_nothing_is_refused_with_those_it_has(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "open_session", lambda _plan: nullcontext(spark))
+    write_segment(tmp_path / "journal", task_records(3, namespace_id="bank#tills:1.0"))
+    ran: list[str] = []
+
+    def job(context: JobContext) -> Summary:
+        ran.append(str(context.namespace))
+        return Summary("traffic", {}, {})
+
+    def ask(namespace: str, *, jobs: dict[str, Run]) -> None:
+        place = (tmp_path / "lake", tmp_path / "journal")
+        request = running.Request(*place, "local[2]", None, None, namespace, Output.JSON)
+        running.run_jobs(jobs, {}, request, is_one=False)
+
+    # What `ingest` brings in may be of that namespace.
+    ask("bank", jobs={"ingest": ingest.run, "traffic": job})
+    assert ran == ["bank"]
+    with pytest.raises(NoSuchNamespace, match=r"which has bank: give the id of a namespace, not its name"):
+        ask("Bank of this name", jobs={"traffic": job})
+    assert ran == ["bank"]
+
+
+def test_what_was_done_before_a_job_failed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "open_session", lambda _plan: nullcontext())
+
+    def refuse(_context: JobContext) -> Summary:
+        raise FixRequest("not with this lake")
+
+    jobs = {"first": lambda _context: Summary("first", {"table": 1}, {}), "second": refuse}
+    request = running.Request(tmp_path / "lake", None, "local[1]", None, None, None, Output.JSON)
+    with pytest.raises(FixRequest, match="not with this lake"):
+        running.run_jobs(jobs, {}, request, is_one=False)
+    assert [one["job"] for one in json.loads(capsys.readouterr().out)] == ["first"]
 
 
 def test_an_option_of_all_goes_to_every_job_that_has_it_and_the_others_keep_their_defaults() -> None:

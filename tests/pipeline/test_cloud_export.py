@@ -65,9 +65,9 @@ def test_a_file_is_the_same_from_wherever_in_the_bucket_it_is_looked_at(tmp_path
     [same] = find_exports(tmp_path / HOUR, cluster="cloud")
     assert one == same
     assert one.name == "shop.acct!2026!01!31!17!00!a"
-    long = file_name(Path("/shop/2026/01") / ("x" * 250))
+    long = file_name(Path("/shop/2026/01") / ("x" * 250), Path("/shop"))
     assert len(long) < 200
-    assert long != file_name(Path("/shop/2026/02") / ("x" * 250))
+    assert long != file_name(Path("/shop/2026/02") / ("x" * 250), Path("/shop"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(NoExports, match="there is no file"):
         find_exports(tmp_path / "empty", cluster="cloud")
@@ -90,6 +90,13 @@ def test_whatever_is_cut_off_or_changed_gives_a_fault_or_whole_histories(
     if rows[-1]["fault"] is None:
         assert all(row["run_id"] and row["workflow_id"] for row in rows)
         assert [row["last_event_id"] for row in rows if row["items"][-1]["event_id"] != row["last_event_id"]] == []
+
+
+def test_files_outside_of_dated_folders_are_told_apart_by_their_whole_path(tmp_path: Path) -> None:
+    for place in ("mine", "mine/old/shop", "mine/new/shop"):
+        put(tmp_path, "a", exported(load("hello")), hour=Path(place))
+    names = [file.name for file in find_exports(tmp_path / "mine", cluster="cloud")]
+    assert sorted(names) == ["mine!a", "mine!new!shop!a", "mine!old!shop!a"]
 
 
 def test_a_cut_file_is_told_from_one_that_is_no_export(tmp_path: Path) -> None:

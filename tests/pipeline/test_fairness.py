@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from fairlead.core.partitions import STICKY
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import fairness, ingest
 from fairlead.pipeline.lake import Lake
@@ -203,6 +204,12 @@ def test_a_flood_is_named_where_it_starves_a_small_tenant(spark: SparkSession) -
     assert starved.jain == pytest.approx(0.5)
     assert last.jain == pytest.approx(1.0)
     assert last.flood_key is None
+
+
+def test_nobody_floods_or_starves_in_the_task_lists_of_single_workers(spark: SparkSession) -> None:
+    records = [*tasks_of(0, "flood", added=1000, matched=50), *tasks_of(0, "small", added=10)]
+    records = [record | {"task_list": STICKY} for record in [*records, *tasks_of(1, "flood", matched=100)]]
+    assert key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6).collect() == []
 
 
 def test_two_keys_that_flood_alike_are_both_named(spark: SparkSession) -> None:

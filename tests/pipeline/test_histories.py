@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
 from fairlead.core.versions import BranchTree, VersionHistory
@@ -154,9 +156,31 @@ def test_what_is_missing_is_told_of_and_not_guessed() -> None:
     assert flat([whole[0], damaged, whole[2]])["run-1"]["problem"] == "unreadable"
 
 
-def test_long_messages_are_cut() -> None:
-    from temporalio.api.failure.v1 import Failure
+def test_a_run_whose_version_history_does_not_reach_its_events_is_incomplete_and_harms_no_other() -> None:
+    events = {}
+    for run_id in ("run-1", "run-2"):
+        writer = Writer()
+        writer.begin("order-1", run_id)
+        writer.add("TIMER_STARTED", timer_id="1")
+        events[run_id] = writer.events
+    (short,) = records_of(events["run-1"])
+    short["items"] = [{"event_id": short["last_event_id"] - 1, "version": short["version"]}]
+    rows = flat([short, *records_of(events["run-2"], run_id="run-2", tree_id="run-2")])
+    assert {run_id: row["problem"] for run_id, row in rows.items()} == {"run-1": "incomplete", "run-2": None}
 
+
+def test_a_timeout_of_a_kind_that_is_not_known_is_told_of_as_such() -> None:
+    writer = Writer()
+    writer.begin("order-1", "run-1")
+    scheduled = writer.add("ACTIVITY_TASK_SCHEDULED", activity_id="1").event_id
+    late = Failure(message="late")
+    late.timeout_failure_info.timeout_type = TimeoutType.ValueType(99)
+    writer.add("ACTIVITY_TASK_TIMED_OUT", scheduled_event_id=scheduled, failure=late)
+    (activity,) = flat(records_of(writer.events))["run-1"]["activity_rows"]
+    assert (activity["outcome"], activity["timeout_type"]) == ("timed_out", "unknown")
+
+
+def test_long_messages_are_cut() -> None:
     writer = Writer()
     writer.begin("order-1", "run-1")
     writer.add("WORKFLOW_EXECUTION_FAILED", failure=Failure(message="x" * 10_000))

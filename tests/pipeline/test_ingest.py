@@ -1,6 +1,7 @@
 """The job `ingest`: each segment once, whole, or not at all."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from fairlead.core.errors import FixRequest
 from fairlead.journal import UnknownSchema
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.jobs import ingest
-from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.lake import Lake, Quarantined
 from fairlead.pipeline.schemas import BRONZE, differences
 from fairlead.pipeline.sources.segments import NoJournal
 from tests.pipeline import killing
@@ -84,6 +85,22 @@ def test_bad_segments_go_into_quarantine_whole_and_the_others_come_in(spark: Spa
     write_segment(journal, good, number=1)
     replaced = run(spark, tmp_path)
     assert (replaced.rows["task"], replaced.findings["quarantined_in_all"]) == (500, 2)
+
+
+def test_a_kill_between_the_commit_and_the_pardon_leaves_no_false_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_segment(tmp_path / "journal", task_records(10))
+    lake = Lake(tmp_path / "lake")
+    context = JobContext(spark=spark, lake=lake, journal=tmp_path / "journal")
+    ingest.run(context)
+    # As a segment is that was faulty, was replaced, and came in just before the end.
+    (entry,) = lake.segments("task")
+    lake.quarantine(Quarantined(entry, "it ends within a frame"))
+    lake.quarantine(Quarantined(replace(entry, name="task.v1.host-1.000000000009.jsonl.zst"), "a frame is damaged"))
+    summary = ingest.run(context)
+    assert summary.findings["quarantined_in_all"] == 1
+    assert [found.reason for found in lake.quarantined()] == ["a frame is damaged"]
 
 
 def test_a_segment_that_changed_after_it_came_in_is_reported_and_not_read_again(

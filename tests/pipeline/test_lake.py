@@ -30,12 +30,16 @@ def test_times_and_namespaces_narrow_what_is_read(spark: SparkSession, tmp_path:
     for day in range(3):
         write_segment(journal, task_records(10, start_us=START_US + day * DAY_US, step_us=1), number=day)
     write_segment(journal, task_records(5, namespace_id="bank"), number=9)
+    write_segment(journal, task_records(3, namespace_id="bank#tills:1.0"), number=10)
+    write_segment(journal, task_records(1, namespace_id="bank2"), number=11)
     lake = Lake(tmp_path / "lake")
     ingest.run(JobContext(spark=spark, lake=lake, journal=journal))
     assert lake.read(spark, "task", since=START_US + DAY_US).count() == 20
     assert lake.read(spark, "task", since=START_US + DAY_US + 4, until=START_US + 2 * DAY_US).count() == 6
     assert lake.read(spark, "task", until=START_US + 2 * DAY_US + 1, namespace="shop").count() == 21
-    assert lake.read(spark, "task", namespace="bank").count() == 5
+    assert lake.read(spark, "task", namespace="bank").count() == 8
+    calendar_us = (-62_135_596_800_000_000, 253_402_300_800_000_000 - 1)
+    assert lake.read(spark, "task", since=calendar_us[0], until=calendar_us[1]).count() == 39
 
 
 def test_a_batch_that_was_not_committed_is_seen_by_nobody(spark: SparkSession, tmp_path: Path) -> None:

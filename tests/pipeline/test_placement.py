@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fairlead.core.hashing import hash64
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import STICKY, Partition, TaskList, TaskType
 from fairlead.core.routing import GradualChange, HashRing, NoHosts, Router, basic_key, spread_key
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import placement
@@ -218,6 +218,8 @@ def test_recorded_task_lists_have_the_partitions_that_they_had_at_most(spark: Sp
     records += [
         record(kind="added", time_us=1, task_list="y", partition=6),
         record(kind="added", time_us=2, cluster="d"),
+        # Of sticky task lists each is somewhere else: together they have no place.
+        record(kind="added", time_us=3, task_list=STICKY),
     ]
     found = recorded_lists(frame_of(spark, records), cluster="c").orderBy("task_list").collect()
     assert [(row.task_list, row.partitions, row.qps) for row in found] == [("x", 5, 0.1), ("y", 7, 0.1)]
@@ -229,6 +231,7 @@ def test_the_job_places_what_was_recorded_on_the_hosts_that_journaled(spark: Spa
     lake = LakeOfFrames(tmp_path, frame_of(spark, records))
     summary = placement.run(JobContext(spark, lake, options={"batch_sizes": (0, 4), "changes": 1}))
     assert summary.rows["placement"] == 2
+    assert "placement_partial" not in summary.rows
     assert summary.findings["hosts"] == 3
     found = {
         row.host: row.partitions

@@ -24,6 +24,7 @@ from fairlead.pipeline.kernels.reconcile import (
     State,
     read_copy,
 )
+from fairlead.pipeline.kernels.reconcile.compare import Lack, _without_blocked
 from fairlead.pipeline.kernels.reconcile.plain import BatchColumns, plain_runs
 from fairlead.pipeline.kernels.reconcile.records import SIGNALED_EVENT, TYPES_UNKNOWN
 from fairlead.pipeline.kernels.reconcile.tables import BATCH, judge_batch
@@ -229,6 +230,46 @@ def test_events_that_no_cluster_has_are_found_and_nothing_behind_them_is_sent() 
     judgement = judge(expected="abc", a=broken, b=broken)
     assert {finding[:4:2] for finding in judgement.findings if finding.kind is Kind.GAP} == {("gap", "a"), ("gap", "b")}
     assert [(send.target, send[3:5]) for send in judgement.sends] == [("c", (1, 2))]
+
+
+def lacks_of(random: Random, lines: list[VersionHistory], events: int) -> list[Lack]:
+    """Events that are lacking on lines, some of which nobody has."""
+    lacks = []
+    for line in lines:
+        for event_id in sorted(random.sample(range(1, line.last.event_id + 1), events)):
+            source = random.choice(("a", "a", "a", None))
+            event = Item(event_id, line.version_of(event_id))
+            lacks.append(Lack(event, Kind.MISSING_EVENTS, State.WRONG, source, line))
+    return lacks
+
+
+def test_what_stands_behind_lost_events_is_sent_on_no_line() -> None:
+    random = Random(3)
+    lines = [VersionHistory.from_pairs(pairs) for pairs in ([(30, 1)], [(9, 1), (25, 2)], [(9, 1), (20, 3), (30, 12)])]
+    for _ in range(100):
+        lacks = lacks_of(random, random.sample(lines, random.randint(1, 3)), random.randint(0, 4))
+        lost = [lack.event for lack in lacks if lack.source is None]
+        blocked = [
+            any(event < lack.event and lack.line.contains(event_id=event[0], version=event[1]) for event in lost)
+            for lack in lacks
+        ]
+        assert _without_blocked(lacks) == [
+            replace(lack, source=None) if is_blocked else lack for lack, is_blocked in zip(lacks, blocked, strict=True)
+        ]
+
+
+def test_a_long_run_of_lost_events_is_looked_through_once_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = count()
+    contains = VersionHistory.contains
+
+    def counted(self: VersionHistory, *, event_id: int, version: int) -> bool:
+        next(looks)
+        return contains(self, event_id=event_id, version=version)
+
+    monkeypatch.setattr(VersionHistory, "contains", counted)
+    line = VersionHistory.from_pairs([(2000, 1)])
+    _without_blocked([replace(lack, source=None) for lack in lacks_of(Random(0), [line], 2000)])
+    assert next(looks) == 2000
 
 
 def test_two_lines_on_one_branch_break_the_append_rule() -> None:

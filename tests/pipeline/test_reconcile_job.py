@@ -156,16 +156,17 @@ def test_the_counts_of_pairs_are_those_of_the_events(
     assert sum(row["sum(runs_only_left)"] + row["sum(runs_only_right)"] for row in pairs) == 2 * lonely
 
 
-def test_only_runs_in_which_something_happened_since_are_judged_and_by_all_of_their_events(
+def test_only_workflows_in_which_something_happened_since_are_judged_and_by_all_of_their_events(
     spark: SparkSession, made: tuple[Manifest, Lake]
 ) -> None:
     manifest, lake = made
     history = lake.read(spark, "history")
     since_us = manifest.now_us - 12 * 3_600_000_000
     runs = reconcile.gather_runs(history, since_us=since_us).select("run_id", F.size("batches").alias("batches"))
-    recent = history.where(F.col("time_us") >= since_us).select("run_id").distinct()
-    every = history.join(recent, "run_id", "left_semi").groupBy("run_id").agg(F.count("*").alias("batches"))
+    recent = history.where(F.col("time_us") >= since_us).select("namespace_id", "workflow_id").distinct()
+    every = history.join(recent, ["namespace_id", "workflow_id"]).groupBy("run_id").agg(F.count("*").alias("batches"))
     assert {tuple(row) for row in runs.collect()} == {tuple(row) for row in every.collect()}
+    assert 0 < runs.count() < history.select("run_id").distinct().count()
 
 
 def test_until_namespace_plan_and_expected_clusters_are_heeded(
@@ -301,6 +302,23 @@ def one_batch(run_id: str, *, workflow_id: str, cluster: str, time_us: int, new_
         status=6 if new_run_id else 2, event_types=[1], event_digests=["0" * 16], signals=None, new_run_id=new_run_id,
         cluster=cluster,
     )  # fmt: skip
+
+
+def test_since_a_time_an_open_run_is_still_found_beside_one_that_has_been_idle_for_long(spark: SparkSession) -> None:
+    rows = [
+        Row(
+            **one_batch(run_id, workflow_id=name, cluster="a", time_us=time_us, new_run_id=None).asDict()
+            | {"status": 1}
+        )
+        for name, run_id, time_us in (("w", "idle", 100), ("w", "busy", 500), ("v", "old-1", 100), ("v", "old-2", 200))
+    ]
+    fields = {field.name: field for field in HISTORY.fields}
+    history = spark.createDataFrame(rows, StructType([fields[name] for name in rows[0].asDict()]))
+    measure = reconcile.Measure(now_us=1_000, grace_us=100)
+    runs = reconcile.gather_runs(history, since_us=400)
+    judged = reconcile.judge(runs, reconcile.expected_clusters(history), measure)
+    found = reconcile.many_open(judged, measure).collect()
+    assert sorted((row.run_id, row.finding.state) for row in found) == [("busy", "wrong"), ("idle", "wrong")]
 
 
 @pytest.mark.parametrize("since_us", [None, 400])

@@ -109,6 +109,14 @@ def test_a_part_whose_tables_are_not_there_names_the_command_that_fills_it(spark
     assert commands == ["traffic", "fairness", "backtest", "placement", "reconcile", "histories", "ingest"]
 
 
+def test_the_ends_of_runs_are_all_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    filled(spark, lake, rows=1, text="order")
+    _, page = written(spark, lake)
+    ends = ("completed", "failed", "timed out", "canceled", "terminated", "continued as new", "open")
+    assert [end for end in ends if f"order0: {end} 1" not in page] == []
+
+
 def test_nothing_of_the_data_becomes_markup_and_a_browser_runs_none_of_it(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     filled(spark, lake, rows=12, text=EVIL)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 from fairlead.pipeline import stream
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.jobs import ingest
-from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.lake import Lake, SegmentEntry
 from fairlead.pipeline.sources import journal as source
 from tests.pipeline import killing
 from tests.pipeline.writing import frames_of, task_records, write_journal, write_segment
@@ -42,6 +43,36 @@ def test_a_batch_job_between_two_streams_doubles_nothing(spark: SparkSession, tm
     write_segment(tmp_path / "journal", task_records(40, start_us=1_700_000_000_000_000), number=1)
     assert stream.run(context(spark, tmp_path, once=True)).rows["task"] == 40
     assert len(killing.table(tmp_path / "lake", "task")) == 70
+
+
+def test_folders_whose_names_look_like_patterns_are_read_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "a[1]{b}*?\\"
+    total = write_journal(folder / "journal")
+    assert stream.run(context(spark, folder, once=True)).rows == {"task": total, "history": 40}
+    assert ingest.run(context(spark, folder, "other")).rows == {"task": total, "history": 40}
+    for lake in (Lake(folder / "lake"), Lake(folder / "other")):
+        rows = lake.read(spark, "task")
+        assert rows.count() == lake.write("copy", rows, "run") == lake.read_derived(spark, "copy").count() == total
+
+
+def test_what_is_in_the_lake_is_looked_up_once_however_many_batches_come(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "SEGMENTS_PER_MICRO_BATCH_MAX", 1)
+    looked: list[str] = []
+
+    class Watched(Lake):
+        def segments(self, table: str) -> Iterator[SegmentEntry]:
+            looked.append(table)
+            return super().segments(table)
+
+    for number in range(4):
+        write_segment(tmp_path / "journal", task_records(10), number=number)
+    lake = Watched(tmp_path / "lake")
+    options = {"once": True}
+    summary = stream.run(JobContext(spark=spark, lake=lake, journal=tmp_path / "journal", options=options))
+    assert (summary.rows["task"], summary.findings["batches"]) == (40, 4)
+    assert sorted(looked) == ["history", "task"]
 
 
 def test_it_follows_the_journal_until_it_is_not_wanted(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fairlead.core.partitions import STICKY
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import traffic
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import TASK, differences
 from fairlead.pipeline.schemas_traffic import TRAFFIC, TRAFFIC_LISTS
-from fairlead.pipeline.stages.traffic import InvalidWindow, list_traffic, partition_traffic
+from fairlead.pipeline.stages.traffic import InvalidWindow, list_traffic, partition_traffic, window_us_of
 
 KINDS = ("added", "added", "matched", "matched", "forwarded", "acked", "poll_empty", "config", "backlog")
 COLUMNS = tuple(TASK.names)
@@ -161,9 +162,20 @@ def test_a_record_at_the_edge_belongs_to_the_window_that_begins_there(spark: Spa
     assert found == {0: 0.1, 10_000_000: 0.2}
 
 
-def test_a_window_without_length_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(InvalidWindow, match="at least a millisecond"):
-        partition_traffic(frame_of(spark, []), window_s=0.0)
+def test_of_sticky_task_lists_together_nobody_says_how_much_waits(spark: SparkSession) -> None:
+    at = {"cluster": "a", "namespace_id": "n", "task_list": STICKY, "task_type": 1, "partition": 0}
+    told = [at | {"kind": "backlog", "time_us": time, "tasks": time, "age_us": time, "pollers": 1} for time in (3, 2)]
+    tasks = frame_of(spark, [*told, at | {"kind": "added", "time_us": 1}])
+    partitions = partition_traffic(tasks)
+    for row in (*partitions.collect(), *list_traffic(tasks, partitions).collect()):
+        assert (row.added, row.backlog, row.backlog_max, row.pollers_mean) == (1, None, None, None)
+        assert row.backlog_age_s_max == 3e-6
+
+
+@pytest.mark.parametrize("window_s", [0.0, 3600.1, math.inf, math.nan])
+def test_a_window_without_length_or_of_more_than_an_hour_is_refused(window_s: float) -> None:
+    with pytest.raises(InvalidWindow, match="at least a millisecond, and at most an hour"):
+        window_us_of(window_s)
 
 
 class LakeOfFrames(Lake):

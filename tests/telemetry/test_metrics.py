@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.partitions import PartitionConfig, TaskType
+from fairlead.core.partitions import STICKY, PartitionConfig, TaskType
 from fairlead.telemetry import (
     DYNAMIC_CONFIG_RELOADS,
     MEMBERSHIP_CHANGED,
     OTHER,
-    STICKY,
     Component,
     ConfigGauges,
     Metrics,

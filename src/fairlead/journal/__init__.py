@@ -1,6 +1,6 @@
 """What a server did, written down for the pipeline: append-only segments that survive a crash."""
 
-from fairlead.journal.durable import DurableQueue
+from fairlead.journal.durable import CannotRecord, DurableQueue
 from fairlead.journal.journal import CannotOpenJournal, Journal, TaskJournal
 from fairlead.journal.records import (
     SCHEMA_VERSION,
@@ -18,6 +18,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "BadSegment",
     "CannotOpenJournal",
+    "CannotRecord",
     "DurableQueue",
     "Happening",
     "HistoryRecord",

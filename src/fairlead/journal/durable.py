@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from fairlead.core.errors import GiveUp
 from fairlead.journal.records import encode_records
 from fairlead.journal.writer import Taken
 
@@ -18,6 +19,10 @@ QUEUE_BYTES_MAX = 32 << 20
 FRAME_BYTES_MAX = 8 << 20
 # So many wait for no interval.
 HURRIED_ITEMS_MIN = 500
+
+
+class CannotRecord(GiveUp):
+    """Of something that should be in the journal no record can be made."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +51,10 @@ class DurableQueue(Generic[Item]):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def write(self, items: Sequence[Item], size_bytes: int) -> None:
-        """Have items written; they are on the disk when this returns. Waits while too much is on its way."""
+        """Have items written; they are on the disk when this returns. Waits while too much is on its way.
+
+        Raises `CannotRecord`, and none of these items is written, where no record can be made of one of them.
+        """
         self._loop = loop = asyncio.get_running_loop()
         # One that is larger than all that may be on its way goes alone.
         while self._bytes and self._bytes + size_bytes > self._bytes_max:
@@ -64,26 +72,36 @@ class DurableQueue(Generic[Item]):
     def take(self, records_max: int) -> Taken:
         """The next records, in the writer's thread: whole batches, at least one."""
         taken: list[_Batch[Item]] = []
+        lines: list[bytes] = []
         items = size_bytes = 0
         while self._batches and (not taken or (items < records_max and size_bytes < FRAME_BYTES_MAX)):
             batch = self._batches.popleft()
+            try:
+                lines.append(encode_records([self._make(item) for item in batch.items]))
+            except Exception as failure:  # noqa: BLE001 - whatever it is, who waits must hear of it
+                self._tell([batch], failure)
+                continue
             taken.append(batch)
             items += len(batch.items)
             size_bytes += batch.size_bytes
-        make = self._make
-        lines = encode_records([make(item) for batch in taken for item in batch.items])
-        return Taken(lines, items, lambda: self._tell(taken))
+        return Taken(b"".join(lines), items, lambda: self._tell(taken))
 
-    def _tell(self, batches: Sequence[_Batch[Item]]) -> None:
+    def _tell(self, batches: Sequence[_Batch[Item]], failure: Exception | None = None) -> None:
         if self._loop is not None:
             # Closed where the process ends without waiting: nobody is left to be told.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._are_safe, batches)
+                self._loop.call_soon_threadsafe(self._are_done, batches, failure)
 
-    def _are_safe(self, batches: Sequence[_Batch[Item]]) -> None:
+    def _are_done(self, batches: Sequence[_Batch[Item]], failure: Exception | None) -> None:
         for batch in batches:
             self._items -= len(batch.items)
             self._bytes -= batch.size_bytes
-            if not batch.safe.done():
+            if batch.safe.done():
+                continue
+            if failure is None:
                 batch.safe.set_result(None)
+            else:
+                refusal = CannotRecord(f"{len(batch.items)} records can't be made for the journal: {failure!r}")
+                refusal.__cause__ = failure
+                batch.safe.set_exception(refusal)
         self._room.set()

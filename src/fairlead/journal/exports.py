@@ -23,7 +23,7 @@ import zstandard
 
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
 from fairlead.journal.records import Kind, encode_records
-from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName
+from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName, sync_path
 from fairlead.journal.writer import FRAME_RECORDS_MAX, NUMBERS_A_SECOND
 
 # In the place of a host's name: no host has this one.
@@ -95,9 +95,9 @@ class Export:
         self._known.write(self._known_lines.flush())
         self._known.flush()
         os.fsync(self._known.fileno())
-        _sync(self._staged)
+        sync_path(self._staged)
         self._staged.rename(self._place / "ready")
-        _sync(self._place)
+        sync_path(self._place)
         _bring_to_end(self._folder)
 
     def abandon(self) -> None:
@@ -172,16 +172,8 @@ def _bring_to_end(folder: Path) -> None:
     for segment in sorted(ready.glob("*.zst")):
         if segment.name != _KNOWN:
             segment.rename(folder / segment.name)
-    _sync(folder)
+    sync_path(folder)
     if (ready / _KNOWN).exists():
         (ready / _KNOWN).replace(place / _KNOWN)
-    _sync(place)
+    sync_path(place)
     shutil.rmtree(ready)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

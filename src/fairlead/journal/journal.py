@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from fairlead.core.errors import FixRequest
-from fairlead.core.partitions import TaskList
+from fairlead.core.partitions import STICKY, TaskList
 from fairlead.journal.durable import DurableQueue
 from fairlead.journal.records import Kind, TaskRecord
 from fairlead.journal.segments import recover
@@ -17,7 +17,7 @@ from fairlead.journal.telemetry import PartitionJournal, TaskQueue
 from fairlead.journal.writer import SegmentWriter, Source, WriterLimits
 from fairlead.settings import DynamicSettings
 from fairlead.settings import journal as settings_of
-from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, STICKY, Metrics, get_log
+from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, Metrics, get_log
 
 Item = TypeVar("Item")
 
@@ -136,9 +136,9 @@ class _Counted:
         self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS, self._kind, amount=records))
         self._in_loop(lambda: self._metrics.count(JOURNAL_BYTES, self._kind, amount=size_bytes))
 
-    def dropped(self, records: int) -> None:
+    def dropped(self, records: int, reason: str) -> None:
         """So many could not be written."""
-        self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, self._kind, "disk", amount=records))
+        self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, self._kind, reason, amount=records))
 
     def _in_loop(self, count: Callable[[], None]) -> None:
         # Closed where the process ends without waiting for the journal.

@@ -92,7 +92,7 @@ class OpenSegment:
         if not _lock(file, path):
             file.close()
             return None
-        _sync_folder(folder)
+        sync_path(folder)
         return cls(file, path)
 
     def append(self, frame: bytes) -> None:
@@ -211,13 +211,13 @@ def _seal(file: BinaryIO, path: Path, size_bytes: int) -> Path | None:
         os.fsync(file.fileno())
         sealed = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
         path.rename(sealed)
-        _sync_folder(path.parent)
+        sync_path(path.parent)
         return sealed
 
 
-def _sync_folder(folder: Path) -> None:
-    """A name is safe when its folder is."""
-    opened = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Bring a file or a folder to the disk: a name is safe when its folder is."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

@@ -37,6 +37,7 @@ class TaskQueue:
         self._lock = threading.Lock()
         self._chunks: deque[tuple[bytes, int]] = deque()
         self._chunked = 0
+        self._invalid = 0
         self._room = records_max
 
     def put(self, record: TaskRecord) -> None:
@@ -68,22 +69,32 @@ class TaskQueue:
                 taken += count
             self._chunked -= taken
             self._room += taken
-        return Taken(b"".join(chunks), taken)
+            invalid, self._invalid = self._invalid, 0
+        return Taken(b"".join(chunks), taken, invalid=invalid)
 
     def _encode(self) -> None:
         """Make a chunk of the records that are here."""
         records = self._records
         chunk = [records.popleft() for _ in range(len(records))]
         try:
-            lines = encode_records(chunk)
+            lines, count = encode_records(chunk), len(chunk)
         except (TypeError, ValueError):
-            # A text that is none: whoever has told it must not suffer.
+            # A text that is none: neither whoever has told it nor the others of its chunk must suffer.
             _log.exception("journal_failed", kind="task", records=len(chunk))
-            return
-        if chunk:
-            self._chunks.append((lines, len(chunk)))
-            self._chunked += len(chunk)
-            self._room -= len(chunk)
+            sound = list(filter(None, map(_encode_one, chunk)))
+            lines, count = b"".join(sound), len(sound)
+            self._invalid += len(chunk) - count
+        if count:
+            self._chunks.append((lines, count))
+            self._chunked += count
+            self._room -= count
+
+
+def _encode_one(record: TaskRecord) -> bytes | None:
+    try:
+        return encode_records([record])
+    except (TypeError, ValueError):
+        return None
 
 
 class PartitionJournal:

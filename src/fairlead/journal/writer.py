@@ -26,6 +26,8 @@ RETRY_S_MAX = 10.0
 # read are deleted.
 NUMBERS_A_SECOND = 10
 _NAMES_TRIED_MAX = 1000
+# Why records are dropped.
+DISK, INVALID = "disk", "invalid"
 
 _log = get_log("journal")
 
@@ -40,11 +42,15 @@ class WriterLimits:
 
 
 class Taken(NamedTuple):
-    """Lines for one frame, of so many records; `on_safe` is called, in the thread, when they are on the disk."""
+    """Lines for one frame, of so many records; `on_safe` is called, in the thread, when they are on the disk.
+
+    `invalid` is how many of those that were left here are not among them: no line can be made of them.
+    """
 
     lines: bytes
     records: int
     on_safe: Callable[[], None] | None = None
+    invalid: int = 0
 
 
 class Source(Protocol):
@@ -64,7 +70,7 @@ class Counted(Protocol):
         """So many records are on the disk, as so many bytes."""
         ...
 
-    def dropped(self, records: int) -> None:
+    def dropped(self, records: int, reason: str) -> None:
         """So many could not be written."""
         ...
 
@@ -130,7 +136,9 @@ class SegmentWriter:
     def _take_frames(self) -> list[_Frame]:
         frames: list[_Frame] = []
         while len(frames) < FRAMES_AT_ONCE_MAX:
-            lines, records, on_safe = self._source.take(FRAME_RECORDS_MAX)
+            lines, records, on_safe, invalid = self._source.take(FRAME_RECORDS_MAX)
+            if invalid:
+                self._counted.dropped(invalid, INVALID)
             if not records:
                 break
             frames.append(_Frame(self._compressor.compress(lines), records, on_safe))
@@ -153,7 +161,7 @@ class SegmentWriter:
                     _log.error("journal_not_written", kind=self._kind, folder=str(self._folder), error=str(failure))
                     self._has_failed = True
                 if self._source.is_lossy or self._closing.wait(wait_s):
-                    self._counted.dropped(records)
+                    self._counted.dropped(records, DISK)
                     return
                 wait_s = min(2 * wait_s, RETRY_S_MAX)
         if self._has_failed:

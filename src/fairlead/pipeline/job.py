@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ class JobContext:
     namespace: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[str], None] = say_nothing
+    # By which the tables of this run are told from those of others.
+    run_id: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
 
 
 @dataclass(frozen=True)

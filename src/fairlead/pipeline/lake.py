@@ -24,16 +24,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
+from fairlead.journal.segments import sync_path
+from fairlead.pipeline.paths import to_read
 from fairlead.pipeline.schemas import BRONZE, differences
 
 LAYOUT = 1
@@ -41,11 +44,17 @@ LAYOUT = 1
 STAGED_AGE_S_MAX = 86_400.0
 RUNS_KEPT = 2  # The one in place, and the one that a reader may still have open.
 LOCK_WAIT_S_MAX = 10.0
+NAMESPACES_TOLD = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class NotALake(FixRequest):
     """The folder is no lake, or one of another layout or schema."""
+
+
+class NoSuchNamespace(FixRequest):
+    """The lake has nothing of the namespace that was asked for."""
 
 
 class NoSuchTable(FixRequest):
@@ -85,6 +94,8 @@ class Lake:
     def __init__(self, root: Path) -> None:
         """The lake in that folder, which is checked, and made when first written to."""
         self.root = root.absolute()
+        # The numbers of the next batches, as long as nobody else writes.
+        self._next: dict[str, int] = {}
         self._check()
 
     def __repr__(self) -> str:
@@ -111,13 +122,13 @@ class Lake:
         if not any(self.table(table).glob("batch=*")):
             return spark.createDataFrame([], schema)
         # The names of columns come first: the batch is in the path alone, and nobody's business.
-        rows = spark.read.schema(schema).parquet(str(self.table(table))).select(*schema.names)
+        rows = spark.read.schema(schema).parquet(to_read(self.table(table))).select(*schema.names)
         if since is not None:
             rows = rows.where((F.col("day") >= F.lit(_day(since))) & (F.col("time_us") >= since))
         if until is not None:
             rows = rows.where((F.col("day") <= F.lit(_day(until))) & (F.col("time_us") < until))
         if namespace is not None:
-            rows = rows.where(F.col("namespace_id") == namespace)
+            rows = rows.where(_namespace() == namespace)
         return rows
 
     def read_derived(self, spark: SparkSession, table: str) -> DataFrame:
@@ -126,7 +137,7 @@ class Lake:
         if not link.is_symlink():
             raise NoSuchTable(f"{self.root}: there is no table {table!r} in this lake: run its job first")
         # The run itself, not the link: a reader stays with the run that it began with.
-        return spark.read.parquet(str(link.resolve()))
+        return spark.read.parquet(to_read(link.resolve()))
 
     def has(self, table: str) -> bool:
         """Whether the table has been written at least once."""
@@ -168,6 +179,7 @@ class Lake:
                     time.sleep(0.1)
             # Whatever is here was left by a process that was killed.
             shutil.rmtree(self.root / "_staging" / "batches", ignore_errors=True)
+            self._next.clear()
             yield
 
     def stage(self, table: str) -> Path:
@@ -177,14 +189,17 @@ class Lake:
         return folder
 
     def commit(self, table: str, staged: Path, segments: Sequence[SegmentEntry]) -> str:
-        """Make a staged folder of `cluster=<c>/day=<d>/*.parquet` a batch of the table, in one step."""
+        """Make a staged folder of `cluster=<c>/day=<d>/*.parquet` a batch of the table, in one step; with the lock."""
         folder = self._make_table(table, BRONZE[table])
-        numbers = [int(batch.name.removeprefix("batch=")) for batch in folder.glob("batch=*")]
-        batch = f"{max(numbers, default=-1) + 1:012d}"
+        if table not in self._next:
+            numbers = [int(batch.name.removeprefix("batch=")) for batch in folder.glob("batch=*")]
+            self._next[table] = max(numbers, default=-1) + 1
+        batch = f"{self._next[table]:012d}"
         _write_json(staged / "_batch.json", {"batch": batch, "segments": [asdict(entry) for entry in segments]})
         _sync_tree(staged)
         staged.rename(folder / f"batch={batch}")
-        _sync(folder)
+        self._next[table] += 1
+        sync_path(folder)
         return batch
 
     def quarantine(self, found: Quarantined) -> None:
@@ -220,7 +235,7 @@ class Lake:
         swap = self.root / "_staging" / f"{table}-{os.urandom(4).hex()}.link"
         swap.symlink_to(os.path.relpath(place, self.root))
         swap.replace(link)
-        _sync(self.root)
+        sync_path(self.root)
         _keep_newest(runs, place)
         return rows
 
@@ -230,6 +245,18 @@ class Lake:
         """Refuse to read what was never written."""
         if not self.root.is_dir():
             raise NotALake(f"{self.root}: there is no lake in this folder: run `fairlead pipeline ingest` first")
+
+    def check_namespace(self, spark: SparkSession, namespace: str) -> None:
+        """Refuse a namespace of which nothing was recorded: its name instead of its id, for instance."""
+        if any(not self.read(spark, table, namespace=namespace).isEmpty() for table in BRONZE):
+            return
+        tables = (self.read(spark, table).select(_namespace().alias("id")) for table in BRONZE)
+        rows = reduce(DataFrame.union, tables).distinct().orderBy("id").limit(NAMESPACES_TOLD).collect()
+        there = ", ".join(row["id"] for row in rows) or "nothing"
+        raise NoSuchNamespace(
+            f"--namespace {namespace}: nothing of it is in the lake, which has {there}: give the id of a namespace, "
+            "not its name"
+        )
 
     def check_writable(self) -> None:
         """Refuse a place that can't be written to, without leaving anything there."""
@@ -289,8 +316,13 @@ class Lake:
         return folder
 
 
+def _namespace() -> Column:
+    # Tasks for workers of a version wait in task lists of their own, in `<namespace>#<version>`.
+    return F.substring_index("namespace_id", "#", 1)
+
+
 def _day(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1_000_000, tz=UTC).strftime("%Y-%m-%d")
+    return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()
 
 
 def _read_json(file: Path) -> Any:
@@ -310,18 +342,10 @@ def _write_json(file: Path, plain: object) -> None:
     draft.replace(file)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _sync_tree(folder: Path) -> None:
     """Bring all of a folder to the disk: Spark leaves its files to the operating system."""
     for path in [*folder.rglob("*"), folder]:
-        _sync(path)
+        sync_path(path)
 
 
 def _remove_old(folder: Path) -> None:

@@ -13,8 +13,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-SCHEMA_VERSION = 1
-
 LONG, INT, STRING, DOUBLE, BOOL = LongType(), IntegerType(), StringType(), DoubleType(), BooleanType()
 
 
@@ -77,7 +75,7 @@ RECORDS = {"task": TASK_RECORD, "history": HISTORY_RECORD}
 BRONZE = {"task": TASK, "history": HISTORY}
 # A record without one of these is not what the journal promises.
 REQUIRED = {
-    "task": ("time_us", "kind", "namespace_id"),
+    "task": ("time_us", "kind", "namespace_id", "task_list", "task_type", "partition", "host"),
     "history": ("time_us", "namespace_id", "workflow_id", "run_id", "first_event_id", "last_event_id"),
 }
 

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.core.errors import FixRequest
 from fairlead.pipeline.job import JobContext, Summary
-from fairlead.pipeline.jobs.ingest import Absorbed, absorb, describe, not_yet_in
+from fairlead.pipeline.jobs.ingest import Absorbed, absorb, describe, not_yet_in, taken_in
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.sources.journal import segments_as_sealed
@@ -68,17 +68,29 @@ def _start(context: JobContext, journal: Path, kind: str, total: Absorbed) -> St
     _remove_drafts(checkpoint)
     interval_s = context.options.get("interval_s", INTERVAL_S)
     trigger = {"availableNow": True} if context.options.get("once") else {"processingTime": f"{interval_s} seconds"}
+    # What is in the lake is looked up once: nobody else writes to it before this ends.
+    done = taken_in(context.lake, kind)
+    absorb_named = partial(_absorb, lake=context.lake, journal=journal, kind=kind, total=total, done=done)
     return (
         segments_as_sealed(context.spark, journal, kind)
         .writeStream.queryName(f"stream-{kind}")
         .option("checkpointLocation", str(checkpoint))
         .trigger(**trigger)
-        .foreachBatch(partial(_absorb, context.lake, journal, kind, total))
+        .foreachBatch(absorb_named)
         .start()
     )
 
 
-def _absorb(lake: Lake, journal: Path, kind: str, total: Absorbed, named: DataFrame, _epoch: int) -> None:
+def _absorb(
+    named: DataFrame,
+    _epoch: int,
+    *,
+    lake: Lake,
+    journal: Path,
+    kind: str,
+    total: Absorbed,
+    done: dict[tuple[str, str], int],
+) -> None:
     """Bring a micro-batch of segments into the lake.
 
     Those that are there already are left out: Spark repeats a micro-batch whose end it has not recorded, and the batch
@@ -86,6 +98,9 @@ def _absorb(lake: Lake, journal: Path, kind: str, total: Absorbed, named: DataFr
     """
     keys = {(row.cluster, Path(row.path).name) for row in named.collect()}
     here = [segment for segment in find_segments(journal, [kind]) if segment.key in keys]
-    news, _changed = not_yet_in(lake, kind, here)
+    news, _changed = not_yet_in(lake, done, here)
     if news:
-        total.add(absorb(named.sparkSession, lake, kind, news))
+        absorbed = absorb(named.sparkSession, lake, kind, news)
+        bad = {(found.entry.cluster, found.entry.name) for found in absorbed.quarantined}
+        done |= {segment.key: segment.bytes for segment in news if segment.key not in bad}
+        total.add(absorbed)

@@ -2,7 +2,7 @@
 
 from fairlead.telemetry.buckets import LATENCY_BOUNDS_S, Buckets
 from fairlead.telemetry.calls import CallMetrics
-from fairlead.telemetry.declaration import OTHER, STICKY, Kind, Metric
+from fairlead.telemetry.declaration import OTHER, Kind, Metric
 from fairlead.telemetry.endpoint import CannotListen, MetricsEndpoint
 from fairlead.telemetry.events import (
     CLIENT_REDIRECTION_REQUESTS,
@@ -58,7 +58,6 @@ __all__ = [
     "REPLICATION_TASKS_FAILED",
     "REPLICATION_TASKS_SKIPPED",
     "SHARD_LOST",
-    "STICKY",
     "TASK_ERRORS",
     "Buckets",
     "CallMetrics",

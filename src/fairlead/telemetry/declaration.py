@@ -11,8 +11,6 @@ CONFIG_LABELS = (*PARTITION_LABELS, "component")
 CALL_LABELS = ("service_name", "operation")
 # Stands for every label value for which there was no room.
 OTHER = "__other__"
-# Stands for the name of every sticky task list: each worker has one of its own, under a name that never comes again.
-STICKY = "__sticky__"
 
 
 class Kind(StrEnum):

@@ -32,7 +32,8 @@ JOURNAL_RECORDS_DROPPED = Metric(
     "journal_records_dropped",
     Kind.COUNTER,
     ("kind", "reason"),
-    "Records that are missing in the journal: too many waited (full), or they could not be written (disk).",
+    "Records that are missing in the journal: too many waited (full), they could not be written (disk), or they have "
+    "no text (invalid).",
 )
 REPLICATION_TASKS_APPLIED = Metric(
     "replication_tasks_applied",

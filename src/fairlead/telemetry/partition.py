@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from fairlead.core.partitions import TaskType
+from fairlead.core.partitions import STICKY, TaskType
 from fairlead.telemetry.buckets import Buckets
 from fairlead.telemetry.declaration import (
     OTHER,
     PARTITION_LABELS,
-    STICKY,
     TASK_LIST_LABELS,
     Kind,
     Metric,

@@ -1,8 +1,9 @@
 """The reference of all metrics, as docs/metrics.md holds it."""
 
+from fairlead.core.partitions import STICKY
 from fairlead.telemetry.buckets import LATENCY_BOUNDS_S
 from fairlead.telemetry.calls import CALLS
-from fairlead.telemetry.declaration import OTHER, STICKY, Metric
+from fairlead.telemetry.declaration import OTHER, Metric
 from fairlead.telemetry.events import EVENTS, REPLICATION_EVENTS
 from fairlead.telemetry.gauges import (
     CONFIGS,

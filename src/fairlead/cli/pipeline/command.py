@@ -25,6 +25,8 @@ JOBS = {
     "histories": "Runs and activities as flat tables, and what they come to by type.",
     "report": "One page with what was found, and plots of it.",
 }
+# These heed times and a namespace. What is brought in is brought in whole, and a report is of what the others wrote.
+NARROWED = frozenset({"traffic", "fairness", "backtest", "placement", "reconcile", "histories", "all"})
 COMMON = {"lake", "journal", "master", "since", "until", "namespace", "output"}
 
 
@@ -159,9 +161,7 @@ def _command(
         click.Option(
             ["--master"], metavar="URL", help="local[N], spark://HOST:PORT or sc://HOST:PORT. [default: local[*]]"
         ),
-        click.Option(["--since"], type=Instant(), help="From this time on: 2026-01-31, 2026-01-31T12:00, or 24h ago."),
-        click.Option(["--until"], type=Instant(), help="Before this time."),
-        click.Option(["--namespace"], metavar="ID", help="This namespace alone."),
+        *(_narrowing() if name in NARROWED else ()),
     ]
     command.params.append(
         click.Option(
@@ -173,6 +173,14 @@ def _command(
         )
     )
     return command
+
+
+def _narrowing() -> list[click.Option]:
+    return [
+        click.Option(["--since"], type=Instant(), help="From this time on: 2026-01-31, 2026-01-31T12:00, or 24h ago."),
+        click.Option(["--until"], type=Instant(), help="Before this time."),
+        click.Option(["--namespace"], metavar="ID", help="This namespace alone, by its id."),
+    ]
 
 
 def _options(module: ModuleType) -> dict[str, click.Parameter]:
@@ -189,7 +197,7 @@ def _check_source(parameters: Mapping[str, Any]) -> None:
 def _request(parameters: Mapping[str, Any]) -> Any:
     from fairlead.cli.pipeline.running import Request  # noqa: PLC0415 - loads Spark
 
-    since_us, until_us = parameters["since"], parameters["until"]
+    since_us, until_us = parameters.get("since"), parameters.get("until")
     if since_us is not None and until_us is not None and since_us >= until_us:
         raise click.UsageError("--since must be before --until", click.get_current_context())
     return Request(
@@ -198,6 +206,6 @@ def _request(parameters: Mapping[str, Any]) -> Any:
         master=parameters["master"],
         since_us=since_us,
         until_us=until_us,
-        namespace=parameters["namespace"],
+        namespace=parameters.get("namespace"),
         output=Output(parameters["output"]),
     )

@@ -46,7 +46,14 @@ def run_jobs(
     jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request, *, is_one: bool
 ) -> None:
     """Run jobs, print what they answer, and end with the right exit code."""
-    summaries = perform(jobs, options, request)
+    summaries: list[Summary] = []
+    try:
+        summaries.extend(perform(jobs, options, request))
+    except Exception:
+        # What the jobs before it wrote and found is there.
+        if summaries:
+            answer(summaries, request.output, is_one=is_one)
+        raise
     answer(summaries, request.output, is_one=is_one)
     alarms = [summary for summary in summaries if summary.alarm]
     for summary in alarms:
@@ -55,8 +62,8 @@ def run_jobs(
         sys.exit(EXIT_ALARM)
 
 
-def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request) -> list[Summary]:
-    """Run jobs one after the other in one session."""
+def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request) -> Iterator[Summary]:
+    """Run jobs one after the other in one session, and answer as each is done."""
     # What can be wrong is found out before Spark is started, which takes seconds.
     plan = plan_for(request.master, name="fairlead pipeline", is_small=_is_small(request))
     lake = Lake(request.lake)
@@ -65,10 +72,13 @@ def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], r
     if jobs.keys() <= READERS:
         lake.check_there()
     lake.check_writable()
-    summaries: list[Summary] = []
+    unchecked = request.namespace
     with telling("starting Spark") as told, open_session(plan) as spark, following(told, spark):
         for name, run in jobs.items():
             told.say(name)
+            if unchecked is not None and name != "ingest":
+                lake.check_namespace(spark, unchecked)
+                unchecked = None
 
             def say(line: str, name: str = name) -> None:
                 told.say(f"{name}: {line}")
@@ -83,8 +93,7 @@ def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], r
                 options=options.get(name, {}),
                 progress=say,
             )
-            summaries.append(run(context))
-    return summaries
+            yield run(context)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AGO = re.compile(r"(\d{1,6})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -19,13 +20,14 @@ class Instant(click.ParamType[int]):
         """Read what was typed."""
         if isinstance(value, int):
             return value
-        if ago := _AGO.fullmatch(value):
-            instant = datetime.now(tz=UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        else:
-            try:
+        try:
+            if ago := _AGO.fullmatch(value):
+                instant = datetime.now(tz=UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            else:
                 instant = datetime.fromisoformat(value)
-            except ValueError:
-                self.fail(f"{value!r} is no time: give 2026-01-31, 2026-01-31T12:00, or 24h for a day ago", param, ctx)
-        if instant.tzinfo is None:
-            instant = instant.replace(tzinfo=UTC)
-        return int(instant.timestamp() * 1_000_000)
+            if instant.tzinfo is None:
+                instant = instant.replace(tzinfo=UTC)
+            # Also in UTC it must be a time of the calendar.
+            return (instant.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no time: give 2026-01-31, 2026-01-31T12:00, or 24h for a day ago", param, ctx)

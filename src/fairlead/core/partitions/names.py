@@ -6,6 +6,9 @@ from typing import NamedTuple
 from fairlead.core.errors import FixRequest
 
 RESERVED_PREFIX = "/_sys/"
+# Stands for every sticky task list in what is told of them: each worker has one of its own, under a name that never
+# comes again.
+STICKY = "__sticky__"
 NAME_CHARACTERS_MAX = 1000
 # No task list has more partitions than this, whatever is configured: it bounds every tree, map and name of partitions.
 PARTITIONS_MAX = 10_000

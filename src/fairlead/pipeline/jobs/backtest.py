@@ -1,7 +1,6 @@
 """`fairlead pipeline backtest`: what other settings of the adaptive scaler would have done with recorded traffic."""
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from fairlead.settings import SETTINGS, DynamicSettings, Plain, matching, parse_
 
 # A settings file says more of the busiest task lists alone: a rule for each would be none that people can read.
 TASK_LISTS_TOLD = 100
+LEFT_OUT_HINT = "more is recorded than can be replayed at once: the last part was; choose another one with --until"
 PARTITION_RPS = 500.0
 WAIT_S_MAX = 1.0
 _CHOICES: dict[str, tuple[float, ...]] = {
@@ -140,17 +140,16 @@ def run(context: JobContext) -> Summary:
     bucket_us = round(bucket_s * 1e6)
     # Of nothing there is nothing to replay, but the tables are there.
     span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
-    lists = arrivals(tasks, bucket_us=bucket_us)
-    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    lists = arrivals(tasks, span=span)
     # Every row carries the arrivals of a task list over all of the time.
     with arrow_limits(context.spark):
         context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
         outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
         verdicts = with_verdicts(outcomes, candidates, span=span, objective=objective)
-        rows = {"backtest": context.lake.write("backtest", verdicts, run_id)}
+        rows = {"backtest": context.lake.write("backtest", verdicts, context.run_id)}
         backtest = context.lake.read_derived(context.spark, "backtest")
         rows["backtest_settings"] = context.lake.write(
-            "backtest_settings", overall(backtest, objective=objective), run_id
+            "backtest_settings", overall(backtest, objective=objective), context.run_id
         )
         compared = context.lake.read_derived(context.spark, "backtest_settings")
         best = {row["cluster"]: row for row in compared.where("is_recommended").collect()}
@@ -159,7 +158,7 @@ def run(context: JobContext) -> Summary:
         traces = timeline(
             lists, trials([(number, settings[number]) for number in traced]), model=model, span=span, every_s=TIMELINE_S
         )
-        rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, run_id)
+        rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, context.run_id)
     folder = Path(options.get("settings_out") or context.lake.root / "_recommended")
     present = {row["cluster"]: row for row in compared.where(F.col("setting") == 0).collect()}
     found = {
@@ -170,11 +169,11 @@ def run(context: JobContext) -> Summary:
         }
         for cluster, row in sorted(best.items())
     }
-    return Summary(
-        "backtest",
-        rows,
-        {"objective": str(objective), "settings": len(candidates), "hours": span.seconds / 3600, "clusters": found},
-    )
+    findings = {"objective": str(objective), "settings": len(candidates), "hours": span.seconds / 3600}
+    if span.left_out:
+        findings["hours_left_out"] = span.left_out_s / 3600
+        findings["hint"] = LEFT_OUT_HINT
+    return Summary("backtest", rows, findings | {"clusters": found})
 
 
 def _told(row: Row) -> dict[str, Any]:
@@ -189,7 +188,9 @@ def _candidate(row: Row) -> Candidate:
 def _exceptions(backtest: DataFrame, best: Row) -> list[Row]:
     """The busiest task lists for which another setting is better than the one for all."""
     differs = F.col("is_recommended") & (F.col("setting") != best["setting"])
-    its = backtest.where((F.col("cluster") == best["cluster"]) & differs)
+    # A settings file has no word for a type that this release does not know.
+    is_known = F.col("task_type").isin(*map(int, TaskType))
+    its = backtest.where((F.col("cluster") == best["cluster"]) & differs & is_known)
     ordered = its.orderBy(F.desc("tasks"), "namespace_id", "task_list", "task_type")
     return ordered.limit(TASK_LISTS_TOLD).collect()
 

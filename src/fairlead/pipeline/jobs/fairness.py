@@ -1,6 +1,5 @@
 """`fairlead pipeline fairness`: what each fairness key got against what was due, and who starved because of whom."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -9,7 +8,7 @@ from pyspark.sql import functions as F
 
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.stages.fairness import floods, key_fairness, starved, window_fairness
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S
+from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
 
 WORST_TOLD = 10
 
@@ -17,7 +16,7 @@ OPTIONS = [
     click.option(
         "--window",
         "window_s",
-        type=click.FloatRange(0.001),
+        type=click.FloatRange(WINDOW_S_MIN, WINDOW_S_MAX),
         default=WINDOW_S,
         show_default=True,
         metavar="SECONDS",
@@ -29,14 +28,15 @@ OPTIONS = [
 def run(context: JobContext) -> Summary:
     """Write the tables `fairness_keys` and `fairness`."""
     window_s = float(context.options.get("window_s", WINDOW_S))
-    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     tasks = context.lake.read(
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
     context.progress("comparing what each key got with what was due")
-    rows = {"fairness_keys": context.lake.write("fairness_keys", key_fairness(tasks, window_s=window_s), run_id)}
+    rows = {
+        "fairness_keys": context.lake.write("fairness_keys", key_fairness(tasks, window_s=window_s), context.run_id)
+    }
     keys = context.lake.read_derived(context.spark, "fairness_keys")
-    rows["fairness"] = context.lake.write("fairness", window_fairness(keys), run_id)
+    rows["fairness"] = context.lake.write("fairness", window_fairness(keys), context.run_id)
     windows = context.lake.read_derived(context.spark, "fairness")
     findings = _findings(windows, keys)
     return Summary("fairness", rows, {"window_s": window_s, **findings}, _alarm(findings["floods"]))

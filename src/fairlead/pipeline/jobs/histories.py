@@ -1,6 +1,5 @@
 """`fairlead pipeline histories`: runs and activities as flat tables, and what they come to by type and task list."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,7 +19,7 @@ NO_PAYLOADS_HINT = (
 
 def run(context: JobContext) -> Summary:
     """Write the tables `workflows`, `activities`, `workflow_types` and `activity_types`."""
-    lake, run_id = context.lake, datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    lake, run_id = context.lake, context.run_id
     # Not from `since` on: a run is told of with all of its events. Runs without any since then are left out below.
     history = lake.read(context.spark, "history", until=context.until_us, namespace=context.namespace)
     with arrow_limits(context.spark):

@@ -1,7 +1,7 @@
 """The job `ingest`: every sealed segment of the journal comes into the tables once, whole, or into the quarantine."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,8 @@ from fairlead.pipeline.sources.cloud import CLOUD_CLUSTER, exported_histories, f
 from fairlead.pipeline.sources.decoding import REASONS, Fault
 from fairlead.pipeline.sources.journal import plain_name, rows_of, segments_at_rest
 from fairlead.pipeline.sources.segments import Segment, find_sealed
+from fairlead.settings import InvalidValue
+from fairlead.settings.static_clusters import parse_cluster_name
 
 # What a kill can cost: a batch that is not committed is done again.
 BATCH_BYTES = 512 << 20
@@ -28,6 +30,13 @@ BATCH_SEGMENTS_MAX = 2048
 ROW_GROUP_BYTES = 32 << 20
 # Where Spark puts the rows whose `fault` is null.
 SOUND = "fault=__HIVE_DEFAULT_PARTITION__"
+
+
+def _checked_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    try:
+        return parse_cluster_name(name)
+    except InvalidValue as wrong:
+        raise click.BadParameter(f"{name!r} {wrong}") from wrong
 
 
 OPTIONS = [
@@ -40,6 +49,7 @@ OPTIONS = [
     click.option(
         "--cluster",
         "cloud_cluster",
+        callback=_checked_name,
         default=CLOUD_CLUSTER,
         show_default=True,
         metavar="NAME",
@@ -87,7 +97,8 @@ def run(context: JobContext) -> Summary:
     known = 0
     with context.lake.locked():
         for work in works:
-            news, others = not_yet_in(context.lake, work.kind, work.segments)
+            done = taken_in(context.lake, work.kind)
+            news, others = not_yet_in(context.lake, done, work.segments)
             changed += others
             known += len(work.segments) - len(news) - len(others)
             absorbed = _absorb_all(context, work, news)
@@ -195,9 +206,22 @@ def _count(sound: Path) -> dict[tuple[str, str], int]:
     return counts
 
 
-def not_yet_in(lake: Lake, kind: str, segments: Sequence[Segment]) -> tuple[list[Segment], list[Segment]]:
+def taken_in(lake: Lake, kind: str) -> dict[tuple[str, str], int]:
+    """The segments whose rows are in the table, by their keys, with their sizes; to be called with the lock.
+
+    Those that a kill has left in the quarantine though they came in are taken out of it.
+    """
+    done = {(entry.cluster, entry.name): entry.bytes for entry in lake.segments(kind)}
+    for found in list(lake.quarantined()):
+        if (found.entry.cluster, found.entry.name) in done:
+            lake.forgive(found.entry)
+    return done
+
+
+def not_yet_in(
+    lake: Lake, done: Mapping[tuple[str, str], int], segments: Sequence[Segment]
+) -> tuple[list[Segment], list[Segment]]:
     """The segments to read, and those that are in the table and have another size now."""
-    done = {(entry.cluster, entry.name): entry for entry in lake.segments(kind)}
     bad = {(found.entry.cluster, found.entry.name): found.entry for found in lake.quarantined()}
     news = [
         segment
@@ -206,7 +230,7 @@ def not_yet_in(lake: Lake, kind: str, segments: Sequence[Segment]) -> tuple[list
         # A faulty segment that was replaced by another file gets another chance.
         and not (segment.key in bad and bad[segment.key].digest == segment.digest())
     ]
-    changed = [segment for segment in segments if segment.key in done and done[segment.key].bytes != segment.bytes]
+    changed = [segment for segment in segments if done.get(segment.key, segment.bytes) != segment.bytes]
     return news, changed
 
 

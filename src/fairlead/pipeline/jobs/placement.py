@@ -1,6 +1,5 @@
 """`fairlead pipeline placement`: where partitions are under basic and spread routing, and what a change would move."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -98,13 +97,10 @@ def run(context: JobContext) -> Summary:
     )
     # Refused here if it is too large, and not by a worker in the middle of the work.
     ring_table((*plan.hosts, *plan.joining), max(plan.batch_sizes))
-    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     context.progress(f"placing partitions on {len(hosts)} hosts with batch sizes {', '.join(map(str, sizes))}")
-    rows = {
-        "placement_partial": context.lake.write(
-            "placement_partial", placed(with_hashes(lists, batch_size=plan.smallest), plan), run_id
-        )
-    }
+    # What the others are counted from, and nobody else's business.
+    hashed = with_hashes(lists, batch_size=plan.smallest)
+    context.lake.write("placement_partial", placed(hashed, plan), context.run_id)
     found = context.lake.read_derived(context.spark, "placement_partial")
     tables = {
         "placement": comparison,
@@ -113,8 +109,7 @@ def run(context: JobContext) -> Summary:
         "placement_moves": moves,
         "placement_timetable": timetable,
     }
-    for table, stage in tables.items():
-        rows[table] = context.lake.write(table, stage(found), run_id)
+    rows = {table: context.lake.write(table, stage(found), context.run_id) for table, stage in tables.items()}
     return Summary("placement", rows, {"hosts": len(hosts), "cluster": cluster, **_findings(context)})
 
 

@@ -69,7 +69,7 @@ def run(context: JobContext) -> Summary:
     plan = Path(context.options.get("plan") or context.lake.root / PLAN_FILE)
     if not plan.parent.is_dir() or plan.is_dir():
         raise NoPlaceForPlan(f"--plan {plan}: give a file in a folder that is there")
-    # Not from `since` on: a run is judged by all of its events. Runs without any since then are left out below.
+    # Not from `since` on: a run is judged by all of its events. Workflow ids without any since then are left out below.
     history = context.lake.read(context.spark, "history", until=context.until_us, namespace=context.namespace)
     measure = _measure(context, history)
     expected = _expected(context, history)

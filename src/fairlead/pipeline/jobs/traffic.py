@@ -1,6 +1,5 @@
 """`fairlead pipeline traffic`: rates, waits, backlogs and skew of every partition and task list."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -8,7 +7,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.pipeline.job import JobContext, Summary
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, list_traffic, partition_traffic
+from fairlead.pipeline.stages.traffic import (
+    TASK_LIST,
+    WINDOW_S,
+    WINDOW_S_MAX,
+    WINDOW_S_MIN,
+    list_traffic,
+    partition_traffic,
+)
 
 WORST_TOLD = 5
 
@@ -16,7 +22,7 @@ OPTIONS = [
     click.option(
         "--window",
         "window_s",
-        type=click.FloatRange(0.001),
+        type=click.FloatRange(WINDOW_S_MIN, WINDOW_S_MAX),
         default=WINDOW_S,
         show_default=True,
         metavar="SECONDS",
@@ -28,17 +34,16 @@ OPTIONS = [
 def run(context: JobContext) -> Summary:
     """Write the tables `traffic` and `traffic_lists`."""
     window_s = float(context.options.get("window_s", WINDOW_S))
-    run_id = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     tasks = context.lake.read(
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
     context.progress("counting what went through each partition")
-    rows = {"traffic": context.lake.write("traffic", partition_traffic(tasks, window_s=window_s), run_id)}
+    rows = {"traffic": context.lake.write("traffic", partition_traffic(tasks, window_s=window_s), context.run_id)}
     # What is written is read back: the partitions are then counted once, not once for each table.
     partitions = context.lake.read_derived(context.spark, "traffic")
     context.progress("adding up the partitions of each task list")
     rows["traffic_lists"] = context.lake.write(
-        "traffic_lists", list_traffic(tasks, partitions, window_s=window_s), run_id
+        "traffic_lists", list_traffic(tasks, partitions, window_s=window_s), context.run_id
     )
     lists = context.lake.read_derived(context.spark, "traffic_lists")
     return Summary("traffic", rows, {"window_s": window_s, **_findings(lists)})

@@ -12,7 +12,7 @@ from fairlead.pipeline.report.markup import Markup, join, shown, tag
 
 WIDTH, HEIGHT = 420.0, 210.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 16.0, 30.0
-COLORS = 6
+COLORS = 7
 BAR_HEIGHT, BAR_LEFT = 22.0, 150.0
 CELL_HEIGHT, CELL_LEFT = 20.0, 130.0
 LABEL_MAX = 22

@@ -8,10 +8,10 @@ from fairlead.pipeline.report.markup import Markup, join, tag
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5b6470; --rule: #dfe3e8; --card: #f6f8fa;
   --alarm: #b3261e; --fine: #1a7f4b; --c0: #2563c9; --c1: #c2570c; --c2: #0f8a6d; --c3: #a63a8f; --c4: #6b5fd0;
-  --c5: #7c8590; --hot: #c2410c; }
+  --c5: #7c8590; --c6: #8a6d00; --hot: #c2410c; }
 @media (prefers-color-scheme: dark) { :root { --paper: #14171b; --ink: #e6e9ed; --soft: #9aa4b0; --rule: #313841;
   --card: #1c2127; --alarm: #ff8a80; --fine: #5fd39a; --c0: #7aa7ff; --c1: #ff9f5a; --c2: #4fd1b0; --c3: #e48ad2;
-  --c4: #a99dff; --c5: #98a2ad; --hot: #f97316; } }
+  --c4: #a99dff; --c5: #98a2ad; --c6: #d9b43c; --hot: #f97316; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 1080px; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
@@ -31,12 +31,15 @@ svg .mark { font-weight: 700; } .grid { stroke: var(--rule); } .diagonal { strok
 .cell { fill: var(--hot); } svg text.hot { fill: var(--paper); }
 .line.c0 { stroke: var(--c0); } .line.c1 { stroke: var(--c1); } .line.c2 { stroke: var(--c2); }
 .line.c3 { stroke: var(--c3); } .line.c4 { stroke: var(--c4); } .line.c5 { stroke: var(--c5); }
+.line.c6 { stroke: var(--c6); }
 .dot.c0, .bar.c0 { fill: var(--c0); } .dot.c1, .bar.c1 { fill: var(--c1); } .dot.c2, .bar.c2 { fill: var(--c2); }
 .dot.c3, .bar.c3 { fill: var(--c3); } .dot.c4, .bar.c4 { fill: var(--c4); } .dot.c5, .bar.c5 { fill: var(--c5); }
+.dot.c6, .bar.c6 { fill: var(--c6); }
 .legend { font-size: .85rem; } .entry { margin-right: 1rem; white-space: nowrap; }
 .key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin-right: .35rem; }
 .key.c0 { background: var(--c0); } .key.c1 { background: var(--c1); } .key.c2 { background: var(--c2); }
 .key.c3 { background: var(--c3); } .key.c4 { background: var(--c4); } .key.c5 { background: var(--c5); }
+.key.c6 { background: var(--c6); }
 .scrolls { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; margin: .5rem 0; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
 th { font-weight: 600; } td.number { text-align: right; font-variant-numeric: tabular-nums; }

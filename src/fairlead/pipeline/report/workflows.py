@@ -10,7 +10,7 @@ from fairlead.pipeline.report.tables import Tables, first_rows, length, one_row
 
 TITLE = "Workflows and activities"
 TYPES_SHOWN = 15
-_RUNS = ("completed", "failed", "timed_out", "canceled", "terminated", "open")
+_RUNS = ("completed", "failed", "timed_out", "canceled", "terminated", "open", "continued_as_new")
 _ACTIVITIES = ("completed", "failed", "timed_out", "canceled", "abandoned", "open")
 
 

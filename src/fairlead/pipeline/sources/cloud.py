@@ -3,7 +3,8 @@
     <bucket>/temporal-workflow-history/export/<namespace>/<year>/<month>/<day>/<hour>/<minute>/<file>
 
 Any part of the bucket can be given. The namespace is in the path alone: it is the folder above the year, or, where
-files were put elsewhere, the folder that they are in. A file is known by its path from that folder on.
+files were put elsewhere, the folder that they are in. A file is known by its path from the folder above the year on, or
+else from the one that was given on.
 """
 
 import re
@@ -34,14 +35,15 @@ class NoExports(FixRequest):
 
 def find_exports(folder: Path, *, cluster: str) -> list[Segment]:
     """All files below a folder; none is left out for its name, as Temporal Cloud's have no suffix."""
+    root = folder.absolute()
     files = sorted(
         path
-        for path in folder.absolute().rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder.absolute()).parts)
+        for path in root.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
     )
     if not files:
         raise NoExports(f"{folder}: there is no file in this folder: copy the exports of Temporal Cloud to it")
-    return [Segment(cluster, file_name(path), path, path.stat().st_size) for path in files]
+    return [Segment(cluster, file_name(path, root), path, path.stat().st_size) for path in files]
 
 
 def namespace_of(path: Path) -> str:
@@ -50,10 +52,12 @@ def namespace_of(path: Path) -> str:
     return found["namespace"] if found else path.parent.name
 
 
-def file_name(path: Path) -> str:
-    """The path from the namespace on as one name, in which a long beginning is replaced by its digest."""
+def file_name(path: Path, root: Path) -> str:
+    """What a file below `root` is known by, as one name, in which a long beginning is replaced by its digest."""
     parts = path.parts
-    place = len(parts) - 1 - parts[::-1].index(namespace_of(path))
+    place = len(root.parts) - 1
+    if found := _DATED.fullmatch(path.as_posix()):
+        place = len(parts) - 1 - parts[::-1].index(found["namespace"])
     name = "!".join(parts[place:])
     if len(name) <= NAME_CHARACTERS_MAX:
         return name

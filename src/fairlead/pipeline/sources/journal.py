@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, TimestampType
 
 from fairlead.journal import SCHEMA_VERSION
+from fairlead.pipeline.paths import to_read
 from fairlead.pipeline.schemas import LONG, RECORDS, REQUIRED, SOURCE, STRING, struct
 from fairlead.pipeline.sources.decoding import read_rows
 from fairlead.pipeline.sources.segments import Segment
@@ -36,7 +37,7 @@ def segments_as_sealed(spark: SparkSession, journal: Path, kind: str) -> DataFra
         .schema(FILES)
         .option("maxFilesPerTrigger", SEGMENTS_PER_MICRO_BATCH_MAX)
         .option("maxFileAge", STREAM_MEMORY)
-        .load(f"{journal.absolute()}/*/{kind}.v{SCHEMA_VERSION}.*.jsonl.zst")
+        .load(f"{to_read(journal.absolute())}/*/{kind}.v{SCHEMA_VERSION}.*.jsonl.zst")
     )
     path = F.regexp_replace("path", "^file:/+", "/")
     return files.select(F.element_at(F.split(path, "/"), -2).alias("cluster"), path.alias("path"))

@@ -14,7 +14,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fairlead.core.errors import FixRequest
 from fairlead.core.scaling import ScalerSettings
 from fairlead.pipeline.kernels.scaler import Candidate, Counts, Model, Replay, blocks, replay
 from fairlead.pipeline.schemas_backtest import (
@@ -25,9 +24,10 @@ from fairlead.pipeline.schemas_backtest import (
     CANDIDATES,
     REPLAYED,
 )
-from fairlead.pipeline.stages.traffic import TASK_LIST
+from fairlead.pipeline.stages.traffic import TASK_LIST, of_task_lists
 
-# Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker.
+# Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker. Of a longer
+# time the last part is replayed.
 BUCKETS_MAX = 1_000_000
 # Settings that are replayed at once; more of them are other rows, which other workers may take.
 SETTINGS_AT_ONCE = 64
@@ -40,22 +40,24 @@ _SUMS = ("tasks", "changes", "ups", "downs", "drains", "late", "above_s", "parti
 _PEAKS = ("partitions_max", "overshoot_max", "backlog_max", "wait_s_max")
 
 
-class TooLong(FixRequest):
-    """The recorded time has more buckets than are replayed at once."""
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The recorded time, in whole buckets counted from the epoch."""
+    """The recorded time that is replayed, in whole buckets counted from the epoch, and how many came before it."""
 
     first: int
     buckets: int
     bucket_us: int
+    left_out: int = 0
 
     @property
     def seconds(self) -> float:
         """How long it is."""
         return self.buckets * self.bucket_us / 1e6
+
+    @property
+    def left_out_s(self) -> float:
+        """How much was recorded before it, and is too much to be replayed."""
+        return self.left_out * self.bucket_us / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,12 @@ def trials(settings: Sequence[tuple[int, ScalerSettings]]) -> list[Trial]:
     ]
 
 
-def arrivals(tasks: DataFrame, *, bucket_us: int) -> DataFrame:
-    """How many tasks each task list was given in each bucket of time."""
-    is_added = (F.col("kind") == "added") & F.col("task_list").isNotNull()
+def arrivals(tasks: DataFrame, *, span: Span) -> DataFrame:
+    """How many tasks each task list was given in each bucket of the time that is replayed."""
     return (
-        tasks.where(is_added)
-        .groupBy(*TASK_LIST, F.expr(f"time_us div {bucket_us}").alias("bucket"))
+        of_task_lists(tasks)
+        .where((F.col("kind") == "added") & (F.col("time_us") >= span.first * span.bucket_us))
+        .groupBy(*TASK_LIST, F.expr(f"time_us div {span.bucket_us}").alias("bucket"))
         .agg(F.count(F.lit(1)).alias("tasks"))
         .groupBy(*TASK_LIST)
         .agg(F.collect_list(F.struct("bucket", "tasks")).alias("arrivals"))
@@ -106,18 +108,13 @@ def arrivals(tasks: DataFrame, *, bucket_us: int) -> DataFrame:
 
 
 def span_of(tasks: DataFrame, *, bucket_us: int) -> Span | None:
-    """The time from the first to the last record, whatever it tells; None if there is none."""
+    """The time up to the last record, from the first, or from as early as can be replayed; None if there is none."""
     row = tasks.agg(F.min("time_us").alias("first"), F.max("time_us").alias("last")).first()
     if row is None or row["first"] is None:
         return None
-    first = row["first"] // bucket_us
-    span = Span(first=first, buckets=row["last"] // bucket_us - first + 1, bucket_us=bucket_us)
-    if span.buckets > BUCKETS_MAX:
-        raise TooLong(
-            f"{span.seconds / _DAY_S:.1f} days are recorded, more than {BUCKETS_MAX * bucket_us / 1e6 / _DAY_S:.1f}: "
-            "choose a part of them with --since and --until"
-        )
-    return span
+    recorded, last = row["first"] // bucket_us, row["last"] // bucket_us
+    first = max(recorded, last - BUCKETS_MAX + 1)
+    return Span(first=first, buckets=last - first + 1, bucket_us=bucket_us, left_out=first - recorded)
 
 
 def replayed(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span) -> DataFrame:

@@ -14,7 +14,15 @@ from pyspark.sql import functions as F
 
 from fairlead.core.fairness.weights import WEIGHT_DEFAULT, WEIGHT_MIN
 from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, percentiles_s, window_us_of, with_waits, with_window
+from fairlead.pipeline.stages.traffic import (
+    TASK_LIST,
+    WINDOW_S,
+    of_task_lists,
+    percentiles_s,
+    window_us_of,
+    with_waits,
+    with_window,
+)
 
 CARRIED_WINDOWS_MAX = 60
 # A key is starved that waited all through a window and got less than this of what was due, which was at least a task.
@@ -39,7 +47,7 @@ _KEY = (*TASK_LIST, "fairness_key")
 
 def key_fairness(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
     """One row for each task list, window and key that had work."""
-    named = with_window(tasks.where(F.col("task_list").isNotNull()), window_s)
+    named = with_window(of_task_lists(tasks), window_s)
     named = named.withColumn("fairness_key", F.coalesce("fairness_key", F.lit("")))
     keys = (
         _key_flows(named)

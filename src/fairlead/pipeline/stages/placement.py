@@ -24,6 +24,7 @@ from fairlead.pipeline.schemas_placement import (
     PLACEMENT_SPOTS,
     PLACEMENT_TIMETABLE,
 )
+from fairlead.pipeline.stages.traffic import of_task_lists
 
 SPOTS_TOLD = 20
 # Into how many parts the time of a gradual change is cut.
@@ -53,11 +54,12 @@ class Plan:
 
 def recorded_lists(tasks: DataFrame, *, cluster: str) -> DataFrame:
     """The task lists of a cluster, each with the partitions that it had at most and its tasks a second."""
-    its = tasks.where((F.col("cluster") == cluster) & F.col("task_list").isNotNull())
+    its = tasks.where(F.col("cluster") == cluster)
     spans = its.agg((F.greatest(F.max("time_us") - F.min("time_us"), F.lit(1_000_000)) / 1e6).alias("span_s"))
     seen = F.greatest(F.max("partition") + 1, F.max("read"), F.lit(1))
     return (
-        its.groupBy("namespace_id", "task_list", "task_type")
+        of_task_lists(its)
+        .groupBy("namespace_id", "task_list", "task_type")
         .agg(F.least(seen, F.lit(PARTITIONS_MAX)).alias("partitions"), F.count_if(F.col("kind") == "added").alias("n"))
         .crossJoin(F.broadcast(spans))
         .withColumn("qps", F.col("n") / F.col("span_s"))

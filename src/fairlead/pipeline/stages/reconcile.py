@@ -40,7 +40,13 @@ def expected_clusters(history: DataFrame) -> DataFrame:
 
 
 def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
-    """All batches of a run in one row, without payloads; only of runs in which something happened since then."""
+    """All batches of a run in one row, without payloads; only of workflow ids in which something happened since then.
+
+    All runs of such an id are there: what is wrong between two of them may be that one has been idle for long.
+    """
+    if since_us is not None:
+        recent = history.where(F.col("time_us") >= since_us).select(*_WORKFLOW).distinct()
+        history = history.join(recent, _WORKFLOW, "left_semi")
     has_signals = F.size("signals") > 0
     batch = F.struct(
         "cluster",
@@ -59,14 +65,9 @@ def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
         # Only where they tell which events the signals are.
         F.when(has_signals, F.col("event_types")).alias("event_types"),
     )
-    # Those named before are in runs that are left out, too.
-    named = F.col("new_run_id") if since_us is None else F.when(F.col("time_us") >= since_us, F.col("new_run_id"))
-    runs = history.groupBy(*_RUN).agg(
-        F.collect_list(batch).alias("batches"),
-        F.sort_array(F.collect_set(named)).alias("successors"),
-        F.max("time_us").alias("last_us"),
+    return history.groupBy(*_RUN).agg(
+        F.collect_list(batch).alias("batches"), F.sort_array(F.collect_set("new_run_id")).alias("successors")
     )
-    return runs if since_us is None else runs.where(F.col("last_us") >= since_us)
 
 
 def judge(runs: DataFrame, expected: DataFrame, measure: Measure) -> DataFrame:

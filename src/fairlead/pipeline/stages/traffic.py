@@ -6,22 +6,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.core.errors import FixRequest
+from fairlead.core.partitions import STICKY
 from fairlead.pipeline.schemas_traffic import TRAFFIC, TRAFFIC_LISTS
 
 TASK_LIST = ("cluster", "namespace_id", "task_list", "task_type")
 WINDOW_S = 60.0
+# The waits of all tasks of a window are sorted in the memory of one worker.
+WINDOW_S_MIN, WINDOW_S_MAX = 0.001, 3600.0
 _SUMS = ("added", "matched", "matched_at_once", "matched_forwarded", "forwarded", "polls_empty", "backlog")
 _PERCENTILES = (0.5, 0.95, 0.99)
 
 
 class InvalidWindow(FixRequest):
-    """A window of time is shorter than a millisecond."""
+    """A window of time is shorter than a millisecond, or longer than an hour."""
 
 
 def window_us_of(window_s: float) -> int:
     """The length of a window in whole microseconds."""
-    if not 0.001 <= window_s < float("inf"):
-        raise InvalidWindow(f"windows of {window_s} s: give at least a millisecond")
+    if not WINDOW_S_MIN <= window_s <= WINDOW_S_MAX:
+        raise InvalidWindow(f"windows of {window_s} s: give at least a millisecond, and at most an hour")
     return round(window_s * 1e6)
 
 
@@ -30,18 +33,30 @@ def with_window(tasks: DataFrame, window_s: float) -> DataFrame:
     return tasks.withColumn("window_us", F.col("time_us") - F.pmod("time_us", F.lit(window_us_of(window_s))))
 
 
+def of_task_lists(tasks: DataFrame) -> DataFrame:
+    """The records of task lists that a name is of. Sticky ones, of a worker each, are journaled under one name.
+
+    They are never partitioned and serve a worker in the order of its tasks: nothing is to be scaled, placed or shared.
+    """
+    return tasks.where(F.col("task_list") != STICKY)
+
+
 def partition_traffic(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
-    """One row for each partition and window in which anything was recorded."""
+    """One row for each partition and window in which anything was recorded.
+
+    Of sticky task lists together nobody knows how much waits: each told of its own tasks and polls alone.
+    """
     is_told = F.col("kind") == "backlog"
+    is_one = F.col("task_list") != STICKY
     told_us = F.when(is_told, F.col("time_us"))
     by = (*TASK_LIST, "partition", "window_us")
     named = with_window(tasks.where(F.col("task_list").isNotNull()), window_s)
     flows = named.groupBy(*by).agg(
         *_counts(),
-        F.max_by("tasks", told_us).alias("backlog"),
-        F.max(F.when(is_told, F.col("tasks"))).alias("backlog_max"),
+        F.max_by("tasks", F.when(is_one, told_us)).alias("backlog"),
+        F.max(F.when(is_told & is_one, F.col("tasks"))).alias("backlog_max"),
         (F.max(F.when(is_told, F.col("age_us"))) / 1e6).alias("backlog_age_s_max"),
-        F.avg(F.when(is_told, F.col("pollers"))).alias("pollers_mean"),
+        F.avg(F.when(is_told & is_one, F.col("pollers"))).alias("pollers_mean"),
     )
     return with_waits(flows, named, by).transform(_with_rates, window_s=window_s).select(*TRAFFIC.names)
 

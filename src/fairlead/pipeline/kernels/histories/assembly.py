@@ -68,6 +68,10 @@ def assemble_tree(tree_id: str, records: Iterable[Record]) -> Iterator[Assembled
         last_us = max(record.time_us for record in own)
         line = current_line(own)
         here = [record for record in own if _is_on(line, record)]
+        if not here:
+            # None of its batches is on the line that one of them tells: what it tells is not so.
+            yield Assembled(run_id, [], Problem.INCOMPLETE, own[-1].status, last_us)
+            continue
         status = max(here, key=lambda record: (record.last, record.task_id)).status
         try:
             events = _events_of(run_id, tree_id, line, here, runs)

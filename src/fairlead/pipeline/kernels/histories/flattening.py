@@ -32,6 +32,9 @@ _WORKFLOW_TASK_STARTED = int(EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
 _WORKFLOW_TASK_TIMED_OUT = int(EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
+# A later release may write others.
+_TIMEOUTS = {int(number): name.removeprefix("TIMEOUT_TYPE_").lower() for name, number in TimeoutType.items()}
+
 # How a failure is called that has no name of its own. Of those that only say what was called, the cause is named.
 _FAILURES = {
     "application_failure_info": "ApplicationFailure",
@@ -191,8 +194,7 @@ class _Activities:
         activity = self._close(event, said.scheduled_event_id, "timed_out")
         if activity is not None:
             activity.failure_type, activity.failure_message = describe_failure(said.failure)
-            kind = TimeoutType.Name(said.failure.timeout_failure_info.timeout_type)
-            activity.timeout_type = kind.removeprefix("TIMEOUT_TYPE_").lower()
+            activity.timeout_type = _TIMEOUTS.get(said.failure.timeout_failure_info.timeout_type, "unknown")
 
     def _close(self, event: HistoryEvent, scheduled_event_id: int, outcome: str) -> _Activity | None:
         activity = self.by_scheduled.get(scheduled_event_id)

@@ -318,10 +318,13 @@ def _lack_kind(copy: Copy, event: Item) -> Kind:
 def _without_blocked(lacks: list[Lack]) -> list[Lack]:
     """The same, but nothing is sent that stands behind events that nobody has: it could not be taken in."""
     lost = [lack.event for lack in lacks if lack.source is None]
+    # The first that is lost on each line, of which there are few: all behind it are blocked.
+    first = {
+        line: min((event for event in lost if line.contains(event_id=event[0], version=event[1])), default=None)
+        for line in {lack.line for lack in lacks}
+    }
     return [
-        replace(lack, source=None)
-        if any(event < lack.event and lack.line.contains(event_id=event[0], version=event[1]) for event in lost)
-        else lack
+        replace(lack, source=None) if (event := first[lack.line]) is not None and event < lack.event else lack
         for lack in lacks
     ]
 

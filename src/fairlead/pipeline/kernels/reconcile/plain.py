@@ -1,30 +1,20 @@
 """The runs that are alike in all clusters, found by comparing whole columns of an Arrow batch."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairlead.core.versions import FIRST_EVENT_ID, Item, VersionHistory
+from fairlead.core.versions import FIRST_EVENT_ID
 from fairlead.pipeline.kernels.reconcile.records import DIGEST_CHARS, EVENT_ID_MAX, SIGNALED_EVENT
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _NUMBERS = ("first", "last", "version", "task_id", "time_us", "status", "types_count")
-
-
-class CopyRows(NamedTuple):
-    """Where the batches of one cluster's copy stand: from `start` to `end`, both included."""
-
-    cluster: str
-    start: int
-    end: int
-    first_us: int
-    last_us: int
 
 
 class BatchColumns:
@@ -104,31 +94,6 @@ class BatchColumns:
                 tuple(self.signals[row].as_py() or ()),
                 tuple(self.event_types[row].as_py() or ()),
             )
-
-    def copies_of(self, run: int) -> list[CopyRows]:
-        """The copies of a run, by cluster."""
-        return [
-            CopyRows(
-                self.names[self.cluster[self.copy_start[copy]]],
-                int(self.copy_start[copy]),
-                int(self.copy_end[copy]),
-                int(self.copy_first_us[copy]),
-                int(self.copy_last_us[copy]),
-            )
-            for copy in range(self.first_copy[run], self.first_copy[run + 1])
-        ]
-
-    def last_line(self, row: int) -> VersionHistory:
-        """The line that a batch ends."""
-        return VersionHistory(tuple(Item(*pair) for pair in self._pairs(row)))
-
-    def status(self, row: int) -> int:
-        """The run's status after a batch."""
-        return int(self.status_code[row])
-
-    def signals_of(self, copy: CopyRows) -> tuple[str, ...]:
-        """All signals of a copy, in the order of their events."""
-        return tuple(self.signals.slice(copy.start, copy.end - copy.start + 1).flatten().to_pylist())
 
     def _pairs(self, row: int) -> tuple[tuple[int, int], ...]:
         start = self.item_start[row]
