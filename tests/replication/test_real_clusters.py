@@ -300,7 +300,7 @@ async def test_runs_of_a_namespace_follow_to_a_cluster_that_is_added_to_it(*, is
                 started = await here.start_workflow(Sum.run, 22, id=workflow_id, task_queue=QUEUE)
                 await started.signal(Sum.add, 1)
             for workflow_id in closed:
-                handle = here.get_workflow_handle_for(Sum.run, workflow_id)
+                handle = here.get_workflow_handle(workflow_id, result_type=int)
                 await handle.signal(Sum.add, 10)
                 assert await handle.result() == 22
             for workflow_id in still_open:
@@ -317,7 +317,7 @@ async def test_runs_of_a_namespace_follow_to_a_cluster_that_is_added_to_it(*, is
         assert answer.active_cluster == "b"
         async with worker(there):
             for workflow_id in still_open:
-                handle = there.get_workflow_handle_for(Sum.run, workflow_id)
+                handle = there.get_workflow_handle(workflow_id, result_type=int)
                 await handle.signal(Sum.add, 10)
                 assert await handle.result() == 22
 
@@ -338,7 +338,7 @@ async def test_a_graceful_failover_to_a_cluster_that_was_just_added_waits_until_
             await there.get_workflow_handle(f"w-{number}").signal(Sum.add, 1)
         async with worker(there):
             for number in range(40):
-                assert await there.get_workflow_handle_for(Sum.run, f"w-{number}").result() == 2
+                assert await there.get_workflow_handle(f"w-{number}", result_type=int).result() == 2
 
 
 @pytest.mark.parametrize("cluster_id", ["id-a", "id-of-another"])
