@@ -131,7 +131,7 @@ DAMAGES: Mapping[Damage, str] = {
     another_workflow: "MalformedBatch",
     too_many_bytes: "MalformedBatch",
     a_namespace_that_is_not_there: "Refused",
-    a_branch_that_nobody_has: "Refused",
+    a_branch_that_nobody_has: "LineGone",
 }
 
 
