@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ import duckdb
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import pipeline_payloads
 from benchmarks.pipeline_data import KINDS, add_copies, link_copies, write_base
 from benchmarks.pipeline_process import Outcome, Task, measure
 from fairlead.pipeline.lake import Lake
@@ -44,7 +45,7 @@ ROWS = {
     "backtest": "records of tasks: a day more with each copy, under the default 162 settings",
     "placement": f"partitions, on {HOSTS} hosts, under 4 batch sizes, with 4 changes of the hosts",
     "reconcile": "records of batches of events, of three clusters",
-    "histories": "records of batches of events, of three clusters, without payloads",
+    "histories": "records of batches with their events: runs of eleven in four batches, in one cluster",
 }
 
 
@@ -79,11 +80,14 @@ class Line:
 class Bench:
     """The inputs, which grow from size to size, and what was measured so far."""
 
-    def __init__(self, folder: Path, base_rows: int) -> None:
+    def __init__(self, folder: Path, base_rows: int, jobs: Sequence[str]) -> None:
         self.folder = folder
         self.base_rows = base_rows
-        self.copies = 0
+        self.rows = 0
         self.lake = Lake(folder / "lake")
+        self.payloads = Lake(folder / "payloads-lake")
+        self._has_payloads = "histories" in jobs
+        self._has_others = set(jobs) != {"histories"}
         self.lines: list[Line] = []
 
     def prepare(self) -> None:
@@ -93,7 +97,10 @@ class Bench:
         from fairlead.pipeline.session import SessionPlan, open_session  # noqa: PLC0415
 
         with open_session(SessionPlan(name="bench-prepare", master="local[2]")) as spark:
-            for name, share in (("base", 1.0), ("tiny", TINY_SHARE)):
+            if self._has_payloads:
+                pipeline_payloads.write_runs(self.folder / "payloads")
+                ingest.run(JobContext(spark, Lake(self.folder / "runs-lake"), journal=self.folder / "payloads"))
+            for name, share in (("base", 1.0), ("tiny", TINY_SHARE)) if self._has_others else ():
                 write_base(self.folder / name, records=self.base_rows, share=share)
                 for kind in KINDS:
                     lake = Lake(self.folder / f"{name}-lake")
@@ -101,11 +108,15 @@ class Bench:
 
     def grow(self, rows: int) -> None:
         """Let the inputs grow to so many rows."""
-        copies = range(self.copies, rows // self.base_rows)
-        for kind in KINDS:
+        if self._has_payloads:
+            size = pipeline_payloads.ROWS
+            runs = Lake(self.folder / "runs-lake")
+            pipeline_payloads.add_copies(runs, self.payloads, range(self.rows // size, rows // size))
+        for kind in KINDS if self._has_others else ():
+            copies = range(self.rows // self.base_rows, rows // self.base_rows)
             link_copies(self.folder / "base" / kind, self.folder / "journal" / kind, copies)
             add_copies(Lake(self.folder / "base-lake"), self.lake, kind, copies)
-        self.copies = copies.stop
+        self.rows = rows
 
     def run(self, name: str, rows: int) -> Line:
         """Measure a job at the size that the inputs have."""
@@ -126,6 +137,8 @@ class Bench:
         if name == "placement":
             tiny = round(self.base_rows * TINY_SHARE)
             options = ({"partitions": rows, "hosts": HOSTS}, {"partitions": tiny, "hosts": HOSTS})
+        if name == "histories":
+            return Task(name, str(self.payloads.root), str(self.folder / "runs-lake"), *options)
         return Task(name, str(self.lake.root), str(self.folder / "tiny-lake"), *options)
 
     def _rows(self, name: str, outcome: Outcome) -> int:
@@ -134,8 +147,9 @@ class Bench:
         if name.startswith("ingest "):
             return sum(outcome.said["rows"].values())
         kind = "history" if name in {"reconcile", "histories"} else "task"
+        lake = self.payloads if name == "histories" else self.lake
         with duckdb.connect() as database:
-            files = f"{self.lake.table(kind)}/*/*/*/*.parquet"
+            files = f"{lake.table(kind)}/*/*/*/*.parquet"
             found = database.execute("SELECT sum(num_rows) FROM parquet_file_metadata(?)", [files]).fetchone()
         return int(found[0]) if found else 0
 
@@ -206,7 +220,7 @@ def main() -> int:
     sizes = [size for size in (QUICK if options.quick else FULL) if size <= options.rows_max]
     progress = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
-        bench = Bench(Path(folder), sizes[0])
+        bench = Bench(Path(folder), sizes[0], options.jobs)
         progress.print(f"making {sizes[0]:,} records of each kind in {folder}")
         bench.prepare()
         for size in sizes:
