@@ -10,6 +10,7 @@ from grpc.aio import AioRpcError, ServicerContext
 from msgspec.structs import replace
 
 from fairlead.history.stream_messages import PullAnswer, PullRequest, ReplicationTask
+from fairlead.replication.cursors import BEGINNING
 from fairlead.replication.grpc_remote import CHANNEL_OPTIONS
 from fairlead.replication.wire import NAMESPACES, PULL, READ_LINE, decode, encode, parts_of
 
@@ -30,6 +31,8 @@ class Meddler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self.to = ""
         self.address = ""
         self.change: Change = lambda answer: answer
+        # By shard: how many tasks were sent on that were not in the answer when it came.
+        self._more: dict[int, int] = {}
         self._server: Any = None
         self._channel: Any = None
 
@@ -53,10 +56,9 @@ class Meddler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def _stream_of(self, path: str) -> Any:
         async def answer(data: bytes, context: "ServicerContext[bytes, bytes]") -> AsyncIterator[bytes]:
-            if path == PULL.path:
-                # What is held back here is to go on soon after it is let go.
-                asked = decode(data, PullRequest)
-                data = encode(replace(asked, wait_s=min(asked.wait_s, WAIT_S_MAX)))
+            asked = decode(data, PullRequest) if path == PULL.path else None
+            if asked is not None:
+                data = encode(self._asked(asked))
             call = self._channel.unary_stream(path)(
                 data, metadata=_passed_on(context), timeout=context.time_remaining()
             )
@@ -65,13 +67,40 @@ class Meddler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             except AioRpcError as failure:
                 await _refuse(context, failure)
                 raise
-            if path == PULL.path:
-                changed = self.change(decode(whole, PullAnswer))
-                whole = changed if isinstance(changed, bytes) else encode(changed)
+            if asked is not None:
+                whole = self._answered(asked.shard_id, decode(whole, PullAnswer))
             for part in parts_of(whole):
                 yield part
 
         return answer
+
+    def _asked(self, asked: PullRequest) -> PullRequest:
+        more = self._more.get(asked.shard_id, 0)
+        return replace(
+            asked,
+            after_id=max(BEGINNING, asked.after_id - more),
+            ack_id=max(BEGINNING, asked.ack_id - more),
+            # What is held back here is to go on soon after it is let go.
+            wait_s=min(asked.wait_s, WAIT_S_MAX),
+        )
+
+    def _answered(self, shard_id: int, answer: PullAnswer) -> bytes:
+        """What `change` makes of an answer, with ids as if the cluster had written all in that order."""
+        changed = self.change(answer)
+        if isinstance(changed, bytes):
+            return changed
+        more = self._more.get(shard_id, 0)
+        own_ids = {task.task_id for task in answer.tasks}
+        through_id = changed.through_id + more
+        tasks = []
+        for task in changed.tasks:
+            if task.task_id in own_ids:
+                tasks.append(replace(task, task_id=task.task_id + more))
+            else:
+                through_id += 1
+                tasks.append(replace(task, task_id=through_id))
+        self._more[shard_id] = through_id - changed.through_id
+        return encode(replace(changed, tasks=tuple(tasks), through_id=through_id))
 
     async def open(self) -> "Meddler":
         self._server = grpc.aio.server(options=CHANNEL_OPTIONS)

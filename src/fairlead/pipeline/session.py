@@ -158,14 +158,16 @@ def _calls_end_quietly() -> Iterator[None]:
     """Without the pages that the bridge to Java logs, in nobody's name, when Ctrl-C ends a call."""
 
     def is_ours(record: logging.LogRecord) -> bool:
-        return "while sending command" not in str(record.msg)
+        return not any(said in str(record.msg) for said in ("while sending command", "while shutting down connection"))
 
-    log = logging.getLogger()
-    log.addFilter(is_ours)
+    logs = [logging.getLogger(name) for name in (None, "py4j.clientserver", "py4j.java_gateway")]
+    for log in logs:
+        log.addFilter(is_ours)
     try:
         yield
     finally:
-        log.removeFilter(is_ours)
+        for log in logs:
+            log.removeFilter(is_ours)
 
 
 @contextlib.contextmanager

@@ -157,7 +157,7 @@ class Failover:
             order = HandOver(namespace.id, 0, request.to)
             goals = await self._ask_shards(order)
             await self._until_reached(namespace, request.to, order, goals, end_s=end_s)
-            await self._check_letters(namespace, request.to)
+            await self._check_letters(namespace, request.to, end_s=end_s)
             wait_s = min(self._handover_s_max, max(end_s - loop.time(), HANDOVER_S_MIN))
             until_ns = self._clock_ns() + int(wait_s * SECOND_NS)
             self._progress[namespace.name] = Progress(Phase.HANDING_OVER, 0, self._shards)
@@ -180,7 +180,7 @@ class Failover:
             await self._namespaces.change(namespace.id, begin)
             goals = await self._ask_shards(order)
             await self._until_reached(namespace, to, order, goals, end_s=end_s)
-            await self._check_letters(namespace, to)
+            await self._check_letters(namespace, to, end_s=end_s)
             moved = await self._move(namespace, to, until_ns=until_ns)
         except BaseException:
             await asyncio.shield(self._take_back(namespace, until_ns))
@@ -191,21 +191,28 @@ class Failover:
         await self._let_go(moved, until_ns)
         return FailOverAnswer(moved.active_cluster, moved.failover_version)
 
-    async def _check_letters(self, namespace: Namespace, to: str) -> None:
+    async def _check_letters(self, namespace: Namespace, to: str, *, end_s: float) -> None:
         """Refuse a target that lacks what it has acknowledged: dead letters are received, and not taken in."""
-        asked = LettersAsked(self._clusters.here, namespace.id)
-        try:
-            count = (await self._remotes(to).count_letters(asked)).count
-        except FairleadError as failure:
-            raise NotHandedOver(
-                f"cluster {to!r} does not say whether it could take in all ({failure}): namespace {namespace.name!r} "
-                f"stays active in {self._clusters.here!r}"
-            ) from failure
+        count = await self._count_letters(namespace, to, end_s=end_s)
         if count:
             raise CannotFailOver(
                 f"cluster {to!r} could not take in {count} of the batches of namespace {namespace.name!r}: there, "
                 "merge or purge them, `fairlead admin dlq`, or fail over by force"
             )
+
+    async def _count_letters(self, namespace: Namespace, to: str, *, end_s: float) -> int:
+        """How many it has; one that was away until just now is asked again."""
+        asked = LettersAsked(self._clusters.here, namespace.id)
+        while True:
+            try:
+                return (await self._remotes(to).count_letters(asked)).count
+            except FairleadError as failure:
+                if asyncio.get_running_loop().time() + POLL_S_MAX > end_s:
+                    raise NotHandedOver(
+                        f"cluster {to!r} does not say whether it could take in all ({failure}): namespace "
+                        f"{namespace.name!r} stays active in {self._clusters.here!r}"
+                    ) from failure
+                await asyncio.sleep(POLL_S_MAX)
 
     async def _take_back(self, namespace: Namespace, until_ns: int) -> None:
         """The namespace stays where it was. A hand-over that somebody else has begun meanwhile is left alone."""
