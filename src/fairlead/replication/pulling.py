@@ -27,8 +27,8 @@ PAGE_BYTES_MIN = 64 << 10
 # hears what is done by then.
 IDLE_WAIT_S = 15.0
 BUSY_WAIT_S = 0.1
-# A page that is not full is followed by another after this time at the earliest: some more rows will be in it, and those
-# of one run are taken in together. At 10 ms a follower took twice the processor time for each workflow.
+# A page that is not full is followed by another after this time at the earliest: some more rows will be in it, and
+# those of one run are taken in together. At 10 ms a follower took twice the processor time for each workflow.
 PULL_S_MIN = 0.05
 # The cursor is written when nothing more comes; until then so often, and more often where nothing is under way.
 SAVE_S = 1.0
