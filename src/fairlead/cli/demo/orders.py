@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from datetime import timedelta
 
 from temporalio import activity, workflow
@@ -14,10 +15,11 @@ FAILING_ONE_IN = 40
 
 
 class Packing:
-    """Packs parcels, and remembers how long each had waited for it."""
+    """Packs parcels, and remembers how many, and how long each attempt had waited for it."""
 
     def __init__(self) -> None:
         self.waits_s: dict[str, list[tuple[float, float]]] = {}
+        self.packed: Counter[str] = Counter()
 
     @activity.defn
     async def pack(self, tenant: str, number: int) -> None:
@@ -28,6 +30,7 @@ class Packing:
         await asyncio.sleep(PACK_S)
         if number % FAILING_ONE_IN == FAILING_ONE_IN - 1 and info.attempt == 1:
             raise ApplicationError("the box was too small", type="BoxTooSmall")
+        self.packed[tenant] += 1
 
 
 @workflow.defn

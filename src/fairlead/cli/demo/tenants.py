@@ -160,12 +160,13 @@ async def _tell(stage: Stage, packing: Packing, seen: Seen) -> None:
 
 
 def _table(packing: Packing, seen: Seen, *, recent_s: float) -> Table:
-    table = Table(title=f"task list {QUEUE!r}: {seen.partitions} partitions", title_justify="left", box=SIMPLE_HEAD)
+    partitions = "1 partition" if seen.partitions == 1 else f"{seen.partitions} partitions"
+    table = Table(title=f"task list {QUEUE!r}: {partitions}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("tenant")
     for heading in ("weight", "ordered", "packed", "waiting", "they waited (median)"):
         table.add_column(heading, justify="right")
     for tenant in TENANTS:
-        ordered, packed = seen.ordered.get(tenant.name, 0), len(packing.waits_s.get(tenant.name, ()))
+        ordered, packed = seen.ordered.get(tenant.name, 0), packing.packed[tenant.name]
         waiting = f"{max(0, ordered - packed):,}"
         row = (f"{tenant.weight:g}", f"{ordered:,}", f"{packed:,}", waiting, _wait(packing, tenant, recent_s))
         table.add_row(tenant.name, *row)

@@ -55,6 +55,9 @@ def _finding(now: Row, best: Row) -> Finding:
     cluster = shown(best["cluster"])
     if best["setting"] == now["setting"]:
         return Finding(f"The scaler's settings of {cluster} are the best of those that were tried.", is_fine=True)
+    outcomes = [(shown(row["partition_hours"]), f"{row['late_share']:.2%}") for row in (best, now)]
+    if outcomes[0] == outcomes[1]:
+        return Finding(f"No setting that was tried would have served {cluster} better than its own.", is_fine=True)
     hours = f"{shown(best['partition_hours'])} partition-hours in place of {shown(now['partition_hours'])}"
     changed = ", ".join(
         f"{name.replace('_', ' ')} {shown(now[name])} → {shown(best[name])}"
