@@ -115,11 +115,12 @@ def family(pid: int) -> list[int]:
     """A process and all that descend from it."""
     found = [pid]
     for member in found:
-        for children in Path(f"/proc/{member}/task").glob("*/children"):
-            try:
+        try:
+            for children in Path(f"/proc/{member}/task").glob("*/children"):
                 found += [int(child) for child in children.read_text().split()]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+        except (FileNotFoundError, ProcessLookupError):
+            # It, or one of its threads, has ended meanwhile.
+            continue
     return found
 
 
