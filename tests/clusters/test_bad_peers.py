@@ -231,7 +231,7 @@ async def test_with_one_that_is_not_who_it_should_be_nothing_is_exchanged(tmp_pa
             return "cluster not connected" in world["b"].log()
 
         await until(is_told, "a complaint")
-        said = "says that its name, initial version and increment are ('b', 2, 10), but here they are ('a', 1, 10)"
+        said = "says that it is 'b' with initial version 2 and increment 10, but here it is configured as 'a' with"
         assert said in world["b"].log()
         assert await world["b"].streams() == ()
         await register(await world["a"].connect(), "orders", ["a", "b"])

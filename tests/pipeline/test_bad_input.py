@@ -199,6 +199,11 @@ def test_what_is_no_address_of_a_master_is_refused(tmp_path: Path, master: str) 
         (("ingest", "--journal", "journal", "--lake", "lake", "--since", "1h"), "No such option '--since'"),
         (("stream", "--journal", "journal", "--lake", "lake", "--namespace", "n"), "No such option '--namespace'"),
         (("report", "--lake", "lake", "--until", "1h"), "No such option '--until'"),
+        (("all", "--journal", ".", "--lake", "lake", "--increment", "10"), "only tell something together"),
+        (
+            ("reconcile", "--lake", "lake", "--increment", "10", "--initial-version", "east"),
+            "give CLUSTER=VERSION, like east=1",
+        ),
         (("traffic", "--lake", "lake", "-o", "xml"), "'xml' is not one of"),
         (("no-such-job", "--lake", "lake"), "No such command 'no-such-job'"),
     ],

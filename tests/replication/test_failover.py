@@ -92,12 +92,12 @@ async def test_bad_requests_are_refused_and_nothing_changes(clusters: FairleadCl
     assert (await described(await clusters["a"].connect())).failover_version == 1
 
 
-async def test_a_graceful_failover_to_a_cluster_that_is_gone_is_taken_back(clusters: FairleadClusters) -> None:
+async def test_a_graceful_failover_to_a_cluster_that_is_gone_changes_nothing(clusters: FairleadClusters) -> None:
     client = await clusters["a"].connect()
     await client.start_workflow("Any", id="before", task_queue="q")
     await clusters.stop("b")
     await client.start_workflow("Any", id="unseen", task_queue="q")
-    with pytest.raises(RetryLater, match=r"cluster 'b' is behind in \d of 4 shards: namespace 'shared' stays active"):
+    with pytest.raises(RetryLater, match=r"cluster 'b' does not answer here .*: see that it runs"):
         await fail_over(clusters, "a", FailOverRequest("shared", "b", True, 1.0))
     now = await described(client)
     assert (now.failover_version, now.replication_config.active_cluster_name) == (1, "a")
@@ -105,6 +105,17 @@ async def test_a_graceful_failover_to_a_cluster_that_is_gone_is_taken_back(clust
     # Writes go on as if nothing had been.
     async with asyncio.timeout(2):
         await client.start_workflow("Any", id="after", task_queue="q")
+
+
+async def test_who_fails_over_hears_which_cluster_does_not_answer_and_what_to_do(clusters: FairleadClusters) -> None:
+    await clusters.stop("c")
+    with pytest.raises(RetryLater, match=r"cluster 'c' does not answer here .*: see that it runs"):
+        await fail_over(clusters, "a", FailOverRequest("shared", "c", is_graceful=False, timeout_s=10.0))
+    await clusters.stop("a")
+    with pytest.raises(RetryLater, match=r"'a', where namespace 'shared' is active, does not answer .* without --gr"):
+        await fail_over(clusters, "b", FailOverRequest("shared", "b", is_graceful=True, timeout_s=10.0))
+    now = await described(await clusters["b"].connect())
+    assert now.replication_config.active_cluster_name == "a"
 
 
 async def test_no_call_fails_while_a_namespace_is_handed_over(clusters: FairleadClusters) -> None:

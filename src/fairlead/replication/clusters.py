@@ -232,8 +232,8 @@ class ClusterRegistry:
             return
         if cluster.name not in self._wrong:
             wrong = self._wrong[cluster.name] = NotThatCluster(
-                f"the cluster at {cluster.address} says that its name, initial version and increment are {said}, but "
-                f"here they are {expected}: nothing is exchanged with it until they agree"
+                f"the cluster at {cluster.address} says that it is {_described(*said)}, but here it is configured as "
+                f"{_described(*expected)}: nothing is exchanged with it until they agree"
             )
             _log.error("cluster not connected", cluster=cluster.name, reason=str(wrong))
 
@@ -321,3 +321,7 @@ def _decoded(row: StoredMetadata) -> KnownCluster:
 
 def _row(cluster: KnownCluster) -> tuple[str, bytes]:
     return PREFIX + cluster.name, _encode(cluster)
+
+
+def _described(name: str, initial_version: int, increment: int) -> str:
+    return f"{name!r} with initial version {initial_version} and increment {increment}"

@@ -16,7 +16,7 @@ from fairlead.history.stream_messages import HandedOver, HandOver, NamespaceChan
 from fairlead.replication.merging import united
 from fairlead.replication.messages import FailOverAnswer, FailOverRequest, LettersAsked
 from fairlead.replication.namespaces import nudge_all
-from fairlead.replication.remote import Remote
+from fairlead.replication.remote import Remote, RemoteUnavailable
 from fairlead.telemetry import get_log
 
 SECOND_NS = 10**9
@@ -32,6 +32,8 @@ SETTLING_S = 2.0
 # A target that is so far behind at first is waited for without holding up anybody.
 POLL_S_MIN = 0.02
 POLL_S_MAX = 0.5
+# A target that does not answer for so long is away.
+ANSWERS_S_MAX = 3.0
 SHARD_CALL_S = 5.0
 SHARDS_AT_ONCE = 32
 
@@ -108,13 +110,39 @@ class Failover:
         if namespace.active_cluster == request.to:
             return FailOverAnswer(namespace.active_cluster, namespace.failover_version)
         if not request.is_graceful:
+            await self._check_answers(request.to)
             return await self._force(namespace, request.to)
         if not 0 < request.timeout_s <= TIMEOUT_S_MAX:
             raise CannotFailOver(f"a timeout of {request.timeout_s} s: give one above 0 and at most {TIMEOUT_S_MAX:g}")
         if not self._clusters.is_active(namespace):
             # Only where it is active is it known what was written last.
-            return await self._remotes(namespace.active_cluster).fail_over(request)
+            try:
+                return await self._remotes(namespace.active_cluster).fail_over(request)
+            except RemoteUnavailable as failure:
+                raise NotHandedOver(
+                    f"cluster {namespace.active_cluster!r}, where namespace {namespace.name!r} is active, does not "
+                    f"answer ({failure}): if it is gone, fail over by force, without --graceful"
+                ) from failure
+        await self._check_answers(request.to)
         return await self._hand_over(namespace, request)
+
+    async def _check_answers(self, to: str) -> None:
+        """Refuse a target that is not there: nobody could write to the namespace until it is."""
+        if to == self._clusters.here:
+            return
+        end_s = asyncio.get_running_loop().time() + ANSWERS_S_MAX
+        while True:
+            try:
+                await self._remotes(to).info()
+            except FairleadError as failure:
+                if asyncio.get_running_loop().time() > end_s:
+                    raise NotHandedOver(
+                        f"cluster {to!r} does not answer here ({failure}): see that it runs and can be reached from "
+                        f"cluster {self._clusters.here!r}, or ask it itself"
+                    ) from failure
+                await asyncio.sleep(POLL_S_MAX)
+            else:
+                return
 
     def handlers(self) -> Handlers:
         """What this host answers to `fairlead admin`."""

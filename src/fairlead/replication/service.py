@@ -117,6 +117,8 @@ class Replication:
         # How many shards each source has, once it has said so, and when that was.
         self._shards: dict[str, int] = {}
         self._shards_s: dict[str, float] = {}
+        # Those of which the log says that they don't answer.
+        self._silent: set[str] = set()
         self._latencies: dict[str, Buckets] = {}
         self._pullers: dict[Stream, Puller] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -186,10 +188,14 @@ class Replication:
         try:
             self._shards[source] = _likely((await self._remotes(source).info()).shards)
             self._shards_s[source] = asyncio.get_running_loop().time()
+            self._silent.discard(source)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the other clusters have said it
             unexpected = None if isinstance(failure, FairleadError) else failure
+            if source in self._silent:
+                return
+            self._silent.add(source)
             _log.info(
-                "cluster does not say how many shards it has",
+                "cluster does not answer: it is asked again each second",
                 source=source,
                 reason=str(failure),
                 exc_info=unexpected,

@@ -15,6 +15,7 @@ from fairlead.cli.pipeline.answer import answer
 from fairlead.cli.pipeline.progress import following, telling
 from fairlead.cli.report import Output
 from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.jobs import reconcile
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.session import open_session, plan_for
 from fairlead.pipeline.sources.segments import find_sealed, find_segments
@@ -65,6 +66,8 @@ def run_jobs(
 def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request) -> Iterator[Summary]:
     """Run jobs one after the other in one session, and answer as each is done."""
     # What can be wrong is found out before Spark is started, which takes seconds.
+    if "reconcile" in jobs:
+        reconcile.check_options(options.get("reconcile", {}))
     plan = plan_for(request.master, name="fairlead pipeline", is_small=_is_small(request))
     lake = Lake(request.lake)
     if request.journal is not None:

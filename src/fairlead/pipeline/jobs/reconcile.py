@@ -1,6 +1,7 @@
 """Whether the clusters hold the same histories, and what must be sent to whom where they do not."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,11 @@ def _measure(context: JobContext, history: DataFrame) -> reconcile.Measure:
         increment=increment,
         initial_versions=initial_versions,
     )
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is wrong with the options, before anything is begun."""
+    _versions(options.get("increment"), tuple(options.get("initial_version") or ()))
 
 
 def _versions(increment: int | None, given: tuple[str, ...]) -> tuple[int | None, dict[str, int]]:
