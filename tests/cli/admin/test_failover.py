@@ -5,6 +5,9 @@ import json
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
+from fairlead.core.errors import RetryLater
+from fairlead.history.stream_messages import PullAnswer
+from fairlead.replication.pulling import Puller
 from fairlead.testing import FairleadClusters, FairleadServer
 from tests.cli.admin.conftest import Admin
 from tests.cli.processes import run
@@ -44,9 +47,16 @@ async def test_what_is_wrong_is_one_line_that_says_what_to_do() -> None:
             assert words in refused.line
 
 
-async def test_whoever_waits_hears_how_far_it_is_and_why_it_did_not_come_about() -> None:
+async def test_whoever_waits_hears_how_far_it_is_and_why_it_did_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = Puller._take
+
+    def take_unless_in_b(self: Puller, answer: PullAnswer, now_s: float) -> None:
+        if self._here == "b":
+            raise RetryLater("not now")
+        take(self, answer, now_s)
+
     async with FairleadClusters.start("a", "b") as clusters:
-        await clusters.stop("b")
+        monkeypatch.setattr(Puller, "_take", take_unless_in_b)
         client = await clusters["a"].connect()
         await client.start_workflow("Any", id="unseen", task_queue="q")
         waited = await run(
@@ -56,6 +66,17 @@ async def test_whoever_waits_hears_how_far_it_is_and_why_it_did_not_come_about()
         assert waited.code == 1
         assert " of 4 shards ready" in waited.err
         assert "stays active in 'a'" in waited.err
+        assert await version(clusters["a"]) == ("a", 1)
+
+
+async def test_a_target_that_is_gone_is_told_at_once() -> None:
+    async with FairleadClusters.start("a", "b") as clusters:
+        await clusters.stop("b")
+        told = await run(
+            "admin", "failover", "shared", "--to", "b", "--graceful", "--address", clusters.admin_address("a")
+        )
+        assert told.code == 1
+        assert "cluster 'b' does not answer here" in told.err
         assert await version(clusters["a"]) == ("a", 1)
 
 
