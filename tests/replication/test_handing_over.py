@@ -26,6 +26,9 @@ class _Nobody:
     async def nudge(self) -> None:
         return
 
+    async def info(self) -> None:
+        """It answers."""
+
     async def count_letters(self, request: LettersAsked) -> LettersCounted:
         assert request == LettersAsked("a", SHARED.id)
         return LettersCounted(self.letters.pop(0) if self.letters else 0)

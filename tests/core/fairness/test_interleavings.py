@@ -112,5 +112,6 @@ def test_the_search_finds_a_planted(planted: type[FairBacklog[Any]] | type[Table
     search = settings(
         max_examples=2000, stateful_step_count=50, database=None, print_blob=False, phases=[Phase.generate]
     )
-    with pytest.raises(AssertionError):
+    # What is broken may run into its own contradictions before anybody looks.
+    with pytest.raises((AssertionError, KeyError)):
         run_state_machine_as_test(machine, settings=search)

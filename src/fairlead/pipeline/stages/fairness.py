@@ -186,6 +186,8 @@ def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) ->
 def _eras(flows: DataFrame, told_empty: DataFrame) -> DataFrame:
     """For each window of a task list: how often it was told empty before, when next, and its last window."""
     its = Window.partitionBy(*TASK_LIST).orderBy("window_us")
+    # Backwards: of a frame that ends with the last row Spark adds up all of it for each row anew.
+    backwards = Window.partitionBy(*TASK_LIST).orderBy(F.desc("window_us"))
     empty_us = F.when(F.col("is_empty"), F.col("window_us"))
     marks = flows.select(*_BY_WINDOW, F.expr("false").alias("is_empty")).unionByName(told_empty)
     return (
@@ -194,7 +196,7 @@ def _eras(flows: DataFrame, told_empty: DataFrame) -> DataFrame:
         .select(
             *_BY_WINDOW,
             F.count_if("is_empty").over(its.rowsBetween(Window.unboundedPreceding, -1)).alias("era"),
-            F.min(empty_us).over(its.rowsBetween(0, Window.unboundedFollowing)).alias("empty_us"),
+            F.min(empty_us).over(backwards.rowsBetween(Window.unboundedPreceding, 0)).alias("empty_us"),
             F.max("window_us").over(Window.partitionBy(*TASK_LIST)).alias("last_us"),
         )
     )
@@ -203,9 +205,10 @@ def _eras(flows: DataFrame, told_empty: DataFrame) -> DataFrame:
 def _with_due(flows: DataFrame) -> DataFrame:
     """Deal out what was dispatched, by weight: keys are served in the order in which they would be satisfied."""
     everything = Window.partitionBy(*_BY_WINDOW)
-    order = everything.orderBy(F.col("demand") / F.col("weight"), "fairness_key")
-    before = order.rowsBetween(Window.unboundedPreceding, -1)
-    onward = order.rowsBetween(0, Window.unboundedFollowing)
+    turn = F.col("demand") / F.col("weight")
+    before = everything.orderBy(turn, "fairness_key").rowsBetween(Window.unboundedPreceding, -1)
+    backwards = everything.orderBy(F.desc(turn), F.desc("fairness_key"))
+    onward = backwards.rowsBetween(Window.unboundedPreceding, 0)
     # With what a key has left of its demand for each unit of weight, all after it could be given as much.
     reached = F.coalesce(F.sum("demand").over(before), F.lit(0)) + F.col("demand") / F.col("weight") * F.sum(
         "weight"
