@@ -1,4 +1,4 @@
-"""How much goes to an Arrow kernel at once."""
+"""How much goes to an Arrow kernel at once, and how much of what it gives is kept in one piece."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,9 @@ from pyspark.sql import SparkSession
 LIMITS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    # What is persisted is put together in memory first, so many rows at a time. With Spark's ten thousand it did not
+    # fit at 50 million batches.
+    "spark.sql.inMemoryColumnarStorage.batchSize": "500",
 }
 
 
