@@ -11,6 +11,8 @@ from pathlib import Path
 
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 ANSWER_S_MAX = 30.0
+# What is started with this in its environment is known by it, and so is all that it starts.
+MARK = "FAIRLEAD_TEST_MARK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +85,15 @@ async def server(
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+def left_behind(mark: str) -> list[str]:
+    """What still runs of all that was started with this value of `MARK` in its environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # It has ended meanwhile, or is another user's.
+            continue
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import FAIRLEAD, run
+from tests.cli.processes import FAIRLEAD, MARK, left_behind, run
 
 # Spark is not there: whoever looks for it finds nothing.
 WITHOUT_SPARK = """
@@ -31,7 +31,7 @@ def test_a_short_one_shows_tenants_and_ends_with_a_report(tmp_path: Path) -> Non
     done = subprocess.run(  # noqa: S603
         [FAIRLEAD, "demo", "--seconds", "5"],
         cwd=tmp_path,
-        env={**os.environ, "FAIRLEAD_TEST_SESSION": mark},
+        env={**os.environ, MARK: mark},
         capture_output=True,
         text=True,
         check=False,
@@ -54,24 +54,12 @@ def test_a_short_one_shows_tenants_and_ends_with_a_report(tmp_path: Path) -> Non
     assert left_behind(mark) == []
 
 
-def left_behind(mark: str) -> list[str]:
-    """What still runs of all that was started with this mark in its environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and f"FAIRLEAD_TEST_SESSION={mark}".encode() in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_bytes().replace(b"\\0", b" ").decode())
-        except OSError:  # It has ended meanwhile, or is another user's.
-            continue
-    return found
-
-
 def test_interrupted_it_ends_at_once_and_leaves_nothing_running(tmp_path: Path) -> None:
     mark = os.urandom(4).hex()
     process = subprocess.Popen(  # noqa: S603
         [FAIRLEAD, "demo", "--seconds", "60"],
         cwd=tmp_path,
-        env={**os.environ, "FAIRLEAD_TEST_SESSION": mark, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, MARK: mark, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -214,10 +214,7 @@ class World:
 
     async def fail_over(self, to: str, *, is_graceful: bool = False, namespace: str = NAMESPACE) -> int:
         """Fail over as `fairlead admin failover` does it, asked at the cluster that is to be active; its version."""
-        request = FailOverRequest(namespace, to, is_graceful, ASK_S_MAX)
-        async with operate(self[to].admin_address, timeout_s=ASK_S_MAX) as cluster:
-            answer = await cluster.ask(FAIL_OVER, request, timeout_s=2 * ASK_S_MAX)
-        return answer.failover_version
+        return await fail_over_at(self[to].admin_address, FailOverRequest(namespace, to, is_graceful, ASK_S_MAX))
 
     async def until_active(self, name: str, *, at: Sequence[str] = (), namespace: str = NAMESPACE) -> None:
         """Wait until these clusters know it, all that run if none is named."""
@@ -253,6 +250,13 @@ class World:
     async def dead_letters(self) -> int:
         """How many there are."""
         return sum([stream.dead_letters for cluster in self.running for stream in await cluster.streams()])
+
+
+async def fail_over_at(admin_address: str, request: FailOverRequest) -> int:
+    """Ask for a failover as `fairlead admin failover` does; the version that it gives."""
+    async with operate(admin_address, timeout_s=ASK_S_MAX) as cluster:
+        answer = await cluster.ask(FAIL_OVER, request, timeout_s=2 * ASK_S_MAX)
+    return answer.failover_version
 
 
 async def register(client: Client, namespace: str, names: Sequence[str]) -> None:

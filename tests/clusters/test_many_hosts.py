@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from fairlead.cli.admin.cluster import connect as operate
-from fairlead.replication.failover import FAIL_OVER
 from fairlead.replication.messages import FailOverRequest
-from tests.clusters.processes import ASK_S_MAX, INCREMENT, NAMESPACE, register, until
+from tests.clusters.processes import ASK_S_MAX, INCREMENT, NAMESPACE, fail_over_at, register, until
 from tests.clusters.programs import ACTIVITY_IS_OVER, Acknowledged, result_of, worker
 from tests.clusters.wires import Wire
 from tests.sdk.hosts import Host
@@ -44,9 +42,7 @@ class Hosts:
     async def fail_over_to_it(self, *, is_graceful: bool) -> None:
         """Asked at the host that its address leads to."""
         (asked,) = [host for host in self.hosts if host.address == self.wire.leads_to]
-        async with operate(asked.internal_address, timeout_s=ASK_S_MAX) as cluster:
-            request = FailOverRequest(NAMESPACE, self.name, is_graceful, ASK_S_MAX)
-            await cluster.ask(FAIL_OVER, request, timeout_s=2 * ASK_S_MAX)
+        await fail_over_at(asked.internal_address, FailOverRequest(NAMESPACE, self.name, is_graceful, ASK_S_MAX))
 
 
 @asynccontextmanager

@@ -10,21 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.processes import MARK, left_behind
 from tests.pipeline.writing import write_journal
 
 ENDED_S_MAX = 300.0
-
-
-def left_behind(mark: str) -> list[str]:
-    """What still runs of all that was started with this mark in its environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and f"FAIRLEAD_TEST_MARK={mark}".encode() in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:  # It has ended meanwhile, or is another user's.
-            continue
-    return found
 
 
 def is_starting(mark: str, _lake: Path) -> bool:
@@ -41,7 +30,7 @@ def test_interrupted_it_ends_and_leaves_nothing_running(tmp_path: Path, is_time:
     write_journal(journal)
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "pipeline", "ingest", "--journal", journal, "--lake", lake],
-        env={**os.environ, "FAIRLEAD_TEST_MARK": mark},
+        env={**os.environ, MARK: mark},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

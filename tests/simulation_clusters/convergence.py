@@ -176,7 +176,7 @@ def lost(said: Mapping[str, tuple[str, str]], held: Snapshot) -> Iterator[str]:
                 yield f"{where} is {times} times on the winning line of {_named(key)}"
         if not found:
             losers = behind.get(name, set())
-            if not losers or any(_had_task(held.runs[key]) or held.runs[key].state.is_open for key in losers):
+            if not losers or any(had_task(held.runs[key]) or held.runs[key].state.is_open for key in losers):
                 yield f"{where} is on no winning line; on losing branches of {', '.join(map(_named, sorted(losers)))}"
 
 
@@ -207,7 +207,8 @@ def _told(events: tuple[HistoryEvent, ...]) -> list[str]:
     return told
 
 
-def _had_task(run: Run) -> bool:
+def had_task(run: Run) -> bool:
+    """Whether a run can be reset: else what it lost after its end has nowhere to go."""
     return any(event.event_type == TASK_COMPLETED for event in run.current.events)
 
 

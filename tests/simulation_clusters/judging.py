@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from temporalio.api.enums.v1 import EventType
-
 from fairlead.history.applying.debts import signal_id
 from fairlead.history.journaling import event_digest
 from fairlead.pipeline.kernels.reconcile import Batch, Comparison, Judgement, Rules, read_copy
 from fairlead.storage.history_contract import RunKey
+from tests.simulation_clusters.convergence import SIGNALED, had_task
 from tests.simulation_clusters.reading import Line, Run, Snapshot
 
-SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 _RULES = Rules(now_us=2)
 _TIME_US = 1
 
@@ -31,10 +29,8 @@ def alarms(snapshots: Mapping[str, Snapshot]) -> Iterator[str]:
 
 
 def _can_be_told(key: RunKey, snapshots: Mapping[str, Snapshot]) -> bool:
-    """A run that has closed before any workflow task was completed can't be reset: what it lost has nowhere to go."""
     run = next(held.runs[key] for held in snapshots.values() if key in held.runs)
-    completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-    return run.state.is_open or any(event.event_type == completed for event in run.current.events)
+    return run.state.is_open or had_task(run)
 
 
 def _judge(key: RunKey, snapshots: Mapping[str, Snapshot]) -> Judgement:

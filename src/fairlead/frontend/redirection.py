@@ -54,7 +54,7 @@ Local = Callable[[], Awaitable[Message | bytes]]
 class Settle(Protocol):
     """Brings two clusters to the same view of their namespaces."""
 
-    async def __call__(self, cluster: str) -> None:
+    async def __call__(self, cluster: str, /) -> None:
         """Between this one and `cluster`."""
         ...
 

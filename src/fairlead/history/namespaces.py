@@ -7,6 +7,7 @@ import msgspec
 from temporalio.api.enums.v1 import IndexedValueType, NamespaceState
 from temporalio.api.errordetails.v1 import NamespaceAlreadyExistsFailure, NamespaceInvalidStateFailure
 
+from fairlead.cluster.turns import Turns
 from fairlead.core.errors import FairleadError, GiveUp, RetryLater
 from fairlead.history.refusals import Refused, invalid, namespace_not_found, refused
 from fairlead.rpc import Code
@@ -141,10 +142,7 @@ class Namespaces:
         self._by_name: dict[str, Namespace] = {}
         self._missed_s: dict[str, float] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        # Looks that somebody waits for, one of them begun at a time; the next is for all who want one from now on.
-        self._looks: set[asyncio.Task[None]] = set()
-        self._next_look: asyncio.Task[None] | None = None
-        self._looking = asyncio.Lock()
+        self._looks = Turns(lambda _all: self.refresh())
         self._listeners: list[Callable[[Namespace], None]] = []
 
     def on_change(self, listener: Callable[[Namespace], None]) -> None:
@@ -158,11 +156,11 @@ class Namespaces:
 
     async def close(self) -> None:
         """Stop looking."""
-        going = [*self._looks, *([] if self._refreshing is None else [self._refreshing])]
-        for task in going:
-            task.cancel()
-        await asyncio.gather(*going, return_exceptions=True)
-        self._refreshing = self._next_look = None
+        await self._looks.close()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+            self._refreshing = None
 
     async def find(self, name: str) -> Namespace:
         """The namespace that a request names, unless it is deleted."""
@@ -293,17 +291,7 @@ class Namespaces:
 
     async def look_again(self) -> None:
         """Return after a look at all of them that was begun after this call; all who wait for one share it."""
-        if self._next_look is None:
-            self._next_look = asyncio.get_running_loop().create_task(self._look_next())
-            self._looks.add(self._next_look)
-            self._next_look.add_done_callback(self._looks.discard)
-        await asyncio.shield(self._next_look)
-
-    async def _look_next(self) -> None:
-        async with self._looking:
-            # Who asks from here on wants another one.
-            self._next_look = None
-            await self.refresh()
+        await self._looks.take("the store")
 
     async def refresh(self) -> None:
         """Look at all of them."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from fairlead.replication.messages import FailOverAnswer, FailOverRequest, Lette
 from fairlead.replication.namespaces import nudge_all
 from fairlead.replication.remote import Remote, RemoteUnavailable
 from fairlead.telemetry import get_log
+
+Said = TypeVar("Said")
 
 SECOND_NS = 10**9
 TIMEOUT_S_DEFAULT = 60.0
@@ -130,19 +133,13 @@ class Failover:
         """Refuse a target that is not there: nobody could write to the namespace until it is."""
         if to == self._clusters.here:
             return
-        end_s = asyncio.get_running_loop().time() + ANSWERS_S_MAX
-        while True:
-            try:
-                await self._remotes(to).info()
-            except FairleadError as failure:
-                if asyncio.get_running_loop().time() > end_s:
-                    raise NotHandedOver(
-                        f"cluster {to!r} does not answer here ({failure}): see that it runs and can be reached from "
-                        f"cluster {self._clusters.here!r}, or ask it itself"
-                    ) from failure
-                await asyncio.sleep(POLL_S_MAX)
-            else:
-                return
+        try:
+            await _insist(lambda: self._remotes(to).info(), end_s=asyncio.get_running_loop().time() + ANSWERS_S_MAX)
+        except FairleadError as failure:
+            raise NotHandedOver(
+                f"cluster {to!r} does not answer here ({failure}): see that it runs and can be reached from "
+                f"cluster {self._clusters.here!r}, or ask it itself"
+            ) from failure
 
     def handlers(self) -> Handlers:
         """What this host answers to `fairlead admin`."""
@@ -221,26 +218,19 @@ class Failover:
 
     async def _check_letters(self, namespace: Namespace, to: str, *, end_s: float) -> None:
         """Refuse a target that lacks what it has acknowledged: dead letters are received, and not taken in."""
-        count = await self._count_letters(namespace, to, end_s=end_s)
+        asked = LettersAsked(self._clusters.here, namespace.id)
+        try:
+            count = (await _insist(lambda: self._remotes(to).count_letters(asked), end_s=end_s)).count
+        except FairleadError as failure:
+            raise NotHandedOver(
+                f"cluster {to!r} does not say whether it could take in all ({failure}): namespace "
+                f"{namespace.name!r} stays active in {self._clusters.here!r}"
+            ) from failure
         if count:
             raise CannotFailOver(
                 f"cluster {to!r} could not take in {count} of the batches of namespace {namespace.name!r}: there, "
                 "merge or purge them, `fairlead admin dlq`, or fail over by force"
             )
-
-    async def _count_letters(self, namespace: Namespace, to: str, *, end_s: float) -> int:
-        """How many it has; one that was away until just now is asked again."""
-        asked = LettersAsked(self._clusters.here, namespace.id)
-        while True:
-            try:
-                return (await self._remotes(to).count_letters(asked)).count
-            except FairleadError as failure:
-                if asyncio.get_running_loop().time() + POLL_S_MAX > end_s:
-                    raise NotHandedOver(
-                        f"cluster {to!r} does not say whether it could take in all ({failure}): namespace "
-                        f"{namespace.name!r} stays active in {self._clusters.here!r}"
-                    ) from failure
-                await asyncio.sleep(POLL_S_MAX)
 
     async def _take_back(self, namespace: Namespace, until_ns: int) -> None:
         """The namespace stays where it was. A hand-over that somebody else has begun meanwhile is left alone."""
@@ -364,3 +354,14 @@ def moved_to(namespace: Namespace, to: str, *, clusters: Clusters, now_ns: int) 
         handover_until_ns=0,
         handover_to="",
     )
+
+
+async def _insist(ask: Callable[[], Awaitable[Said]], *, end_s: float) -> Said:
+    """The answer of another cluster; one that was away until just now is asked again, until then."""
+    while True:
+        try:
+            return await ask()
+        except FairleadError:
+            if asyncio.get_running_loop().time() + POLL_S_MAX > end_s:
+                raise
+            await asyncio.sleep(POLL_S_MAX)

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
+from fairlead.cluster.turns import Turns
 from fairlead.core.errors import FairleadError, GiveUp
 from fairlead.core.versions import LOCAL_VERSION, UnownedVersion
 from fairlead.history.clusters import Clusters
@@ -15,7 +16,6 @@ from fairlead.history.refusals import Refused
 from fairlead.replication.merging import DifferentNamespaces, digest_of, merge, replicated
 from fairlead.replication.messages import NamespaceRecord, NamespacesAnswer, NamespacesRequest
 from fairlead.replication.remote import Remote
-from fairlead.replication.turns import Turns
 from fairlead.rpc import Code
 from fairlead.telemetry import NAMESPACE_CONFLICTS, Metrics, get_log
 

@@ -5,6 +5,7 @@ import time
 
 from fairlead.cluster.calls import Handlers
 from fairlead.cluster.ring import RingView
+from fairlead.cluster.turns import Turns
 from fairlead.frontend.context import Sharing
 from fairlead.frontend.forwarding import Forwarder
 from fairlead.frontend.redirection import POLLS, Redirection
@@ -19,7 +20,6 @@ from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.namespaces import NamespaceSync
 from fairlead.replication.repairing import Repairs
 from fairlead.replication.service import Replication
-from fairlead.replication.turns import Turns
 from fairlead.rpc import Call
 from fairlead.server.frontend_server import Drain, DrainingHistory
 from fairlead.settings import DynamicSettings

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from fairlead.cluster.turns import GivenUp, Turns
 from fairlead.core.errors import RetryLater
-from fairlead.replication.turns import GivenUp, Turns
 
 
 class Doing:

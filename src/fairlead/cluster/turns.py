@@ -12,7 +12,7 @@ class GivenUp(RetryLater):
 
 
 class Turns:
-    """Does a thing for whoever asks, one turn of a cluster at a time.
+    """Does a thing for whoever asks, one turn at a time of whatever it is to be done with.
 
     Whoever asks while a turn is under way needs one that begins later: all of them share the next. So what they wait
     for began after they asked, and each is told how it ended.
@@ -24,11 +24,11 @@ class Turns:
         self._next: dict[str, asyncio.Task[None]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    async def take(self, cluster: str) -> None:
-        """Have it done for a cluster, from now on or later."""
-        turn = self._next.get(cluster)
+    async def take(self, what: str) -> None:
+        """Have it done with something, from now on or later."""
+        turn = self._next.get(what)
         if turn is None:
-            turn = self._next[cluster] = asyncio.create_task(self._turn(cluster))
+            turn = self._next[what] = asyncio.create_task(self._turn(what))
             self._running.add(turn)
             turn.add_done_callback(self._ended)
         try:
@@ -37,9 +37,7 @@ class Turns:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            raise GivenUp(
-                f"what is to be had of {cluster!r} is not waited for any more: this host is stopping"
-            ) from None
+            raise GivenUp(f"what is to be had of {what!r} is not waited for any more: this host is stopping") from None
 
     async def close(self) -> None:
         """Give up what is under way; those who wait are told."""
@@ -49,10 +47,10 @@ class Turns:
         await asyncio.gather(*running, return_exceptions=True)
         self._next.clear()
 
-    async def _turn(self, cluster: str) -> None:
-        async with self._under_way.setdefault(cluster, asyncio.Lock()):
-            del self._next[cluster]
-            await self._do(cluster)
+    async def _turn(self, what: str) -> None:
+        async with self._under_way.setdefault(what, asyncio.Lock()):
+            del self._next[what]
+            await self._do(what)
 
     def _ended(self, turn: asyncio.Task[None]) -> None:
         self._running.discard(turn)
