@@ -161,8 +161,10 @@ async def test_whatever_fails_other_clusters_are_asked_again(store: HistoryStore
     source.failure = RuntimeError("a bug")
     replication.open()
     await until(lambda: source.asked > 1)
+    assert replication.silent() == {"a": "a bug"}
     source.failure = None
     await until(lambda: pulled(replication) == {0})
+    assert replication.silent() == {}
     await replication.close()
     await sources[0].stream.close(is_lost=False)
 

@@ -46,10 +46,11 @@ class StatusRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StatusAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """Each of them."""
+    """Each of them; and the clusters that don't answer when they are asked for their streams, with the reason."""
 
     here: str
     streams: tuple[StreamStatus, ...]
+    silent: tuple[tuple[str, str], ...] = ()
 
 
 class LettersRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -117,8 +118,8 @@ class Replication:
         # How many shards each source has, once it has said so, and when that was.
         self._shards: dict[str, int] = {}
         self._shards_s: dict[str, float] = {}
-        # Those of which the log says that they don't answer.
-        self._silent: set[str] = set()
+        # Those that don't answer, as the log says, and why.
+        self._silent: dict[str, str] = {}
         self._latencies: dict[str, Buckets] = {}
         self._pullers: dict[Stream, Puller] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -154,6 +155,10 @@ class Replication:
         """How far this host is with each stream."""
         return [self._pullers[stream].status() for stream in sorted(self._pullers)]
 
+    def silent(self) -> dict[str, str]:
+        """The clusters that don't answer when they are asked for their streams, and why."""
+        return {source: why for source, why in self._silent.items() if source in self._clusters.remotes}
+
     def gauges(self) -> list[ReplicationGauges]:
         """The same by source, for a scrape."""
         by_source: dict[str, list[StreamStatus]] = {}
@@ -188,12 +193,13 @@ class Replication:
         try:
             self._shards[source] = _likely((await self._remotes(source).info()).shards)
             self._shards_s[source] = asyncio.get_running_loop().time()
-            self._silent.discard(source)
+            self._silent.pop(source, None)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the other clusters have said it
             unexpected = None if isinstance(failure, FairleadError) else failure
-            if source in self._silent:
+            is_known = source in self._silent
+            self._silent[source] = str(failure)
+            if is_known:
                 return
-            self._silent.add(source)
             _log.info(
                 "cluster does not answer: it is asked again each second",
                 source=source,
@@ -250,7 +256,7 @@ class Replication:
     # Operators
 
     async def _status(self, _request: StatusRequest) -> StatusAnswer:
-        return StatusAnswer(self._clusters.here, tuple(self.status()))
+        return StatusAnswer(self._clusters.here, tuple(self.status()), tuple(sorted(self.silent().items())))
 
     async def _list(self, request: LettersRequest) -> LettersAnswer:
         page = await self._page(request)

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from fairlead.cli.admin.dead_letters import letters_report
 from fairlead.cli.admin.histories import tree_report
 from fairlead.cli.admin.replication import status_report
-from fairlead.cli.report import as_json, table_as_plain
+from fairlead.cli.report import Told, as_json, table_as_plain
 from fairlead.cluster.calls import UnknownMethod, Unreachable
 from fairlead.history.stream_messages import BranchesAnswer
 from fairlead.replication.dead_letters import DeadLetter
@@ -50,6 +50,24 @@ def test_the_streams_of_all_hosts_are_told_together() -> None:
     ]
     assert [row[:2] for row in report.tables[1].rows] == [("b", 0), ("c", 0), ("c", 1)]
     assert [tuple(row) for row in report.tables[2].rows] == [("h:3", "connection refused")]
+
+
+def test_a_cluster_that_was_never_reached_is_told_of_and_one_error_of_all_its_streams_is_told_once() -> None:
+    report = status_report(
+        {
+            "h:1": StatusAnswer(
+                "a", tuple(stream("c", shard, 0, 0.0, "refused") for shard in range(2)), (("b", "no route to it"),)
+            ),
+            "h:2": StatusAnswer("a", (stream("c", 2, 0, 0.0, "timed out"),), (("b", "no route to it"),)),
+        }
+    )
+    assert [tuple(row) for row in report.tables[0].rows] == [
+        ("b", 0, None, None, None, None, "no route to it"),
+        ("c", 3, 0, 0.0, 3, 6, "refused"),
+    ]
+    assert [row[-1] for row in report.tables[1].rows] == [Told("", "refused"), Told("", "refused"), "timed out"]
+    streams = json.loads(as_json(report))["streams"]
+    assert [one["error"] for one in streams] == ["refused", "refused", "timed out"]
 
 
 def test_a_letter_is_told_with_what_is_needed_to_decide_about_it() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fairlead.cli.admin.cluster import Cluster, why_silent
 from fairlead.cli.admin.command import admin, asks
 from fairlead.cli.admin.failover import SharesNothing
-from fairlead.cli.report import Cell, Report, Table, counted
+from fairlead.cli.report import Cell, Report, Table, Told, counted
 from fairlead.cluster.calls import UnknownMethod
 from fairlead.core.errors import FairleadError
 from fairlead.replication.pulling import StreamStatus
@@ -38,17 +38,24 @@ async def status(cluster: Cluster) -> Report:
 def status_report(answers: Mapping[str, StatusAnswer | FairleadError]) -> Report:
     """The streams of all hosts, and each other cluster's together."""
     streams: list[StreamStatus] = []
+    # Clusters of which no stream is known, with the reason; and hosts of this one.
+    unknown: dict[str, str] = {}
     silent: list[tuple[Cell, ...]] = []
     here = ""
     for host, answer in answers.items():
         if isinstance(answer, StatusAnswer):
             here = answer.here
             streams += answer.streams
+            unknown |= dict(answer.silent)
         elif not isinstance(answer, UnknownMethod):
             silent.append((host, why_silent(answer)))
     streams.sort(key=lambda stream: (stream.source, stream.shard_id, stream.host))
-    sources = sorted({stream.source for stream in streams})
-    rows = [_together(source, [stream for stream in streams if stream.source == source]) for source in sources]
+    sources = sorted({stream.source for stream in streams} | unknown.keys())
+    rows = [
+        _together(source, [stream for stream in streams if stream.source == source], unknown.get(source))
+        for source in sources
+    ]
+    told = {(row[0], row[-1]) for row in rows}
     lag_tasks = sum(stream.lag_tasks for stream in streams)
     summary = f"cluster {here} pulls {counted(len(streams), 'stream')} of {counted(len(sources), 'other cluster')}"
     return Report(
@@ -69,14 +76,16 @@ def status_report(answers: Mapping[str, StatusAnswer | FairleadError]) -> Report
                     *("source", "shard", "host", "cursor", "read_id"),
                     *("lag_tasks", "lag_s", "outstanding", "dead_letters", "error"),
                 ),
-                [_row(stream) for stream in streams],
+                [_row(stream, is_told=(stream.source, stream.error) in told) for stream in streams],
             ),
             Table("silent", "Hosts that do not answer", ("host", "reason"), silent),
         ],
     )
 
 
-def _together(source: str, streams: list[StreamStatus]) -> tuple[Cell, ...]:
+def _together(source: str, streams: list[StreamStatus], why_unknown: str | None) -> tuple[Cell, ...]:
+    if not streams:
+        return (source, 0, None, None, None, None, why_unknown)
     return (
         source,
         len(streams),
@@ -88,7 +97,8 @@ def _together(source: str, streams: list[StreamStatus]) -> tuple[Cell, ...]:
     )
 
 
-def _row(stream: StreamStatus) -> tuple[Cell, ...]:
+def _row(stream: StreamStatus, *, is_told: bool) -> tuple[Cell, ...]:
+    """`is_told`: its error is that of its whole cluster, which people need not read again for each stream."""
     return (
         stream.source,
         stream.shard_id,
@@ -99,5 +109,5 @@ def _row(stream: StreamStatus) -> tuple[Cell, ...]:
         stream.lag_s,
         stream.outstanding,
         stream.dead_letters,
-        stream.error or None,
+        Told("", stream.error) if is_told else stream.error or None,
     )
