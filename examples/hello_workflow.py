@@ -1,7 +1,7 @@
 """A workflow with one activity, by Temporal's own SDK: start `fairlead server start-dev`, then this."""
 
+import argparse
 import asyncio
-import sys
 import uuid
 from datetime import timedelta
 
@@ -26,15 +26,19 @@ class Greeting:
         return await workflow.execute_activity(greet, name, start_to_close_timeout=timedelta(seconds=10))
 
 
-async def main(address: str) -> None:
+async def main(address: str, namespace: str) -> None:
     """Worker and client in one process; they need not be."""
-    client = await Client.connect(address)
+    client = await Client.connect(address, namespace=namespace)
     async with Worker(client, task_queue="greetings", workflows=[Greeting], activities=[greet]):
         workflow_id = f"greeting-{uuid.uuid4()}"
         greeting = await client.execute_workflow(Greeting.run, "world", id=workflow_id, task_queue="greetings")
     print(greeting)  # noqa: T201 - it is what the example is for
-    print(f"its history: temporal workflow show --workflow-id {workflow_id} --address {address}")  # noqa: T201
+    shown = f"temporal workflow show --workflow-id {workflow_id} --address {address} --namespace {namespace}"
+    print(f"its history: {shown}")  # noqa: T201
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7233"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("address", nargs="?", default="127.0.0.1:7233", help="where the server is, 127.0.0.1:7233")
+    parser.add_argument("--namespace", default="default")
+    asyncio.run(main(**vars(parser.parse_args())))

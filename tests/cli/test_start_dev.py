@@ -249,7 +249,10 @@ async def test_it_is_one_of_several_clusters_where_it_is_named() -> None:
         assert dev.banner["Cluster"] == "a"
         client = await Client.connect(dev.address)
         listed = await client.operator_service.list_clusters(ListClustersRequest())
-        assert [(one.cluster_name, one.initial_failover_version) for one in listed.clusters] == [("a", 1), ("b", 2)]
+        assert [(one.cluster_name, one.initial_failover_version, one.address) for one in listed.clusters] == [
+            ("a", 1, dev.address),
+            ("b", 2, "127.0.0.1:1"),
+        ]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ async def serving(store: HistoryStore | None = None) -> AsyncIterator[Serving]:
         store=store,
         settings=DynamicSettings(),
         clock=clock,
-        host=address,
+        address=address,
         cluster_id=await read_cluster_id(store),
         shard_count=4,
     )

@@ -150,7 +150,7 @@ log: {level: loud}
 stop: {handOver: soon, grace: 30s, patience: 1s}
 """
     assert complaints(tmp_path, text) == [
-        "line 1: listen: 7240 is no address: write it like 127.0.0.1:7240, host.example:7240 or [::1]:7240",
+        "line 1: listen: 7240 is no address: write it as HOST:PORT, an IPv6 address in brackets, as in [::1]:PORT",
         'line 2: roles: ["matching", "frontend"] has no history beside matching: add it, or write roles: [frontend]',
         "line 4: store.sqlite.file: '' is no name of a file",
         "line 5: store.postgres is a second store, beside sqlite: keep one",

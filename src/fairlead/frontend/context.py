@@ -49,8 +49,8 @@ class Frontend:
     store: HistoryStore
     settings: DynamicSettings
     clock: Callable[[], float]
-    # What other hosts, and clients, call this one by.
-    host: str = ""
+    # Where SDKs and other clusters connect.
+    address: str = ""
     cluster_name: str = "active"
     cluster_id: str = ""
     # None in a cluster that is configured to be alone.

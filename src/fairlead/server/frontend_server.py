@@ -158,6 +158,7 @@ class FrontendServer:
     ) -> None:
         """`drain` has the calls of the frontend that wait; `endpoint` answers other clusters, if there may be any."""
         self._rpc = RpcServer(listen, log=log)
+        self._frontend = frontend
         self._health = add_services(self._rpc, frontend, metrics)
         if endpoint is not None:
             endpoint.add_to(self._rpc)
@@ -166,7 +167,8 @@ class FrontendServer:
 
     def bind(self) -> str:
         """Take the address, and say which it is."""
-        return self._rpc.bind()
+        self._frontend.address = self._rpc.bind()
+        return self._frontend.address
 
     async def start(self) -> None:
         """Let SDKs in."""

@@ -138,7 +138,6 @@ class Workflows:
                 store=store,
                 settings=settings,
                 clock=time.time,
-                host=name,
                 cluster_name=config.cluster_name,
                 cluster_id=cluster_id,
                 sharing=None if sharing is None else sharing.of_frontend,

@@ -189,7 +189,7 @@ def parse_address(raw: Plain) -> Address:
             if port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= PORT_MAX:
                 return Address(host[1:-1] if is_bracketed else host, int(port))
             raise InvalidValue(f"has no port from 0 to {PORT_MAX} after its last colon")
-    raise InvalidValue("is no address: write it like 127.0.0.1:7240, host.example:7240 or [::1]:7240")
+    raise InvalidValue("is no address: write it as HOST:PORT, an IPv6 address in brackets, as in [::1]:PORT")
 
 
 def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> StaticConfig:

@@ -93,7 +93,7 @@ async def test_bad_names_are_refused_before_anything_is_sent(arguments: list[str
     ("arguments", "code", "complaint"),
     [
         (["--address", NOBODY], 1, f"no server answers at {NOBODY}: is it running, and is --address"),
-        (["--address", "nowhere"], 2, "'--address': 'nowhere' is no address: write it like 127.0.0.1:7240"),
+        (["--address", "nowhere"], 2, "'--address': 'nowhere' is no address: write it as HOST:PORT"),
         (["--timeout", "soon"], 2, "'--timeout': 'soon' is no duration"),
         (["--timeout", "0s"], 2, "'--timeout': '0s' is not above 0 and at most 1h"),
     ],
