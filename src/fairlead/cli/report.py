@@ -174,8 +174,10 @@ def _as_rich(table: Table, rows_max: int | None) -> RichTable:
     shown = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(table.headings or table.columns):
         is_number = all(row[index] is None or isinstance(row[index], int | float) for row in table.rows)
-        # What a row is about stays whole: a name that was cut can't be used for anything.
-        shown.add_column(column.replace("_", " "), justify="right" if is_number else "left", no_wrap=index == 0)
+        # What a row is about stays on its line, and nothing is cut: half a name can't be used for anything.
+        shown.add_column(
+            column.replace("_", " "), justify="right" if is_number else "left", no_wrap=index == 0, overflow="fold"
+        )
     for row in table.rows[:rows_max]:
         shown.add_row(*(_for_people(cell) for cell in row))
     return shown
