@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Line:
     outcome: Outcome
     ratio: float
     duckdb: dict[str, float] | None
+    duckdb_failure: str = ""
 
     @property
     def cpu_us(self) -> float:
@@ -75,6 +76,8 @@ class Line:
                 yield f"{where}: {name.removesuffix('_mb')} had {peak_mb:,.0f} MB"
         if self.duckdb is not None and self.duckdb["differences"]:
             yield f"{where}: {self.duckdb['differences']:,.0f} answers are not those of DuckDB"
+        if self.duckdb_failure:
+            yield f"{where}: not compared, as DuckDB has failed: {self.duckdb_failure}"
 
 
 class Bench:
@@ -122,9 +125,10 @@ class Bench:
         """Measure a job at the size that the inputs have."""
         outcome = measure(self._task(name, rows))
         shutil.rmtree(self.folder / "ingested", ignore_errors=True)
-        line = Line(name, self._rows(name, outcome), outcome, 1.0, self._ask_duckdb(name))
+        asked, failure = self._ask_duckdb(name)
+        line = Line(name, self._rows(name, outcome), outcome, 1.0, asked, failure)
         first = next((other for other in self.lines if other.job == name), line)
-        line = Line(line.job, line.rows, line.outcome, line.cpu_us / first.cpu_us, line.duckdb)
+        line = replace(line, ratio=line.cpu_us / first.cpu_us)
         self.lines.append(line)
         return line
 
@@ -153,13 +157,18 @@ class Bench:
             found = database.execute("SELECT sum(num_rows) FROM parquet_file_metadata(?)", [files]).fetchone()
         return int(found[0]) if found else 0
 
-    def _ask_duckdb(self, name: str) -> dict[str, float] | None:
+    def _ask_duckdb(self, name: str) -> tuple[dict[str, float] | None, str]:
+        """What DuckDB took, or why it has failed: Spark has done its part all the same."""
         if name not in COMPARED:
-            return None
+            return None, ""
         command = [sys.executable, "-m", "benchmarks.pipeline_duckdb", name, str(self.lake.root)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=DUCKDB_S_MAX)  # noqa: S603 - our own module
-        found: dict[str, float] = json.loads(done.stdout)
-        return found
+        try:
+            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DUCKDB_S_MAX)  # noqa: S603 - our own module
+        except subprocess.TimeoutExpired as late:
+            return None, str(late)
+        if done.returncode:
+            return None, next((line for line in done.stderr.splitlines() if "Error: " in line), done.stderr)
+        return json.loads(done.stdout), ""
 
 
 def show(lines: list[Line]) -> None:
@@ -214,10 +223,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100,000 and 1 million rows: some minutes")
     parser.add_argument("--jobs", nargs="+", choices=there, default=there, metavar="JOB", help="only these")
-    parser.add_argument("--rows-max", type=int, default=FULL[-1], metavar="N", help="leave out the sizes above")
+    parser.add_argument("--sizes", type=int, nargs="+", default=FULL, metavar="N", help="rows, from few to many")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     options = parser.parse_args()
-    sizes = [size for size in (QUICK if options.quick else FULL) if size <= options.rows_max]
+    sizes = QUICK if options.quick else options.sizes
     progress = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
         bench = Bench(Path(folder), sizes[0], options.jobs)
