@@ -5,16 +5,19 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyspark.sql
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.cli.config import config as config_command
 from fairlead.core.partitions import STICKY, DrainReport, PartitionConfig, TaskType
 from fairlead.core.scaling import AdaptiveScaler, RateWindow, ScalerSettings, partitions_needed
+from fairlead.pipeline.arrow import LIMITS
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import backtest
 from fairlead.pipeline.kernels.scaler import (
@@ -29,9 +32,9 @@ from fairlead.pipeline.kernels.scaler import (
     replay,
 )
 from fairlead.pipeline.schemas import differences
-from fairlead.pipeline.schemas_backtest import BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
+from fairlead.pipeline.schemas_backtest import ARRIVALS, BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
 from fairlead.pipeline.stages import backtest as stage
-from fairlead.pipeline.stages.backtest import BUCKETS_MAX, arrivals, span_of
+from fairlead.pipeline.stages.backtest import BUCKETS_A_ROW, BUCKETS_MAX, Span, arrivals, span_of
 from fairlead.settings import DynamicSettings, InvalidSettings, Scope, matching, scaler_settings
 from tests.pipeline.test_traffic import LakeOfFrames, frame_of
 
@@ -182,7 +185,12 @@ def records_of(counts: dict[str, list[int]], *, start_s: int = 1_000_000) -> lis
     return records + [base | {"kind": "poll_empty", "task_list": "x", "time_us": time_us} for time_us in edges_us]
 
 
-def test_the_job_replays_every_task_list_and_recommends_by_its_objective(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("buckets_a_row", "rows_at_once"), [(BUCKETS_A_ROW, 4096), (7, 3)])
+def test_the_job_replays_every_task_list_and_recommends_by_its_objective(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets_a_row: int, rows_at_once: int
+) -> None:
+    monkeypatch.setattr(stage, "BUCKETS_A_ROW", buckets_a_row)
+    monkeypatch.setitem(LIMITS, "spark.sql.execution.arrow.maxRecordsPerBatch", str(rows_at_once))
     counts = {
         "steady": [30] * 96,
         "bursts": ([5] * 20 + [200] * 12) * 3,
@@ -267,6 +275,42 @@ def test_arrivals_count_what_was_added_and_nothing_else(spark: SparkSession) -> 
     assert (span.first, span.buckets, span.seconds, span.left_out) == (200_000, 3, 15.0, 0)
     (row,) = arrivals(tasks, span=span).collect()
     assert sorted((one.bucket, one.tasks) for one in row.arrivals) == [(200_000, 2), (200_002, 1)]
+
+
+def test_a_row_has_the_arrivals_of_a_bounded_time(spark: SparkSession) -> None:
+    tasks = frame_of(spark, records_of({"x": [1] * 10 + [0] * BUCKETS_A_ROW + [1]}))
+    span = span_of(tasks, bucket_us=5_000_000)
+    assert span is not None
+    rows = arrivals(tasks, span=span).collect()
+    assert len(rows) == 2
+    assert {one.bucket - span.first for row in rows for one in row.arrivals} == {*range(10), BUCKETS_A_ROW + 10}
+
+
+def test_task_lists_are_replayed_whole_wherever_the_batches_end() -> None:
+    """Rows of a task list and a trial come one after the other; a name may be missing."""
+    span = Span(first=100, buckets=50, bucket_us=1)
+    plan = [stage.Trial((number,), (ScalerSettings(),)) for number in range(2)]
+    random = Random(3)
+    expected: dict[tuple[str | None, int], list[int]] = {}
+    rows = []
+    for name in (None, "a", "b", "c"):
+        for number in range(2):
+            counts = expected[name, number] = [random.randrange(4) for _ in range(50)]
+            for chunk in range(0, 50, 9):
+                its = [{"bucket": 100 + n, "tasks": counts[n]} for n in range(chunk, min(50, chunk + 9)) if counts[n]]
+                rows.append(
+                    {"cluster": "c", "namespace_id": "n", "task_list": name, "task_type": None, "trial": number}
+                    | {"arrivals": its}
+                )
+    schema = to_arrow_schema(ARRIVALS).append(pa.field("trial", pa.int64()))
+    table = pa.Table.from_pylist(rows, schema)
+    for size in (1, 2, 5, 6, 7, len(rows)):
+        found = {
+            (name, trial.numbers[0]): counts.tolist()
+            for trial, named, dense in stage._pieces(table.to_batches(size), plan, span)
+            for name, counts in zip(named.column("task_list").to_pylist(), dense, strict=True)
+        }
+        assert found == expected, size
 
 
 def test_task_lists_of_one_worker_each_are_not_scaled(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ _LONG, _INT, _STRING, _DOUBLE, _BOOL = LongType(), IntegerType(), StringType(), 
 
 _TASK_LIST = struct(cluster=_STRING, namespace_id=_STRING, task_list=_STRING, task_type=_INT)
 
-# The arrivals of a task list: how many in which buckets, those with none left out.
+# Some of the arrivals of a task list: how many in which buckets, those with none left out.
 ARRIVALS = StructType(
     [*_TASK_LIST.fields, *struct(arrivals=ArrayType(struct(bucket=_LONG, tasks=_LONG), containsNull=False)).fields]
 )

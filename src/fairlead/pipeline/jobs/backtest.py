@@ -141,7 +141,7 @@ def run(context: JobContext) -> Summary:
     # Of nothing there is nothing to replay, but the tables are there.
     span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
     lists = arrivals(tasks, span=span)
-    # Every row carries the arrivals of a task list over all of the time.
+    # A row has thousands of numbers.
     with arrow_limits(context.spark):
         context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
         outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)

@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -29,11 +31,15 @@ from fairlead.pipeline.stages.traffic import TASK_LIST, of_task_lists
 # Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker. Of a longer
 # time the last part is replayed.
 BUCKETS_MAX = 1_000_000
+# Within so many buckets they are in one row. Java puts that together as objects, of many task lists at a time.
+BUCKETS_A_ROW = 4096
 # Settings that are replayed at once; more of them are other rows, which other workers may take.
 SETTINGS_AT_ONCE = 64
 TIMELINE_S = 60.0
 
 _DAY_S = 86_400.0
+# What one replay is of.
+_REPLAY = (*TASK_LIST, "trial")
 # Partitions to write and read, and backlog: as they are traced, and put together.
 _TRACED = 6
 _SUMS = ("tasks", "changes", "ups", "downs", "drains", "late", "above_s", "partition_hours", "overshoot_hours")
@@ -95,13 +101,13 @@ def trials(settings: Sequence[tuple[int, ScalerSettings]]) -> list[Trial]:
 
 
 def arrivals(tasks: DataFrame, *, span: Span) -> DataFrame:
-    """How many tasks each task list was given in each bucket of the time that is replayed."""
+    """How many tasks each task list was given in each bucket of the time that is replayed, in one row or several."""
     return (
         of_task_lists(tasks)
         .where((F.col("kind") == "added") & (F.col("time_us") >= span.first * span.bucket_us))
         .groupBy(*TASK_LIST, F.expr(f"time_us div {span.bucket_us}").alias("bucket"))
         .agg(F.count(F.lit(1)).alias("tasks"))
-        .groupBy(*TASK_LIST)
+        .groupBy(*TASK_LIST, F.expr(f"bucket div {BUCKETS_A_ROW}"))
         .agg(F.collect_list(F.struct("bucket", "tasks")).alias("arrivals"))
         .select(*ARRIVALS.names)
     )
@@ -132,36 +138,67 @@ def timeline(
 
 
 def _spread(lists: DataFrame, trials_count: int) -> DataFrame:
-    """A row for each task list and trial, over all workers: little data, and long work for each row."""
+    """Each task list for each trial, its rows one after the other, over all workers: little data, and long work."""
     spark = lists.sparkSession
     workers = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     numbers = spark.range(trials_count).withColumnRenamed("id", "trial")
-    return lists.crossJoin(numbers).repartition(workers, *TASK_LIST, "trial")
+    return lists.crossJoin(numbers).repartition(workers, *_REPLAY).sortWithinPartitions(*_REPLAY)
 
 
 def _pieces(
     batches: Iterable[pa.RecordBatch], plan: Sequence[Trial], span: Span, *, traced: int = 0
 ) -> Iterator[tuple[Trial, pa.RecordBatch, Counts]]:
-    """The rows of one trial that are replayed at once, with their arrivals [task lists, buckets].
+    """The task lists of one trial that are replayed at once, a row for each, with their arrivals [row, bucket].
 
     `traced` is how many numbers are kept of each task list, setting and bucket beside the arrivals, at most.
     """
-    for batch in batches:
-        numbers = batch.column("trial").to_numpy()
+    for batch in _whole(batches):
+        begins = _begins(batch)
+        replay_of = np.cumsum(begins) - 1
+        firsts = np.flatnonzero(begins)
+        numbers = batch.column("trial").to_numpy()[firsts]
         for number in np.unique(numbers):
             trial = plan[int(number)]
-            rows = batch.take(pa.array(np.flatnonzero(numbers == number)))
+            replays = np.flatnonzero(numbers == number)
             numbers_each = span.buckets * (1 + traced * len(trial.numbers))
-            for piece in blocks(rows.num_rows, len(trial.numbers), numbers_each=numbers_each):
-                some = rows.slice(piece.start, piece.stop - piece.start)
-                yield trial, some, _dense(some.column("arrivals"), span)
+            for piece in blocks(len(replays), len(trial.numbers), numbers_each=numbers_each):
+                some = replays[piece]
+                named = batch.select(list(TASK_LIST)).take(pa.array(firsts[some]))
+                places = np.flatnonzero(np.isin(replay_of, some))
+                arrivals_of = batch.column("arrivals").take(pa.array(places))
+                yield trial, named, _dense(arrivals_of, np.searchsorted(some, replay_of[places]), len(some), span)
 
 
-def _dense(arrivals_of: pa.ListArray, span: Span) -> Counts:
+def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, with all rows of a replay in one batch."""
+    begun: pa.RecordBatch | None = None
+    for batch in batches:
+        rows = batch if begun is None else pa.concat_batches([begun, batch])
+        last = int(np.flatnonzero(_begins(rows))[-1])
+        if last:
+            yield rows.slice(0, last)
+        begun = rows.slice(last)
+    if begun is not None:
+        yield begun
+
+
+def _begins(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which rows are the first of a replay."""
+    begins = np.ones(rows.num_rows, np.bool_)
+    begins[1:] = False
+    for name in _REPLAY:
+        its, before = rows.column(name).slice(1), rows.column(name).slice(0, rows.num_rows - 1)
+        differs = pc.coalesce(pc.not_equal(its, before), pc.xor(its.is_null(), before.is_null()))
+        begins[1:] |= differs.to_numpy(zero_copy_only=False)
+    return begins
+
+
+def _dense(arrivals_of: pa.ListArray, places: npt.NDArray[np.int64], task_lists: int, span: Span) -> Counts:
+    """The arrivals of so many task lists, of which each row is one by its place."""
     # Bucket by bucket in memory, as they are gone through.
-    counts = np.zeros((len(arrivals_of), span.buckets), np.int64, order="F")
+    counts = np.zeros((task_lists, span.buckets), np.int64, order="F")
     flat = arrivals_of.flatten()
-    lists = np.repeat(np.arange(len(arrivals_of)), arrivals_of.value_lengths().to_numpy())
+    lists = np.repeat(places, arrivals_of.value_lengths().to_numpy())
     counts[lists, flat.field("bucket").to_numpy() - span.first] = flat.field("tasks").to_numpy()
     return counts
 
