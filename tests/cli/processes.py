@@ -89,11 +89,16 @@ async def server(
 
 def left_behind(mark: str) -> list[str]:
     """What still runs of all that was started with this value of `MARK` in its environment."""
-    found = []
+    return list(running(mark).values())
+
+
+def running(mark: str) -> dict[int, str]:
+    """The same, by process id."""
+    found = {}
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdecimal() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:  # It has ended meanwhile, or is another user's.
             continue
     return found

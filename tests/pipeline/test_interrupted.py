@@ -1,16 +1,17 @@
-"""Ctrl-C, as a terminal sends it: to the command and all that it started. It ends in order, and nothing stays."""
+"""Ctrl-C, as a terminal sends it, to the command and all that it started; and a killed Java. Nothing stays."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import MARK, left_behind
+from tests.cli.processes import MARK, left_behind, running
 from tests.pipeline.writing import write_journal
 
 ENDED_S_MAX = 300.0
@@ -24,12 +25,12 @@ def is_working(_mark: str, lake: Path) -> bool:
     return (lake / "_staging" / "batches").is_dir()
 
 
-@pytest.mark.parametrize("is_time", [is_starting, is_working])
-def test_interrupted_it_ends_and_leaves_nothing_running(tmp_path: Path, is_time: Callable[[str, Path], bool]) -> None:
-    journal, lake, mark = tmp_path / "journal", tmp_path / "lake", os.urandom(4).hex()
-    write_journal(journal)
+@contextmanager
+def ingesting(folder: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
+    write_journal(folder / "journal")
+    command = ["ingest", "--journal", str(folder / "journal"), "--lake", str(folder / "lake")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fairlead", "pipeline", "ingest", "--journal", journal, "--lake", lake],
+        [sys.executable, "-m", "fairlead", "pipeline", *command],
         env={**os.environ, MARK: mark},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -37,15 +38,43 @@ def test_interrupted_it_ends_and_leaves_nothing_running(tmp_path: Path, is_time:
         start_new_session=True,
     )
     try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("is_time", [is_starting, is_working])
+def test_interrupted_it_ends_and_leaves_nothing_running(tmp_path: Path, is_time: Callable[[str, Path], bool]) -> None:
+    lake, mark = tmp_path / "lake", os.urandom(4).hex()
+    with ingesting(tmp_path, mark) as process:
         while not is_time(mark, lake):
             assert process.poll() is None
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=ENDED_S_MAX)
-    finally:
-        process.kill()
-        process.wait()
     assert (process.returncode, out, err.strip()) == (130, "", "")
+    check_nothing_is_left(mark, lake)
+
+
+def test_where_java_is_killed_it_says_so_in_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:
+    """As the system does it, where memory is short; it takes no notice of Java's own heap."""
+    lake, mark = tmp_path / "lake", os.urandom(4).hex()
+    with ingesting(tmp_path, mark) as process:
+        while not is_working(mark, lake):
+            assert process.poll() is None
+            time.sleep(0.05)
+        for process_id, command in running(mark).items():
+            if "SparkSubmit" in command:
+                os.kill(process_id, signal.SIGKILL)
+        out, err = process.communicate(timeout=ENDED_S_MAX)
+    assert (process.returncode, out) == (1, "")
+    (line,) = err.strip().splitlines()
+    assert "Java has ended" in line
+    check_nothing_is_left(mark, lake)
+
+
+def check_nothing_is_left(mark: str, lake: Path) -> None:
     deadline_s = time.monotonic() + ENDED_S_MAX
     while left_behind(mark) and time.monotonic() < deadline_s:
         time.sleep(0.2)

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -33,6 +34,7 @@ LOCAL_MASTER = "local[*]"
 LOCAL_MEMORY = "1200m"
 REACH_TIMEOUT_S = 5.0
 ARCHIVE_WAIT_S_MAX = 120.0
+END_WAIT_S = 0.2
 DRAFT_AGE_S_MAX = 3600.0
 
 _MASTERS = re.compile(
@@ -216,7 +218,12 @@ def _stop(spark: SparkSession, archive: "_Archive | None") -> None:
     with warnings.catch_warnings():
         # After Ctrl-C it can't: then Java ends when its input does, below.
         warnings.filterwarnings("ignore", "Unable to cleanly shutdown", RuntimeWarning)
-        spark.stop()
+        try:
+            spark.stop()
+        except (Py4JError, OSError):
+            # Java has ended before. What Spark remembers of it is not for the next session.
+            SparkContext._active_spark_context = None  # noqa: SLF001
+            SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
     if gateway is None:
         return
     process = getattr(gateway, "proc", None)
@@ -339,9 +346,32 @@ def _told_in_one_line(log: Path | None) -> Iterator[None]:
         yield
     except FairleadError:
         raise
-    except (PySparkException, Py4JError) as failed:
+    except (PySparkException, Py4JError, ConnectionError) as failed:
         where = f"; its log is {log}" if log else ""
-        raise SparkFailed(f"Spark failed: {_first_line(failed)}{where}") from failed
+        why = _first_line(failed)
+        if "OutOfMemoryError" in why:
+            why += ": do less at a time (--since, --until), or do it on a cluster (--master)"
+        else:
+            # Without it, Spark's errors are of anything.
+            why = _end_of_java() or why
+        raise SparkFailed(f"Spark failed: {why}{where}") from failed
+
+
+def _end_of_java() -> str | None:
+    """How the Java process of this session has ended; None if it has not, or there is none."""
+    from pyspark import SparkContext  # noqa: PLC0415 - there is none with Spark Connect
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - Spark gives no other way to its process
+    if process is None:
+        return None
+    try:
+        # Who hears that it does not answer hears it before the process is quite gone.
+        code = process.wait(END_WAIT_S)
+    except subprocess.TimeoutExpired:
+        return None
+    if code == -signal.SIGKILL:
+        return "Java has ended: it was killed, as the system does where memory is short"
+    return f"Java has ended with {code}"
 
 
 def _check_reachable(master: str) -> None:
