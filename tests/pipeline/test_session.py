@@ -55,7 +55,10 @@ def test_the_session_has_what_the_jobs_rely_on(spark: SparkSession) -> None:
         ("sc://host:15002", Profile.CONNECT),
     ],
 )
-def test_the_master_says_where_the_work_is_done(master: str | None, profile: Profile) -> None:
+def test_the_master_says_where_the_work_is_done(
+    master: str | None, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert plan_for(master, name="test").profile is profile
 
 
@@ -63,6 +66,13 @@ def test_the_master_says_where_the_work_is_done(master: str | None, profile: Pro
 def test_a_master_that_is_none_is_refused(master: str) -> None:
     with pytest.raises(WrongMaster, match="--master"):
         plan_for(master, name="test")
+
+
+def test_a_cluster_of_which_nothing_is_said_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(WrongMaster, match="set HADOOP_CONF_DIR"):
+        plan_for("yarn", name="test")
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "sc://127.0.0.1:1"])
