@@ -238,7 +238,7 @@ def test_the_job_replays_every_task_list_and_recommends_by_its_objective(
     traced = lake.read_derived(spark, "backtest_timeline").where("task_list = 'bursts' AND setting = 0")
     live = expected["bursts", 0]
     shown = [(row.write, row.read) for row in traced.orderBy("time_us").collect()]
-    assert shown == live.counts[3::4]
+    assert shown == live.counts
 
     for table, schema in (
         ("backtest", BACKTEST),
@@ -330,6 +330,8 @@ def test_of_more_time_than_is_replayed_at_once_the_last_part_is(
     assert summary.findings["hours"] == 1.0
     assert summary.findings["hours_left_out"] == pytest.approx(100 * BUCKET_S / 3600)
     assert "--until" in summary.findings["hint"]
+    times_us = lake.read_derived(spark, "backtest_timeline").where("setting = 0").orderBy("time_us").collect()
+    assert [row.time_us // 60_000_000 for row in times_us] == [times_us[0].time_us // 60_000_000 + n for n in range(60)]
     assert {row.tasks for row in lake.read_derived(spark, "backtest").collect()} == {720}
 
 

@@ -15,7 +15,6 @@ from fairlead.pipeline.arrow import arrow_limits
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.kernels.scaler import BUCKETS_TO_RATE, Candidate, Model, buckets_per_tick, effective, grid
 from fairlead.pipeline.stages.backtest import (
-    TIMELINE_S,
     Objective,
     Span,
     arrivals,
@@ -155,9 +154,7 @@ def run(context: JobContext) -> Summary:
         best = {row["cluster"]: row for row in compared.where("is_recommended").collect()}
         traced = sorted({0, *(row["setting"] for row in best.values())})
         context.progress("tracing what is in force and what is recommended")
-        traces = timeline(
-            lists, trials([(number, settings[number]) for number in traced]), model=model, span=span, every_s=TIMELINE_S
-        )
+        traces = timeline(lists, trials([(number, settings[number]) for number in traced]), model=model, span=span)
         rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, context.run_id)
     folder = Path(options.get("settings_out") or context.lake.root / "_recommended")
     present = {row["cluster"]: row for row in compared.where(F.col("setting") == 0).collect()}

@@ -35,7 +35,9 @@ BUCKETS_MAX = 1_000_000
 BUCKETS_A_ROW = 4096
 # Settings that are replayed at once; more of them are other rows, which other workers may take.
 SETTINGS_AT_ONCE = 64
+# What is traced is told of every minute, and of a short time in at least so many steps.
 TIMELINE_S = 60.0
+TIMELINE_STEPS_MIN = 60
 
 _DAY_S = 86_400.0
 # What one replay is of.
@@ -129,10 +131,9 @@ def replayed(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Spa
     return _spread(lists, len(plan)).mapInArrow(kernel, REPLAYED)
 
 
-def timeline(
-    lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span, every_s: float = TIMELINE_S
-) -> DataFrame:
-    """Partitions over time under each setting, every so many seconds; meant for a few settings."""
+def timeline(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span) -> DataFrame:
+    """Partitions over time under each setting; meant for a few settings."""
+    every_s = min(TIMELINE_S, span.seconds / TIMELINE_STEPS_MIN)
     kernel = partial(_trace_batches, plan=tuple(plan), model=model, span=span, every_s=every_s)
     return _spread(lists, len(plan)).mapInArrow(kernel, BACKTEST_TIMELINE)
 
