@@ -31,7 +31,7 @@ from fairlead.pipeline.java import Java, find_java
 
 LOCAL_MASTER = "local[*]"
 # With what Java needs beside it, less than 2 GB.
-LOCAL_MEMORY = "1200m"
+LOCAL_MEMORY = "1100m"
 REACH_TIMEOUT_S = 5.0
 ARCHIVE_WAIT_S_MAX = 120.0
 END_WAIT_S = 0.2
