@@ -7,11 +7,11 @@ by the ids, versions and digests of their events. Trees, ancestors, verdicts and
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import duckdb
 
-from benchmarks.pipeline_process import now
 from fairlead.core.versions import LOCAL_VERSION
 from fairlead.pipeline.kernels.reconcile import Kind
 from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S
@@ -129,10 +129,10 @@ def main(job: str, lake: Path) -> dict[str, float]:
     aside = str(lake / "_staging" / "duckdb")
     with duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "temp_directory": aside}) as database:
         database.execute("SET enable_progress_bar = false")
-        began = now()
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
         database.execute(query.format(lake=lake))
-        took = now() - began
-        return {"wall_s": took.wall_s, "cpu_s": took.cpu_s, "differences": compare(database, lake)}
+        took = {"wall_s": time.monotonic() - began_s, "cpu_s": time.process_time() - began_cpu_s}
+        return took | {"differences": compare(database, lake)}
 
 
 if __name__ == "__main__":
