@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.core.partitions import TaskList, TaskType
 from fairlead.journal import CannotOpenJournal, CannotRecord, Journal, Kind, SegmentName, TaskRecord, read_segment
-from fairlead.journal.telemetry import CHUNK_RECORDS
+from fairlead.journal.telemetry import CHUNK_RECORDS, TaskQueue
 from fairlead.settings import DynamicSettings, Plain
 from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, Metric, Metrics
 
@@ -136,6 +136,15 @@ async def test_room_that_was_taken_is_free_again_when_it_is_written(tmp_path: Pa
             await until(lambda round_=round_: here.count(JOURNAL_RECORDS, Kind.TASK) == (round_ + 1) * 150)
         assert here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "full") == 0
     assert len(here.records()) == 450
+
+
+def test_few_records_wait_where_only_a_full_frame_is_wanted() -> None:
+    queue = TaskQueue(on_full=lambda: None, records_max=1000)
+    for number in range(CHUNK_RECORDS + 50):
+        queue.put(record(number))
+    assert queue.take(1000, records_min=CHUNK_RECORDS + 51).records == 0
+    assert queue.take(1000, records_min=CHUNK_RECORDS + 50).records == CHUNK_RECORDS + 50
+    assert queue.take(1000, records_min=1).records == 0
 
 
 async def test_a_text_that_is_none_harms_nobody_else_and_is_counted(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class DurableQueue(Generic[Item]):
         # Who waits may go away: what was begun is written all the same.
         await batch.safe
 
-    def take(self, records_max: int) -> Taken:
+    def take(self, records_max: int, *, records_min: int) -> Taken:  # noqa: ARG002 - somebody waits for each of them
         """The next records, in the writer's thread: whole batches, at least one."""
         taken: list[_Batch[Item]] = []
         lines: list[bytes] = []

@@ -57,10 +57,12 @@ class TaskQueue:
             if self._chunked >= FRAME_RECORDS_MAX:
                 self.on_frame()
 
-    def take(self, records_max: int) -> Taken:
+    def take(self, records_max: int, *, records_min: int) -> Taken:
         """The next records, in the writer's thread: at most so many, or one chunk."""
         chunks: list[bytes] = []
         taken = 0
+        if self._chunked + len(self._records) < records_min:
+            return Taken(b"", 0)
         with self._lock:
             self._encode()
             while self._chunks and (not chunks or taken + self._chunks[0][1] <= records_max):

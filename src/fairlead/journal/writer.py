@@ -58,8 +58,8 @@ class Source(Protocol):
 
     is_lossy: bool
 
-    def take(self, records_max: int) -> Taken:
-        """The next records, none if there are none; called in the writer's thread."""
+    def take(self, records_max: int, *, records_min: int) -> Taken:
+        """The next records, none if there are none, or fewer than can wait; called in the writer's thread."""
         ...
 
 
@@ -125,18 +125,23 @@ class SegmentWriter:
             # Before the last look: what came before that is seen.
             is_last = self._closing.is_set()
             try:
-                while frames := self._take_frames():
+                # Once what there is, and then only full frames: else every few records of a busy server would be a
+                # frame of their own, and brought to the disk.
+                records_min = 1
+                while frames := self._take_frames(records_min, then_min=1 if is_last else FRAME_RECORDS_MAX):
                     self._store(frames)
+                    records_min = 1 if is_last else FRAME_RECORDS_MAX
                 if self._is_full or is_last:
                     self._seal()
             except Exception:  # noqa: BLE001 - whatever it is, the next records may fare better
                 _log.exception("journal_failed", kind=self._kind)
                 self._leave_segment()
 
-    def _take_frames(self) -> list[_Frame]:
+    def _take_frames(self, records_min: int, *, then_min: int) -> list[_Frame]:
         frames: list[_Frame] = []
         while len(frames) < FRAMES_AT_ONCE_MAX:
-            lines, records, on_safe, invalid = self._source.take(FRAME_RECORDS_MAX)
+            least = then_min if frames else records_min
+            lines, records, on_safe, invalid = self._source.take(FRAME_RECORDS_MAX, records_min=least)
             if invalid:
                 self._counted.dropped(invalid, INVALID)
             if not records:
