@@ -61,9 +61,9 @@ class TaskQueue:
         """The next records, in the writer's thread: at most so many, or one chunk."""
         chunks: list[bytes] = []
         taken = 0
-        if self._chunked + len(self._records) < records_min:
-            return Taken(b"", 0)
         with self._lock:
+            if self._chunked + len(self._records) < records_min:
+                return Taken(b"", 0)
             self._encode()
             while self._chunks and (not chunks or taken + self._chunks[0][1] <= records_max):
                 lines, count = self._chunks.popleft()

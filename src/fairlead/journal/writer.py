@@ -6,8 +6,9 @@ a source can't bear to lose is tried again until it is written.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -127,21 +128,20 @@ class SegmentWriter:
             try:
                 # Once what there is, and then only full frames: else every few records of a busy server would be a
                 # frame of their own, and brought to the disk.
-                records_min = 1
-                while frames := self._take_frames(records_min, then_min=1 if is_last else FRAME_RECORDS_MAX):
+                least = chain((1,), repeat(1 if is_last else FRAME_RECORDS_MAX))
+                while frames := self._take_frames(least):
                     self._store(frames)
-                    records_min = 1 if is_last else FRAME_RECORDS_MAX
                 if self._is_full or is_last:
                     self._seal()
             except Exception:  # noqa: BLE001 - whatever it is, the next records may fare better
                 _log.exception("journal_failed", kind=self._kind)
                 self._leave_segment()
 
-    def _take_frames(self, records_min: int, *, then_min: int) -> list[_Frame]:
+    def _take_frames(self, least: Iterator[int]) -> list[_Frame]:
+        """What there is for frames of which each has at least so many records."""
         frames: list[_Frame] = []
         while len(frames) < FRAMES_AT_ONCE_MAX:
-            least = then_min if frames else records_min
-            lines, records, on_safe, invalid = self._source.take(FRAME_RECORDS_MAX, records_min=least)
+            lines, records, on_safe, invalid = self._source.take(FRAME_RECORDS_MAX, records_min=next(least))
             if invalid:
                 self._counted.dropped(invalid, INVALID)
             if not records:
