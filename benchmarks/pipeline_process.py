@@ -67,41 +67,12 @@ class Outcome:
 def measure(task: Task) -> Outcome:
     """Run a task in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.pipeline_process", json.dumps(asdict(task))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
-        ended = threading.Event()
-        peaks = Peaks()
-        sampler = threading.Thread(target=_sample, args=(process.pid, peaks, ended))
-        sampler.start()
-        try:
-            output, _ = process.communicate(timeout=JOB_S_MAX)
-        finally:
-            ended.set()
-            sampler.join()
-            process.kill()
-    if process.returncode:
-        raise RuntimeError(f"{task} ended with {process.returncode}")
-    plain = json.loads(output.splitlines()[-1])
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=JOB_S_MAX)  # noqa: S603 - our own module
+    if done.returncode:
+        raise RuntimeError(f"{task} ended with {done.returncode}")
+    plain = json.loads(done.stdout.splitlines()[-1])
     start, first, fixed, work = (Cost(*plain[name]) for name in ("start", "first", "fixed", "work"))
-    return Outcome(start, first, fixed, work, peaks, plain["said"])
-
-
-def _sample(pid: int, peaks: Peaks, ended: threading.Event) -> None:
-    while not ended.wait(SAMPLE_S):
-        workers_bytes = 0
-        for member in family(pid):
-            try:
-                command = Path(f"/proc/{member}/cmdline").read_bytes()
-                if b"pyspark.daemon" in command:
-                    workers_bytes += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * _PAGE_BYTES
-                    continue
-                peak_mb = _peak_mb(member)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if member == pid:
-                peaks.driver_mb = max(peaks.driver_mb, peak_mb)
-            elif b"SparkSubmit" in command:
-                peaks.java_mb = max(peaks.java_mb, peak_mb)
-        peaks.workers_mb = max(peaks.workers_mb, workers_bytes / 1e6)
+    return Outcome(start, first, fixed, work, Peaks(**plain["peaks"]), plain["said"])
 
 
 def _peak_mb(pid: int) -> float:
@@ -124,39 +95,49 @@ def family(pid: int) -> list[int]:
     return found
 
 
-class ProcessorTime:
-    """Of this process and its descendants, those that have ended too.
+class Watch:
+    """What this process and its descendants take: processor time, of those that have ended too, and peaks of memory.
 
-    Spark's daemon does not wait for its workers, so nobody has the time of those that ended: it is what they had when
-    this was last asked. Others are waited for, and their time is their parent's.
+    Spark's daemon does not wait for its workers, so nobody has the time of those that ended: it is what they had at the
+    last look. Others are waited for, and their time is their parent's.
     """
 
     def __init__(self) -> None:
-        self._workers: dict[int, int] = {}
+        self.peaks = Peaks()
+        self._worker_ticks: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def read_s(self) -> float:
-        """All of it until now."""
-        with self._lock:
-            others = 0
-            for member in family(os.getpid()):
-                try:
-                    fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
-                    is_worker = b"pyspark.daemon" in Path(f"/proc/{member}/cmdline").read_bytes()
-                except (FileNotFoundError, ProcessLookupError):
-                    continue
-                ticks = sum(int(value) for value in fields[11:15])
-                if is_worker:
-                    # One that is ending has no name any more, and what it had before stays.
-                    self._workers[member] = ticks
-                elif member not in self._workers:
-                    others += ticks
-            return (others + sum(self._workers.values())) / _TICKS_A_SECOND
-
-    def read_often(self, ended: threading.Event) -> None:
+    def look_often(self, ended: threading.Event) -> None:
         """Until told to end."""
         while not ended.wait(SAMPLE_S):
-            self.read_s()
+            self.look()
+
+    def look(self) -> float:
+        """The seconds of processor time until now."""
+        with self._lock:
+            peaks = self.peaks
+            other_ticks = 0
+            workers_bytes = 0
+            for member in family(os.getpid()):
+                folder = Path(f"/proc/{member}")
+                try:
+                    ticks = sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:15]))
+                    command = (folder / "cmdline").read_bytes()
+                    if b"pyspark.daemon" in command:
+                        self._worker_ticks[member] = ticks
+                        workers_bytes += int((folder / "statm").read_text().split()[1]) * _PAGE_BYTES
+                        continue
+                    if member == os.getpid():
+                        peaks.driver_mb = max(peaks.driver_mb, _peak_mb(member))
+                    elif b"SparkSubmit" in command:
+                        peaks.java_mb = max(peaks.java_mb, _peak_mb(member))
+                except (FileNotFoundError, ProcessLookupError):
+                    continue
+                # A worker that is ending has no command any more, and keeps what it had before.
+                if member not in self._worker_ticks:
+                    other_ticks += ticks
+            peaks.workers_mb = max(peaks.workers_mb, workers_bytes / 1e6)
+            return (other_ticks + sum(self._worker_ticks.values())) / _TICKS_A_SECOND
 
 
 def _run(task: Task) -> dict[str, Any]:
@@ -165,12 +146,12 @@ def _run(task: Task) -> dict[str, Any]:
     from fairlead.pipeline.lake import Lake  # noqa: PLC0415
     from fairlead.pipeline.session import SessionPlan, open_session  # noqa: PLC0415
 
-    processor = ProcessorTime()
+    watch = Watch()
     ended = threading.Event()
-    threading.Thread(target=processor.read_often, args=(ended,), daemon=True).start()
+    threading.Thread(target=watch.look_often, args=(ended,), daemon=True).start()
 
     def now() -> Cost:
-        return Cost(time.monotonic(), processor.read_s())
+        return Cost(time.monotonic(), watch.look())
 
     job = importlib.import_module(f"fairlead.pipeline.jobs.{task.job}")
     with open_session(SessionPlan(name=f"bench-{task.job}", master="local[2]")) as spark:
@@ -188,7 +169,8 @@ def _run(task: Task) -> dict[str, Any]:
         work, said = once(task.source, task.options)
         ended.set()
     costs = {"start": started, "first": first, "fixed": fixed, "work": work}
-    return {name: (cost.wall_s, cost.cpu_s) for name, cost in costs.items()} | {"said": said}
+    plain = {name: (cost.wall_s, cost.cpu_s) for name, cost in costs.items()}
+    return plain | {"said": said, "peaks": asdict(watch.peaks)}
 
 
 if __name__ == "__main__":
