@@ -1,21 +1,24 @@
 # One verb a chore. `make run` and `make test` set up all they need in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check format sim bench bench-pipeline clean
+.PHONY: help run serve test check format sim bench bench-pipeline wheel lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
+# Tests start hundreds of Python processes: without kept bytecode, each of them compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 # Made again whenever the dependencies change.
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml requirements-dev.lock
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Fairlead needs Python 3.11 or later; '$(PYTHON)' is not. Try: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up .venv (once; about a minute) ..."
 	"$(PYTHON)" -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements-dev.lock --editable '.[dev]'
 	touch $@
 
 run: $(INSTALLED) ## set up, then show the whole: server, workers, pipeline, report (two minutes)
@@ -27,31 +30,48 @@ serve: $(INSTALLED) ## set up, then run a server for Temporal's SDKs at 127.0.0.
 test: $(INSTALLED) ## set up, then run every test
 	$(BIN)/pytest
 
-check: $(INSTALLED) ## format, lint, types, imports: changes nothing
+check: $(INSTALLED) ## format, lint, types, imports, prose: changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/lint-prose
 
 format: $(INSTALLED) ## put the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 sim: $(INSTALLED) ## run 200 seeds of a cluster and 300 of several in trouble, then search the core's interleavings deeply
-	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulation --timeout 900
-	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulation_clusters --timeout 900
-	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --ignore tests/simulation --ignore tests/simulation_clusters --timeout 900
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulators/matching --timeout 900
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim tests/simulators/replication --timeout 900
+	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --ignore tests/simulators/matching --ignore tests/simulators/replication --timeout 900
 
-bench: $(INSTALLED) ## measure the hot calls of the core, the stores, matching, gRPC, and workflows beside Temporal's server
+bench: $(INSTALLED) ## measure the start of a server, the hot calls of the core, the stores, matching, gRPC, workflows beside Temporal's server, and three hosts beside one
+	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.storage
+	$(BIN)/python -m benchmarks.storage_postgres
 	$(BIN)/python -m benchmarks.matching
 	$(BIN)/python -m benchmarks.rpc
 	$(BIN)/python -m benchmarks.workflows
+	$(BIN)/python -m benchmarks.starts
+	$(BIN)/python -m benchmarks.hosts
+	$(BIN)/python -m benchmarks.workflows --quick --unsynced
+	$(BIN)/python -m benchmarks.workflow_layers
+	$(BIN)/python -m benchmarks.task_queues
 	$(BIN)/python -m benchmarks.replication
+	$(BIN)/python -m benchmarks.security
 
 bench-pipeline: $(INSTALLED) ## measure the pipeline's jobs at 1, 10 and 50 million rows: an hour, and 10 GB of /tmp
 	$(BIN)/python -m benchmarks.pipeline
+
+wheel: ## build the wheel into dist, and run a workflow with it in a fresh environment
+	rm -rf dist
+	scripts/build-wheel dist "$(PYTHON)"
+
+lock: ## pin the newest versions of all dependencies in requirements-dev.lock (needs uv: pip install uv)
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --no-annotate \
+	  --custom-compile-command "make lock" pyproject.toml --output-file requirements-dev.lock
 
 clean: ## remove what the other verbs made
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

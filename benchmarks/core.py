@@ -1,4 +1,4 @@
-"""The hot calls of the core: how many a second on one core, and how the cost of one grows with the size.
+"""Hot functions of `core`: calls a second on one CPU core, and growth of a call's cost with the size.
 
 Timings on a shared machine are noisy, so each figure is the best of several rounds, and each is also printed as a
 ratio to a plain Python baseline (a function that looks up and stores one entry of a dictionary) of the same run.
@@ -19,28 +19,28 @@ from rich.table import Table
 
 from fairlead.core.balancing import LoadBalancer, Strategy
 from fairlead.core.fairness import LEVEL_ZERO, FairBacklog, Level, PassCounter, Share, WeightOverrides
-from fairlead.core.partitions.names import Partition, TaskList, TaskType
+from fairlead.core.partitions.names import Partition, TaskQueueId, TaskType
 from fairlead.core.routing import HashRing, Router
 from fairlead.core.versions import VersionHistory, lowest_common_ancestor
 
 ROUNDS = 5
 ROUND_S = 0.15
-TASK_LIST = TaskList("namespace", "orders", TaskType.ACTIVITY)
+TASK_QUEUE = TaskQueueId("namespace", "orders", TaskType.ACTIVITY)
 
-# A benchmark gets a size and makes ready a function that makes a number of calls.
+# Makes a given number of calls; a benchmark returns such a function for a size.
 Calls = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One call, at a small and a large size; `target_per_s` holds at both."""
+    """One function, measured at a small and a large size; `target_per_s` applies to both."""
 
     call: str
     unit: str
     sizes: tuple[int, int]
     prepare: Callable[[int], Calls]
     target_per_s: int | None = None
-    # Where the cost may not grow more than logarithmically: twice that, for what caches and noise add.
+    # Whether the cost may grow at most logarithmically; twice that is allowed, because of caches and noise.
     is_logarithmic: bool = True
 
 
@@ -72,7 +72,7 @@ def passes(keys: int) -> Calls:
             next_pass(next(turn), stride=1000, base=state["base"])
             state["left"] -= 1
             if not state["left"]:
-                # All keys have had a task: the dispatch keeps up, a round behind.
+                # Every key has had a task: the dispatch is one round behind.
                 state["left"] = keys
                 state["base"] += 1000
 
@@ -80,7 +80,7 @@ def passes(keys: int) -> Calls:
 
 
 class HeapStore:
-    """A backlog in which every key has two tasks, and as little of a store as it needs: what is not in its buffer."""
+    """A backlog in which every key has two tasks, with a minimal store for the tasks that are not in its buffer."""
 
     def __init__(self, keys: int) -> None:
         self.backlog = FairBacklog[str](
@@ -115,7 +115,7 @@ class HeapStore:
 
 
 def merges(keys: int) -> Calls:
-    """One task through a backlog in which every key has two: its level, the merge, its part of a read, its ack."""
+    """One task through a backlog with two tasks a key: its level, the merge, its share of a read, and its ack."""
     store = HeapStore(keys)
     turn = cycle(store.shares)
 
@@ -128,7 +128,7 @@ def merges(keys: int) -> Calls:
 
 
 def merges_in_batches(keys: int) -> Calls:
-    """The same with a hundred tasks a write, as group commit has them."""
+    """Like `merges`, with a hundred tasks a write, as in a group commit."""
     store = HeapStore(keys)
     turn = cycle(store.batches)
 
@@ -145,15 +145,15 @@ def picks(strategy: Strategy) -> Callable[[int], Calls]:
     def prepare(partitions: int) -> Calls:
         chance = random.Random(1)
         balancer = LoadBalancer(random=chance.random)
-        balancer.pick_read(TASK_LIST, partitions=partitions, strategy=strategy, now_s=0.0)
+        balancer.pick_read(TASK_QUEUE, partitions=partitions, strategy=strategy, now_s=0.0)
         for partition in range(partitions):
             balancer.report(
-                TASK_LIST, partition, backlog=50.0 + partition * 100, arrival_per_s=10, wait_s=0.01, now_s=0
+                TASK_QUEUE, partition, backlog=50.0 + partition * 100, arrival_per_s=10, wait_s=0.01, now_s=0
             )
 
         def run(calls: int) -> None:
             for _ in range(calls):
-                balancer.pick_read(TASK_LIST, partitions=partitions, strategy=strategy, now_s=1.0).release()
+                balancer.pick_read(TASK_QUEUE, partitions=partitions, strategy=strategy, now_s=1.0).release()
 
         return run
 
@@ -162,12 +162,12 @@ def picks(strategy: Strategy) -> Callable[[int], Calls]:
 
 def reports(partitions: int) -> Calls:
     balancer = LoadBalancer(random=random.Random(1).random)
-    balancer.pick_read(TASK_LIST, partitions=partitions, strategy=Strategy.WEIGHTED, now_s=0.0)
+    balancer.pick_read(TASK_QUEUE, partitions=partitions, strategy=Strategy.WEIGHTED, now_s=0.0)
     turn = cycle(range(partitions))
 
     def run(calls: int) -> None:
         for _ in range(calls):
-            balancer.report(TASK_LIST, next(turn), backlog=150, arrival_per_s=10, wait_s=0.01, now_s=1.0)
+            balancer.report(TASK_QUEUE, next(turn), backlog=150, arrival_per_s=10, wait_s=0.01, now_s=1.0)
 
     return run
 
@@ -186,7 +186,7 @@ def lookups(hosts: int) -> Calls:
 def routes(hosts: int) -> Calls:
     ring = HashRing(f"10.0.{number // 256}.{number % 256}:7235" for number in range(hosts))
     router = Router(ring, batch_size=8)
-    partitions = cycle([Partition(TASK_LIST, number) for number in range(64)])
+    partitions = cycle([Partition(TASK_QUEUE, number) for number in range(64)])
 
     def run(calls: int) -> None:
         for _ in range(calls):
@@ -196,7 +196,7 @@ def routes(hosts: int) -> Calls:
 
 
 def ancestors(items: int) -> Calls:
-    """Two histories that part in their last item but one: as after a failover."""
+    """Two histories that differ after the last item but one, as after a failover."""
     shared = [(10 * number, number) for number in range(1, items)]
     one = VersionHistory.from_pairs([*shared, (10 * items, items)])
     other = VersionHistory.from_pairs([*shared, (10 * items, items + 1)])
@@ -227,13 +227,13 @@ BENCHMARKS = [
     Benchmark("report to weighted", "partitions", (4, 400), reports),
     Benchmark("ring lookup", "hosts", (4, 400), lookups, target_per_s=200_000),
     Benchmark("route, spread in batches of 8", "hosts", (16, 400), routes),
-    # Linear in the failovers of a run, which is not a number of keys or hosts; by slices compared at once.
+    # The cost is linear in the failovers of a run, which are few; slices are compared at once.
     Benchmark("lowest common ancestor", "items", (10, 1_000), ancestors, is_logarithmic=False),
 ]
 
 
 def calls_per_s(run: Calls) -> float:
-    """The best of several rounds: what the machine can do when nothing disturbs it."""
+    """Calls a second in the best of several rounds, which other load disturbs least."""
     calls = 1000
     while _seconds(run, calls) < ROUND_S / 10:
         calls *= 4
@@ -242,7 +242,7 @@ def calls_per_s(run: Calls) -> float:
 
 
 def _seconds(run: Calls, calls: int) -> float:
-    """As `timeit` does it, without the collector of cycles: its passes over what a large size holds are not ours."""
+    """Time the calls without the garbage collector, as `timeit` does: its passes depend on the size only."""
     gc.collect()
     gc.disable()
     started_s = time.perf_counter()

@@ -1,10 +1,10 @@
-"""What the journal costs: the matching service with and without it, by turns in one run.
+"""Cost of the journal: the matching service with and without it, in alternating rounds of one run.
 
-Rounds alternate, so that whatever else the machine does meets both alike, and the ratio of the medians says what the
-journal takes. It is given twice: of tasks a second, and of processor time a task, all threads together, which a busy
-machine disturbs less. `workflows` is what users see: servers that run workflows, with what the journal keeps of tasks
-and of histories, without and with payloads. `calls` is what callers of matching alone see, by gRPC. In the other two
-nothing but the service itself is measured, in whose few microseconds a task the journal's share is largest.
+Rounds alternate, so that other load on the machine disturbs both alike; the ratio of the medians is the cost of the
+journal. It is shown twice: for tasks a second, and for CPU time a task of all threads, which a busy machine disturbs
+less. `workflows` is the cost that users see: servers that run workflows, with a journal of tasks and histories, without
+and with payloads. `calls` is the cost for callers of matching alone, over gRPC. The other two measure only the service
+itself, which takes a few microseconds a task, so that the journal's share is largest.
 """
 
 import asyncio
@@ -27,10 +27,11 @@ from benchmarks.journal_workflows import JOURNAL, PAYLOADS, PLAIN, workflows
 from benchmarks.matching import ORDERS, POLLS, ROOT, in_parallel, task
 from fairlead.journal import Journal, read_segment
 from fairlead.matching.client import MatchingClient
+from fairlead.matching.connection import connect
 from fairlead.matching.messages import AddRequest, PollRequest
-from fairlead.server import LocalCluster, Server, connect
+from fairlead.server import LocalCluster, Server
 from fairlead.settings import DynamicSettings
-from fairlead.settings.static import Address, JournalConfig, MemoryConfig, Role, StaticConfig
+from fairlead.settings.static.config import Address, JournalConfig, MemoryConfig, Role, StaticConfig
 from fairlead.storage.sqlite import SqliteStore
 from fairlead.telemetry import Metrics
 
@@ -45,14 +46,14 @@ TASKS = [task(f"tenant-{number}") for number in range(KEYS)]
 
 
 class Round(NamedTuple):
-    """What one round took, for each task."""
+    """Wall time and CPU time of one round, per task."""
 
     seconds: float
     cpu_s: float
 
 
 class Cost(NamedTuple):
-    """What both do a second, and the shares that the journal takes."""
+    """Tasks a second without and with the journal, and the journal's shares of wall time and CPU time."""
 
     plain_per_s: float
     journal_per_s: float
@@ -64,7 +65,7 @@ Work = Callable[[], Awaitable[Round]]
 
 
 async def by_turns(plain: Work, journaled: Work) -> Cost:
-    """Let both work in turn, each first as often as the other."""
+    """Run both in alternating rounds; each is first equally often."""
     rounds: tuple[list[Round], list[Round]] = ([], [])
     for number in range(ROUNDS + 1):
         for which in (number % 2, 1 - number % 2):
@@ -88,7 +89,7 @@ async def journal_in(folder: Path) -> AsyncIterator[Journal]:
 
 
 async def matched(client: MatchingClient, tasks: int, at_once: int) -> float:
-    """Tasks a second that find a waiting poll."""
+    """Tasks a second that match a waiting poll."""
 
     async def poll() -> None:
         while True:
@@ -104,7 +105,7 @@ async def matched(client: MatchingClient, tasks: int, at_once: int) -> float:
 
 
 async def matches(folder: Path) -> Cost:
-    """Tasks that find a waiting poll, in one process."""
+    """Tasks that match a waiting poll, in one process."""
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(journal_in(folder))
         plain = await stack.enter_async_context(LocalCluster())
@@ -124,7 +125,7 @@ async def matches(folder: Path) -> Cost:
 
 
 async def stored(folder: Path) -> Cost:
-    """Tasks that are stored in SQLite first, and then taken from the backlog, in one process."""
+    """Tasks that are stored in SQLite and then polled from the backlog, in one process."""
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(journal_in(folder))
 
@@ -151,7 +152,7 @@ async def stored(folder: Path) -> Cost:
 
 
 async def calls(folder: Path) -> Cost:
-    """Tasks that find a waiting poll, by gRPC between two processes."""
+    """Tasks that match a waiting poll, over gRPC between two processes."""
     async with AsyncExitStack() as stack:
 
         async def work(arguments: list[str]) -> Work:
@@ -181,7 +182,7 @@ async def calls(folder: Path) -> Cost:
 
 
 async def serve(folder: str = "") -> None:
-    """A server until its standard input ends."""
+    """Run a server until its standard input ends."""
     config = StaticConfig(
         listen=Address("127.0.0.1", 0),
         roles=frozenset({Role.MATCHING}),
@@ -196,7 +197,7 @@ async def serve(folder: str = "") -> None:
 
 
 def cpu_of(process_id: int) -> float:
-    """Seconds of processor time that all threads of a process have used."""
+    """Seconds of CPU time that all threads of a process have used."""
     used = Path(f"/proc/{process_id}/schedstat")
     if not used.exists():
         return time.process_time()
@@ -204,13 +205,13 @@ def cpu_of(process_id: int) -> float:
 
 
 def check_complete(folder: Path, records_min: int) -> None:
-    """Else it was cheap because it was not done."""
+    """Fail if records are missing in the journal: then it was cheap because it did not write."""
     records = sum(1 for path in folder.glob("*/*.zst") for _ in read_segment(path))
     assert records >= records_min, (records, records_min)  # noqa: S101
 
 
 async def of_workflows(folder: Path) -> dict[str, Cost]:
-    """The cost to a server that runs workflows, by what is kept."""
+    """Cost for a server that runs workflows, without and with payloads in the journal."""
     found = await workflows(folder)
     plain_per_s, plain_cpu_ms = found[PLAIN]
     return {

@@ -1,7 +1,8 @@
-"""What the whole journal costs a server that runs workflows: tasks and histories, without and with payloads.
+"""Cost of the journal for a server that runs workflows: tasks and histories, without and with payloads.
 
-Three servers run at once, each with a SQLite file and a worker of its own, and get the load by turns: whatever else the
-machine does meets all alike. Each workflow has one activity: five tasks and eleven events, in four or five batches.
+Three servers run at the same time, each with its own SQLite file and worker, and get the load in turn, so that other
+load on the machine disturbs all alike. Each workflow has one activity: five tasks and eleven events, in four or five
+batches.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ from temporalio.client import Client
 from benchmarks.workflows import measured
 from benchmarks.workflows_load import at_once, connect, run_one
 from benchmarks.workflows_servers import ServerProcess, await_port, free_port, killed
-from fairlead.cli.start_dev import parse_namespaces
+from fairlead.cli.dev_server import parse_namespaces
 from fairlead.journal import read_segment
 from fairlead.server import Server
-from fairlead.settings.static import Address, JournalConfig, SqliteConfig, StaticConfig
+from fairlead.settings.static.config import Address, JournalConfig, SqliteConfig, StaticConfig
 
 ROUNDS = 9
 LOAD_S = 3.0
@@ -32,7 +33,7 @@ KINDS = (PLAIN, JOURNAL, PAYLOADS)
 
 @dataclass
 class Load:
-    """A server under load, and what each round found: workflows a second, and processor milliseconds for each."""
+    """A server under load, and the results of each round: workflows a second, and CPU milliseconds a workflow."""
 
     server: ServerProcess
     client: Client
@@ -51,7 +52,7 @@ class Load:
 
 
 async def workflows(folder: Path) -> dict[str, tuple[float, float]]:
-    """The medians of each kind of server: workflows a second, and processor milliseconds a workflow."""
+    """Medians of each kind of server: workflows a second, and CPU milliseconds a workflow."""
     with ExitStack() as stack:
         for kind in KINDS:
             (folder / kind).mkdir()
@@ -59,7 +60,7 @@ async def workflows(folder: Path) -> dict[str, tuple[float, float]]:
         for load in loads.values():
             await at_once(lambda load=load: run_one(load.client), duration_s=WARM_UP_S)  # type: ignore[misc]
         for number in range(ROUNDS):
-            # Each comes after each other one as often as before it.
+            # The order rotates, so that each kind has each position equally often.
             for place in range(len(KINDS)):
                 await loads[KINDS[(number + place) % len(KINDS)]].once()
     for kind in (JOURNAL, PAYLOADS):
@@ -80,7 +81,7 @@ async def _start(stack: ExitStack, kind: str, folder: Path) -> Load:
 
 
 def _check_complete(folder: Path, workflows_min: int, *, has_payloads: bool) -> None:
-    """Else it was cheap because it was not done."""
+    """Fail if records are missing in the journal: then it was cheap because it did not write."""
     tasks = histories = 0
     for path in folder.glob("*/*.zst"):
         for record in read_segment(path):
@@ -93,7 +94,7 @@ def _check_complete(folder: Path, workflows_min: int, *, has_payloads: bool) -> 
 
 
 async def serve(kind: str, port: str, folder: str) -> None:
-    """A server as `fairlead server start-dev` starts it, until it is told to stop."""
+    """Run a server as `fairlead server start-dev` does, until a signal stops it."""
     journal = None if kind == PLAIN else JournalConfig(Path(folder) / "journal", has_payloads=kind == PAYLOADS)
     config = StaticConfig(
         frontend_listen=Address("127.0.0.1", int(port)),

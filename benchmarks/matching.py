@@ -1,7 +1,7 @@
-"""The matching service: matches, durable appends, a large backlog, gRPC, fairness; each beside something bare.
+"""The matching service: matches, durable appends, a large backlog, gRPC, fairness; each beside a bare baseline.
 
-Every part runs in a process of its own, so that its memory is its own and one does not slow down the next. Timings on
-a shared machine are noisy; the ratios, of things measured in the same run, say more than the figures.
+Every part runs in its own process, so that memory is measured per part and no part slows down the next. Timings on a
+shared machine are noisy; ratios of figures from the same run are more reliable than the figures.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.storage import bare
-from fairlead.cli.simulate.measures import jain_index
-from fairlead.cluster.ring import RemoteRing
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.fairness.measures import jain_index
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import AddRequest, NewTask, PollRequest
+from fairlead.membership.ring import RemoteRing
 from fairlead.server import LocalCluster, Server, new_caller
 from fairlead.settings import DynamicSettings, Plain
-from fairlead.settings.static import Address, MemoryConfig, Role, StaticConfig
+from fairlead.settings.static.config import Address, MemoryConfig, Role, StaticConfig
 from fairlead.storage.sqlite import SqliteStore
 
-ORDERS = TaskList("namespace", "orders", TaskType.ACTIVITY)
+ORDERS = TaskQueueId("namespace", "orders", TaskType.ACTIVITY)
 ROOT = Partition(ORDERS, 0)
 PAYLOAD = bytes(200)
 POLLS = 200
@@ -47,7 +47,7 @@ def task(key: str = "", *, weight: float = 1.0, payload: bytes = PAYLOAD) -> New
 
 
 async def in_parallel(calls: int, at_once: int, call: Callable[[int], Awaitable[Any]]) -> float:
-    """Make so many calls, so many at once; how many a second that was."""
+    """Make `calls` calls, `at_once` of them concurrently; return calls a second."""
     numbers = iter(range(calls))
 
     async def caller() -> None:
@@ -61,7 +61,7 @@ async def in_parallel(calls: int, at_once: int, call: Callable[[int], Awaitable[
 
 
 async def matches() -> Figures:
-    """(a) Tasks that find a waiting poll, in one process: asked of the service, and by the client."""
+    """(a) Tasks that match a waiting poll, in one process: calling the service directly, and through the client."""
     figures: Figures = {}
     async with LocalCluster() as cluster:
         service = next(iter(cluster.hosts.values())).matching
@@ -95,25 +95,25 @@ async def matches() -> Figures:
 
 
 def _bare_match() -> Callable[[int], Awaitable[Any]]:
-    """Two tasks that wake each other by futures: what asyncio itself costs."""
+    """Baseline: two asyncio tasks that wake each other with futures, the cost of asyncio itself."""
 
-    async def other(given: "asyncio.Future[None]", told: "asyncio.Future[None]") -> None:
+    async def other(given: "asyncio.Future[None]", reported: "asyncio.Future[None]") -> None:
         await given
-        told.set_result(None)
+        reported.set_result(None)
 
     async def match(_: int) -> None:
         loop = asyncio.get_running_loop()
-        given, told = loop.create_future(), loop.create_future()
-        waiting = asyncio.ensure_future(other(given, told))
+        given, reported = loop.create_future(), loop.create_future()
+        waiting = asyncio.ensure_future(other(given, reported))
         given.set_result(None)
-        await told
+        await reported
         await waiting
 
     return match
 
 
 async def appends() -> Figures:
-    """(b) Durable appends to SQLite by the service, 1,000 in flight, fsynced before they are answered."""
+    """(b) Durable appends to SQLite by the service, 1,000 in flight, fsynced before the response."""
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
         one = bare(Path(folder), rows_a_commit=1).rows_per_s
         many = bare(Path(folder), rows_a_commit=100).rows_per_s
@@ -144,7 +144,7 @@ async def backlog() -> Figures:
                     raise AssertionError("a poll came back empty before the backlog was drained")
 
             drained_per_s = await in_parallel(tasks, POLLS, drain)
-            left = next(service.engine.nodes()).partition.backlog.tasks
+            left = next(service.engine.managers()).queue.backlog.priorities.tasks
             assert left == 0, left  # noqa: S101 - else it was not drained
         await store.close()
     return {
@@ -155,7 +155,7 @@ async def backlog() -> Figures:
 
 
 async def calls() -> Figures:
-    """(d) Matched tasks between two processes by gRPC, beside a bare echo of the same shape."""
+    """(d) Matched tasks between two processes over gRPC, beside a bare echo with the same calls."""
     server = await _child("serve")
     echo = await _child("echo")
     try:
@@ -198,7 +198,7 @@ async def serve() -> None:
 
 
 async def echo() -> None:
-    """Bare gRPC: an echo, and the same with the shape of a match: what is put is what a call that waits takes."""
+    """Bare gRPC server: an echo, and a pair of calls like a match: Take waits for the bytes of a Put."""
     waiting: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def answer(request: bytes, _context: Any) -> bytes:
@@ -229,7 +229,7 @@ CALLS_AT_ONCE = 50
 
 
 async def _echo(address: str) -> Figures:
-    """Two calls a task, of the sizes of an add and of a poll's answer: one that waits for the other, and two echoes."""
+    """Two calls a task with the sizes of an add and a poll: once as Put and a waiting Take, once as two echoes."""
     async with grpc.aio.insecure_channel(address) as channel:
         put = channel.unary_unary("/bench/Put", None, None)
         take = channel.unary_unary("/bench/Take", None, None)
@@ -331,7 +331,7 @@ def _partitions(count: int) -> DynamicSettings:
 
 
 async def _flood(*, partitions: int) -> float:
-    """After how many rounds of all keys the last task of a small key was done, beyond the ten that it needs."""
+    """Rounds over all keys until the last task of a small key was dispatched, beyond the ten that it needs."""
     flood, small_keys, each = 100_000, 99, 10
     async with LocalCluster(settings=_partitions(partitions)) as cluster:
         client = cluster.client()
@@ -347,13 +347,13 @@ async def _flood(*, partitions: int) -> float:
             order.append(got)
 
         await in_parallel(20_000, 64, poll)
-    last = max(place for place, got in enumerate(order) if got == b"small")
+    last = max(position for position, got in enumerate(order) if got == b"small")
     assert Counter(order)[b"small"] == len(small)  # noqa: S101 - else some were not dispatched
     return (last + 1) / (small_keys + 1) - each
 
 
 async def _weights(*, partitions: int) -> tuple[float, float]:
-    """The largest relative error of a key's share, and the Jain index of share by weight, over all partitions."""
+    """Largest relative error of a key's share, and the Jain index of share by weight, over all partitions."""
     weights = {"one": 1.0, "two": 2.0, "five": 5.0}
     async with LocalCluster(settings=_partitions(partitions)) as cluster:
         client = cluster.client()
@@ -372,14 +372,14 @@ async def _weights(*, partitions: int) -> tuple[float, float]:
             assert got is not None  # noqa: S101 - there are enough
             served[got.decode()] += 1
 
-        # As long as all keys have tasks.
+        # Few enough polls that all keys still have tasks at the end.
         await in_parallel(16_000, 64, poll)
     total, whole = sum(served.values()), sum(weights.values())
     errors = [abs(served[key] / total / (weight / whole) - 1) for key, weight in weights.items()]
     return max(errors), jain_index([served[key] / weight for key, weight in weights.items()])
 
 
-# The figure, the target, and whether more is better.
+# By figure: its name, the target, and whether more is better.
 TARGETS: dict[str, tuple[str, float, bool]] = {
     "service_per_s": ("(a) matched with a waiting poll, in process, a second", 50_000, True),
     "appends_per_s": ("(b) durable appends to SQLite by the service, a second", 30_000, True),
@@ -402,7 +402,7 @@ PARTS: dict[str, Callable[[], Awaitable[Figures]]] = {
 
 
 def measure(part: str) -> Figures:
-    """One part, in a process of its own."""
+    """Measure one part in its own process."""
     done = subprocess.run(  # noqa: S603 - our own module
         [sys.executable, "-m", "benchmarks.matching", part], stdout=subprocess.PIPE, text=True, check=True
     )

@@ -1,9 +1,9 @@
-"""The jobs of the pipeline at growing sizes: rows a second, memory, and whether the cost of a row stays the same.
+"""The pipeline's jobs at growing sizes: rows a second, memory, and whether the cost of a row stays constant.
 
-Each job runs on Spark at local[2], in a process of its own for each size, so that its peak of memory is its own. First
-it runs twice on a hundredth of a day: the second time is its fixed cost, which is shown and taken off before the cost
-of a row is compared between the sizes. That cost is in seconds of the processor, of all processes together: others on
-the machine disturb it less than they do the clock. The sizes' inputs are made by `pipeline_data`.
+Each job runs on Spark at local[2], in a separate process for each size, so that its peak of memory is measured alone.
+It first runs twice on a hundredth of a day: the second run is its fixed cost, which is shown, and subtracted before the
+cost of a row is compared between sizes. That cost is CPU time of all processes together, which other load disturbs less
+than wall time. `pipeline_data` makes the inputs.
 """
 
 import argparse
@@ -33,7 +33,7 @@ TINY_SHARE = 0.01
 RATIO_MAX = 1.15
 MEMORY_MB_MAX = 2_000.0
 HOSTS = 100
-# What DuckDB is asked, too.
+# Jobs that are also run on DuckDB.
 COMPARED = ("traffic", "reconcile")
 DUCKDB_S_MAX = 3_600.0
 WIDTH_MIN = 160
@@ -51,7 +51,7 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Line:
-    """What was measured of one job at one size; `ratio` is the cost of a row to that at the smallest size."""
+    """Measurements of one job at one size; `ratio` is the cost of a row divided by that at the smallest size."""
 
     job: str
     rows: int
@@ -62,12 +62,12 @@ class Line:
 
     @property
     def cpu_us(self) -> float:
-        """Of a row, without the fixed cost."""
+        """CPU microseconds a row, without the fixed cost."""
         return (self.outcome.work.cpu_s - self.outcome.fixed.cpu_s) / self.rows * 1e6
 
     @property
     def problems(self) -> Iterator[str]:
-        """What is not as it is aimed at."""
+        """Missed targets."""
         where = f"{self.job} at {self.rows:,} rows"
         if self.ratio > RATIO_MAX:
             yield f"{where}: a row costs {self.ratio:.2f} times as much as at the smallest size"
@@ -81,7 +81,7 @@ class Line:
 
 
 class Bench:
-    """The inputs, which grow from size to size, and what was measured so far."""
+    """The inputs, which grow from size to size, and the measurements so far."""
 
     def __init__(self, folder: Path, base_rows: int, jobs: Sequence[str]) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ class Bench:
         self.lines: list[Line] = []
 
     def prepare(self) -> None:
-        """Make a day and a hundredth of one, and bring both into lakes."""
+        """Generate a day and a hundredth of a day, and ingest both into lakes."""
         from fairlead.pipeline.job import JobContext  # noqa: PLC0415 - Spark is loaded for those who measure
         from fairlead.pipeline.jobs import ingest  # noqa: PLC0415
         from fairlead.pipeline.session import SessionPlan, open_session  # noqa: PLC0415
@@ -110,7 +110,7 @@ class Bench:
                     ingest.run(JobContext(spark, lake, journal=self.folder / name / kind))
 
     def grow(self, rows: int) -> None:
-        """Let the inputs grow to so many rows."""
+        """Let the inputs grow to `rows` rows."""
         if self._has_payloads:
             size = pipeline_payloads.ROWS
             runs = Lake(self.folder / "runs-lake")
@@ -122,7 +122,7 @@ class Bench:
         self.rows = rows
 
     def run(self, name: str, rows: int) -> Line:
-        """Measure a job at the size that the inputs have."""
+        """Measure a job at the inputs' current size."""
         outcome = measure(self._task(name, rows))
         shutil.rmtree(self.folder / "ingested", ignore_errors=True)
         asked, failure = self._ask_duckdb(name)
@@ -158,7 +158,7 @@ class Bench:
         return int(found[0]) if found else 0
 
     def _ask_duckdb(self, name: str) -> tuple[dict[str, float] | None, str]:
-        """What DuckDB took, or why it has failed: Spark has done its part all the same."""
+        """DuckDB's measurements, or the reason for its failure, which must not lose Spark's."""
         if name not in COMPARED:
             return None, ""
         command = [sys.executable, "-m", "benchmarks.pipeline_duckdb", name, str(self.lake.root)]
@@ -172,7 +172,7 @@ class Bench:
 
 
 def show(lines: list[Line]) -> None:
-    """A table, and what the words in it mean."""
+    """Print a table and the meaning of its columns."""
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     table = Table(title=f"local[2], {os.cpu_count()} cores, load average {load}")
     for heading in (
@@ -195,7 +195,7 @@ def show(lines: list[Line]) -> None:
             *(f"{peak_mb:,.0f}" for peak_mb in (peaks.java_mb, peaks.driver_mb, peaks.workers_mb)),
             *((f"{asked['wall_s']:.1f}", f"{asked['cpu_s']:.1f}") if asked else ("", "")),
         )
-    # It is read in files, too.
+    # The output may go to a file, which has no width.
     console = Console(width=max(WIDTH_MIN, Console().width))
     console.print(table)
     console.print("start: until the job has run once on a hundredth of a day; fixed: for doing that again.")
@@ -207,8 +207,8 @@ def show(lines: list[Line]) -> None:
         console.print(f"  answers of DuckDB that are others: {differences:,.0f}")
 
 
-def told(line: Line) -> str:
-    """What was just measured, for who waits."""
+def reported(line: Line) -> str:
+    """Progress line for a new measurement."""
     outcome, peaks, asked = line.outcome, line.outcome.peaks, line.duckdb
     text = (
         f"{line.job}, {line.rows:,} rows: {outcome.work.wall_s:,.1f} s, {outcome.work.cpu_s:,.1f} s of CPU, of them "
@@ -237,7 +237,7 @@ def main() -> int:
             bench.grow(size)
             for job in options.jobs:
                 line = bench.run(job, size)
-                progress.print(told(line), soft_wrap=True)
+                progress.print(reported(line), soft_wrap=True)
     if options.json:
         print(json.dumps([asdict(line) | {"cpu_us": line.cpu_us} for line in bench.lines], indent=2))
     else:

@@ -1,9 +1,9 @@
-"""What the pipeline's benchmark works on: a day of made-up records, and as many copies of it as it takes.
+"""Inputs of the pipeline's benchmark: a day of synthetic records, and as many copies as a size needs.
 
-The generators of `fairlead pipeline synth` make the first day of each kind; the rest are copies that DuckDB writes as
-Parquet, straight into the lake. A copy of the tasks is the same day, so many days later. A copy of the histories is the
-same runs at the same time under other ids. So what a job finds in many copies is known from what it finds in one.
-For `ingest` a copy is the same segments under other numbers, as links: what is in them does not change its work.
+The generators of `fairlead pipeline synth` make the first day of each kind; DuckDB writes the copies as Parquet,
+straight into the lake. A copy of the tasks is the same day, shifted by days. A copy of the histories is the same runs
+at the same time with other ids. So the results for many copies follow from the results for one.
+For `ingest`, a copy is a set of links to the same segments with other numbers: their content doesn't change its work.
 """
 
 import os
@@ -19,22 +19,22 @@ from fairlead.pipeline.synth.traffic import TrafficShape, write_traffic
 
 KINDS = tuple(BRONZE)
 DAY_S = 86_400
-# Of one run in all three clusters together, about.
+# Approximate number of records of one run in all three clusters together.
 RECORDS_PER_RUN = 22
-# More numbers than the segments of a base have.
+# Distance between the segment numbers of two copies: more than the number of segments in a base.
 _NUMBERS_A_COPY = 1_000
 _ROWS_A_GROUP = 1 << 20
 _IDS = ("workflow_id", "run_id", "tree_id", "branch_id", "new_run_id")
 
 
 def write_base(journal: Path, *, records: int, share: float = 1.0) -> None:
-    """A journal of about so many records a day of each kind, in a folder each, or of a share of the day."""
+    """Write journals, one folder for each kind, with about `records` records a day; `share` is the part of the day."""
     write_traffic(journal / "task", TrafficShape(rows=round(records * share), span_s=DAY_S * share))
     write_histories(journal / "history", HistoryShape(runs=max(1, round(records * share / RECORDS_PER_RUN))))
 
 
 def link_copies(base: Path, journal: Path, copies: range) -> None:
-    """Add copies of the segments of a base journal to another."""
+    """Add copies of a base journal's segments to another journal."""
     for segment in sorted(base.glob("*/*.zst")):
         name = SegmentName.parse(segment.name)
         folder = journal / segment.parent.name
@@ -44,7 +44,7 @@ def link_copies(base: Path, journal: Path, copies: range) -> None:
 
 
 def add_copies(base: Lake, lake: Lake, kind: str, copies: range) -> None:
-    """Add copies of the rows of a base lake to another, each a batch."""
+    """Add copies of a base lake's rows to another lake, each as a batch."""
     with duckdb.connect(config={"threads": 2, "preserve_insertion_order": False}) as database, lake.locked():
         database.execute("SET enable_progress_bar = false")
         for copy in copies:

@@ -1,7 +1,7 @@
-"""The same questions put to DuckDB, over the same Parquet: the price of Spark on one machine, and a second opinion.
+"""The same queries in DuckDB, over the same Parquet: the overhead of Spark on one machine, and a check of its results.
 
-Of `traffic` all of both tables. Of `reconcile` the part that is a query: the runs that the clusters hold differently,
-by the ids, versions and digests of their events. Trees, ancestors, verdicts and repairs are not in it.
+For `traffic`, both tables completely. For `reconcile`, the part that is a query: the runs that differ between clusters,
+by the ids, versions and digests of their events; without trees, ancestors, verdicts and repairs.
 """
 # ruff: noqa: S608 - all that is put into queries is named here
 
@@ -14,9 +14,9 @@ import duckdb
 
 from fairlead.core.versions import LOCAL_VERSION
 from fairlead.pipeline.kernels.reconcile import Kind
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S
+from fairlead.pipeline.stages.traffic import TASK_QUEUE, WINDOW_S
 
-# A sum of doubles depends on the order.
+# Relative difference of two sums of doubles that counts as equal: a sum depends on the order.
 TOLERANCE = 1e-9
 _WINDOW_US = round(WINDOW_S * 1e6)
 
@@ -31,7 +31,7 @@ _TASKS = f"""
     SELECT *, time_us - time_us % {_WINDOW_US} AS window_us
     FROM read_parquet('{{lake}}/task/*/*/*/*.parquet', hive_partitioning = true) WHERE task_list IS NOT NULL
 """
-_BY = ", ".join(TASK_LIST)
+_BY = ", ".join(TASK_QUEUE)
 TRAFFIC = f"""
 CREATE TABLE flows AS
 SELECT {_BY}, "partition", window_us,
@@ -57,7 +57,7 @@ SELECT sums.*, {_RATES} FROM sums JOIN waited USING ({_BY}, window_us);
 """
 
 _RUN = "namespace_id, workflow_id, run_id"
-# A cluster is a bit: to count different ones takes memory that DuckDB can't put aside, and much of its time.
+# A cluster is a bit: DuckDB's COUNT(DISTINCT) takes memory that it can't spill to disk, and much time.
 RECONCILE = f"""
 CREATE TABLE clusters AS
 SELECT cluster, 1::BIGINT << row_number() OVER () AS bit
@@ -82,13 +82,13 @@ SELECT {_RUN} FROM runs JOIN copies USING ({_RUN}) JOIN expected USING (namespac
 WHERE differs OR holders_min < CASE WHEN last_version = {LOCAL_VERSION} THEN copies ELSE expected END;
 """
 
-# What a query can't see right: which version an event of an unsound batch has, or which of two contents holds.
+# Defects that a query can't decide: the version of an event in an unsound batch, or the valid one of two contents.
 _UNSOUND = (Kind.CONTRADICTION, Kind.MIXED_VERSIONS, Kind.MALFORMED_BATCH, Kind.BROKEN_APPEND)
 _DIFFERING = (Kind.MISSING_RUN, Kind.MISSING_EVENTS, Kind.GAP, Kind.EXTRA_EVENTS, Kind.DIFFERENT_EVENTS)
 
 
 def compare_traffic(database: duckdb.DuckDBPyConnection, lake: Path) -> int:
-    """How many rows of the tables that Spark wrote are not those of DuckDB."""
+    """Number of rows that differ between Spark's tables and DuckDB's."""
     wrong = 0
     for table, keys in (("traffic", f'{_BY}, "partition", window_us'), ("traffic_lists", f"{_BY}, window_us")):
         described = database.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
@@ -107,7 +107,7 @@ def compare_traffic(database: duckdb.DuckDBPyConnection, lake: Path) -> int:
 
 
 def compare_reconcile(database: duckdb.DuckDBPyConnection, lake: Path) -> int:
-    """How many runs one of the two holds for different, and the other does not; unsound ones are left out."""
+    """Number of runs that only one of Spark and DuckDB reports as differing; unsound runs are left out."""
 
     def has(kinds: tuple[Kind, ...]) -> str:
         return f"list_has_any(list_transform(findings, lambda f: f.kind), {[kind.value for kind in kinds]})"
@@ -125,7 +125,7 @@ QUERIES = {"traffic": (TRAFFIC, compare_traffic), "reconcile": (RECONCILE, compa
 
 def main(job: str, lake: Path) -> dict[str, float]:
     query, compare = QUERIES[job]
-    # What does not fit is put aside, beside the lake.
+    # DuckDB spills here, beside the lake.
     aside = str(lake / "_staging" / "duckdb")
     with duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "temp_directory": aside}) as database:
         database.execute("SET enable_progress_bar = false")

@@ -1,7 +1,7 @@
-"""Histories with their events, for the job that reads them: some thousand runs, and as many copies as it takes.
+"""Histories with their events, for the job that reads them: some thousand runs, and as many copies as a size needs.
 
-Each run has one activity: eleven events in four batches, as the server writes them. A copy is the same runs under other
-ids, written straight into the lake by DuckDB.
+Each run has one activity: eleven events in four batches, as the server writes them. A copy is the same runs with other
+ids; DuckDB writes it straight into the lake.
 """
 
 import base64
@@ -18,7 +18,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 
-from fairlead.history.journaling import event_digest
+from fairlead.history.shard.journal import event_digest
 from fairlead.journal import HistoryRecord, SegmentName, VersionItem
 from fairlead.journal.records import Kind, encode_records
 from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment
@@ -31,14 +31,14 @@ TYPES = 12
 STARTED_US = 1_760_000_000_000_000
 SEED = 1
 COMPLETED = 2
-# Rows that one batch of the lake has: as many as some minutes of a busy server.
+# Rows of one batch of the lake: those of some minutes of a busy server.
 ROWS_A_BATCH = 1_000_000
 _IDS = ("workflow_id", "run_id", "tree_id", "branch_id")
 _ROWS_A_GROUP = 1 << 18
 
 
 def write_runs(journal: Path) -> None:
-    """A journal of one cluster, with payloads."""
+    """Write a journal of one cluster, with payloads."""
     random = Random(SEED)
     folder = journal / "alone"
     folder.mkdir(parents=True)
@@ -54,7 +54,7 @@ def write_runs(journal: Path) -> None:
 
 
 def add_copies(base: Lake, lake: Lake, copies: range) -> None:
-    """Add copies of the rows of a base lake to another."""
+    """Add copies of a base lake's rows to another lake."""
     (part,) = base.table("history").glob("batch=*/cluster=*/day=*")
     at_once = ROWS_A_BATCH // ROWS
     with duckdb.connect(config={"threads": 2, "preserve_insertion_order": False}) as database, lake.locked():
@@ -93,7 +93,7 @@ def _run(number: int, random: Random) -> Iterator[HistoryRecord]:
 
 
 def _events(number: int, random: Random) -> Iterator[HistoryEvent]:
-    """A workflow with one activity, from its start to its end."""
+    """Events of a workflow with one activity, from its start to its end."""
     kind, queue = number % TYPES, TaskQueue(name=f"queue-{number % 3}")
     time_us = STARTED_US + number * 1_000
     steps: Sequence[tuple[str, dict[str, Any]]] = (

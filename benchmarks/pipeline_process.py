@@ -1,7 +1,7 @@
-"""One job in a process of its own, and what its processes take of the machine: Java, the driver, and the workers.
+"""Runs one job in its own process, and measures the resources of its processes: Java, the driver, and the workers.
 
-As a module it is that process: it runs the job twice on the smallest input, so that all is loaded and most is compiled,
-and then on the input that is measured. What the second run took is what the job costs whatever it is given.
+Run as a module, it is that process: it runs the job twice on the smallest input, so that everything is loaded and most
+code is compiled, and then on the measured input. The second run gives the job's fixed cost.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job, its input, and the smallest input; both are folders. `options` are those of the command line."""
+    """A job, the folder of its input, and the folder of the smallest input. `options` are those of the command line."""
 
     job: str
     source: str
@@ -34,7 +34,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds by the clock, and of the processor, of all processes together."""
+    """Seconds of wall time, and of CPU time of all processes together."""
 
     wall_s: float
     cpu_s: float
@@ -45,7 +45,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Peaks:
-    """The most memory that each kind of process had, in MB; the workers all together."""
+    """Peak memory of each kind of process in MB; the workers together."""
 
     java_mb: float = 0.0
     driver_mb: float = 0.0
@@ -54,7 +54,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a job: the start of Spark, the fixed cost, the cost of the work, peaks, and what the job said."""
+    """Results of a job: start of Spark, fixed cost, cost of the work, peaks, and the job's output."""
 
     start: Cost
     first: Cost
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def measure(task: Task) -> Outcome:
-    """Run a task in a process of its own."""
+    """Run a task in its own process."""
     command = [sys.executable, "-m", "benchmarks.pipeline_process", json.dumps(asdict(task))]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=JOB_S_MAX)  # noqa: S603 - our own module
     if done.returncode:
@@ -83,23 +83,23 @@ def _peak_mb(pid: int) -> float:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Ids of a process and its descendants."""
     found = [pid]
     for member in found:
         try:
             for children in Path(f"/proc/{member}/task").glob("*/children"):
                 found += [int(child) for child in children.read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
-            # It, or one of its threads, has ended meanwhile.
+            # The process, or one of its threads, has ended meanwhile.
             continue
     return found
 
 
 class Watch:
-    """What this process and its descendants take: processor time, of those that have ended too, and peaks of memory.
+    """Samples CPU time and peaks of memory of this process and its descendants, ended ones included.
 
-    Spark's daemon does not wait for its workers, so nobody has the time of those that ended: it is what they had at the
-    last look. Others are waited for, and their time is their parent's.
+    Spark's daemon does not wait for its workers, so the time of ended workers is lost to it: the last sample counts.
+    Parents wait for other processes and so have their time.
     """
 
     def __init__(self) -> None:
@@ -108,12 +108,12 @@ class Watch:
         self._lock = threading.Lock()
 
     def look_often(self, ended: threading.Event) -> None:
-        """Until told to end."""
+        """Sample until `ended` is set."""
         while not ended.wait(SAMPLE_S):
             self.look()
 
     def look(self) -> float:
-        """The seconds of processor time until now."""
+        """Take a sample; return the seconds of CPU time until now."""
         with self._lock:
             peaks = self.peaks
             other_ticks = 0
@@ -133,7 +133,7 @@ class Watch:
                         peaks.java_mb = max(peaks.java_mb, _peak_mb(member))
                 except (FileNotFoundError, ProcessLookupError):
                     continue
-                # A worker that is ending has no command any more, and keeps what it had before.
+                # An ending worker has no command line any more; it stays in the kind that it had.
                 if member not in self._worker_ticks:
                     other_ticks += ticks
             peaks.workers_mb = max(peaks.workers_mb, workers_bytes / 1e6)

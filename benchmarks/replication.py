@@ -1,14 +1,14 @@
-"""What a second cluster costs the first, and whether it keeps up: three servers on loopback, each with a SQLite file.
+"""Cost of a second cluster for the first, and whether it keeps up: three servers on loopback, each with a SQLite file.
 
-One is alone. Of the other two, one has a namespace that lives in both, and writes; the other follows. The load
-(workflows with one activity, a worker of the Python SDK) goes to the lone one and to the pair by turns, so that what
-else the machine does meets both alike.
+One server is alone. The other two share a global namespace: one, the writer, is active, the other, the follower,
+replicates. The load (workflows with one activity, a worker of the Python SDK) goes to the lone server and to the pair
+in turn, so that other load on the machine disturbs both alike.
 
-All share the same cores, so workflows a second count what the follower takes of them as well. What following costs the
-server that writes is told by its processor time for each workflow, where both are given as many a second, fewer than
-they could do: a server that has more to do at a time does it with less for each.
+All servers share the same cores, so the follower's work lowers the writer's workflows a second as well. The cost for
+the writer itself is its CPU time a workflow, measured at the same pace for both, below their capacity: a busier server
+needs less CPU a workflow.
 
-Then the follower is stopped while the other writes on, and started again: how fast it catches up is what it can take.
+Then the follower is stopped while the writer goes on, and started again: its speed of catching up is its capacity.
 """
 
 import argparse
@@ -38,16 +38,16 @@ from temporalio.client import Client
 from benchmarks.workflows import SETTLE_S, measured
 from benchmarks.workflows_load import NAMESPACE, SIGNALED, RawClient, at_once, connect, run_one
 from benchmarks.workflows_servers import ServerProcess, await_port, free_port, killed
-from fairlead.cli.start_dev import parse_namespaces
+from fairlead.cli.dev_server import parse_namespaces
 from fairlead.server import Server
-from fairlead.settings.static import Address, ClusterConfig, RemoteClusterConfig, SqliteConfig, StaticConfig
+from fairlead.settings.static.config import Address, ClusterConfig, RemoteClusterConfig, SqliteConfig, StaticConfig
 
-SHARED = "shared"
+GLOBAL_NAMESPACE = "shared"
 ALONE, PAIR = "alone", "pair"
 COST_MAX = 0.25
-# A workflow with one activity has so many events.
+# Events of a workflow with one activity.
 EVENTS_A_WORKFLOW = 11
-# Of what the pair can do: so much is asked for where processor time is measured.
+# Share of the pair's capacity at which CPU time is measured.
 PACE = 0.6
 WARM_UP_S = 2.0
 SAMPLE_S = 0.25
@@ -59,7 +59,7 @@ NAMES = ("a", "b")
 
 @dataclass(frozen=True)
 class Size:
-    """How long everything is done, and how many signals the follower finds when it comes back."""
+    """Durations of the parts, and the number of signals that the follower has to catch up."""
 
     rounds: int
     load_s: float
@@ -72,7 +72,7 @@ QUICK = Size(rounds=3, load_s=2.0, backlog=6_000)
 
 @dataclass(frozen=True)
 class Ports:
-    """Where a server is reached: by SDKs and other clusters, and for its metrics."""
+    """Ports of a server: for SDKs and other clusters, and for its metrics."""
 
     frontend: int
     metrics: int
@@ -80,7 +80,7 @@ class Ports:
 
 @dataclass
 class Load:
-    """A server under load: workflows a second, and processor milliseconds for each at a given pace, round by round."""
+    """A server under load: workflows a second, and CPU milliseconds a workflow at a given pace, for each round."""
 
     server: ServerProcess
     client: Client
@@ -88,12 +88,12 @@ class Load:
     cpu_ms: list[float] = field(default_factory=list)
 
     async def once(self, load_s: float) -> None:
-        """As many as it can do."""
+        """Run as many workflows as the server can."""
         per_s, _ = await measured(self.server, lambda: run_one(self.client), duration_s=load_s)
         self.per_s.append(per_s)
 
     async def paced(self, load_s: float, per_s: float) -> int:
-        """As many as it is given; how many it were."""
+        """Run workflows at a given pace; return their number."""
         count = round(load_s * per_s)
         cpu_s, began_s = self.server.cpu_s(), time.perf_counter()
 
@@ -108,13 +108,13 @@ class Load:
 
 
 class Follower:
-    """The metrics of the server that follows."""
+    """Metrics of the follower."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/metrics"
 
     async def samples(self) -> dict[str, float]:
-        """Each sample of the page that is about replication, by its name and labels."""
+        """Samples of the replication metrics, by name and labels."""
 
         def read() -> str:
             with urllib.request.urlopen(self._url, timeout=READ_S_MAX) as page:  # noqa: S310 - it is our own
@@ -126,11 +126,11 @@ class Follower:
         return {name: float(value) for name, _, value in pairs}
 
     async def behind(self) -> float:
-        """How many tasks are yet to come."""
+        """Number of tasks that the follower has not applied."""
         return sum(value for name, value in (await self.samples()).items() if name.startswith("replication_tasks_lag"))
 
     async def until_even(self, seconds_max: float) -> float:
-        """How long it takes until it has everything."""
+        """Seconds until the follower has applied everything."""
         began_s = time.perf_counter()
         quiet = 0
         while quiet < 2:
@@ -143,7 +143,7 @@ class Follower:
 
 
 def buckets_of(samples: dict[str, float]) -> dict[float, float]:
-    """How many tasks came within each bound, all streams together."""
+    """Number of tasks within each latency bound, all streams together."""
     found: dict[float, float] = {}
     for name, value in samples.items():
         if name.startswith("replication_latency_bucket"):
@@ -153,7 +153,7 @@ def buckets_of(samples: dict[str, float]) -> dict[float, float]:
 
 
 def quantile(before: dict[float, float], after: dict[float, float], share: float) -> float:
-    """A quantile of what came between two looks: within its bucket all are taken to be equally apart."""
+    """Quantile of the tasks between two samples, interpolated linearly within its bucket."""
     counts = [(bound, after[bound] - before.get(bound, 0.0)) for bound in sorted(after)]
     wanted = share * counts[-1][1]
     low, passed = 0.0, 0.0
@@ -170,9 +170,9 @@ def quantile(before: dict[float, float], after: dict[float, float], share: float
 def start(stack: ExitStack, folder: Path, name: str, ports: Ports, others: dict[str, Ports]) -> ServerProcess:
     folder.mkdir(exist_ok=True)
     log = stack.enter_context((folder / "log").open("ab"))
-    told = json.dumps({other: ports.frontend for other, ports in others.items()})
+    reported = json.dumps({other: ports.frontend for other, ports in others.items()})
     command = [sys.executable, "-m", "benchmarks.replication", "serve", name, str(ports.frontend), str(ports.metrics)]
-    process = stack.enter_context(killed([*command, str(folder), told], log))
+    process = stack.enter_context(killed([*command, str(folder), reported], log))
     await_port(ports.frontend, process, folder / "log")
     return ServerProcess(f"127.0.0.1:{ports.frontend}", process.pid)
 
@@ -183,7 +183,7 @@ def start_worker(stack: ExitStack, folder: Path, server: ServerProcess, namespac
 
 
 async def serve(name: str, port: str, metrics_port: str, folder: str, others: str) -> None:
-    """A server as `fairlead server start-dev` starts it; with others, one of several clusters."""
+    """Run a server as `fairlead server start-dev` does; with `others`, as one of several clusters."""
     remotes: dict[str, int] = json.loads(others)
     addresses = {**remotes, name: int(port)}
     versions = {each: number for number, each in enumerate(sorted(addresses), 1)}
@@ -210,20 +210,20 @@ async def serve(name: str, port: str, metrics_port: str, folder: str, others: st
 
 
 async def share_namespace(client: Client, other: Client) -> None:
-    """Register it in one cluster, and wait until the other has it."""
+    """Register the global namespace in one cluster, and wait until the other has it."""
     await client.workflow_service.register_namespace(
         RegisterNamespaceRequest(
-            namespace=SHARED,
+            namespace=GLOBAL_NAMESPACE,
             workflow_execution_retention_period=Duration(seconds=86_400),
             is_global_namespace=True,
             active_cluster_name=NAMES[0],
             clusters=[ClusterReplicationConfig(cluster_name=name) for name in NAMES],
         )
     )
-    await connect(other.service_client.config.target_host, SHARED)
+    await connect(other.service_client.config.target_host, GLOBAL_NAMESPACE)
 
 
-# What is measured
+# Measurements
 
 
 async def measure(folder: Path, size: Size) -> dict[str, float]:
@@ -236,10 +236,10 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
         await share_namespace(await connect(writer.address), await connect(second.address))
         loads = {
             ALONE: Load(alone, await connect(alone.address)),
-            PAIR: Load(writer, await connect(writer.address, SHARED)),
+            PAIR: Load(writer, await connect(writer.address, GLOBAL_NAMESPACE)),
         }
         start_worker(stack, folder, alone, NAMESPACE)
-        start_worker(stack, folder, writer, SHARED)
+        start_worker(stack, folder, writer, GLOBAL_NAMESPACE)
         for load in loads.values():
             await at_once(lambda load=load: run_one(load.client), duration_s=WARM_UP_S)  # type: ignore[misc]
         follower = Follower(ports["b"].metrics)
@@ -292,7 +292,7 @@ async def _by_pace(
         "paced_per_s": per_s,
         "alone_cpu_ms": median(loads[ALONE].cpu_ms),
         "pair_cpu_ms": median(loads[PAIR].cpu_ms),
-        # On processors of its own, a server does so much less by as much more as each workflow takes.
+        # On its own cores, a server's throughput falls as the CPU time a workflow rises.
         "own_throughput_cost": 1 - median([alone / pair for pair, alone in costs]),
         "follower_cpu_ms": follower_cpu_s / workflows * 1e3,
         "paced_lag_ms_p50": quantile(before, after, 0.5) * 1e3,
@@ -303,8 +303,8 @@ async def _by_pace(
 async def _caught_up(
     stack: ExitStack, folder: Path, ports: dict[str, Ports], writer: ServerProcess, size: Size
 ) -> dict[str, float]:
-    """Let the writer write while nobody follows; then how fast the follower takes it in, and what that costs both."""
-    client = RawClient(writer.address, SHARED)
+    """Let the writer go on without the follower; then measure the follower's speed and the cost for both."""
+    client = await RawClient.connected(writer.address, GLOBAL_NAMESPACE)
     names = [f"signaled-{number}" for number in range(SIGNALED)]
     await asyncio.gather(*(client.start(name) for name in names))
     turns = iter(range(size.backlog))
@@ -315,7 +315,7 @@ async def _caught_up(
             try:
                 await client.signal(name)
             except grpc.aio.AioRpcError as refused:
-                # A machine that is busy with other things may keep a server from being heard of for a while.
+                # On a busy machine, a server may miss its heartbeats for a while.
                 if refused.code() != grpc.StatusCode.UNAVAILABLE:
                     raise
                 await asyncio.sleep(0.1)
@@ -375,7 +375,7 @@ def show(figures: dict[str, float], size: Size) -> None:
 
 
 def missed(figures: dict[str, float]) -> list[str]:
-    """What is not as it should be."""
+    """Missed targets."""
     found = []
     cost = figures["own_throughput_cost"]
     if cost > COST_MAX:

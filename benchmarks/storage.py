@@ -1,7 +1,7 @@
 """Durable appends and reads of the SQLite store, beside bare SQLite on the same disk in the same run.
 
-Every figure is of commits that were fsynced. The disk and its neighbours are noisy, so each is the best of several
-rounds; the ratios say more than the figures.
+All commits are fsynced. A shared disk is noisy, so each figure is the best of several rounds; the ratios are more
+reliable than the figures.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from rich.table import Table
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
 from fairlead.core.partitions import TaskType
-from fairlead.storage.contract import Levels, QueueId, StoredTask
 from fairlead.storage.sqlite import SqliteStore
 from fairlead.storage.sqlite.file import DatabaseFile
 from fairlead.storage.sqlite.statements import insert_tasks
+from fairlead.storage.tasks import Levels, QueueId, StoredTask
 
 ROUNDS = 3
 ROUND_S = 2.0
@@ -35,7 +35,7 @@ PAGE_TASKS = 1000
 
 
 class Figure(NamedTuple):
-    """How many rows a second, and with how many commits a second."""
+    """Rows a second and commits a second."""
 
     rows_per_s: float
     commits_per_s: float
@@ -46,7 +46,7 @@ def queue(number: int) -> QueueId:
 
 
 def bare(folder: Path, *, rows_a_commit: int) -> Figure:
-    """What SQLite itself does with the same table and the same pragmas, called from Python."""
+    """Baseline: bare SQLite with the same table and pragmas, called from Python."""
     file = DatabaseFile(folder / f"bare-{rows_a_commit}.db", readers=0)
     writer = file.writer
     statement = insert_tasks(1)
@@ -71,7 +71,7 @@ def bare(folder: Path, *, rows_a_commit: int) -> Figure:
 
 
 async def appends(folder: Path, *, queues: int) -> Figure:
-    """One task an append, by so many callers at once, each of which waits until its task is on the disk."""
+    """One task an append, from many concurrent callers; each waits until its task is on disk."""
     store = await SqliteStore.open(folder / f"appends-{queues}.db")
     leases = [(queue(number), (await store.take_lease(queue(number))).range_id) for number in range(queues)]
     ids = itertools.count(1)
@@ -99,7 +99,7 @@ async def appends(folder: Path, *, queues: int) -> Figure:
 
 
 async def reads(folder: Path) -> Figure:
-    """A backlog of 200,000 tasks from its beginning to its end, page by page, after a fresh start."""
+    """Read a backlog of 200,000 tasks from start to end, page by page, after reopening the store."""
     store = await SqliteStore.open(folder / "reads.db")
     own_queue = queue(0)
     lease = await store.take_lease(own_queue)
@@ -122,7 +122,7 @@ async def reads(folder: Path) -> Figure:
 
 
 async def deletes(folder: Path) -> Figure:
-    """The same backlog deleted from its beginning, a hundred tasks a call, one call at a time."""
+    """Delete the same backlog from its start, a hundred tasks a call, one call at a time."""
     store = await SqliteStore.open(folder / "reads.db")
     own_queue = queue(0)
     lease = await store.take_lease(own_queue)

@@ -1,8 +1,8 @@
-"""Workflows on Fairlead beside Temporal's development server: throughput, waits, CPU and memory.
+"""Workflows on Fairlead beside Temporal's development server: throughput, latency, CPU and memory.
 
-Both are started as a user starts them, with a file on disk, and get the same load from the same SDK: the worker in one
-process, the clients in another. The rounds alternate and each figure's best round counts: noise of a shared machine
-only ever makes a figure worse. The ratios, of things measured in the same run, say more than the figures.
+Both servers are started as a user starts them, with a file on disk, and get the same load from the same SDK: the worker
+in one process, the clients in another. The rounds alternate, and each figure's best round counts: noise of a shared
+machine only makes a figure worse. Ratios of figures from the same run are more reliable than the figures.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from benchmarks.workflows_servers import (
 )
 
 WARM_UP_S = 1.0
-# Work that a server has put off until after its answer counts too.
+# Seconds after the last response for work that a server does later; its CPU time counts too.
 SETTLE_S = 0.5
 COLOURS = {OURS: "#1f77b4", REFERENCE: "#c7c7c7"}
 
@@ -52,7 +52,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Size:
-    """How long everything is done."""
+    """Durations of the parts."""
 
     rounds: int
     load_s: float
@@ -66,12 +66,18 @@ QUICK = Size(rounds=1, load_s=2.5, sequential=30, raw_s=1.0)
 
 @dataclass(frozen=True)
 class Row:
-    """A figure: which way is better, and by how much Fairlead is to be better, if that is said."""
+    """A figure: whether more is better, and what is aimed at.
+
+    `times` is the factor by which Fairlead should be better, `times_unsynced` that beside a reference which does not
+    wait for the disk, and `figure` what Fairlead should reach by itself on two idle cores.
+    """
 
     name: str
     title: str
     better: Literal["more", "less"]
-    target: float | None = None
+    times: float | None = None
+    times_unsynced: float | None = None
+    figure: float | None = None
 
     def best(self, values: list[float]) -> float:
         return max(values) if self.better == "more" else min(values)
@@ -79,15 +85,30 @@ class Row:
     def times_better(self, ours: float, theirs: float) -> float:
         return ours / theirs if self.better == "more" else theirs / ours
 
+    def aim(self, *, is_unsynced: bool) -> float | None:
+        """The factor that is aimed at; None without one."""
+        return self.times_unsynced if is_unsynced and self.times_unsynced is not None else self.times
+
+    def share_reached(self, ours: float, theirs: float, *, is_unsynced: bool) -> float | None:
+        """The lowest share of an aim that is reached, 1 if it is met; None without an aim."""
+        times = self.aim(is_unsynced=is_unsynced)
+        shares = [] if times is None else [self.times_better(ours, theirs) / times]
+        if self.figure is not None:
+            shares.append(self.times_better(ours, self.figure))
+        return min(shares) if shares else None
+
+
+# Share of an aim below which it is missed: the rest is noise.
+REACHED_MIN = 0.8
 
 ROWS = (
     Row("workflows_per_s", f"workflows a second, {CONCURRENCY} at once", "more", 2.5),
-    Row("workflow_cpu_ms", "server CPU ms a workflow", "less", 4.0),
-    Row("result_ms_p50", "start to result ms, one at a time, p50", "less", 2.0),
+    Row("workflow_cpu_ms", "server CPU ms a workflow", "less", 12.0, 8.0),
+    Row("result_ms_p50", "start to result ms, one at a time, p50", "less", 2.0, figure=8.0),
     Row("result_ms_p99", "start to result ms, one at a time, p99", "less"),
-    Row("starts_per_s", "starts a second, no worker", "more"),
+    Row("starts_per_s", "starts a second, no worker", "more", figure=3_000),
     Row("start_cpu_ms", "server CPU ms a start", "less"),
-    Row("signals_to_one_per_s", "signals a second to one workflow", "more"),
+    Row("signals_to_one_per_s", "signals a second to one workflow", "more", figure=3_000),
     Row("signal_to_one_cpu_ms", "server CPU ms a signal to one workflow", "less"),
     Row("signals_to_many_per_s", f"signals a second to {SIGNALED} workflows", "more"),
     Row("signal_to_many_cpu_ms", f"server CPU ms a signal to {SIGNALED} workflows", "less"),
@@ -98,7 +119,7 @@ ROWS = (
 async def measured(
     server: ServerProcess, call: Callable[[], Awaitable[object]], *, duration_s: float, calls_max: int = sys.maxsize
 ) -> tuple[float, float]:
-    """Calls a second, and the server's CPU milliseconds for each."""
+    """Calls a second, and the server's CPU milliseconds a call."""
     cpu_s, began_s = server.cpu_s(), time.perf_counter()
     calls = await at_once(call, duration_s=duration_s, calls_max=calls_max)
     took_s = time.perf_counter() - began_s
@@ -121,7 +142,7 @@ async def with_worker(server: ServerProcess, size: Size) -> Figures:
 
 
 async def without_worker(server: ServerProcess, size: Size) -> Figures:
-    client = RawClient(server.address)
+    client = await RawClient.connected(server.address)
     await at_once(client.start, duration_s=WARM_UP_S / 2)
     starts = await measured(server, client.start, duration_s=size.raw_s)
     await client.start("one")
@@ -144,7 +165,7 @@ async def without_worker(server: ServerProcess, size: Size) -> Figures:
 
 
 def measure(kind: str, size: Size, extra: Sequence[str]) -> Figures:
-    """All figures of one server, which begins with nothing."""
+    """Measure all figures of one server, which starts with an empty store."""
     with (
         tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name,
         server_process(kind, Path(name), extra) as server,
@@ -156,21 +177,22 @@ def measure(kind: str, size: Size, extra: Sequence[str]) -> Figures:
         return figures | {"resident_mb": server.resident_mb()}
 
 
-def summary(rounds: Mapping[str, list[Figures]]) -> list[dict[str, object]]:
-    """For each figure the best of both servers, how many times better ours is, and whether that is what is aimed at."""
+def summary(rounds: Mapping[str, list[Figures]], *, is_unsynced: bool) -> list[dict[str, object]]:
+    """For each figure: best round of both servers, factor by which ours is better, and whether it meets its aims."""
     found: list[dict[str, object]] = []
     for row in ROWS:
         ours, theirs = (row.best([figures[row.name] for figures in rounds[kind]]) for kind in SERVERS)
-        times_better = row.times_better(ours, theirs)
-        is_met = None if row.target is None else times_better >= row.target
+        share = row.share_reached(ours, theirs, is_unsynced=is_unsynced)
         found.append(
             {
                 "name": row.name,
                 OURS: ours,
                 REFERENCE: theirs,
-                "times_better": times_better,
-                "target": row.target,
-                "is_met": is_met,
+                "times_better": row.times_better(ours, theirs),
+                "target": row.aim(is_unsynced=is_unsynced),
+                "figure": row.figure,
+                "share_reached": share,
+                "is_met": None if share is None else share >= REACHED_MIN,
             }
         )
     return found
@@ -186,13 +208,26 @@ def show(lines: list[dict[str, object]], size: Size) -> None:
         title=f"best of {size.rounds} rounds, {os.cpu_count()} cores, load average {load}",
     )
     for row, line in zip(ROWS, lines, strict=True):
-        target = "" if row.target is None else f"{row.target:g} {'met' if line['is_met'] else 'NOT MET'}"
-        table.add_row(row.title, f"{line[OURS]:,.2f}", f"{line[REFERENCE]:,.2f}", f"{line['times_better']:.1f}", target)
-    Console().print(table)
+        aims = [] if line["target"] is None else [f"{line['target']:g} times"]
+        if row.figure is not None:
+            aims.append(f"{'at least' if row.better == 'more' else 'at most'} {row.figure:,g}")
+        if aims:
+            aims.append("met" if line["is_met"] else "MISSED")
+        table.add_row(
+            row.title,
+            f"{line[OURS]:,.2f}",
+            f"{line[REFERENCE]:,.2f}",
+            f"{line['times_better']:.1f}",
+            ", ".join(aims),
+        )
+    console = Console()
+    if not console.is_terminal:
+        console.width = 130
+    console.print(table)
 
 
 def draw(lines: list[dict[str, object]], file: Path) -> None:
-    """How many times better ours is, figure by figure, with what is aimed at."""
+    """Draw the factor by which ours is better, for each figure, with the target."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes half a second, and need not be installed
 
     figure = Figure(figsize=(9, 4.8), layout="constrained")
@@ -205,14 +240,14 @@ def draw(lines: list[dict[str, object]], file: Path) -> None:
     for place, (row, line, ratio) in enumerate(zip(ROWS, lines, ratios, strict=True)):
         label = f" {ratio:.1f} ({line[OURS]:,.4g} : {line[REFERENCE]:,.4g})"
         axes.text(ratio, place, label, va="center", fontsize=8)
-        if row.target is not None:
-            axes.plot([row.target] * 2, [place - 0.45, place + 0.45], color="#d62728", linewidth=2)
+        if row.times is not None:
+            axes.plot([row.times] * 2, [place - 0.45, place + 0.45], color="#d62728", linewidth=2)
     axes.set_yticks(places, [row.title for row in ROWS], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, max(ratios) * 1.3)
     axes.set_xlabel("times better (red: aimed at; in brackets Fairlead : Temporal)", fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    # Without the version of the library in it, so that an update does not change the picture.
+    # Leave out the library's version, so that an update does not change the picture.
     figure.savefig(file, dpi=120, metadata={"Software": None})
 
 
@@ -232,7 +267,7 @@ def main() -> None:
         for kind in SERVERS:
             progress.print(f"round {number + 1} of {size.rounds}: {kind}")
             rounds[kind].append(measure(kind, size, UNSYNCED if options.unsynced and kind == REFERENCE else ()))
-    lines = summary(rounds)
+    lines = summary(rounds, is_unsynced=options.unsynced)
     if options.json:
         print(json.dumps({"cores": os.cpu_count(), "figures": lines, "rounds": rounds}, indent=2))
     else:
@@ -241,7 +276,7 @@ def main() -> None:
         draw(lines, options.plot)
     missed = [row.title for row, line in zip(ROWS, lines, strict=True) if line["is_met"] is False]
     if missed:
-        sys.exit(f"Fairlead is not as much better as aimed at: {', '.join(missed)}")
+        sys.exit(f"missed by more than {1 - REACHED_MIN:.0%}: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

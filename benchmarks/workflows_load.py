@@ -1,18 +1,17 @@
-"""What both servers are given to do: the same worker in a process of its own, and the same clients."""
+"""The load for both servers: the same worker in its own process, and the same clients."""
 
 import asyncio
 import itertools
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 from uuid import uuid4
 
-import grpc
 import temporalio.api.workflowservice.v1 as api
 import uvloop
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from temporalio import activity, workflow
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -20,13 +19,15 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from benchmarks.raw_calls import RawConnection, connect_raw
+
 TASK_QUEUE = "bench"
 NO_WORKERS = "nobody"
 CONCURRENCY = 50
 CHANNELS = 4
-# Workflows that signals go to in turn.
+# Number of workflows that get the signals, in turn.
 SIGNALED = 100
-# A workflow takes 10,000 signals and no more.
+# Signals to one workflow: the server's limit is 10,000.
 SIGNALS_A_WORKFLOW_MAX = 9_000
 CONNECT_S_MAX = 60.0
 CALL_S_MAX = 30.0
@@ -47,7 +48,7 @@ class Greeting:
 
 
 async def connect(address: str, namespace: str = NAMESPACE) -> Client:
-    """A client, when the server is ready for it."""
+    """Connect a client as soon as the server is ready."""
     deadline_s = time.monotonic() + CONNECT_S_MAX
     while True:
         try:
@@ -62,7 +63,7 @@ async def connect(address: str, namespace: str = NAMESPACE) -> Client:
 
 
 async def work(address: str, namespace: str = NAMESPACE) -> None:
-    """Be the worker, until the process is ended."""
+    """Run the worker until the process ends."""
     worker = Worker(
         await connect(address, namespace),
         task_queue=TASK_QUEUE,
@@ -86,7 +87,7 @@ async def run_one(client: Client) -> float:
 
 
 async def at_once(call: Callable[[], Awaitable[object]], *, duration_s: float, calls_max: int = sys.maxsize) -> int:
-    """Make calls for a time, so many at once; returns how many it were."""
+    """Make calls concurrently for `duration_s` seconds; return their number."""
     numbers = itertools.count()
     end_s = time.perf_counter() + duration_s
     done = 0
@@ -102,27 +103,22 @@ async def at_once(call: Callable[[], Awaitable[object]], *, duration_s: float, c
 
 
 class RawClient:
-    """Requests without an SDK, which would be busier than the server."""
+    """Sends requests without an SDK, which would be busier than the server."""
 
-    def __init__(self, address: str, namespace: str = NAMESPACE) -> None:
+    def __init__(self, connections: list[RawConnection], namespace: str = NAMESPACE) -> None:
+        """Use `connected`."""
         self._namespace = namespace
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        self._channels = [grpc.aio.insecure_channel(address, options=options) for _ in range(CHANNELS)]
-        self._start = self._method("StartWorkflowExecution")
-        self._signal = self._method("SignalWorkflowExecution")
+        self._connections = connections
+        self._turns = itertools.cycle(connections)
 
-    def _method(self, name: str) -> Iterator[Any]:
-        """The method on each of the channels in turn. Nobody looks at the answers."""
-        return itertools.cycle(
-            [
-                channel.unary_unary(
-                    f"{SERVICE}/{name}",
-                    request_serializer=lambda request: request.SerializeToString(),
-                    response_deserializer=None,
-                )
-                for channel in self._channels
-            ]
-        )
+    @classmethod
+    async def connected(cls, address: str, namespace: str = NAMESPACE) -> "RawClient":
+        """Connect to a server."""
+        return cls([await connect_raw(address) for _ in range(CHANNELS)], namespace)
+
+    async def _call(self, method: str, request: Message) -> None:
+        async with asyncio.timeout(CALL_S_MAX):
+            await next(self._turns).call(f"{SERVICE}/{method}", request.SerializeToString())
 
     async def start(self, workflow_id: str = "") -> None:
         request = api.StartWorkflowExecutionRequest(
@@ -134,7 +130,7 @@ class RawClient:
             identity="bench",
             request_id=str(uuid4()),
         )
-        await next(self._start)(request, timeout=CALL_S_MAX)
+        await self._call("StartWorkflowExecution", request)
 
     async def signal(self, workflow_id: str) -> None:
         request = api.SignalWorkflowExecutionRequest(
@@ -144,11 +140,11 @@ class RawClient:
             identity="bench",
             request_id=str(uuid4()),
         )
-        await next(self._signal)(request, timeout=CALL_S_MAX)
+        await self._call("SignalWorkflowExecution", request)
 
     async def close(self) -> None:
-        for channel in self._channels:
-            await channel.close(None)
+        for connection in self._connections:
+            connection.close()
 
 
 if __name__ == "__main__":

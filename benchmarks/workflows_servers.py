@@ -1,4 +1,4 @@
-"""The two servers as a user starts them, each with a file on disk, and what they take of the machine."""
+"""Starts the two servers as a user does, each with a file on disk, and reads their CPU time and memory."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ COMMANDS = {
     OURS: (sys.executable, "-m", "fairlead"),
     REFERENCE: (str(Path(sys.executable).with_name("temporal")),),
 }
-# For the reference: what was acknowledged may be lost with the machine.
+# Options for the reference server with which acknowledged writes may be lost if the machine crashes.
 UNSYNCED = ("--sqlite-pragma", "synchronous=OFF", "--sqlite-pragma", "journal_mode=MEMORY")
 READY_S_MAX = 60.0
 STOP_S_MAX = 15.0
@@ -29,17 +29,17 @@ class ServerProcess:
     pid: int
 
     def cpu_s(self) -> float:
-        """What it has used so far, its children too."""
+        """Seconds of CPU time used so far, with its children."""
         return sum(_cpu_s(pid) for pid in _family(self.pid))
 
     def resident_mb(self) -> float:
-        """What it has in memory, its children too."""
+        """Resident memory in MB, with its children."""
         return sum(_resident_bytes(pid) for pid in _family(self.pid)) / 1e6
 
 
 @contextlib.contextmanager
 def server_process(kind: str, folder: Path, extra: Sequence[str] = ()) -> Iterator[ServerProcess]:
-    """A new server with the settings that it comes with, but for the extra ones; gone when the block ends."""
+    """Run a new server with its default settings and the extra ones until the block ends."""
     port = free_port()
     arguments = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(port)]
     arguments += ["--db-filename", str(folder / "server.db"), "--log-level", "error", *extra]
@@ -50,7 +50,7 @@ def server_process(kind: str, folder: Path, extra: Sequence[str] = ()) -> Iterat
 
 @contextlib.contextmanager
 def killed(command: list[str], log: object) -> "Iterator[subprocess.Popen[bytes]]":
-    """A process that does not outlive the block."""
+    """Run a process; kill it when the block ends."""
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # type: ignore[call-overload] # noqa: S603
     try:
         yield process
@@ -64,7 +64,7 @@ def killed(command: list[str], log: object) -> "Iterator[subprocess.Popen[bytes]
 
 
 def await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Until somebody listens there."""
+    """Wait until a process listens on the port."""
     deadline_s = time.monotonic() + READY_S_MAX
     while time.monotonic() < deadline_s and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -82,14 +82,19 @@ def free_port() -> int:
 def _family(pid: int) -> list[int]:
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += _family(int(child))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in task.read_text().split():
+                found += _family(int(child))
     return found
 
 
 def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    # User and system; then the same of children that have ended.
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        # It has ended meanwhile: its time is counted with its parent's.
+        return 0.0
+    # User and system time of the process, then of its ended children.
     return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 

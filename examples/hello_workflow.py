@@ -12,33 +12,33 @@ from temporalio.worker import Worker
 
 @activity.defn
 async def greet(name: str) -> str:
-    """Anything that may fail, take long or be done elsewhere belongs into an activity."""
+    """Activities do everything that may fail, take long or touch the outside world."""
     return f"Hello, {name}!"
 
 
 @workflow.defn
 class Greeting:
-    """Goes on where it was, whatever is restarted meanwhile."""
+    """Continues where it was after a restart of the server or of the worker."""
 
     @workflow.run
     async def run(self, name: str) -> str:
-        """One greeting."""
+        """Run the activity; its result is the workflow's."""
         return await workflow.execute_activity(greet, name, start_to_close_timeout=timedelta(seconds=10))
 
 
 async def main(address: str, namespace: str) -> None:
-    """Worker and client in one process; they need not be."""
+    """Run worker and client in one process; usually they are two."""
     client = await Client.connect(address, namespace=namespace)
     async with Worker(client, task_queue="greetings", workflows=[Greeting], activities=[greet]):
         workflow_id = f"greeting-{uuid.uuid4()}"
         greeting = await client.execute_workflow(Greeting.run, "world", id=workflow_id, task_queue="greetings")
-    print(greeting)  # noqa: T201 - it is what the example is for
+    print(greeting)
     shown = f"temporal workflow show --workflow-id {workflow_id} --address {address} --namespace {namespace}"
-    print(f"its history: {shown}")  # noqa: T201
+    print(f"its history: {shown}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("address", nargs="?", default="127.0.0.1:7233", help="where the server is, 127.0.0.1:7233")
+    parser.add_argument("address", nargs="?", default="127.0.0.1:7233", help="address of the server")
     parser.add_argument("--namespace", default="default")
     asyncio.run(main(**vars(parser.parse_args())))

@@ -1,17 +1,27 @@
-"""Hypothesis profiles: shallow in `make test`, deep in `make sim`. And what tests share: a PostgreSQL, a Spark."""
+"""Hypothesis profiles (shallow in `make test`, deep in `make sim`), and the PostgreSQL server and Spark session that
+tests share.
+"""
 
+import logging
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, Phase, settings
 
 from fairlead.telemetry import get_log
+from tests.schedule import schedule
 from tests.storage.postgres_cluster import PostgresCluster, run_folder_of, shared_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# PySpark forks before it starts Java. gRPC's fork handlers, which run if a client of the same process is in use at that
+# moment, break the child: Spark then ends before it has started.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 settings.register_profile(
     "test",
@@ -33,27 +43,51 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 
-# Any worker may be given tests that need a Spark, and has one of its own until the end.
+def take_interrupts() -> None:
+    """Restore the SIGINT handler: a shell script starts its background jobs with SIGINT ignored.
+
+    The processes that tests start inherit the handling, and tests must be able to interrupt them as Ctrl-C does.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+take_interrupts()
+
+# Bytes of memory for each worker process: any of them may start a Spark session, which it keeps until the end.
 WORKER_BYTES = 2 << 30
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One for each core, but no more than the machine has memory for."""
+    """One worker more than there are cores, as far as the memory suffices: tests often wait for other processes."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(os.cpu_count() or 1, memory_bytes // WORKER_BYTES))
+    return max(1, min((os.cpu_count() or 1) + 1, memory_bytes // WORKER_BYTES))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests for several workers; the order of a single process stays."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = schedule(
+            items,
+            workers,
+            file_of=lambda item: item.nodeid.partition("::")[0],
+            needs_spark=lambda item: "spark" in getattr(item, "fixturenames", ()),
+        )
 
 
 @pytest.fixture(scope="session")
 def postgres_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresCluster]:
-    """The one server of this run of the tests, whatever the number of its processes."""
+    """The PostgreSQL server that all worker processes of this test run share."""
     with shared_cluster(run_folder_of(tmp_path_factory.getbasetemp())) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    """One Spark for all tests that need one: on two threads, quick to start, and always in UTC."""
-    # Most tests need none, and it takes a while to load.
+    """The Spark session that all tests of a worker process share: two threads, fast to start, always in UTC."""
+    # Imported here: most tests don't need Spark, and it loads slowly.
     from fairlead.pipeline.session import Profile, SessionPlan, open_session  # noqa: PLC0415
 
     with open_session(SessionPlan(name="tests", profile=Profile.TEST, master="local[2]", memory="1g")) as session:
@@ -62,11 +96,21 @@ def spark() -> "Iterator[SparkSession]":
 
 @pytest.fixture
 def postgres_dsn(postgres_cluster: PostgresCluster) -> str:
-    """A database of its own for each test."""
+    """A new database for each test."""
     return postgres_cluster.create_database()
 
 
 @pytest.fixture(autouse=True)
-def logs_as_at_the_start() -> None:
-    """Tests of the logs leave them without any configuration: then they would go to standard output."""
+def logs_as_at_the_start() -> Iterator[None]:
+    """Restore the logs after each test: a test may have sent them to a stream of its own, or removed the configuration.
+
+    Without any configuration, logs would go to standard output.
+    """
     get_log("tests")
+    config, root = structlog.get_config(), logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    structlog.configure(**config)
+    root.setLevel(level)
+    for handler in [one for one in root.handlers if one not in handlers]:
+        root.removeHandler(handler)

@@ -1,89 +1,202 @@
-"""The import contracts hold, and each of them can fail: on a copy of the project, with one line planted in it."""
+"""The import contracts hold, and each of them can fail: on the real import graph, with one import or module planted."""
 
-import os
-import shutil
-import subprocess
-import sys
+import ast
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
+import grimp
 import pytest
+from importlinter.api import read_configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
 
 PROJECT = Path(__file__).parents[1]
-LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
+CONTRACTS = {"forbidden": ForbiddenContract, "layers": LayersContract}
 
 PURE = "The core is pure"
 DOWNWARD = "Data flows down"
 SIDE_BY_SIDE = "Within the core"
+WITHIN_HISTORY = "Within history"
+FRONTEND_OF_HISTORY = "The frontend calls history through its client and messages"
+HISTORY_CLIENT = "Replication knows history by its client and messages"
+CODES_AT_THE_EDGE = "Services raise and catch error classes"
+ONE_TRANSPORT = "Servers and clients have one transport"
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    shutil.copytree(PROJECT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PROJECT / "pyproject.toml", tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph("fairlead", include_external_packages=True, cache_dir=None)
 
 
-def broken_contracts(project: Path) -> set[str]:
-    """The names of the contracts that the copy breaks, each up to its colon."""
-    environment = os.environ | {"PYTHONPATH": str(project / "src"), "NO_COLOR": "1", "COLUMNS": "200"}
-    result = subprocess.run(  # noqa: S603 - our own tool on our own copy
-        [LINT_IMPORTS, "--no-cache", "--no-logo"],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    verdicts = [line for line in result.stdout.splitlines() if line.endswith((" KEPT", " BROKEN"))]
-    assert len(verdicts) >= 3, result.stdout + result.stderr
-    broken = {line.removesuffix(" BROKEN").split(":")[0] for line in verdicts if line.endswith(" BROKEN")}
-    assert result.returncode == (1 if broken else 0), result.stdout + result.stderr
-    return {contract.split(",")[0] for contract in broken}
+def broken_contracts(
+    imports: grimp.ImportGraph, *, importer: str = "", imported: str = "", new_module: str = ""
+) -> set[str]:
+    """The names of the contracts that a planted import or module breaks, each up to its colon or comma."""
+    graph = deepcopy(imports)
+    if imported:
+        assert importer in graph.modules, importer
+        if imported not in graph.modules:
+            graph.add_module(imported, is_squashed=not imported.startswith("fairlead"))
+        graph.add_import(importer=importer, imported=imported, line_number=1, line_contents=f"import {imported}")
+    if new_module:
+        graph.add_module(new_module)
+    configuration = read_configuration(str(PROJECT / "pyproject.toml"))
+    broken = set()
+    for options in configuration["contracts_options"]:
+        contract = CONTRACTS[options["type"]](
+            name=options["name"], session_options=configuration["session_options"], contract_options=options
+        )
+        if not contract.check(deepcopy(graph), verbose=False).kept:
+            broken.add(options["name"].split(":")[0].split(",")[0])
+    return broken
 
 
-def plant(file: Path, line: str) -> None:
-    file.write_text(f"{file.read_text()}\n{line}\n")
-
-
-def test_the_project_keeps_every_contract(project: Path) -> None:
-    assert broken_contracts(project) == set()
+def test_the_project_keeps_every_contract(imports: grimp.ImportGraph) -> None:
+    assert broken_contracts(imports) == set()
 
 
 @pytest.mark.parametrize("module", ["asyncio", "time", "random", "os", "threading", "sqlite3", "grpc"])
-def test_the_core_may_not_import(project: Path, module: str) -> None:
-    """Style, point 1: `core` imports no asyncio, time, random, os, sqlite3, grpc. That one need not be installed."""
-    plant(project / "src/fairlead/core/scaling/scaler.py", f"import {module}")
-    assert broken_contracts(project) == {PURE}
+def test_the_core_may_not_import_a_forbidden_module(imports: grimp.ImportGraph, module: str) -> None:
+    """FL-78."""
+    assert broken_contracts(imports, importer="fairlead.core.scaling.scaler", imported=module) == {PURE}
 
 
-def test_the_core_may_not_import_a_part_of_what_it_may_not_import(project: Path) -> None:
-    plant(project / "src/fairlead/core/hashing.py", "from os import path")
-    assert broken_contracts(project) == {PURE}
+@pytest.mark.parametrize("importer", ["rpc.client.channel", "replication.grpc_remote", "cli.main", "testing.clusters"])
+@pytest.mark.parametrize("module", ["grpc", "grpc_health", "grpc_reflection"])
+def test_there_is_one_transport(imports: grimp.ImportGraph, importer: str, module: str) -> None:
+    broken = broken_contracts(imports, importer=f"fairlead.{importer}", imported=module)
+    is_service = importer.startswith("replication") and module == "grpc"
+    assert broken == ({ONE_TRANSPORT, CODES_AT_THE_EDGE} if is_service else {ONE_TRANSPORT})
 
 
-def test_the_core_knows_nobody(project: Path) -> None:
-    plant(project / "src/fairlead/core/partitions/tree.py", "from fairlead import cli")
-    assert DOWNWARD in broken_contracts(project)
+def test_the_core_may_not_import_other_packages(imports: grimp.ImportGraph) -> None:
+    broken = broken_contracts(imports, importer="fairlead.core.partitions.tree", imported="fairlead.cli")
+    assert DOWNWARD in broken
 
 
-def test_a_new_package_must_be_placed_deliberately(project: Path) -> None:
-    package = project / "src/fairlead/newthing"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    assert broken_contracts(project) == {DOWNWARD}
+def test_a_new_package_must_be_placed_deliberately(imports: grimp.ImportGraph) -> None:
+    assert broken_contracts(imports, new_module="fairlead.newthing") == {DOWNWARD}
 
 
-def test_a_new_subject_of_the_core_must_be_placed_deliberately(project: Path) -> None:
-    package = project / "src/fairlead/core/newthing"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    assert broken_contracts(project) == {SIDE_BY_SIDE}
+def test_a_new_subject_of_the_core_must_be_placed_deliberately(imports: grimp.ImportGraph) -> None:
+    assert broken_contracts(imports, new_module="fairlead.core.newthing") == {SIDE_BY_SIDE}
+
+
+@pytest.mark.parametrize("package", ["server", "frontend", "history"])
+def test_the_public_client_may_not_import_the_server(imports: grimp.ImportGraph, package: str) -> None:
+    assert broken_contracts(imports, importer="fairlead.client", imported=f"fairlead.{package}") == {DOWNWARD}
 
 
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [("fairness", "versions"), ("scaling", "balancing"), ("partitions", "scaling")],
 )
-def test_the_subjects_of_the_core_stand_side_by_side(project: Path, importer: str, imported: str) -> None:
-    plant(project / f"src/fairlead/core/{importer}/__init__.py", f"from fairlead.core import {imported}")
-    assert broken_contracts(project) == {SIDE_BY_SIDE}
+def test_the_subjects_of_the_core_may_not_import_each_other(
+    imports: grimp.ImportGraph, importer: str, imported: str
+) -> None:
+    broken = broken_contracts(imports, importer=f"fairlead.core.{importer}", imported=f"fairlead.core.{imported}")
+    assert broken == {SIDE_BY_SIDE}
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("state.run", "events.transaction"),
+        ("events.apply", "commands.completion"),
+        ("commands.start_timer", "shard.queue"),
+        ("shard.shard", "ndc.apply"),
+        ("ndc.apply", "entities.entity"),
+        ("nexus.dispatch", "worker_deployments.handlers"),
+        ("entities.entity", "handlers.start"),
+        ("handlers.start", "task_executors.close"),
+        ("task_executors.close", "service"),
+    ],
+)
+def test_each_layer_of_history_may_import_only_those_below_it(
+    imports: grimp.ImportGraph, importer: str, imported: str
+) -> None:
+    broken = broken_contracts(imports, importer=f"fairlead.history.{importer}", imported=f"fairlead.history.{imported}")
+    assert broken == {WITHIN_HISTORY}
+
+
+def test_a_new_module_of_history_must_be_placed_deliberately(imports: grimp.ImportGraph) -> None:
+    assert broken_contracts(imports, new_module="fairlead.history.newthing") == {WITHIN_HISTORY}
+
+
+@pytest.mark.parametrize("imported", ["shard.stream_rows", "ndc.restore", "handlers.shard", "service"])
+def test_replication_may_import_only_the_client_and_messages_of_history(
+    imports: grimp.ImportGraph, imported: str
+) -> None:
+    importer = "fairlead.replication.applier"
+    assert broken_contracts(imports, importer=importer, imported=f"fairlead.history.{imported}") == {HISTORY_CLIENT}
+
+
+@pytest.mark.parametrize(
+    "importer",
+    ["history.ndc.apply", "history", "matching.engine", "replication.applier", "storage.history", "api.ids"],
+)
+@pytest.mark.parametrize("imported", ["fairlead.rpc", "fairlead.rpc.status", "grpc"])
+def test_services_know_no_grpc_codes(imports: grimp.ImportGraph, importer: str, imported: str) -> None:
+    """FL-79."""
+    broken = {CODES_AT_THE_EDGE, ONE_TRANSPORT} if imported == "grpc" else {CODES_AT_THE_EDGE}
+    assert broken_contracts(imports, importer=f"fairlead.{importer}", imported=imported) == broken
+
+
+@pytest.mark.parametrize(
+    "imported",
+    ["service", "shard.shard", "handlers.start", "ndc.apply", "commands.completion", "task_executors.close",
+     "worker_deployments.handlers", "nexus.handlers", "entities.schedules.handlers", "state.run", "events.apply"],
+)  # fmt: skip
+def test_the_frontend_knows_history_by_its_client_and_messages(imports: grimp.ImportGraph, imported: str) -> None:
+    importer = "fairlead.frontend.handlers.workflows"
+    broken = broken_contracts(imports, importer=importer, imported=f"fairlead.history.{imported}")
+    assert broken == {FRONTEND_OF_HISTORY}
+
+
+LINES_MAX = 400
+METHODS_MAX = 25
+# The words with which a docstring gives the reason of a class for more methods.
+REASON = "Many methods, because"
+
+
+def too_long(name: str, text: str) -> Iterator[str]:
+    lines = len(text.splitlines())
+    if lines > LINES_MAX:
+        yield f"{name} has {lines} lines"
+
+
+def too_many_methods(name: str, text: str) -> Iterator[str]:
+    # Most modules have few functions at all: parsing them would take seconds.
+    for node in ast.walk(ast.parse(text if text.count("def ") > METHODS_MAX else "")):
+        if isinstance(node, ast.ClassDef):
+            methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+            if methods > METHODS_MAX and REASON not in " ".join((ast.get_docstring(node) or "").split()):
+                yield f"{name}: {node.name} has {methods} methods"
+
+
+def test_no_module_is_longer_than_400_lines_and_no_class_has_more_than_25_methods_without_a_reason() -> None:
+    found: list[str] = []
+    longer: set[str] = set()
+    for path in sorted((PROJECT / "src").rglob("*.py")):
+        name, text = str(path.relative_to(PROJECT)), path.read_text()
+        found += too_many_methods(name, text)
+        longer |= {name for _ in too_long(name, text)}
+    assert found == []
+    assert longer == set()
+
+
+def test_a_long_module_and_a_large_class_are_found() -> None:
+    methods = "".join(f"    def m{number}(self): ...\n" for number in range(METHODS_MAX + 1))
+    assert list(too_long("a.py", "\n" * (LINES_MAX + 1))) == ["a.py has 401 lines"]
+    assert list(too_long("a.py", "\n" * LINES_MAX)) == []
+    assert list(too_many_methods("a.py", f"class A:\n{methods}")) == ["a.py: A has 26 methods"]
+    assert list(too_many_methods("a.py", f'class A:\n    """A. {REASON} so."""\n{methods}')) == []
+
+
+@pytest.mark.parametrize("name", [FRONTEND_OF_HISTORY, HISTORY_CLIENT])
+def test_the_contracts_of_historys_callers_name_all_of_its_insides(imports: grimp.ImportGraph, name: str) -> None:
+    contracts = read_configuration(str(PROJECT / "pyproject.toml"))["contracts_options"]
+    (options,) = (each for each in contracts if each["name"].startswith(name))
+    insides = imports.find_children("fairlead.history") - {"fairlead.history.client", "fairlead.history.messages"}
+    assert set(options["forbidden_modules"]) == insides

@@ -1,9 +1,9 @@
-"""Producers and workers that go on while something happens to the servers."""
+"""Producers and workers that run while a test restarts or moves servers."""
 
 import asyncio
 from typing import Self
 
-from fairlead.core.partitions import TaskList
+from fairlead.core.partitions import TaskQueueId
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import NewTask
 
@@ -11,14 +11,14 @@ POLL_S = 1.0
 
 
 class Traffic:
-    """Adds tasks and takes them until its end, when all that were acknowledged have been taken.
+    """Adds and polls tasks until the block ends, and then until all acknowledged tasks have been taken.
 
-    A request that fails is raised there.
+    The end raises the exception of a failed request.
     """
 
-    def __init__(self, client: MatchingClient, task_list: TaskList, *, pairs: int) -> None:
+    def __init__(self, client: MatchingClient, task_queue: TaskQueueId, *, pairs: int) -> None:
         self._client = client
-        self._task_list = task_list
+        self._task_queue = task_queue
         self._pairs = pairs
         self._group = asyncio.TaskGroup()
         self._moved = asyncio.Event()
@@ -38,7 +38,7 @@ class Traffic:
         await self._group.__aexit__(*failure)  # type: ignore[arg-type]
 
     async def more(self, tasks: int) -> None:
-        """Wait until so many more have been added, and as many taken."""
+        """Wait until this number of further tasks has been added, and as many taken."""
         added, taken = len(self.added) + tasks, len(self.taken) + tasks
         while len(self.added) < added or len(self.taken) < taken:
             self._moved.clear()
@@ -48,16 +48,16 @@ class Traffic:
         number = 0
         while not self._is_over:
             payload = b"%d-%d" % (producer, number)
-            await self._client.add(self._task_list, NewTask(3, "", 1.0, payload))
+            await self._client.add(self._task_queue, NewTask(3, "", 1.0, payload))
             self.added.add(payload)
             self._moved.set()
             number += 1
             await asyncio.sleep(0.001)
 
     async def _work(self) -> None:
-        # A task may come twice, and must not come never.
+        # A task may arrive twice, but must arrive.
         while not self._is_over or not self.added <= self.taken:
-            answer = await self._client.poll(self._task_list, "worker", timeout_s=POLL_S)
+            answer = await self._client.poll(self._task_queue, "worker", timeout_s=POLL_S)
             if answer.task is not None:
                 self.taken.add(answer.task)
                 self._moved.set()

@@ -1,4 +1,4 @@
-"""Runs the command as a user does, beside a test that goes on meanwhile; and servers as processes of their own."""
+"""Run the command as a user does while the test continues, and servers as separate processes."""
 
 import asyncio
 import os
@@ -9,15 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
-ANSWER_S_MAX = 30.0
-# What is started with this in its environment is known by it, and so is all that it starts.
+ANSWER_S_MAX = PATIENCE_S
+# Environment variable that marks a started process, and all processes that it starts.
 MARK = "FAIRLEAD_TEST_MARK"
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command said."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -25,13 +27,13 @@ class Done:
 
     @property
     def line(self) -> str:
-        """Its one line of complaint."""
+        """The command's one-line error message."""
         assert self.err.count("\n") == 1, self.err
         return self.err.removeprefix("fairlead: ").rstrip()
 
 
 async def run(*arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> Done:
-    """Run `fairlead` to its end."""
+    """Run `fairlead` until it ends."""
     process = await asyncio.create_subprocess_exec(
         FAIRLEAD, *arguments, stdout=PIPE, stderr=PIPE, env={**os.environ, **(environment or {})}, cwd=folder
     )
@@ -43,18 +45,18 @@ async def run(*arguments: str, environment: Mapping[str, str] | None = None, fol
 
 @dataclass(slots=True)
 class RunningServer:
-    """A server that is a process."""
+    """A server in its own process."""
 
     process: Process
     ready: str
 
     @property
     def address(self) -> str:
-        """Where it listens, as it has said."""
+        """The address from the server's output."""
         return self.ready.split(" ready at ")[1].split(": ")[0]
 
     async def ended(self) -> Done:
-        """Wait until it has stopped."""
+        """Wait until the server has stopped."""
         async with asyncio.timeout(ANSWER_S_MAX):
             out, err = await self.process.communicate()
         assert self.process.returncode is not None
@@ -65,7 +67,7 @@ class RunningServer:
 async def server(
     *arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> AsyncIterator[RunningServer]:
-    """Run `fairlead server start` until the test is over."""
+    """Run `fairlead server start` until the test ends."""
     process = await asyncio.create_subprocess_exec(
         *(str(FAIRLEAD), "server", "start", *arguments),
         stdout=PIPE,
@@ -84,11 +86,13 @@ async def server(
     finally:
         if process.returncode is None:
             process.kill()
+        # Read to the end, also of a process that the test killed: else its pipes stay open until they are collected.
+        async with asyncio.timeout(ANSWER_S_MAX):
             await process.communicate()
 
 
 def left_behind(mark: str) -> list[str]:
-    """What still runs of all that was started with this value of `MARK` in its environment."""
+    """Names of the running processes that have this value of `MARK` in their environment."""
     return list(running(mark).values())
 
 
@@ -99,6 +103,6 @@ def running(mark: str) -> dict[int, str]:
         try:
             if entry.name.isdecimal() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
                 found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:  # It has ended meanwhile, or is another user's.
+        except OSError:  # The process has ended, or belongs to another user.
             continue
     return found

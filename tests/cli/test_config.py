@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.settings import SETTINGS, reference
+from fairlead.settings import SETTINGS
+from fairlead.settings.dynamic.reference import reference
 
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
@@ -45,15 +46,15 @@ def bad(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_list_shows_every_setting_with_its_whole_key() -> None:
+def test_list_shows_every_setting_with_its_full_key() -> None:
     done = run("list")
     assert done.returncode == 0
     for setting in SETTINGS:
         assert setting.key in done.stdout
-    assert f"{len(list(SETTINGS))} settings, 0 of them not by default" in done.stdout
+    assert f"{len(list(SETTINGS))} settings, 0 of them not at their default" in done.stdout
 
 
-def test_list_shows_what_is_in_force_and_why(good: str) -> None:
+def test_list_shows_the_values_in_force_and_their_sources(good: str) -> None:
     scope = ["--namespace", "orders", "--task-list", "[/b] list", "--type", "activity"]
     done = run("list", "numTASKqueue", "--file", good, *scope, "-o", "json")
     read, write = json.loads(done.stdout)["settings"]
@@ -66,23 +67,23 @@ def test_list_shows_what_is_in_force_and_why(good: str) -> None:
     assert "taskQueueName [/b] list" in as_table.stdout
 
 
-def test_list_takes_values_of_the_command_line(good: str) -> None:
+def test_list_includes_values_from_the_command_line(good: str) -> None:
     value = "matching.numTasklistReadPartitions=7"
     done = run("list", "numTasklistRead", "--file", good, "--dynamic-config-value", value, "-o", "json")
     (read,) = json.loads(done.stdout)["settings"]
     assert (read["value"], read["from"]) == (7, "command line")
 
 
-def test_get_shows_all_about_one_setting(good: str) -> None:
+def test_get_shows_every_property_of_one_setting(good: str) -> None:
     done = run("get", "MATCHING.NumTaskqueueReadPartitions", "--file", good)
     assert done.returncode == 0
-    for fact in ("1 to 10000", "task list", "matching.numTaskqueueReadPartitions", "line 2"):
+    for fact in ("1 to 10000", "task queue", "matching.numTaskqueueReadPartitions", "line 2"):
         assert fact in done.stdout
-    told = json.loads(run("get", "matching.longPollExpirationInterval", "--file", good, "-o", "json").stdout)
-    assert (told["value"], told["default"], told["scope"]) == ("30s", "1m", "task list")
+    reported = json.loads(run("get", "matching.longPollExpirationInterval", "--file", good, "-o", "json").stdout)
+    assert (reported["value"], reported["default"], reported["scope"]) == ("30s", "1m", "task queue")
 
 
-def test_get_shows_values_that_are_nothing() -> None:
+def test_get_shows_the_value_false() -> None:
     assert "value     false" in run("get", "matching.enableAdaptiveScaler").stdout
 
 
@@ -92,10 +93,11 @@ def test_get_shows_values_that_are_nothing() -> None:
         (["get", "matching.numTasklistReadPartition"], "did you mean matching.numTasklistReadPartitions?"),
         (["list", "--file", "/no/such/file"], "/no/such/file can't be read: No such file or directory"),
         (["list", "--dynamic-config-value", "matching.unknown"], "is not of the form KEY=JSON"),
-        (["list", "--dynamic-config-value", "matching.rps=1"], "'matching.rps' is no setting"),
+        (["list", "--dynamic-config-value", "matching.rqs=1"], "'matching.rqs' is not a setting"),
+        (["get", "matching.rps"], "'matching.rps' has no effect here: Only the frontend limits calls"),
     ],
 )
-def test_what_can_not_be_shown_gets_one_clear_line(arguments: list[str], complaint: str) -> None:
+def test_a_setting_that_can_not_be_shown_is_reported_in_one_line(arguments: list[str], complaint: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -104,39 +106,42 @@ def test_what_can_not_be_shown_gets_one_clear_line(arguments: list[str], complai
     assert complaint in done.stderr
 
 
-def test_a_bad_file_is_not_shown_as_if_it_were_in_force(bad: str) -> None:
+def test_an_invalid_file_is_not_shown_as_in_force(bad: str) -> None:
     done = run("list", "--file", bad)
     assert done.returncode == 2
     assert done.stdout == ""
     assert f"{bad} has 2 problems: line 1: " in done.stderr
 
 
-def test_validate_accepts_a_right_file(good: str) -> None:
+def test_validate_accepts_a_valid_file(good: str) -> None:
     done = run("validate", good)
     assert done.returncode == 0
-    assert done.stdout == f"{good}: right. It gives 3 values to 2 settings.\n"
+    assert done.stdout == f"{good}: valid. It sets 3 values of 2 settings.\n"
 
 
-def test_validate_tells_every_problem_on_its_own_line(bad: str) -> None:
-    """Issue, 'What it must show', 6: 'a corrupt settings file ... gets its clear error'."""
+def test_validate_reports_each_problem_on_its_own_line(bad: str) -> None:
+    """FL-73: every problem with its line."""
     done = run("validate", bad)
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"{bad}:1: 'matching.numTasklistReadPartition' is no setting: did you mean matching.numTasklistReadPartitions?",
+        (
+            f"{bad}:1: 'matching.numTasklistReadPartition' is not a setting: "
+            "did you mean matching.numTasklistReadPartitions?"
+        ),
         f"{bad}:4: matching.numTasklistWritePartitions: 0 is out of bounds: choose 1 to 10000",
     ]
 
 
-def test_validate_answers_programs_too(bad: str, good: str) -> None:
+def test_validate_has_json_output(bad: str, good: str) -> None:
     done = run("validate", bad, "-o", "json")
     assert done.returncode == 1
-    told = json.loads(done.stdout)
-    assert told["is_valid"] is False
-    assert [problem["line"] for problem in told["problems"]] == [1, 4]
+    reported = json.loads(done.stdout)
+    assert reported["is_valid"] is False
+    assert [problem["line"] for problem in reported["problems"]] == [1, 4]
     assert json.loads(run("validate", good, "-o", "json").stdout)["is_valid"] is True
 
 
-def test_validate_of_a_file_that_is_not_there_fails(tmp_path: Path) -> None:
+def test_validate_of_a_missing_file_fails(tmp_path: Path) -> None:
     done = run("validate", str(tmp_path / "none.yaml"))
     assert done.returncode == 1
     assert "can't be read: No such file or directory" in done.stdout

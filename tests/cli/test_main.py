@@ -28,8 +28,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["simulate", "fairness", "extra"], "unexpected extra argument"),
     ],
 )
-def test_bad_arguments_get_one_clear_line(arguments: list[str], complaint: str) -> None:
-    """Issue: 'Bad arguments get one clear line.'"""
+def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], complaint: str) -> None:
+    """FL-18: the command line reports an error in one line."""
     done = run(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -41,7 +41,7 @@ def test_bad_arguments_get_one_clear_line(arguments: list[str], complaint: str) 
 @pytest.mark.parametrize(
     ("file", "complaint"), [("/no/such/folder/a.png", "there is no folder"), ("picture.jpg", "ends in .png")]
 )
-def test_a_picture_that_can_not_be_written_is_refused_in_one_line(file: str, complaint: str) -> None:
+def test_a_plot_file_that_can_not_be_written_is_reported_in_one_line(file: str, complaint: str) -> None:
     done = run("simulate", "fairness", "--duration", "5", "--plot", file)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -50,7 +50,7 @@ def test_a_picture_that_can_not_be_written_is_refused_in_one_line(file: str, com
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_output_that_can_not_be_written_is_one_line_and_a_failure(output: str) -> None:
+def test_a_failing_standard_output_is_reported_in_one_line_and_fails_the_command(output: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(  # noqa: S603
             [FAIRLEAD, "simulate", "replication", "-o", output],
@@ -64,7 +64,7 @@ def test_output_that_can_not_be_written_is_one_line_and_a_failure(output: str) -
 @pytest.mark.parametrize(
     "arguments", [["simulate", "scaling"], ["simulate", "replication"], ["simulate", "replication", "-o", "json"]]
 )
-def test_a_terminal_that_knows_only_ascii_gets_its_answer(arguments: list[str]) -> None:
+def test_the_output_works_on_a_terminal_with_only_ascii(arguments: list[str]) -> None:
     done = subprocess.run(  # noqa: S603
         [FAIRLEAD, *arguments],
         capture_output=True, check=False, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"},
@@ -86,5 +86,5 @@ def test_no_arguments_show_the_help() -> None:
     assert "Usage: fairlead" in done.stderr
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_the_version_is_the_packages_version() -> None:
     assert run("--version").stdout == f"fairlead {version('fairlead')}\n"

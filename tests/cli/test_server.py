@@ -1,4 +1,4 @@
-"""`fairlead server start` as a user runs it: a process that says when it is ready, and stops when it is told to."""
+"""`fairlead server start` as a user runs it: a process that prints when it is ready, and stops on a signal."""
 
 import asyncio
 import json
@@ -9,20 +9,22 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
-from fairlead.core.partitions import TaskList, TaskType
+from fairlead.core.partitions import TaskQueueId, TaskType
+from fairlead.matching.connection import connect
 from fairlead.matching.messages import NewTask
-from fairlead.server import connect
-from tests.cli.processes import Done, run, server
+from tests.cli.processes import Done, RunningServer, run, server
+from tests.patience import until
+from tests.server.test_server import client_of, health, http_status
 from tests.storage.postgres_cluster import PostgresCluster, run_folder_of, shared_cluster
-from tests.test_server import client_of, health, http_status
 from tests.traffic import Traffic
 
-ORDERS = TaskList("default", "orders", TaskType.ACTIVITY)
+ORDERS = TaskQueueId("default", "orders", TaskType.ACTIVITY)
 CONFIG = """\
 listen: 127.0.0.1:0
 roles: [matching]
@@ -30,6 +32,7 @@ store: {sqlite: {file: tasks.db}}
 metrics: {listen: 127.0.0.1:0}
 stop: {handOver: 60s}
 """
+FAILED_HEARTBEAT = 'persistence_error_with_type{operation="heartbeat"'
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def task(payload: bytes) -> NewTask:
     return NewTask(priority=3, fairness_key="", weight=1.0, payload=payload)
 
 
-async def test_it_says_in_one_line_where_it_is_and_what_it_uses(config: str, tmp_path: Path) -> None:
+async def test_a_ready_server_prints_its_address_and_store_in_one_line(config: str, tmp_path: Path) -> None:
     async with server("--config", config) as started:
         assert started.ready.startswith("Fairlead is ready at 127.0.0.1:")
         assert f"SQLite file {tmp_path / 'tasks.db'}" in started.ready
@@ -51,17 +54,17 @@ async def test_it_says_in_one_line_where_it_is_and_what_it_uses(config: str, tmp
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_stops_it_in_order(config: str, number: signal.Signals) -> None:
+async def test_a_signal_shuts_the_server_down_in_order(config: str, number: signal.Signals) -> None:
     async with server("--config", config, "--log-level", "error") as started:
         started.process.send_signal(number)
         done = await started.ended()
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-async def test_two_signals_at_once_are_one(config: str) -> None:
-    """Ctrl-C goes to all of a terminal's processes, of which a parent may send it on."""
+async def test_two_signals_at_the_same_time_count_as_one(config: str) -> None:
+    """Ctrl-C reaches all processes of a terminal, and a parent may forward it as well."""
     async with server("--config", config) as started:
-        # Not the same twice: of these, one that is still waiting swallows the other.
+        # Two different signals: a pending signal would absorb a second one of the same number.
         started.process.send_signal(signal.SIGINT)
         started.process.send_signal(signal.SIGTERM)
         done = await started.ended()
@@ -69,7 +72,7 @@ async def test_two_signals_at_once_are_one(config: str) -> None:
     assert events(done)[-1] == "stopped"
 
 
-async def test_all_that_it_says_of_itself_is_json_where_that_is_asked_for(tmp_path: Path) -> None:
+async def test_with_json_logs_every_line_of_output_is_json(tmp_path: Path) -> None:
     file = tmp_path / "json.yaml"
     file.write_text(CONFIG + "log: {format: json, level: info}\n")
     config = str(file)
@@ -83,31 +86,38 @@ async def test_all_that_it_says_of_itself_is_json_where_that_is_asked_for(tmp_pa
 
 
 def events(done: Done) -> list[str]:
-    """The events of its log, of which every line is JSON."""
+    """The events of the server's log, every line of which must be JSON."""
     lines = [json.loads(line) for line in done.err.splitlines()]
     assert all(line["logger"] for line in lines)
     return [line["event"] for line in lines]
 
 
-async def test_a_disk_that_fails_is_told_by_the_log_the_metrics_and_the_health(config: str) -> None:
+async def _has(address: str, status: int, path: str, text: str = "") -> bool:
+    """Whether the endpoint responds with this status, and with a page that contains `text`."""
+    found, page = await http_status(address, path)
+    return found == status and text in page
+
+
+async def _is_health(started: RunningServer, expected: int) -> bool:
+    return await health(started.address) == expected
+
+
+async def test_a_failing_disk_shows_in_the_log_the_metrics_and_the_health(config: str) -> None:
     async with server("--config", config) as started:
         metrics = started.ready.split("http://")[1].split("/metrics")[0]
         _, limit = resource.prlimit(started.process.pid, resource.RLIMIT_FSIZE)
-        # From now on it can't write a byte to any file.
+        # From now on the server can't write a byte to any file.
         resource.prlimit(started.process.pid, resource.RLIMIT_FSIZE, (0, limit))
-        await asyncio.sleep(2)
+        await until(lambda: _has(metrics, 200, "/metrics", FAILED_HEARTBEAT))
+        # The health changes only after several seconds of failures.
         assert (await http_status(metrics, "/healthz"))[0] == 200
-        await asyncio.sleep(5.5)
-        status, said = await http_status(metrics, "/healthz")
-        assert status == 503
+        await until(lambda: _has(metrics, 503, "/healthz"))
+        _, said = await http_status(metrics, "/healthz")
         assert "store unavailable since 20" in said
-        assert await health(started.address) == HealthCheckResponse.NOT_SERVING
-        _, scraped = await http_status(metrics, "/metrics")
-        assert 'persistence_error_with_type{operation="heartbeat"' in scraped
+        await until(lambda: _is_health(started, HealthCheckResponse.NOT_SERVING))
         resource.prlimit(started.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
-        await asyncio.sleep(2)
-        assert (await http_status(metrics, "/healthz"))[0] == 200
-        assert await health(started.address) == HealthCheckResponse.SERVING
+        await until(lambda: _has(metrics, 200, "/healthz"))
+        await until(lambda: _is_health(started, HealthCheckResponse.SERVING))
         async with connect(started.address) as client:
             await client.add(ORDERS, task(b"kept"))
         started.process.send_signal(signal.SIGTERM)
@@ -118,12 +128,13 @@ async def test_a_disk_that_fails_is_told_by_the_log_the_metrics_and_the_health(c
     assert events(done).count("store takes writes again") == 1
 
 
-async def test_a_second_signal_stops_it_at_once(config: str, tmp_path: Path) -> None:
+async def test_a_second_signal_stops_the_server_at_once(config: str, tmp_path: Path) -> None:
     async with server("--config", config, "--dynamic-config-value", 'system.membershipHeartbeatInterval="50ms"') as one:
-        # Somebody else to hand over to, which takes a minute by the configuration.
-        with sqlite3.connect(tmp_path / "tasks.db") as database:
+        # Another host, so that the first waits to hand over: a minute, by its configuration.
+        with closing(sqlite3.connect(tmp_path / "tasks.db")) as database, database:
             database.execute("INSERT INTO members VALUES ('127.0.0.1:1', ?)", (time.time() + 3600,))
         database.close()
+        # The server reads the list of members with each heartbeat, every 50 ms.
         await asyncio.sleep(0.3)
         one.process.send_signal(signal.SIGTERM)
         with pytest.raises(TimeoutError):
@@ -137,13 +148,15 @@ async def test_a_second_signal_stops_it_at_once(config: str, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresCluster]:
-    """The one PostgreSQL server of this run of the tests."""
+    """The PostgreSQL server of this test run."""
     with shared_cluster(run_folder_of(tmp_path_factory.getbasetemp())) as cluster:
         yield cluster
 
 
-async def test_hosts_on_one_database_find_each_other_and_hand_over(postgres: PostgresCluster, tmp_path: Path) -> None:
-    """Issue 3: 'A host that stops leaves the ring first and hands its partitions over without failed requests.'"""
+async def test_hosts_on_one_database_find_each_other_and_hand_over_partitions(
+    postgres: PostgresCluster, tmp_path: Path
+) -> None:
+    """FL-17."""
     file = tmp_path / "host.yaml"
     file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {postgres: {dsnEnv: DSN}}\nstop: {handOver: 1s}\n")
     counts = [f"matching.numTasklist{kind}Partitions=8" for kind in ("Read", "Write")]
@@ -162,7 +175,7 @@ async def test_hosts_on_one_database_find_each_other_and_hand_over(postgres: Pos
     assert traffic.added <= traffic.taken
 
 
-async def test_what_was_acknowledged_outlives_a_kill(config: str) -> None:
+async def test_acknowledged_tasks_survive_a_kill(config: str) -> None:
     async with server("--config", config) as started:
         async with client_of(started.address) as client:
             await client.add(ORDERS, task(b"kept"))
@@ -172,7 +185,7 @@ async def test_what_was_acknowledged_outlives_a_kill(config: str) -> None:
         assert (await client.poll(ORDERS, "worker", timeout_s=5)).task == b"kept"
 
 
-async def test_dynamic_values_of_the_command_line_are_in_force(config: str) -> None:
+async def test_dynamic_values_from_the_command_line_are_in_force(config: str) -> None:
     value = "matching.numTasklistReadPartitions=3"
     async with server("--config", config, "--dynamic-config-value", value) as started:
         async with client_of(started.address) as client:
@@ -180,17 +193,17 @@ async def test_dynamic_values_of_the_command_line_are_in_force(config: str) -> N
         assert answer.config.read == 3
 
 
-async def test_a_file_that_another_process_has_is_told_in_one_line(config: str, tmp_path: Path) -> None:
+async def test_a_database_file_in_use_by_another_process_is_reported_in_one_line(config: str, tmp_path: Path) -> None:
     async with server("--config", config) as started:
         done = await run("server", "start", "--config", config)
     assert done.code == 2
     assert done.line.startswith(f"{tmp_path / 'tasks.db'} is open already, in process {started.process.pid}: ")
 
 
-async def test_a_schema_that_is_too_new_is_told_in_one_line(config: str, tmp_path: Path) -> None:
+async def test_a_schema_that_is_too_new_is_reported_in_one_line(config: str, tmp_path: Path) -> None:
     async with server("--config", config):
         pass
-    with sqlite3.connect(tmp_path / "tasks.db") as database:
+    with closing(sqlite3.connect(tmp_path / "tasks.db")) as database, database:
         known = database.execute("SELECT max(version) FROM schema_migrations").fetchone()[0]
         for version in range(known + 1, 100):
             database.execute("INSERT INTO schema_migrations (version, name) VALUES (?, 'of the future')", (version,))
@@ -203,7 +216,9 @@ async def test_a_schema_that_is_too_new_is_told_in_one_line(config: str, tmp_pat
 
 
 @pytest.mark.parametrize("place", ["header", "tables", "end"])
-async def test_a_damaged_file_is_told_in_one_line_with_what_to_do(config: str, tmp_path: Path, place: str) -> None:
+async def test_a_damaged_database_file_is_reported_in_one_line_with_what_to_do(
+    config: str, tmp_path: Path, place: str
+) -> None:
     async with server("--config", config) as started:
         async with connect(started.address) as client:
             for _ in range(20):
@@ -220,12 +235,12 @@ async def test_a_damaged_file_is_told_in_one_line_with_what_to_do(config: str, t
     file.write_bytes(damaged[place])
     done = await run("server", "start", "--config", config)
     assert done.code == 2
-    assert done.line.startswith(f"{file} is damaged, or no database: SQLite says ")
+    assert done.line.startswith(f"{file} is damaged or not a database: SQLite says ")
     assert "restore it from a backup, or move it and tasks.db-wal away" in done.line
     assert file.read_bytes() == damaged[place]
 
 
-async def test_who_is_refused_for_a_port_leaves_no_new_file_behind(tmp_path: Path) -> None:
+async def test_a_server_that_fails_for_its_port_creates_no_database_file(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -237,7 +252,7 @@ async def test_who_is_refused_for_a_port_leaves_no_new_file_behind(tmp_path: Pat
             assert os.listdir(tmp_path) == [file.name]  # noqa: PTH208 - nothing waits for it
 
 
-async def test_an_address_of_another_machine_is_told_as_such(tmp_path: Path) -> None:
+async def test_an_address_of_another_machine_is_reported_as_such(tmp_path: Path) -> None:
     file = tmp_path / "elsewhere.yaml"
     file.write_text("roles: [matching]\nstore: {memory: }\nlisten: 192.0.2.1:7240\n")
     done = await run("server", "start", "--config", str(file))
@@ -247,7 +262,7 @@ async def test_an_address_of_another_machine_is_told_as_such(tmp_path: Path) -> 
     )
 
 
-async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -261,7 +276,7 @@ async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
             assert "address already in use" in done.line.lower()
 
 
-async def test_a_database_that_is_not_there_is_told_without_the_password(tmp_path: Path) -> None:
+async def test_an_unreachable_database_is_reported_without_the_password(tmp_path: Path) -> None:
     file = tmp_path / "postgres.yaml"
     file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {postgres: {dsnEnv: DSN}}\n")
     dsn = "host=127.0.0.1 port=1 dbname=fairlead password=hunter2"
@@ -272,7 +287,9 @@ async def test_a_database_that_is_not_there_is_told_without_the_password(tmp_pat
     assert "hunter2" not in done.err
 
 
-async def test_what_postgresql_says_is_told_where_it_refuses(postgres: PostgresCluster, tmp_path: Path) -> None:
+async def test_the_message_of_postgresql_is_reported_when_it_refuses_a_connection(
+    postgres: PostgresCluster, tmp_path: Path
+) -> None:
     file = tmp_path / "postgres.yaml"
     file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {postgres: {dsnEnv: DSN}}\n")
     dsn = f"{postgres.dsn('nodb')} password=hunter2"
@@ -282,17 +299,17 @@ async def test_what_postgresql_says_is_told_where_it_refuses(postgres: PostgresC
     assert "hunter2" not in done.err
 
 
-async def test_all_mistakes_of_a_configuration_are_told_at_once(tmp_path: Path) -> None:
+async def test_all_mistakes_of_a_configuration_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("roles: [history]\nlisten: nowhere\n")
     done = await run("server", "start", "--config", str(file))
     assert (done.code, done.out) == (2, "")
     first, second = done.err.splitlines()
     assert first.startswith(f'{file}:1: roles: ["history"] has history without matching')
-    assert second.startswith(f"{file}:2: listen: 'nowhere' is no address")
+    assert second.startswith(f"{file}:2: listen: 'nowhere' is not an address")
 
 
-async def test_all_mistakes_of_the_dynamic_settings_are_told_at_once(tmp_path: Path) -> None:
+async def test_all_mistakes_of_the_dynamic_settings_are_reported_together(tmp_path: Path) -> None:
     dynamic, file = tmp_path / "dynamic.yaml", tmp_path / "fairlead.yaml"
     dynamic.write_text("matching.nonsense: [{value: 2}]\nmatching.spreadRoutingBatchSize: [{value: -4}]\n")
     file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {memory: }\ndynamicConfig: {file: dynamic.yaml}\n")
@@ -301,7 +318,7 @@ async def test_all_mistakes_of_the_dynamic_settings_are_told_at_once(tmp_path: P
     assert [line.split(" ")[0] for line in done.err.splitlines()] == [f"{dynamic}:1:", f"{dynamic}:2:"]
 
 
-async def test_mistakes_of_the_command_line_are_not_told_of_the_file(tmp_path: Path) -> None:
+async def test_mistakes_on_the_command_line_are_not_blamed_on_the_file(tmp_path: Path) -> None:
     (tmp_path / "dynamic.yaml").write_text("")
     file = tmp_path / "fairlead.yaml"
     file.write_text("listen: 127.0.0.1:0\nroles: [matching]\nstore: {memory: }\ndynamicConfig: {file: dynamic.yaml}\n")
@@ -316,7 +333,7 @@ async def test_mistakes_of_the_command_line_are_not_told_of_the_file(tmp_path: P
     ("arguments", "complaint"),
     [
         (["--config", "/no/such/file"], "/no/such/file can't be read: No such file or directory"),
-        (["--dynamic-config-value", "matching.rps=1"], "'matching.rps' is no setting"),
+        (["--dynamic-config-value", "matching.rpz=1"], "'matching.rpz' is not a setting"),
         (["--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
     ],
 )

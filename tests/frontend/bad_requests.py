@@ -1,6 +1,6 @@
-"""Requests with something wrong in them, by what that is; `refusals.json` has what the reference server says to each.
+"""Requests with something wrong in them, by what that is; `api_errors.json` has what the reference server says to each.
 
-Each goes with the defaults of a request that is right, so that what is named is the only thing wrong, or the first.
+Each request is otherwise valid, so that the named fault is its only one, or the first one that a server finds.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Callback, Link, Memo, Payload, Payloads, Priority, RetryPolicy, WorkflowExecution
 
-RECORDED = Path(__file__).with_name("refusals.json")
+RECORDED = Path(__file__).with_name("api_errors.json")
 NAMESPACE = "default"
 LONG = "x" * 1001
 RUN_ID = "0b9fb9f2-7d6b-4a8c-9a53-51a5a3a5f0e1"
@@ -26,18 +26,18 @@ LINK = Link(batch_job=Link.BatchJob(job_id="job"))
 
 
 def method_of(request: Message) -> str:
-    """The method that takes such a request."""
+    """The method that takes a request of this type."""
     return request.DESCRIPTOR.name.removesuffix("Request")
 
 
 def event_link(**fields: object) -> Link:
-    """A link to an event, complete but for `fields`."""
+    """A link to an event, valid except for `fields`."""
     given = {"namespace": NAMESPACE, "workflow_id": "other", "run_id": RUN_ID, **fields}
     return Link(workflow_event=Link.WorkflowEvent(**given))  # type: ignore[arg-type]
 
 
 def start(**fields: object) -> api.StartWorkflowExecutionRequest:
-    """A start that is right but for `fields`."""
+    """A start request, valid except for `fields`."""
     request = api.StartWorkflowExecutionRequest(namespace=NAMESPACE, workflow_id="bad-requests", identity="me")
     request.workflow_type.name = "type"
     request.task_queue.name = "queue"
@@ -45,7 +45,7 @@ def start(**fields: object) -> api.StartWorkflowExecutionRequest:
 
 
 def signal_with_start(**fields: object) -> api.SignalWithStartWorkflowExecutionRequest:
-    """A signal with start that is right but for `fields`."""
+    """A signal-with-start request, valid except for `fields`."""
     request = api.SignalWithStartWorkflowExecutionRequest(
         namespace=NAMESPACE, workflow_id="bad-requests", signal_name="signal"
     )
@@ -55,7 +55,7 @@ def signal_with_start(**fields: object) -> api.SignalWithStartWorkflowExecutionR
 
 
 def update(**fields: object) -> api.UpdateWorkflowExecutionRequest:
-    """An update that is right but for `fields`."""
+    """An update request, valid except for `fields`."""
     request = api.UpdateWorkflowExecutionRequest(namespace=NAMESPACE)
     request.workflow_execution.workflow_id = "bad-requests"
     request.request.meta.update_id = "update"
@@ -64,7 +64,7 @@ def update(**fields: object) -> api.UpdateWorkflowExecutionRequest:
 
 
 def query(**fields: object) -> api.QueryWorkflowRequest:
-    """A query that is right but for `fields`."""
+    """A query request, valid except for `fields`."""
     request = api.QueryWorkflowRequest(namespace=NAMESPACE)
     request.execution.workflow_id = "bad-requests"
     request.query.query_type = "query"
@@ -74,7 +74,7 @@ def query(**fields: object) -> api.QueryWorkflowRequest:
 def multi(
     first: api.StartWorkflowExecutionRequest | None = None, second: api.UpdateWorkflowExecutionRequest | None = None
 ) -> api.ExecuteMultiOperationRequest:
-    """An update with start of the two requests, or of right ones."""
+    """An update-with-start of the two given requests; valid ones by default."""
     operation = api.ExecuteMultiOperationRequest.Operation
     return api.ExecuteMultiOperationRequest(
         namespace=NAMESPACE,
@@ -86,7 +86,7 @@ def multi(
 
 
 def changed(request: AnyMessage, fields: dict[str, object]) -> AnyMessage:
-    """`request` with these fields, and without those that are None; a field of a part is `part__field`."""
+    """`request` with these fields set, and those that are None removed; `part__field` names a field of a part."""
     for path, value in fields.items():
         *parts, name = path.split("__")
         owner: Message = request
@@ -99,12 +99,12 @@ def changed(request: AnyMessage, fields: dict[str, object]) -> AnyMessage:
 
 
 def execution(**fields: object) -> WorkflowExecution:
-    """The workflow that most requests are for."""
+    """The workflow that most requests name."""
     return changed(WorkflowExecution(workflow_id="bad-requests"), fields)
 
 
 def about_runs() -> Iterator[tuple[str, Message]]:
-    """What every request about one run is refused for."""
+    """Invalid forms of every request about one run."""
     kinds: tuple[tuple[type[Message], str, dict[str, object]], ...] = (
         (api.SignalWorkflowExecutionRequest, "workflow_execution", {"signal_name": "signal"}),
         (api.RequestCancelWorkflowExecutionRequest, "workflow_execution", {}),
@@ -141,7 +141,7 @@ def about_runs() -> Iterator[tuple[str, Message]]:
 
 
 def about_starts() -> Iterator[tuple[str, Message]]:
-    """What starts are refused for, with and without a signal."""
+    """Invalid starts, with and without a signal."""
     cases: dict[str, dict[str, object]] = {
         "no namespace": {"namespace": ""},
         "unknown namespace": {"namespace": "nowhere"},
@@ -246,7 +246,7 @@ def about_starts() -> Iterator[tuple[str, Message]]:
     }
     for name, fields in {**cases, **only_signal}.items():
         yield f"SignalWithStartWorkflowExecution: {name}", signal_with_start(**fields)
-    # Which of two wrong things is named first.
+    # Requests with two faults: the order of the checks decides which one the error names.
     yield (
         "StartWorkflowExecution: type and retry",
         start(workflow_type=None, retry_policy=RetryPolicy(maximum_attempts=-1)),
@@ -262,7 +262,7 @@ def about_starts() -> Iterator[tuple[str, Message]]:
 
 
 def about_clients() -> Iterator[tuple[str, Message]]:
-    """What the other requests of clients are refused for."""
+    """Invalid forms of the other requests of clients."""
     target = {"namespace": NAMESPACE, "workflow_execution": execution()}
     signals: dict[str, dict[str, object]] = {
         "no name": {"signal_name": ""},
@@ -458,7 +458,7 @@ def about_clients() -> Iterator[tuple[str, Message]]:
 
 
 def about_multi() -> Iterator[tuple[str, Message]]:
-    """What an update with start is refused for."""
+    """Invalid update-with-start requests."""
     yield "ExecuteMultiOperation: no operations", api.ExecuteMultiOperationRequest(namespace=NAMESPACE)
     yield "ExecuteMultiOperation: unknown namespace", changed(multi(), {"namespace": "nowhere"})
     yield "ExecuteMultiOperation: no namespace", changed(multi(), {"namespace": ""})
@@ -487,7 +487,7 @@ def about_multi() -> Iterator[tuple[str, Message]]:
 
 
 def about_workers() -> Iterator[tuple[str, Message]]:
-    """What the requests of workers are refused for."""
+    """Invalid requests of workers."""
     kinds: tuple[type[Message], ...] = (api.PollWorkflowTaskQueueRequest, api.PollActivityTaskQueueRequest)
     for kind in kinds:
         name = kind.DESCRIPTOR.name.removesuffix("Request")
@@ -627,7 +627,7 @@ def about_workers() -> Iterator[tuple[str, Message]]:
 
 
 def all_requests() -> Iterator[tuple[str, Message]]:
-    """Every one of them."""
+    """All invalid requests."""
     yield from about_starts()
     yield from about_runs()
     yield from about_clients()

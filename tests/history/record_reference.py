@@ -45,7 +45,7 @@ class Recorder:
         return await self.client.start_workflow(program, args=list(args), id=name, task_queue=QUEUE, **options)
 
     async def save(self, name: str, workflow_id: str, run_id: str = "") -> str:
-        """Write one run's history, and answer the id of the run that it continues in, if any."""
+        """Write one run's history; return the id of the run that continues it, if any."""
         history, token = History(), b""
         while True:
             answer = await self.client.workflow_service.get_workflow_execution_history(
@@ -78,7 +78,7 @@ async def settle(handle: Handle) -> None:
 
 
 class Cases:
-    """What clients do in each recorded case."""
+    """The client's actions in each recorded case."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -289,7 +289,7 @@ class Cases:
 
 
 async def run_cases(client: Client) -> None:
-    """A few at a time, so that the worker is not what they wait for."""
+    """Run a few cases at a time, so that they don't have to wait for the worker."""
     cases = Cases(client).all()
     for number in range(0, len(cases), 4):
         for outcome in await asyncio.gather(*cases[number : number + 4], return_exceptions=True):
@@ -298,7 +298,7 @@ async def run_cases(client: Client) -> None:
 
 
 async def connect(address: str) -> Client:
-    """The server answers a few seconds after it was started."""
+    """Connect to the server, which answers only a few seconds after its start."""
     for _ in range(100):
         try:
             client = await Client.connect(address)

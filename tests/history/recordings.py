@@ -1,4 +1,4 @@
-"""The histories that were recorded from the reference server, and how two events are compared."""
+"""The histories recorded from the reference server, and a comparison of events."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from fairlead.history.state import RunIdentity
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
 
-# Ids, times and sizes, which differ from run to run.
+# Fields with ids, times and sizes, which differ from run to run.
 _OWN = frozenset(
     {
         "eventTime",
@@ -40,12 +40,12 @@ def identity_of(events: list[HistoryEvent]) -> RunIdentity:
 
 
 def comparable(event: HistoryEvent) -> dict[str, Any]:
-    """The event without what is its own by chance."""
+    """The event without the fields that differ from run to run."""
     plain = _without(MessageToDict(event), _OWN)
     assert isinstance(plain, dict)
     scheduled = plain.get("workflowTaskScheduledEventAttributes")
     if scheduled and scheduled["attempt"] >= _BACKOFF_ATTEMPT_MIN:
-        # Lengthened by a random part.
+        # This timeout has a random part.
         del scheduled["startToCloseTimeout"]
     return plain
 

@@ -14,7 +14,7 @@ SOON = timedelta(seconds=20)
 NO_ONE = "nobody-polls-this"
 KEYWORD = SearchAttributeKey.for_keyword("CustomKeywordField")
 
-# A workflow task blocks once a workflow id, so that what the client does meanwhile is buffered.
+# Workflow ids whose workflow task was blocked already: each blocks once, so that events meanwhile are buffered.
 _blocked: set[str] = set()
 
 
@@ -287,7 +287,7 @@ class UntilCanceled:
 class BlockedActivityResults:
     @workflow.run
     async def run(self) -> list[str]:
-        # Three timers and activities come back while the second workflow task is blocked.
+        # Timers and activities finish while the second workflow task is blocked.
         activities = [workflow.start_activity(sleeps, 0.4, start_to_close_timeout=SOON) for _ in range(2)]
         timer = asyncio.create_task(asyncio.sleep(1))
         await workflow.execute_activity(echo, "first", start_to_close_timeout=SOON)

@@ -1,8 +1,8 @@
-"""Does again what led to a recorded history, through our own steps: what comes out should be the same history.
+"""Repeats the inputs of a recorded history with our own code: the result should be the same history.
 
-The inputs are read from the recorded events, in the order of their times: what was buffered is written late and bears
-the time at which it came in. What follows from an input (a further workflow task, the failure of one that is aborted,
-the events of commands) is not read: it has to come about by itself.
+The inputs are read from the recorded events, in the order of their times: a buffered event is written late, but has the
+time of its arrival. Events that follow from an input (another workflow task, the failure of an aborted one, the events
+of commands) are not read: our code has to produce them by itself.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,8 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Response
 from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedRequest, StartWorkflowExecutionRequest
 
-from fairlead.history.commands import Surroundings, complete_workflow_task
+from fairlead.api.times import MILLISECOND_NS, SECOND_NS, from_duration, from_timestamp
+from fairlead.history.commands import CommandDependencies, complete_workflow_task
 from fairlead.history.events import (
     Continuation,
     StartRun,
@@ -48,7 +49,7 @@ from fairlead.history.events import (
     time_out_run,
     time_out_workflow_task,
 )
-from fairlead.history.events.copying import copy_set
+from fairlead.history.events.field_copies import copy_set
 from fairlead.history.state import Parent, RunState, TaskKind, decode, encode, without_live
 from fairlead.history.state.tasks import (
     ActivityTimeout,
@@ -57,13 +58,12 @@ from fairlead.history.state.tasks import (
     UserTimer,
     WorkflowTaskTimeout,
 )
-from fairlead.history.state.times import MILLISECOND_NS, SECOND_NS, from_duration, from_timestamp
 from tests.history.recordings import identity_of
 
 T = EventType
 NAMESPACE = "default"
 
-# The command that an event came from, and how the event's fields are named there, where it is another name.
+# By event type: the command that it came from, and the command's names of fields that have other names there.
 _COMMANDS = {
     T.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED: "schedule_activity_task",
     T.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED: "request_cancel_activity_task",
@@ -90,7 +90,7 @@ def attributes_of(event: HistoryEvent) -> ProtobufMessage:
 
 
 class Replayer:
-    """Replays one run. `written` are our events, `batches` their bytes, `new_run` what takes over in the end."""
+    """Replays one run. `written` are our events, `batches` their bytes, `new_run` is the run that continues it."""
 
     def __init__(self, recorded: list[HistoryEvent], namespace_id: str) -> None:
         self.recorded = recorded
@@ -209,7 +209,7 @@ class Replayer:
         )
 
     def _ensure_task(self, transaction: Transaction, event: HistoryEvent) -> None:
-        """Most workflow tasks follow from an input. The first does not, nor does one that only delivers updates."""
+        """Schedule the workflow tasks that follow from no input: the first one, and those that only deliver updates."""
         state = transaction.state
         if state.workflow_task is not None or any(each.event_id == event.event_id for each in self.written):
             return
@@ -226,7 +226,7 @@ class Replayer:
         recorded = event.workflow_task_started_event_attributes
         wanted = self.by_id[recorded.scheduled_event_id].workflow_task_scheduled_event_attributes.attempt
         while (task := transaction.state.workflow_task) is not None and task.attempt < wanted:
-            # Attempts that left nothing in the history.
+            # Attempts that left no event in the history.
             start_workflow_task(transaction, task.scheduled_event_id, request_id="x", identity=recorded.identity)
             fail_workflow_task(transaction, Cause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE)
             schedule_workflow_task(transaction)
@@ -260,13 +260,13 @@ class Replayer:
         complete_workflow_task(
             transaction,
             request,
-            Surroundings(NAMESPACE, lambda _name: None),
+            CommandDependencies(NAMESPACE, lambda _name: None),
             scheduled_event_id=task.scheduled_event_id,
             attempt=task.attempt,
         )
 
     def _look_ahead(self, event: HistoryEvent, request: RespondWorkflowTaskCompletedRequest) -> None:
-        """Whether the worker kept the run in its cache, and got the next task at once."""
+        """Read from later events whether the worker cached the run, and got the next task in the response."""
         for following in self.recorded[event.event_id :]:
             if following.event_type == T.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
                 queue = following.workflow_task_scheduled_event_attributes.task_queue
@@ -286,7 +286,7 @@ class Replayer:
                 return
 
     def _caused_by(self, completed_event_id: int) -> list[HistoryEvent]:
-        """The events of the commands and messages of one answer."""
+        """The events that came from the commands and messages of one response."""
         caused = []
         for following in self.recorded[completed_event_id:]:
             if following.event_type in _UPDATES:
@@ -325,7 +325,7 @@ class Replayer:
         scheduled_event_id = recorded.scheduled_event_id
         now_ns = transaction.now_ns
         for attempt in range(1, recorded.attempt):
-            # When the earlier attempts were is not recorded: early enough to leave time for this one.
+            # The times of earlier attempts are not recorded: choose one that leaves time for this attempt.
             transaction.now_ns = transaction.state.activities[scheduled_event_id].scheduled_ns
             failure = recorded.last_failure
             start_activity(transaction, scheduled_event_id, request_id=f"{attempt}", identity="earlier")
@@ -396,7 +396,7 @@ class Replayer:
         recorded = event.timer_fired_event_attributes
         state = transaction.state
         if recorded.timer_id in state.timers and recorded.started_event_id not in state.live.ending:
-            # It may have fired together with another one.
+            # The timer may have fired together with another one.
             assert fire_timer(transaction, UserTimer(0, 0, recorded.timer_id, recorded.started_event_id))
 
     def _signal(self, transaction: Transaction, event: HistoryEvent) -> None:
@@ -478,7 +478,7 @@ class Replayer:
 
 
 def _add_command(request: RespondWorkflowTaskCompletedRequest, event: HistoryEvent) -> None:
-    """The command that an event came from: what both have under the same name, and what has another."""
+    """Add the command that an event came from: fields of the same name, and renamed fields."""
     if event.event_type in _UPDATES:
         _add_update(request, event)
         return

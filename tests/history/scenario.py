@@ -1,4 +1,4 @@
-"""A run that a test leads through its steps, one by one; each step is checked as it is taken."""
+"""A run that a test leads through its steps, one by one, with checks after each step."""
 
 from collections.abc import Callable
 from itertools import count
@@ -12,11 +12,12 @@ from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionSi
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedRequest, StartWorkflowExecutionRequest
 
-from fairlead.history.commands import Completion, Surroundings, complete_workflow_task
+from fairlead.api.start_requests import complete_request
+from fairlead.api.times import SECOND_NS, to_duration
+from fairlead.history.commands import CommandDependencies, Completion, complete_workflow_task
 from fairlead.history.events import (
     StartRun,
     Transaction,
-    complete_request,
     rebuild,
     signal,
     start_workflow,
@@ -25,7 +26,6 @@ from fairlead.history.events import (
 from fairlead.history.events.kinds import CLOSING
 from fairlead.history.state import DEFAULT_LIMITS, Limits, RunIdentity, RunState, decode, encode, without_live
 from fairlead.history.state.tasks import AnyTask
-from fairlead.history.state.times import SECOND_NS, to_duration
 
 Result = TypeVar("Result")
 RUN_ID = "00000000-0000-4000-8000-000000000001"
@@ -36,12 +36,12 @@ def payloads(text: str) -> Payloads:
 
 
 def failure(kind: str = "", **information: object) -> Failure:
-    """A failure by the name of the field that says what it is."""
+    """A failure; `kind` names its info field."""
     return Failure(message="it failed", **{f"{kind}_failure_info": information} if kind else {})  # type: ignore[arg-type]
 
 
 def command(name: str, **attributes: object) -> Command:
-    """A command by the name of its attributes' field."""
+    """A command; `name` is that of its attributes field."""
     wanted = Command(command_type=CommandType.Value(f"COMMAND_TYPE_{name.upper()}"))
     field = getattr(wanted, f"{name}_command_attributes")
     field.SetInParent()
@@ -59,7 +59,7 @@ def timer(timer_id: str, seconds: int) -> Command:
 
 
 class Scenario:
-    """The run, its whole history, and the tasks that the last step left."""
+    """The run, its whole history, and the tasks that the last step generated."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, **request: object) -> None:
         self.limits = limits
@@ -80,7 +80,7 @@ class Scenario:
         self.step(lambda transaction: start_workflow(transaction, StartRun(start)))
 
     def step(self, act: Callable[[Transaction], Result], *, after_s: float = 0.001) -> Result:
-        """Take a step. A step that is refused changes nothing."""
+        """Take a step. A step that fails must change nothing."""
         self.now_ns += int(after_s * SECOND_NS)
         before = encode(self.state)
         transaction = Transaction(
@@ -107,7 +107,7 @@ class Scenario:
         return result
 
     def check(self) -> None:
-        """What holds after every step of every run."""
+        """Check the invariants that hold after every step of every run."""
         assert [event.event_id for event in self.history] == list(range(1, len(self.history) + 1))
         assert self.state.next_event_id == len(self.history) + 1
         assert decode(encode(self.state)) == self.state
@@ -138,7 +138,7 @@ class Scenario:
         )
 
     def answer(self, *commands: Command, **options: object) -> Completion:
-        """Answer the workflow task that a worker has."""
+        """Respond to the workflow task that a worker holds."""
         task = self.state.workflow_task
         assert task is not None
         request = RespondWorkflowTaskCompletedRequest(
@@ -150,7 +150,7 @@ class Scenario:
             lambda transaction: complete_workflow_task(
                 transaction,
                 request,
-                Surroundings(
+                CommandDependencies(
                     "default",
                     {"default": "namespace-id", "other": "other-id"}.get,
                     nexus_endpoints={"desk": "endpoint-id"},
@@ -161,7 +161,7 @@ class Scenario:
         )
 
     def work(self, *commands: Command, **options: object) -> Completion:
-        """Start the workflow task and answer it."""
+        """Start the workflow task and respond to it."""
         self.start_task()
         return self.answer(*commands, **options)
 
@@ -170,7 +170,7 @@ class Scenario:
         return self.step(lambda transaction: signal(transaction, attributes))
 
     def task(self, kind: type[Result]) -> Result:
-        """The one task of a kind that the last step left."""
+        """The only task of a kind that the last step generated."""
         found = [task for task in self.tasks if isinstance(task, kind)]
         assert len(found) == 1, self.tasks
         return found[0]

@@ -26,23 +26,23 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionResponse,
 )
 
-from fairlead.cluster.calls import Caller
-from fairlead.cluster.local import LocalNetwork
+from fairlead.api.clusters import Clusters
+from fairlead.api.namespaces import Namespace, Namespaces
+from fairlead.api.worker_deployments import Deployments
 from fairlead.core.errors import FairleadError
-from fairlead.core.partitions import TaskList, TaskType
-from fairlead.history.clusters import Clusters
-from fairlead.history.deployments import Deployments
-from fairlead.history.namespaces import Namespace, Namespaces
+from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.history.service import HistoryService
-from fairlead.history.shard import Shard
+from fairlead.history.shard.shard import Shard
 from fairlead.history.state import RunState, decode
 from fairlead.history.state.tasks import QueueRow, decode_row
 from fairlead.matching.client import MatchingClient
+from fairlead.rpc.hosts.caller import Caller
+from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.server.host import Host, HostRing
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import CurrentRun, RunKey, TaskKey
-from fairlead.storage.history_memory import MemoryHistory
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.history import CurrentRun, RunKey, TaskKey
+from fairlead.storage.memory.history import MemoryHistory
+from fairlead.storage.memory.tasks import MemoryStore
 from fairlead.telemetry import Metrics
 
 SECOND_NS = 1_000_000_000
@@ -54,29 +54,29 @@ ANSWERED = QueryResultType.QUERY_RESULT_TYPE_ANSWERED
 
 
 def now_ns() -> int:
-    """The time of a virtual loop, as a date."""
+    """The time of the virtual loop, as a Unix time in nanoseconds."""
     return BEGIN_NS + int(asyncio.get_running_loop().time() * SECOND_NS)
 
 
 class Faults:
-    """What is to go wrong next. `before` and `after` are called with the name of each operation of the store."""
+    """Planned faults. `before` and `after` are called with the name of each operation of the store."""
 
     def __init__(self) -> None:
         self.on_before: Callable[[str], Awaitable[None]] | None = None
         self.on_after: Callable[[str], Awaitable[None]] | None = None
 
     async def before(self, operation: str, _shard_id: int | None) -> None:
-        """The contract of `FaultsAt`."""
+        """See `FaultsAt`."""
         if self.on_before is not None:
             await self.on_before(operation)
 
     async def after(self, operation: str, _shard_id: int | None) -> None:
-        """Likewise."""
+        """See `FaultsAt`."""
         if self.on_after is not None:
             await self.on_after(operation)
 
     def fail_once(self, operation: str, failure: Exception, *, is_applied: bool = False) -> None:
-        """The next operation of that name fails, when it has taken effect or before."""
+        """Let the next operation of that name fail, after it took effect or before."""
 
         async def fail(name: str) -> None:
             if name == operation:
@@ -89,7 +89,7 @@ class Faults:
             self.on_before = fail
 
     def hold(self, operation: str) -> tuple[asyncio.Event, asyncio.Event]:
-        """The next operation of that name waits before it takes effect: (it has come, let it go on)."""
+        """Hold the next operation of that name before it takes effect: (event: it has come, event: let it go on)."""
         has_come, goes_on = asyncio.Event(), asyncio.Event()
 
         async def wait(name: str) -> None:
@@ -102,7 +102,7 @@ class Faults:
 
 
 class World:
-    """What outlives a host: the stores and the network."""
+    """The stores and the network, which survive the hosts."""
 
     def __init__(self, *, shards: int = 1, clusters: Clusters | None = None, namespace: Namespace = NAMESPACE) -> None:
         self.faults = Faults()
@@ -117,23 +117,23 @@ class World:
         self.hosts: dict[str, OneHost] = {}
 
     async def start(self, name: str = "host", *, store: Any = None) -> "OneHost":
-        """Let a host begin; `store` is the way on which it reaches the store."""
+        """Start a host; `store` replaces the store that it uses."""
         host = self.hosts[name] = OneHost(self, name, store or self.store)
         await host.open()
         return host
 
     async def close(self) -> None:
-        """Let all of them go."""
+        """Stop all hosts."""
         for host in list(self.hosts.values()):
             await host.close()
 
     def run_row(self, shard_id: int, key: RunKey) -> RunState | None:
-        """A run as it is stored."""
+        """The stored state of a run."""
         stored = self.store._shards[shard_id].runs.get(key)
         return None if stored is None else decode(stored.state)
 
     def current(self, workflow_id: str) -> CurrentRun | None:
-        """The current run as it is stored."""
+        """The stored current-run pointer of a workflow id."""
         for shard in self.store._shards.values():
             found = shard.currents.get((NAMESPACE.id, workflow_id))
             if found is not None:
@@ -141,11 +141,11 @@ class World:
         return None
 
     def runs_of(self, workflow_id: str) -> list[RunKey]:
-        """All runs of a workflow id that are stored."""
+        """The keys of all stored runs of a workflow id."""
         return [key for shard in self.store._shards.values() for key in shard.runs if key.workflow_id == workflow_id]
 
     async def stored_rows(self, queue: str) -> list[QueueRow]:
-        """The tasks of a queue of all shards that are stored."""
+        """The stored tasks of a queue, of all shards."""
         rows = []
         for shard_id in self.store._shards:
             page = await self.store.read_tasks(shard_id, queue, after=TaskKey(-1, -1), until_ns=None, limit=10_000)
@@ -160,12 +160,16 @@ class OneHost:
         self.world = world
         self.name = name
         self._caller: Caller = world.network.caller()
-        self._ring = HostRing(name, store=world.tasks, caller=self._caller, settings=world.settings)
+        # Virtual time, like the loop: on a busy machine, real time would let heartbeats expire.
+        self._ring = HostRing(
+            name, store=world.tasks, caller=self._caller, settings=world.settings, clock=lambda: now_ns() / SECOND_NS
+        )
         self.namespaces = Namespaces(store, clock=time.time)
         self.matching = MatchingClient(
             self._caller, self._ring.view, settings=world.settings, clock=time.time, random=random.Random(1).random
         )
         self._deployments = Deployments(store, clock_ns=now_ns)
+        self.metrics = Metrics()
         self.history = HistoryService(
             name,
             store=store,
@@ -176,7 +180,7 @@ class OneHost:
             namespaces=self.namespaces,
             matching=self.matching,
             deployments=self._deployments,
-            metrics=Metrics(),
+            metrics=self.metrics,
             clock_ns=now_ns,
             clusters=world.clusters,
             new_id=world.new_id,
@@ -190,12 +194,13 @@ class OneHost:
             start=self.history.start_task,
             ring=self._ring,
         )
+        self.matching.reserve_locally(self._host.matching.reserve)
         for method, handle in self.history.handlers():
             self._host.handlers.add(method, handle)
         self._is_open = False
 
     async def open(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         self._is_open = True
         await self.namespaces.ensure(self.world.namespace)
         await self.namespaces.open()
@@ -209,7 +214,7 @@ class OneHost:
                 await self.history._opened(shard_id)
 
     async def close(self, *, leaves: bool = True) -> None:
-        """Stop; who does not leave is taken for alive by the others."""
+        """Stop; with `leaves=False` the other members still take the host for alive."""
         if not self._is_open:
             return
         self._is_open = False
@@ -225,15 +230,15 @@ class OneHost:
 
     @property
     def shard(self) -> Shard:
-        """The only one."""
+        """The only shard."""
         return self.history.shards[0]
 
     async def call(self, name: str, workflow_id: str, request: Any, *, timeout_s: float = 10.0) -> bytes:
-        """Ask the history service."""
+        """Call the history service."""
         return await self.history.client.call(name, NAMESPACE.id, workflow_id, request, timeout_s=timeout_s)
 
     async def begin(self, workflow_id: str, request_id: str = "", **fields: Any) -> str:
-        """Start a workflow; its run id."""
+        """Start a workflow; return its run id."""
         answer = await self.call(
             "StartWorkflowExecution",
             workflow_id,
@@ -256,21 +261,21 @@ class OneHost:
     async def poll(self, *, timeout_s: float = 20.0) -> PollWorkflowTaskQueueResponse | None:
         """Wait for a workflow task, as a worker does."""
         answer = await self.matching.poll(
-            TaskList(NAMESPACE.id, TASK_QUEUE, TaskType.WORKFLOW), "worker", timeout_s=timeout_s
+            TaskQueueId(NAMESPACE.id, TASK_QUEUE, TaskType.WORKFLOW), "worker", timeout_s=timeout_s
         )
         return None if answer.task is None else PollWorkflowTaskQueueResponse.FromString(answer.task)
 
     async def poll_activity(self, *, timeout_s: float = 20.0) -> PollActivityTaskQueueResponse | None:
-        """Wait for an activity."""
+        """Wait for an activity task."""
         answer = await self.matching.poll(
-            TaskList(NAMESPACE.id, TASK_QUEUE, TaskType.ACTIVITY), "worker", timeout_s=timeout_s
+            TaskQueueId(NAMESPACE.id, TASK_QUEUE, TaskType.ACTIVITY), "worker", timeout_s=timeout_s
         )
         return None if answer.task is None else PollActivityTaskQueueResponse.FromString(answer.task)
 
     async def respond(
         self, task: PollWorkflowTaskQueueResponse, commands: Sequence[Command] = (), **fields: Any
     ) -> bytes:
-        """Answer a workflow task."""
+        """Respond to a workflow task."""
         request = RespondWorkflowTaskCompletedRequest(
             namespace=NAMESPACE.name, task_token=task.task_token, identity="worker", commands=commands, **fields
         )
@@ -278,20 +283,20 @@ class OneHost:
 
 
 class Worker:
-    """Polls for workflow tasks and activities, and answers them; what fails is left to the server's timeouts."""
+    """Polls for workflow and activity tasks, and responds; failed responses are left to the server's timeouts."""
 
     def __init__(self, decide: Callable[[PollWorkflowTaskQueueResponse], dict[str, Any]]) -> None:
-        """`decide` gives the fields of the answer to a workflow task."""
+        """`decide` returns the fields of the response to a workflow task."""
         self._decide = decide
         self._tasks: list[asyncio.Task[None]] = []
         self.activities = 0
 
     def start(self, host: OneHost) -> None:
-        """Work for a host, until `stop`."""
+        """Poll a host until `stop`."""
         self._tasks = [asyncio.create_task(self._workflows(host)), asyncio.create_task(self._activities(host))]
 
     async def stop(self) -> None:
-        """Poll no more."""
+        """Stop polling."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -324,7 +329,7 @@ class Worker:
 
 
 def start_request(workflow_id: str, request_id: str, **fields: Any) -> StartWorkflowExecutionRequest:
-    """A start as the frontend passes it on."""
+    """A start request as the frontend forwards it."""
     request = StartWorkflowExecutionRequest(
         namespace=NAMESPACE.name,
         workflow_id=workflow_id,
@@ -339,7 +344,7 @@ def start_request(workflow_id: str, request_id: str, **fields: Any) -> StartWork
 
 
 def signal_request(workflow_id: str, name: str, request_id: str = "") -> SignalWorkflowExecutionRequest:
-    """A signal as the frontend passes it on."""
+    """A signal request as the frontend forwards it."""
     return SignalWorkflowExecutionRequest(
         namespace=NAMESPACE.name,
         workflow_execution=WorkflowExecution(workflow_id=workflow_id),
@@ -359,7 +364,7 @@ def command(kind: str, attributes: Message | None = None, **fields: Any) -> Comm
 
 
 def schedule_activity(activity_id: str = "activity") -> Command:
-    """An activity that is tried again whenever its worker is silent for long."""
+    """An activity with retries: an attempt is repeated if its worker is silent for too long."""
     made = command(
         "SCHEDULE_ACTIVITY_TASK",
         activity_id=activity_id,

@@ -1,4 +1,4 @@
-"""A worker's cache may be of events that have lost: its first answer after a failover is not taken."""
+"""A worker's cache may hold events that have lost: its first response after a failover is rejected."""
 
 from fairlead.history.commands.completion import TRUSTED_CACHES_MAX
 from tests.history.scenario import Scenario, timer
@@ -23,7 +23,7 @@ def test_without_a_failover_no_cache_is_doubted() -> None:
         scenario.signal()
 
 
-def test_the_first_answer_after_a_failover_is_not_taken_and_the_second_is() -> None:
+def test_the_first_sticky_response_after_a_failover_is_refused_and_the_second_accepted() -> None:
     scenario = failed_over(2)
     before = len(scenario.history)
     assert scenario.work(timer("second", 100), **cached_in("cache")).doubted
@@ -50,7 +50,7 @@ def test_a_worker_without_a_cache_is_not_doubted() -> None:
     assert not scenario.work(timer("second", 100)).doubted
 
 
-def test_so_many_caches_are_remembered_and_no_more() -> None:
+def test_the_number_of_doubted_caches_is_bounded() -> None:
     scenario = failed_over(2)
     for number in range(TRUSTED_CACHES_MAX + 5):
         assert scenario.work(**cached_in(f"cache {number}")).doubted

@@ -1,6 +1,6 @@
-"""A worker that keeps a run to itself with empty answers may not do so for ever."""
+"""A worker can't hold a run for ever by responding with empty workflow tasks."""
 
-from fairlead.history.state.times import SECOND_NS
+from fairlead.api.times import SECOND_NS
 from tests.history.scenario import Scenario, timer
 
 LIMIT_NS = 1800 * SECOND_NS
@@ -19,7 +19,7 @@ def test_a_worker_keeps_a_run_for_half_an_hour_at_most() -> None:
     assert not run.work(force_create_new_workflow_task=True).outlived
 
 
-def test_a_worker_that_has_something_to_say_is_heard_however_late() -> None:
+def test_a_response_with_commands_is_accepted_however_late() -> None:
     run = Scenario()
     run.work(force_create_new_workflow_task=True)
     run.now_ns += 2 * LIMIT_NS

@@ -1,4 +1,4 @@
-"""Random steps in any order: whatever comes, the history stays whole and the state is what the history says."""
+"""Random steps in any order: the history stays consistent, and the state always follows from the history."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +18,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
+from fairlead.api.times import SECOND_NS, to_duration
 from fairlead.core.errors import FixRequest
 from fairlead.history.events import (
     Transaction,
@@ -51,7 +52,6 @@ from fairlead.history.state.tasks import (
     UserTimer,
     WorkflowTaskTimeout,
 )
-from fairlead.history.state.times import SECOND_NS, to_duration
 from tests.history.scenario import Scenario, activity, command, payloads, timer
 
 pytestmark = pytest.mark.sim
@@ -63,7 +63,7 @@ ENDINGS = ("complete", "fail", "continue")
 
 
 class RandomRun:
-    """One run, which any step may be tried on at any time. A step that is refused must change nothing."""
+    """One run, on which any step may be tried at any time. A step that fails must change nothing."""
 
     def __init__(self, *, retried: bool) -> None:
         options: dict[str, Any] = {"workflow_run_timeout": to_duration(3600 * SECOND_NS)}
@@ -106,7 +106,7 @@ class RandomRun:
             self._collect()
 
     def answer(self, number: int) -> None:
-        """Up to three commands, now and then one that ends the run; sticky or not, and so on: all by the number."""
+        """Up to three commands, sometimes one that closes the run; sticky or not: all derived from `number`."""
         if not self.run.state.has_started_task:
             return
         kinds = [COMMANDS[number // 9**place % 9] for place in range(number % 4)]
@@ -125,7 +125,7 @@ class RandomRun:
         completion = self.run.answer(*commands, **options)
         self._collect()
         if ends and had_buffered and completion.failed is None:
-            # Only a timer that was canceled before the worker heard of its firing may vanish.
+            # A fired event may only vanish for a timer that was canceled before the worker saw it.
             assert any(wanted.HasField("cancel_timer_command_attributes") for wanted in commands)
 
     def _command(self, kind: str) -> Command | None:
@@ -177,7 +177,7 @@ class RandomRun:
             self._try(lambda transaction: schedule_workflow_task(transaction, kind=TaskKind.SPECULATIVE))
 
     def time_passes(self, number: int) -> None:
-        """Any of the tasks that were ever left may run, early or late, and more than once."""
+        """Run any of the tasks that were ever generated, early or late, and possibly more than once."""
         if not self.timers:
             return
         due = self.timers[number % len(self.timers)]
@@ -244,7 +244,7 @@ class RandomRun:
             self._try(time_out_run)
 
     def finish(self) -> None:
-        """When the last worker is gone, every signal is in the history, once."""
+        """After the last workflow task, every signal is in the history exactly once."""
         if not self.run.state.is_open:
             return
         if self.run.state.has_started_task:
@@ -274,12 +274,12 @@ ACTS = (
     retried=st.booleans(),
     steps=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 50_000)), min_size=40, max_size=90),
 )
-def test_whatever_comes_the_state_is_what_the_history_says(
+def test_the_state_equals_the_state_rebuilt_from_the_history_after_random_events(
     retried: bool, steps: list[tuple[Callable[[RandomRun, int], None], int]]
 ) -> None:
-    """Issue 4, 'Inside': mutable state is rebuilt from events to the same value. `Scenario.check` runs after each."""
+    """FL-51: `Scenario.check` compares both states after each step."""
     run = RandomRun(retried=retried)
-    # Much is pending from the beginning, and a worker has a task: that is where things meet.
+    # Much is pending from the start, while a worker holds a workflow task: conflicts are likely there.
     run.run.work(
         *(activity(f"first-{number}", heartbeat_timeout=to_duration(SECOND_NS)) for number in range(2)),
         *(timer(f"first-{number}", number) for number in range(2)),

@@ -1,17 +1,17 @@
-"""The reference server's own histories: each can be applied, and our steps make the same ones from the same inputs."""
+"""Histories of the reference server: each can be applied, and our code makes the same ones from the same inputs."""
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent
 
+from fairlead.api.times import MILLISECOND_NS, from_duration, from_timestamp
 from fairlead.history.events import rebuild
 from fairlead.history.state import decode, encode
 from fairlead.history.state.run import PAUSED, RUNNING
-from fairlead.history.state.times import MILLISECOND_NS, from_duration, from_timestamp
 from tests.history.recordings import NAMES, comparable, identity_of, load
 from tests.history.replayer import Replayer
 
-# A reset begins in the middle of another run's history, which is not ours to write here.
+# All but the reset, which begins with events of another run that are not recorded here.
 REPLAYED = [name for name in NAMES if name != "reset"]
 STILL_OPEN = {"child_abandoned-child"}
 
@@ -29,7 +29,7 @@ def expiry_ns(first: HistoryEvent) -> int:
     return from_timestamp(first.workflow_execution_started_event_attributes.workflow_execution_expiration_time)
 
 
-def test_there_are_enough_recordings_to_speak_of() -> None:
+def test_there_are_enough_recordings() -> None:
     assert len(NAMES) >= 60
     kinds = {event.event_type for name in NAMES for event in load(name)}
     assert len(kinds) >= 40
@@ -54,8 +54,8 @@ def test_a_recorded_history_can_be_applied(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REPLAYED)
-def test_the_same_inputs_make_the_same_history(name: str) -> None:
-    """Issue 4, 'Side by side': equal event by event in type, order and attributes, except ids and times."""
+def test_the_same_inputs_give_the_recorded_history(name: str) -> None:
+    """FL-54: event by event; only ids and times differ."""
     recorded = load(name)
     replayer = Replayer(recorded, namespace_id_of(recorded))
     replayer.replay()
@@ -65,13 +65,13 @@ def test_the_same_inputs_make_the_same_history(name: str) -> None:
     for our, their in zip(replayer.written, recorded, strict=True):
         assert comparable(our) == comparable(their)
     assert abs(expiry_ns(replayer.written[0]) - expiry_ns(recorded[0])) < 60 * MILLISECOND_NS
-    # Pages are made of stored batches, without decoding them.
+    # Pages are concatenated from stored batches without decoding them.
     spliced = History.FromString(b"".join(replayer.batches))
     assert list(spliced.events) == replayer.written
 
 
 @pytest.mark.parametrize("name", [name for name in REPLAYED if any(f"{name}.{n}" in NAMES for n in (2, 3, 4))])
-def test_the_next_run_begins_as_the_reference_begins_it(name: str) -> None:
+def test_the_next_run_starts_like_that_of_the_reference_server(name: str) -> None:
     following = load(f"{name}.2")
     recorded = load(name)
     replayer = Replayer(recorded, namespace_id_of(recorded))
@@ -85,7 +85,7 @@ def test_the_next_run_begins_as_the_reference_begins_it(name: str) -> None:
         for chance in ("originalExecutionRunId", "firstWorkflowTaskBackoff"):
             del each[chance]
         for point in each.get("prevAutoResetPoints", {}).get("points", []):
-            # The reference names the time of its own clock, we that of the event.
+            # The reference server uses its own clock here, we use the time of the event.
             del point["createTime"]
     assert attributes == wanted
     backoff_ns = from_duration(ours.workflow_execution_started_event_attributes.first_workflow_task_backoff)

@@ -1,4 +1,4 @@
-"""A run that begins with events of another one: what it takes over, what is done anew, and what is refused."""
+"""Reset runs: the events that they share, the work that is repeated, and requests that are rejected."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Meta, Request
 
+from fairlead.api.times import SECOND_NS, to_duration
 from fairlead.history.events import (
     Transaction,
     child_closed,
@@ -34,7 +35,6 @@ from fairlead.history.state.tasks import (
     UserTimer,
     WorkflowTaskTimeout,
 )
-from fairlead.history.state.times import SECOND_NS, to_duration
 from tests.history.scenario import RUN_ID, Scenario, activity, command, timer
 
 NEW_RUN_ID = "00000000-0000-4000-8000-00000000ffff"
@@ -44,7 +44,7 @@ UPDATE = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE
 
 
 def begun(run: Scenario, finish_event_id: int) -> Transaction:
-    """The step of the new run, in which the workflow task has failed."""
+    """The first step of the new run, in which the workflow task has failed."""
     identity = RunIdentity("namespace-id", "workflow", NEW_RUN_ID, RUN_ID, "new-branch")
     state = rebuild(identity, run.history[: finish_event_id - 1])
     transaction = Transaction(state, now_ns=run.now_ns + SECOND_NS, version=run.version, new_id=lambda: "id")
@@ -55,7 +55,7 @@ def begun(run: Scenario, finish_event_id: int) -> Transaction:
 def reset(
     run: Scenario, finish_event_id: int, *, excluded: Sequence[ResetReapplyExcludeType.ValueType] = ()
 ) -> Transaction:
-    """The whole step. What it leaves follows from its events alone, as for every run."""
+    """The whole reset. As for every run, its state follows from its events alone."""
     transaction = begun(run, finish_event_id)
     reapply(transaction, run.history[finish_event_id - 1 :], excluded=excluded, is_base=True)
     finish_reset(transaction)
@@ -70,13 +70,13 @@ def types(events: Sequence[HistoryEvent]) -> list[str]:
 
 
 def accept_update(run: Scenario, update_id: str) -> None:
-    """Have the workflow task accept an update."""
+    """Let the workflow task accept an update."""
     message = Message(id="m", protocol_instance_id=update_id)
     message.body.Pack(Acceptance(accepted_request=Request(meta=Meta(update_id=update_id))))
     run.work(command("protocol_message", message_id="m"), messages=[message])
 
 
-def test_the_workflow_task_of_the_point_has_failed_and_another_one_follows() -> None:
+def test_a_reset_fails_the_workflow_task_at_its_point_and_schedules_another() -> None:
     run = Scenario()
     run.work(timer("t", 60))
     new = reset(run, 4)
@@ -119,14 +119,14 @@ def test_a_further_attempt_that_has_left_no_trace_is_written_to_fail() -> None:
     ]
 
 
-def test_where_there_was_no_workflow_task_there_is_nothing_to_go_back_to() -> None:
+def test_a_run_without_a_workflow_task_can_not_be_reset() -> None:
     run = Scenario()
     run.work(timer("t", 60))
     with pytest.raises(BadRequest, match=r"\[WorkflowTaskScheduled \+1, WorkflowTaskStarted \+ 1\]: 6"):
         begun(run, 6)
 
 
-def test_signals_are_taken_over_with_their_request_ids_and_requests_to_cancel_are_not() -> None:
+def test_signals_are_reapplied_with_their_request_ids_and_cancel_requests_are_not() -> None:
     run = Scenario()
     run.work()
     run.signal("first", request_id="one")
@@ -174,7 +174,7 @@ def test_an_update_that_was_admitted_again_is_admitted_a_third_time_by_its_first
     assert types(once.events)[1:] == ["WORKFLOW_EXECUTION_UPDATE_ADMITTED"]
 
 
-def test_what_became_of_a_child_that_is_pending_is_taken_over_from_the_base_run_alone() -> None:
+def test_the_result_of_a_pending_child_is_reapplied_from_the_base_run_only() -> None:
     run = Scenario()
     run.work(CHILD, timer("t", 60))
     run.signal()
@@ -201,7 +201,7 @@ def test_what_became_of_a_child_that_is_pending_is_taken_over_from_the_base_run_
     assert 5 in other.state.children
 
 
-def test_a_child_that_has_not_started_is_started_by_the_request_that_the_base_run_made() -> None:
+def test_a_child_that_has_not_started_is_started_with_the_base_runs_request_id() -> None:
     run = Scenario()
     run.work(CHILD)
     run.signal()
@@ -238,7 +238,7 @@ def test_a_run_that_is_reset_has_its_time_anew() -> None:
     assert execution_timeout.first_run_id == RUN_ID
 
 
-def test_the_run_that_is_left_is_terminated_and_neither_its_parent_nor_its_children_hear_of_it() -> None:
+def test_the_base_run_is_terminated_without_notifying_its_parent_or_children() -> None:
     run = Scenario()
     run.work(CHILD)
     run.step(lambda t: child_started(t, 5, run_id="child-run"))
@@ -249,4 +249,4 @@ def test_the_run_that_is_left_is_terminated_and_neither_its_parent_nor_its_child
     terminated = run.history[-1].workflow_execution_terminated_event_attributes
     assert (terminated.reason, terminated.identity) == ("why", "history-resetter")
     closing = run.task(CloseRun)
-    assert (closing.children, closing.tells_parent) == ((), False)
+    assert (closing.children, closing.notifies_parent) == ((), False)

@@ -1,4 +1,4 @@
-"""Workflows that are paused, and go on."""
+"""Pausing and unpausing of workflows."""
 
 import asyncio
 from datetime import timedelta
@@ -30,7 +30,7 @@ ALLOWED = {"frontend.WorkflowPauseEnabled": True}
 
 @activity.defn
 async def work() -> str:
-    """Something to do."""
+    """An activity with nothing to do."""
     return "done"
 
 
@@ -68,19 +68,19 @@ async def kinds(client: Client) -> list[str]:
     return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in events]
 
 
-async def test_a_paused_workflow_does_nothing_until_it_goes_on() -> None:
+async def test_a_paused_workflow_does_nothing_until_it_is_unpaused() -> None:
     async with FairleadServer.start(dynamic_config=ALLOWED) as server:
         client = await server.connect()
         handle = await client.start_workflow(Steps.run, id="w", task_queue="q")
         await pause(client, "once")
-        # The task that nobody has is taken back.
+        # The workflow task, which no worker has started, is failed.
         expected = ["WORKFLOW_EXECUTION_STARTED", "WORKFLOW_TASK_SCHEDULED", "WORKFLOW_TASK_FAILED"]
         assert await kinds(client) == [*expected, "WORKFLOW_EXECUTION_PAUSED"]
         await pause(client, "once")
         with pytest.raises(RPCError, match=r"workflow is already paused\."):
             await pause(client, "twice")
         await handle.signal(Steps.go)
-        # The SDK does not know the status yet.
+        # The SDK does not know the status PAUSED yet.
         described = await client.workflow_service.describe_workflow_execution(
             DescribeWorkflowExecutionRequest(namespace="default", execution=WorkflowExecution(workflow_id="w"))
         )
@@ -95,6 +95,7 @@ async def test_a_paused_workflow_does_nothing_until_it_goes_on() -> None:
         async with Worker(
             client, task_queue="q", workflows=[Steps], activities=[work], workflow_runner=UnsandboxedWorkflowRunner()
         ):
+            # Only time can show that the worker gets no task.
             await asyncio.sleep(0.5)
             assert (await kinds(client))[4:] == ["WORKFLOW_EXECUTION_SIGNALED"]
             await unpause(client)
@@ -103,13 +104,13 @@ async def test_a_paused_workflow_does_nothing_until_it_goes_on() -> None:
             await unpause(client)
 
 
-async def test_pausing_is_off_unless_it_is_allowed() -> None:
+async def test_pausing_is_disabled_by_default() -> None:
     async with FairleadServer.start() as server:
         client = await server.connect()
         await client.start_workflow(Steps.run, id="w", task_queue="q")
-        with pytest.raises(RPCError, match="workflow pause is not enabled for namespace: default") as refused:
+        with pytest.raises(RPCError, match="workflow pause is not enabled for namespace: default") as raised:
             await pause(client)
-        assert refused.value.status is RPCStatusCode.UNIMPLEMENTED
+        assert raised.value.status is RPCStatusCode.UNIMPLEMENTED
         with pytest.raises(RPCError, match=r"workflow is not paused\."):
             await unpause(client)
 

@@ -1,4 +1,4 @@
-"""Workflow tasks: those that are written as they go, those that leave a trace only if they succeed, and what waits."""
+"""Workflow tasks: normal ones, speculative ones that leave events only if they succeed, and buffered events."""
 
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -7,8 +7,9 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Input, Meta, Outcome, Rejection, Request, Response
 from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedRequest
 
+from fairlead.api.times import SECOND_NS, from_duration
 from fairlead.history.commands import (
-    Surroundings,
+    CommandDependencies,
     UpdateAccepted,
     UpdateCompleted,
     UpdateRejected,
@@ -22,9 +23,9 @@ from fairlead.history.events import (
     start_workflow_task,
     time_out_workflow_task,
 )
+from fairlead.history.shard.visibility_rows import row_of
 from fairlead.history.state import Limits, NotPending, RunClosed, TaskKind
-from fairlead.history.state.tasks import PushWorkflowTask, TaskTimeout, UserTimer, WorkflowTaskTimeout
-from fairlead.history.state.times import SECOND_NS, from_duration
+from fairlead.history.state.tasks import PushWorkflowTask, TaskTimeout, UpsertVisibility, UserTimer, WorkflowTaskTimeout
 from tests.history.scenario import Scenario, activity, command, payloads, timer
 
 COMPLETE = command("complete_workflow_execution", result=payloads("1"))
@@ -42,6 +43,7 @@ def body(message: Acceptance | Rejection | Response) -> AnyMessage:
 
 
 def test_a_task_is_started_once() -> None:
+    """FL-2."""
     run = Scenario()
     run.step(lambda t: start_workflow_task(t, 2, request_id="one", identity="a"))
     run.step(lambda t: start_workflow_task(t, 2, request_id="one", identity="a"))
@@ -52,7 +54,7 @@ def test_a_task_is_started_once() -> None:
         run.step(lambda t: start_workflow_task(t, 9, request_id="two", identity="b"))
 
 
-def test_an_answer_to_another_attempt_is_refused() -> None:
+def test_a_response_to_another_attempt_is_refused() -> None:
     run = Scenario()
     for _ in range(2):
         run.start_task()
@@ -66,7 +68,7 @@ def test_an_answer_to_another_attempt_is_refused() -> None:
         complete_workflow_task(
             transaction,
             RespondWorkflowTaskCompletedRequest(),
-            Surroundings("default", lambda _name: None),
+            CommandDependencies("default", lambda _name: None),
             scheduled_event_id=task.scheduled_event_id,
             attempt=2,
         )
@@ -84,7 +86,7 @@ def test_only_the_first_failure_in_a_row_is_written() -> None:
     task = run.state.workflow_task
     assert task is not None
     assert (task.kind, task.attempt) == (TaskKind.TRANSIENT, 5)
-    # Ten seconds, and the backoff of the fifth attempt without its random part.
+    # Ten seconds, plus the backoff of the fifth attempt without jitter.
     assert task.timeout_ns == (10 + 8) * SECOND_NS
     run.work(COMPLETE)
     assert run.types(4) == [
@@ -94,6 +96,22 @@ def test_only_the_first_failure_in_a_row_is_written() -> None:
         "WORKFLOW_EXECUTION_COMPLETED",
     ]
     assert run.history[4].workflow_task_scheduled_event_attributes.attempt == 5
+
+
+def test_a_run_whose_tasks_keep_failing_is_found_by_its_problem_until_one_is_completed() -> None:
+    run = Scenario()
+    for number in range(1, 8):
+        run.start_task()
+        run.step(fail)
+        shown = any(isinstance(task, UpsertVisibility) for task in run.tasks)
+        assert (bool(run.state.live.reported_problems), shown) == (number >= 5, number == 5)
+    assert row_of(run.state, custom={}).search_attributes["TemporalReportedProblems"] == (
+        "category=WorkflowTaskFailed",
+        "cause=WorkflowTaskFailedCauseWorkflowWorkerUnhandledFailure",
+    )
+    run.work()
+    assert any(isinstance(task, UpsertVisibility) for task in run.tasks)
+    assert "TemporalReportedProblems" not in row_of(run.state, custom={}).search_attributes
 
 
 def test_success_ends_a_row_of_attempts() -> None:
@@ -117,7 +135,7 @@ def test_a_transient_task_that_events_overtook_is_written_as_a_first_attempt() -
     assert run.state.live.unwritten_task is None
 
 
-def test_what_comes_while_a_worker_has_the_task_waits_for_its_end() -> None:
+def test_events_during_a_started_workflow_task_are_buffered_until_its_end() -> None:
     run = Scenario()
     run.work(timer("t", 1))
     run.signal("wakes")
@@ -139,8 +157,8 @@ def test_what_comes_while_a_worker_has_the_task_waits_for_its_end() -> None:
     ]
 
 
-def test_a_run_is_not_ended_over_what_its_worker_has_not_seen() -> None:
-    """facts/compat.md, 'Rules that programs rely on': UNHANDLED_COMMAND."""
+def test_a_run_does_not_close_over_events_that_its_worker_has_not_seen() -> None:
+    """FL-52."""
     run = Scenario()
     run.start_task()
     run.signal()
@@ -185,12 +203,16 @@ def test_a_worker_that_keeps_too_much_waiting_loses_its_task() -> None:
     run.start_task()
     for number in range(3):
         run.signal(f"{number}")
-    assert run.types(3) == ["WORKFLOW_TASK_FAILED", *["WORKFLOW_EXECUTION_SIGNALED"] * 3, "WORKFLOW_TASK_SCHEDULED"]
+    assert run.types(3) == []
+    run.signal("3")
+    assert run.types(3) == ["WORKFLOW_TASK_FAILED", *["WORKFLOW_EXECUTION_SIGNALED"] * 4]
+    assert run.state.workflow_task is not None
+    assert run.state.workflow_task.attempt == 2
     cause = run.history[3].workflow_task_failed_event_attributes.cause
     assert cause == Cause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND
 
 
-def test_a_sticky_task_that_nobody_takes_goes_to_the_normal_queue_as_the_same_attempt() -> None:
+def test_a_sticky_task_without_a_poller_moves_to_the_normal_queue_as_the_same_attempt() -> None:
     run = Scenario()
     sticky = {"worker_task_queue": {"name": "mine"}, "schedule_to_start_timeout": {"seconds": 10}}
     run.work(sticky_attributes=sticky)
@@ -207,7 +229,7 @@ def test_a_sticky_task_that_nobody_takes_goes_to_the_normal_queue_as_the_same_at
     assert not run.step(lambda t: time_out_workflow_task(t, due))
 
 
-def test_a_started_task_that_is_not_answered_in_time_is_tried_again() -> None:
+def test_a_started_workflow_task_that_times_out_is_retried() -> None:
     run = Scenario()
     run.start_task()
     due = run.task(WorkflowTaskTimeout)
@@ -222,7 +244,7 @@ def test_a_started_task_that_is_not_answered_in_time_is_tried_again() -> None:
     assert run.types(4) == []
 
 
-def test_a_worker_may_have_the_next_task_with_the_answer() -> None:
+def test_a_worker_can_get_the_next_workflow_task_in_the_response() -> None:
     run = Scenario()
     run.start_task()
     run.signal()
@@ -234,7 +256,7 @@ def test_a_worker_may_have_the_next_task_with_the_answer() -> None:
 
 
 def test_a_rejected_update_leaves_no_trace() -> None:
-    """facts/compat.md: a rejected update leaves no event."""
+    """FL-53."""
     run = Scenario()
     run.work(timer("t", 100))
     length = len(run.history)
@@ -243,7 +265,7 @@ def test_a_rejected_update_leaves_no_trace() -> None:
     run.start_task()
     length = len(run.history)
     message = Message(id="m", protocol_instance_id="u", body=body(Rejection()))
-    # The timer's event stands after the last completed task, so this one may not vanish.
+    # The timer's event follows the last completed task, so the events of this task must be written.
     run.answer(messages=[message])
     assert run.types(length) == ["WORKFLOW_TASK_SCHEDULED", "WORKFLOW_TASK_STARTED", "WORKFLOW_TASK_COMPLETED"]
     run.step(lambda t: schedule_workflow_task(t, kind=TaskKind.SPECULATIVE))
@@ -256,7 +278,7 @@ def test_a_rejected_update_leaves_no_trace() -> None:
     assert run.state.workflow_task is None
 
 
-def test_a_signal_makes_a_speculative_task_a_normal_one() -> None:
+def test_a_signal_turns_a_speculative_workflow_task_into_a_normal_one() -> None:
     run = Scenario()
     run.work()
     run.step(lambda t: schedule_workflow_task(t, kind=TaskKind.SPECULATIVE))

@@ -1,4 +1,4 @@
-"""The stream of a shard's events on its own: what is committed, in whatever order, is journaled in order and once."""
+"""The stream of a shard's events: commits in any order are journaled in order, and once."""
 
 import asyncio
 import base64
@@ -17,22 +17,24 @@ from temporalio.api.history.v1 import (
     WorkflowExecutionSignaledEventAttributes,
 )
 
-from fairlead.history import streaming
-from fairlead.history.applying.debts import key_of
-from fairlead.history.journaling import HistoryJournal, event_digest, to_record
-from fairlead.history.stream_rows import Streamed, StreamRow
-from fairlead.history.streaming import REPLICATION, ShardStream
+from fairlead.history.ndc.reapply import key_of
+from fairlead.history.shard import stream
+from fairlead.history.shard.journal import HistoryJournal, event_digest, to_record
+from fairlead.history.shard.stream import REPLICATION, ShardStream
+from fairlead.history.shard.stream_rows import Streamed, StreamRow
 from fairlead.journal import HistoryRecord, Journal, read_segment
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import BatchWrite, Commit, LeaseLost, RunKey, RunWrite, TaskKey
-from fairlead.storage.history_memory import MemoryHistory
+from fairlead.storage.commit import BatchWrite, Commit, RunWrite
+from fairlead.storage.history import LeaseLost, RunKey, TaskKey
+from fairlead.storage.memory.history import MemoryHistory
 from fairlead.telemetry import Metrics
+from tests.patience import PATIENCE_S
 
 SHARD = 1
 
 
 class Owner:
-    """An owner of a shard that commits batches with nothing in them but their numbers."""
+    """A shard owner that commits empty batches with consecutive task ids."""
 
     def __init__(self, store: MemoryHistory, journal: HistoryJournal) -> None:
         self.store = store
@@ -60,13 +62,13 @@ class Owner:
         self.stream.open(lease.levels.get(REPLICATION))
 
     async def commit(self, *, after_s: float = 0.0, fails: bool = False) -> int:
-        """Place a row at once, and commit it some time later."""
+        """Reserve a row at once, and commit it `after_s` seconds later."""
         task_id = self.next_id
         self.next_id += 1
         payload = History(events=[HistoryEvent(event_id=1, task_id=task_id)]).SerializeToString()
         run_id = f"run-{task_id}"
         row = StreamRow("ns", "w", run_id, run_id, "branch", 1, 1, 0, ((1, 0),), 1, "", task_id)
-        task = self.stream.place(task_id, row, payload)
+        task = self.stream.assign(task_id, row, payload)
         await asyncio.sleep(after_s)
         if fails:
             self.stream.not_written([task_id])
@@ -114,7 +116,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         await journal.close()
 
 
-async def test_what_is_committed_is_journaled_and_then_deleted(tmp_path: Path) -> None:
+async def test_a_committed_row_is_journaled_and_then_deleted(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         owner = await here.owner()
         for _ in range(20):
@@ -125,13 +127,14 @@ async def test_what_is_committed_is_journaled_and_then_deleted(tmp_path: Path) -
     assert all(record["event_types"] == [0] for record in here.records())
 
 
-async def test_a_row_is_not_overtaken_by_a_later_one_that_is_committed_first(tmp_path: Path) -> None:
+async def test_rows_are_journaled_in_task_id_order_even_if_a_later_one_is_committed_first(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         owner = await here.owner()
         slow = asyncio.create_task(owner.commit(after_s=0.3))
         await asyncio.sleep(0)
         later = await owner.commit()
-        await asyncio.sleep(0.15)
+        # Only time can show that the later row waits for the earlier one.
+        await asyncio.sleep(0.1)
         assert here.task_ids() == []
         first = await slow
         await owner.stream.close(is_lost=False)
@@ -139,7 +142,7 @@ async def test_a_row_is_not_overtaken_by_a_later_one_that_is_committed_first(tmp
     assert here.task_ids() == [first, later]
 
 
-async def test_a_commit_that_failed_holds_nothing_up(tmp_path: Path) -> None:
+async def test_a_failed_commit_does_not_block_later_rows(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         owner = await here.owner()
         failing = asyncio.create_task(owner.commit(after_s=0.05, fails=True))
@@ -150,8 +153,8 @@ async def test_a_commit_that_failed_holds_nothing_up(tmp_path: Path) -> None:
     assert here.task_ids() == [later]
 
 
-async def test_what_no_record_can_be_made_of_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "RETRY_S", 0.01)
+async def test_a_row_that_cannot_be_encoded_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "RETRY_S", 0.01)
     failures = iter(range(3))
 
     def make(streamed: Streamed) -> HistoryRecord:
@@ -169,16 +172,14 @@ async def test_what_no_record_can_be_made_of_is_tried_again(tmp_path: Path, monk
     assert here.task_ids() == owner.committed
 
 
-async def test_whatever_fails_on_the_way_to_the_journal_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streaming, "RETRY_S", 0.01)
+async def test_an_unexpected_error_of_the_journal_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "RETRY_S", 0.01)
     failures = iter(range(3))
 
     class Failing(HistoryJournal):
         async def write(self, rows: Sequence[Streamed]) -> None:
             if next(failures, None) is not None:
-                raise KeyError("what nobody thought of")
+                raise KeyError("unexpected")
             await super().write(rows)
 
     async with world(tmp_path) as here:
@@ -189,11 +190,11 @@ async def test_whatever_fails_on_the_way_to_the_journal_is_tried_again(
     assert here.task_ids() == owner.committed
 
 
-async def test_what_does_not_fit_into_memory_is_read_from_the_store(
+async def test_rows_that_do_not_fit_into_memory_are_read_from_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.history.streaming.RECENT_ROWS_A_SHARD_MAX", 3)
-    monkeypatch.setattr("fairlead.history.streaming.ROWS_AT_ONCE_MAX", 7)
+    monkeypatch.setattr("fairlead.history.shard.stream.RECENT_ROWS_A_SHARD_MAX", 3)
+    monkeypatch.setattr("fairlead.history.shard.stream.ROWS_AT_ONCE_MAX", 7)
     async with world(tmp_path) as here:
         owner = await here.owner()
         for _ in range(100):
@@ -204,12 +205,12 @@ async def test_what_does_not_fit_into_memory_is_read_from_the_store(
     assert here.task_ids() == owner.committed
 
 
-async def test_the_next_owner_takes_up_what_was_left_and_journals_it_under_the_same_ids(tmp_path: Path) -> None:
+async def test_the_next_owner_journals_the_remaining_rows_with_the_same_ids(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         first = await here.owner()
         for _ in range(5):
             await first.commit()
-        # As a crash does: nothing more is read.
+        # Close as after a crash: no more rows are read.
         await first.stream.close(is_lost=True)
         second = await here.owner()
         await second.commit()
@@ -218,7 +219,7 @@ async def test_the_next_owner_takes_up_what_was_left_and_journals_it_under_the_s
     assert sorted(set(here.task_ids())) == first.committed + second.committed
 
 
-async def test_an_owner_that_is_none_any_more_deletes_nothing_and_says_so(tmp_path: Path) -> None:
+async def test_an_owner_that_has_lost_the_shard_deletes_nothing_and_notices_the_loss(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         first = await here.owner()
         second = await here.owner()
@@ -226,11 +227,11 @@ async def test_an_owner_that_is_none_any_more_deletes_nothing_and_says_so(tmp_pa
         await second.stream.close(is_lost=True)
         with pytest.raises(LeaseLost):
             await first.commit()
-        # Whatever it reads, it can't complete.
+        # Make the old owner read the row of the new one; it must not delete it.
         first.next_id = second.next_id
         first.stream._under_way.clear()
         first.stream._recent.from_id = first.next_id
-        first.stream._look.set()
+        first.stream._wake.set()
         async with asyncio.timeout(5):
             while not first.is_lost:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -238,7 +239,7 @@ async def test_an_owner_that_is_none_any_more_deletes_nothing_and_says_so(tmp_pa
         await first.stream.close(is_lost=True)
 
 
-async def test_of_a_run_that_was_deleted_meanwhile_the_row_is_journaled_without_events(tmp_path: Path) -> None:
+async def test_a_row_of_a_deleted_run_is_journaled_without_events(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         first = await here.owner()
         slow = asyncio.create_task(first.commit(after_s=0.2))
@@ -259,13 +260,15 @@ async def test_of_a_run_that_was_deleted_meanwhile_the_row_is_journaled_without_
 
 @pytest.mark.sim
 @pytest.mark.parametrize("seed", range(8))
-async def test_whatever_comes_between_all_is_journaled_and_in_order(
+async def test_all_committed_rows_are_journaled_in_order_despite_failures_and_crashes(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr("fairlead.history.streaming.RECENT_ROWS_A_SHARD_MAX", chance.choice([1, 5, 5000]))
-    monkeypatch.setattr("fairlead.history.streaming.ROWS_AT_ONCE_MAX", chance.choice([1, 3, 2000]))
-    monkeypatch.setattr("fairlead.history.streaming.BYTES_AT_ONCE_MAX", chance.choice([1, 50, 1 << 20]))
+    # A closing owner has enough time to journal the remaining rows, even on a busy machine.
+    monkeypatch.setattr("fairlead.history.shard.stream.LAST_ROWS_S_MAX", PATIENCE_S)
+    monkeypatch.setattr("fairlead.history.shard.stream.RECENT_ROWS_A_SHARD_MAX", chance.choice([1, 5, 5000]))
+    monkeypatch.setattr("fairlead.history.shard.stream.ROWS_AT_ONCE_MAX", chance.choice([1, 3, 2000]))
+    monkeypatch.setattr("fairlead.history.shard.stream.BYTES_AT_ONCE_MAX", chance.choice([1, 50, 1 << 20]))
     committed: list[int] = []
     is_ever_lost = False
     async with world(tmp_path) as here:
@@ -288,7 +291,7 @@ async def test_whatever_comes_between_all_is_journaled_and_in_order(
         assert await here.rows_left() == 0
     found = here.task_ids()
     assert list(dict.fromkeys(found)) == sorted(committed), f"seed {seed}"
-    # Only where an owner was lost in the middle is anything written twice.
+    # Only the loss of an owner may cause duplicates.
     assert is_ever_lost or len(found) == len(committed), f"seed {seed}"
 
 
@@ -306,7 +309,7 @@ def signaled(**attributes: Any) -> HistoryEvent:
 ROW = StreamRow("ns", "w", "r", "t", "b", 3, 3, 21, ((2, 11), (3, 21)), 2, "next", 5)
 
 
-def test_a_record_says_what_the_batch_was() -> None:
+def test_a_record_describes_its_batch() -> None:
     event = signaled(identity="me")
     payload = History(events=[event]).SerializeToString()
     record = to_record(Streamed(9, ROW, payload), with_payload=True)
@@ -318,7 +321,7 @@ def test_a_record_says_what_the_batch_was() -> None:
     assert to_record(Streamed(9, ROW, payload), with_payload=False).payload is None
 
 
-def test_a_digest_is_the_same_in_every_cluster_and_for_every_order_of_a_map() -> None:
+def test_an_event_digest_does_not_depend_on_the_cluster_or_on_map_order() -> None:
     fields = {"a": b"1", "b": b"2", "c": b"3", "d": b"4"}
     one = signaled(input=Payloads(payloads=[Payload(metadata=fields)]))
     other = signaled(input=Payloads(payloads=[Payload(metadata=dict(reversed(fields.items())))]))
@@ -329,13 +332,13 @@ def test_a_digest_is_the_same_in_every_cluster_and_for_every_order_of_a_map() ->
     assert event_digest(one) != event_digest(signaled())
 
 
-def test_a_signal_is_known_by_its_request_or_where_it_was_written_first() -> None:
+def test_a_signal_is_identified_by_its_request_id_or_by_its_first_event() -> None:
     def signals(event: HistoryEvent) -> list[str] | None:
         return to_record(Streamed(9, ROW, History(events=[event]).SerializeToString()), with_payload=False).signals
 
     assert signals(signaled(request_id="once")) == ["once"]
     first = signaled()
     assert signals(first) == [f"r:{first.event_id}:{first.version}"]
-    # So it is known by the same where it was taken over.
+    # A reapplied signal has the same identity.
     assert signals(signaled(request_id=key_of(first, "r").removeprefix("signal/"))) == signals(first)
     assert signals(HistoryEvent(event_id=1)) is None

@@ -1,22 +1,23 @@
-"""What matching tells the journal, of a cluster in one process."""
+"""Matching's journal records, from a cluster in one process."""
 
 import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fairlead.core.partitions import STICKY, Partition, TaskList, TaskType
+from fairlead.core.partitions import STICKY, Partition, TaskQueueId, TaskType
 from fairlead.journal import Journal, read_segment
-from fairlead.matching.messages import AddRequest, NewTask, PollRequest, TaskListKind
+from fairlead.matching.messages import AddRequest, NewTask, PollRequest, QueueKind
 from fairlead.server import LocalCluster
 from fairlead.settings import DynamicSettings, Plain
 from fairlead.telemetry import Metrics
+from tests.patience import step, until
 
-ORDERS = TaskList("ns", "orders", TaskType.ACTIVITY)
+ORDERS = TaskQueueId("ns", "orders", TaskType.ACTIVITY)
 
 
-class Told:
-    """A cluster with a journal; what that says when the cluster is gone."""
+class JournaledCluster:
+    """A cluster with a journal, and the journal's records after the cluster has stopped."""
 
     def __init__(self, folder: Path, **overrides: Plain) -> None:
         self._folder = folder
@@ -42,15 +43,21 @@ def task(key: str = "tenant", *, weight: float = 2.0) -> NewTask:
     return NewTask(3, key, weight, b"payload")
 
 
-async def test_a_task_that_finds_a_poll_is_added_and_matched_at_once(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    async with told as cluster:
+async def _polls(cluster: LocalCluster) -> bool:
+    """Whether a poll waits at the root."""
+    description = await cluster.operator().describe(ORDERS)
+    return any(one.polls_waiting for one in description.partitions.values())
+
+
+async def test_a_sync_matched_task_has_records_of_its_add_and_match(tmp_path: Path) -> None:
+    journaled = JournaledCluster(tmp_path)
+    async with journaled as cluster:
         client = cluster.client()
         polling = asyncio.create_task(client.poll(ORDERS, "worker", timeout_s=10))
-        await asyncio.sleep(0.1)
+        await until(lambda: _polls(cluster))
         await client.add(ORDERS, task())
         await polling
-    added, matched = told.records("added", "matched", "acked")
+    added, matched = journaled.records("added", "matched", "acked")
     common = {
         "namespace_id": "ns",
         "task_list": "orders",
@@ -74,21 +81,22 @@ async def test_a_task_that_finds_a_poll_is_added_and_matched_at_once(tmp_path: P
     assert added["time_us"] <= matched["time_us"]
 
 
-async def test_a_task_of_the_backlog_is_matched_with_its_pass_and_acked(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    async with told as cluster:
+async def test_a_backlogged_task_has_a_match_record_and_an_ack_record_with_its_pass(tmp_path: Path) -> None:
+    journaled = JournaledCluster(tmp_path)
+    async with journaled as cluster:
         client = cluster.client()
         for _ in range(3):
             await client.add(ORDERS, task())
+        # The waiting time of the tasks that the records must show.
         await asyncio.sleep(0.2)
         for _ in range(3):
             assert (await client.poll(ORDERS, "worker", timeout_s=10)).task is not None
-    assert Counter(one["kind"] for one in told.records("added", "matched", "acked")) == {
+    assert Counter(one["kind"] for one in journaled.records("added", "matched", "acked")) == {
         "added": 3,
         "matched": 3,
         "acked": 3,
     }
-    matched, acked = told.records("matched"), told.records("acked")
+    matched, acked = journaled.records("matched"), journaled.records("acked")
     assert [one["was_sync"] for one in matched] == [False] * 3
     assert all(one["wait_us"] >= 200_000 for one in matched)
     passes = [one["pass"] for one in matched]
@@ -96,83 +104,91 @@ async def test_a_task_of_the_backlog_is_matched_with_its_pass_and_acked(tmp_path
     assert [one["pass"] for one in acked] == passes
 
 
-async def test_the_weight_is_that_which_counts(tmp_path: Path) -> None:
-    told = Told(tmp_path, matching_fairnessKeyWeights={"tenant": 5.0})
-    async with told as cluster:
+async def test_a_record_has_the_effective_weight(tmp_path: Path) -> None:
+    journaled = JournaledCluster(tmp_path, matching_fairnessKeyWeights={"tenant": 5.0})
+    async with journaled as cluster:
         client = cluster.client()
         await client.add(ORDERS, task())
         await client.add(ORDERS, task("another", weight=0.0))
-    assert [one["weight"] for one in told.records("added")] == [5.0, 1.0]
+    assert [one["weight"] for one in journaled.records("added")] == [5.0, 1.0]
 
 
-async def test_an_empty_poll_is_told_with_how_long_it_waited_and_only_where_it_came(tmp_path: Path) -> None:
-    told = Told(tmp_path, matching_numTasklistReadPartitions=2, matching_numTasklistWritePartitions=2)
-    async with told as cluster:
+async def test_an_empty_poll_is_recorded_only_at_the_polled_partition_with_its_wait(tmp_path: Path) -> None:
+    journaled = JournaledCluster(tmp_path, matching_numTasklistReadPartitions=2, matching_numTasklistWritePartitions=2)
+    async with journaled as cluster:
         service = next(iter(cluster.hosts.values())).matching
-        # The root decides how many partitions there are.
+        # The root has to be loaded first: it decides the number of partitions.
         await service.add(AddRequest(Partition(ORDERS, 0), task()))
         await service.poll(PollRequest(Partition(ORDERS, 0), "worker", "poll-0", 5.0))
         answer = await service.poll(PollRequest(Partition(ORDERS, 1), "worker", "poll-1", 0.6))
         assert answer.task is None
-    (empty,) = told.records("poll_empty")
+    (empty,) = journaled.records("poll_empty")
     assert empty["partition"] == 1
     assert 400_000 <= empty["wait_us"] <= 3_000_000
 
 
-async def test_a_task_that_goes_to_the_parent_is_forwarded_there_and_matched_here(tmp_path: Path) -> None:
-    told = Told(tmp_path, matching_numTasklistReadPartitions=2, matching_numTasklistWritePartitions=2)
-    async with told as cluster:
+async def test_a_forwarded_task_has_a_forward_record_at_the_child_and_a_match_record_at_the_parent(
+    tmp_path: Path,
+) -> None:
+    journaled = JournaledCluster(tmp_path, matching_numTasklistReadPartitions=2, matching_numTasklistWritePartitions=2)
+    async with journaled as cluster:
         service = next(iter(cluster.hosts.values())).matching
         polling = asyncio.ensure_future(service.poll(PollRequest(Partition(ORDERS, 0), "worker", "poll-0", 10.0)))
-        await asyncio.sleep(0.1)
+        await until(lambda: _polls(cluster))
         answer = await service.add(AddRequest(Partition(ORDERS, 1), task()))
         assert answer.is_started
         await polling
-    (added,), (forwarded,), (matched,) = told.records("added"), told.records("forwarded"), told.records("matched")
+    (added,), (forwarded,), (matched,) = (
+        journaled.records("added"),
+        journaled.records("forwarded"),
+        journaled.records("matched"),
+    )
     assert (added["partition"], forwarded["partition"], matched["partition"]) == (1, 1, 0)
     assert matched["was_forwarded"] is True
     assert matched["was_sync"] is True
     assert forwarded["fairness_key"] == "tenant"
 
 
-async def test_configurations_are_told_by_each_partition_that_goes_by_them(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    async with told as cluster:
+async def test_each_partition_records_its_configurations(tmp_path: Path) -> None:
+    journaled = JournaledCluster(tmp_path)
+    async with journaled as cluster:
         await cluster.client().add(ORDERS, task())
         await cluster.operator().update(ORDERS, read=3, write=3, force=False)
-        await asyncio.sleep(0.3)
-    at_root = [(one["version"], one["read"], one["write"]) for one in told.records("config") if one["partition"] == 0]
+    at_root = [
+        (one["version"], one["read"], one["write"]) for one in journaled.records("config") if one["partition"] == 0
+    ]
     assert at_root == [(1, 1, 1), (2, 3, 3)]
 
 
-async def test_backlogs_are_told_again_and_again_and_their_end_once(tmp_path: Path) -> None:
-    told = Told(tmp_path, journal_backlogInterval="100ms")
-    async with told as cluster:
+async def test_a_backlog_is_recorded_at_intervals_and_its_end_once(tmp_path: Path) -> None:
+    journaled = JournaledCluster(tmp_path, journal_backlogInterval="100ms")
+    async with journaled as cluster:
         client = cluster.client()
         for _ in range(4):
             await client.add(ORDERS, task())
+        # Records are readable only after the end: wait for a few intervals.
         await asyncio.sleep(0.5)
         for _ in range(4):
             await client.poll(ORDERS, "worker", timeout_s=10)
-        await asyncio.sleep(0.5)
-    snapshots = told.records("backlog")
-    assert snapshots[0]["tasks"] == 4
-    assert snapshots[0]["pollers"] == 0
-    ages = [one["age_us"] for one in snapshots if one["tasks"] == 4]
+        # The end of the backlog is recorded at the next interval.
+        await asyncio.sleep(0.3)
+    snapshots = journaled.records("backlog")
+    # On a busy machine, an interval may end while the tasks are being added.
+    full = [one for one in snapshots if one["tasks"] == 4]
+    assert full[0]["pollers"] == 0
+    ages = [one["age_us"] for one in full]
     assert len(ages) >= 2
     assert ages == sorted(ages)
     assert [one["tasks"] for one in snapshots].count(0) == 1
 
 
-async def test_all_sticky_task_lists_of_a_namespace_are_one(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    async with told as cluster:
+async def test_all_sticky_task_queues_of_a_namespace_have_one_name_in_the_journal(tmp_path: Path) -> None:
+    journaled = JournaledCluster(tmp_path)
+    async with journaled as cluster:
         service = next(iter(cluster.hosts.values())).matching
-        place = Partition(TaskList("ns", "worker-4711", TaskType.WORKFLOW), 0)
-        polling = asyncio.ensure_future(
-            service.poll(PollRequest(place, "worker", "poll", 10.0, kind=TaskListKind.STICKY))
-        )
-        await asyncio.sleep(0.1)
-        await service.add(AddRequest(place, task(), kind=TaskListKind.STICKY))
+        place = Partition(TaskQueueId("ns", "worker-4711", TaskType.WORKFLOW), 0)
+        polling = asyncio.ensure_future(service.poll(PollRequest(place, "worker", "poll", 10.0, kind=QueueKind.STICKY)))
+        await step()
+        await service.add(AddRequest(place, task(), kind=QueueKind.STICKY))
         await polling
-    assert {one["task_list"] for one in told.records("added", "matched")} == {STICKY}
+    assert {one["task_list"] for one in journaled.records("added", "matched")} == {STICKY}

@@ -1,4 +1,4 @@
-"""Two hosts on PostgreSQL with one journal: one is killed, the other goes on, and every committed batch is there."""
+"""Two hosts on PostgreSQL with one journal: one is killed, the other continues, and no committed batch is missing."""
 
 import asyncio
 from collections import defaultdict
@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from fairlead.history.journaling import event_digest
+from fairlead.history.shard.journal import event_digest
 from fairlead.journal import Kind, SegmentName, read_segment
 from tests.sdk.hosts import Host
 
@@ -23,31 +23,31 @@ WAIT_S_MAX = 120.0
 @workflow.defn
 class Wait:
     def __init__(self) -> None:
-        self._is_told = False
+        self._is_finished = False
 
     @workflow.run
     async def run(self) -> None:
-        await workflow.wait_condition(lambda: self._is_told)
+        await workflow.wait_condition(lambda: self._is_finished)
 
     @workflow.signal
-    def tell(self) -> None:
-        self._is_told = True
+    def finish(self) -> None:
+        self._is_finished = True
 
 
 async def _end(client: Client, name: str) -> None:
-    """Tell it until it has ended, though its shard may have no owner for a while."""
+    """Signal a workflow until it has ended; its shard may have no owner for a while."""
     handle = client.get_workflow_handle(name)
     is_closed = False
     while not is_closed:
         with suppress(RPCError):
-            await handle.signal(Wait.tell, rpc_timeout=timedelta(seconds=5))
+            await handle.signal(Wait.finish, rpc_timeout=timedelta(seconds=5))
         await asyncio.sleep(0.2)
         with suppress(RPCError):
             is_closed = (await handle.describe()).status == WorkflowExecutionStatus.COMPLETED
 
 
 def _batches(journal: Path) -> dict[str, list[dict[str, Any]]]:
-    """Each batch once: after a kill some are there twice, under the same id."""
+    """The batches without duplicates: after a kill some are recorded twice, with the same id."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for path in sorted(journal.glob("*/*.zst")):
         if SegmentName.parse(path.name).kind is Kind.HISTORY:
@@ -80,7 +80,7 @@ async def test_hosts_on_postgres_journal_every_committed_batch(tmp_path: Path, p
             run.run_id: (await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()).events
             async for run in client.list_workflows()
         }
-        # What the one that was killed has left open is sealed by the next to start.
+        # The next host that starts seals the open segments of the killed host.
         await hosts[1].start()
         assert [await host.stop() for host in hosts] == [0, 0]
     finally:

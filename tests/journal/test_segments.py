@@ -38,7 +38,7 @@ def begin(folder: Path) -> OpenSegment:
     return segment
 
 
-def test_what_was_written_is_read_back_and_fields_without_a_value_are_left_out(tmp_path: Path) -> None:
+def test_written_records_are_read_back_without_empty_fields(tmp_path: Path) -> None:
     segment = begin(tmp_path)
     segment.append(frame(0, 3))
     segment.append(frame(3, 2))
@@ -61,12 +61,12 @@ def test_what_was_written_is_read_back_and_fields_without_a_value_are_left_out(t
     }
 
 
-def test_the_pass_has_its_name_of_the_schema() -> None:
+def test_the_pass_number_is_written_as_pass() -> None:
     record = TaskRecord(1, "acked", "ns", "orders", 2, 0, "h", pass_number=5)
     assert msgspec.json.decode(encode_records([record]))["pass"] == 5
 
 
-def test_a_tear_at_any_byte_costs_no_frame_before_it(tmp_path: Path) -> None:
+def test_a_file_cut_at_any_byte_keeps_all_frames_before_the_cut(tmp_path: Path) -> None:
     frames = [frame(0, 3), frame(3, 3), frame(6, 3)]
     whole = b"".join(frames)
     ends = [0, len(frames[0]), len(frames[0]) + len(frames[1]), len(whole)]
@@ -85,13 +85,13 @@ def test_a_tear_at_any_byte_costs_no_frame_before_it(tmp_path: Path) -> None:
             assert (folder / str(NAME)).stat().st_size == safe
 
 
-def test_garbage_after_the_last_frame_is_cut_off(tmp_path: Path) -> None:
+def test_garbage_after_the_last_frame_is_removed(tmp_path: Path) -> None:
     (tmp_path / f"{NAME}.open").write_bytes(frame(0, 3) + bytes(100))
     recover(tmp_path)
     assert numbers(tmp_path / str(NAME)) == [0, 1, 2]
 
 
-def test_a_segment_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+def test_recovery_does_not_touch_a_segment_that_is_being_written(tmp_path: Path) -> None:
     segment = begin(tmp_path)
     segment.append(frame(0, 3))
     assert recover(tmp_path) == []
@@ -101,7 +101,7 @@ def test_a_segment_that_another_process_writes_is_left_alone(tmp_path: Path) -> 
     assert numbers(tmp_path / str(NAME)) == [0, 1, 2, 3]
 
 
-def test_what_is_not_safe_is_not_sealed(tmp_path: Path) -> None:
+def test_data_that_is_not_synced_is_not_sealed(tmp_path: Path) -> None:
     segment = begin(tmp_path)
     segment.append(frame(0, 3))
     segment.sync()
@@ -110,7 +110,7 @@ def test_what_is_not_safe_is_not_sealed(tmp_path: Path) -> None:
     assert numbers(tmp_path / str(NAME)) == [0, 1, 2]
 
 
-def test_a_name_that_is_taken_is_not_taken_again(tmp_path: Path) -> None:
+def test_a_segment_name_cannot_be_used_twice(tmp_path: Path) -> None:
     segment = begin(tmp_path)
     assert OpenSegment.create(tmp_path, NAME) is None
     segment.append(frame(0, 1))
@@ -121,7 +121,7 @@ def test_a_name_that_is_taken_is_not_taken_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 20, -3])
-def test_a_sealed_segment_that_was_changed_is_refused_with_the_place(tmp_path: Path, place: int) -> None:
+def test_a_damaged_sealed_segment_is_rejected_with_the_position(tmp_path: Path, place: int) -> None:
     content = bytearray(frame(0, 100) + frame(100, 100))
     content[place] ^= 0x40
     path = tmp_path / str(NAME)
@@ -130,25 +130,25 @@ def test_a_sealed_segment_that_was_changed_is_refused_with_the_place(tmp_path: P
         numbers(path)
 
 
-def test_a_sealed_segment_that_ends_early_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_sealed_segment_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / str(NAME)
     path.write_bytes(frame(0, 100)[:-1])
     with pytest.raises(BadSegment, match="damaged after byte 0"):
         numbers(path)
 
 
-def test_another_schema_is_refused_by_name_and_left_alone(tmp_path: Path) -> None:
+def test_a_segment_of_another_schema_version_is_rejected_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "task.v2.host-1.000000000007.jsonl.zst.open"
     path.write_bytes(b"what only version 2 understands")
-    with pytest.raises(UnknownSchema, match="has schema version 2, this release reads 1"):
+    with pytest.raises(UnknownSchema, match="has schema version 2, but this release reads 1"):
         numbers(path)
     assert recover(tmp_path) == []
     assert path.read_bytes() == b"what only version 2 understands"
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "task.v1.host.7.jsonl.zst", "mail.v1.host.000000000007.jsonl.zst", ""])
-def test_what_is_named_otherwise_is_no_segment(name: str) -> None:
-    with pytest.raises(NoSegment, match="no segment"):
+def test_a_file_with_another_name_is_not_a_segment(name: str) -> None:
+    with pytest.raises(NoSegment, match="not a journal segment"):
         SegmentName.parse(name)
 
 
@@ -156,6 +156,6 @@ def test_what_is_named_otherwise_is_no_segment(name: str) -> None:
     ("host", "slug"),
     [("127.0.0.1:7240", "127-0-0-1-7240"), ("[::1]:7240", "1-7240"), ("...", "host"), ("é" * 3, "host")],
 )
-def test_every_host_has_a_name_that_files_can_have(host: str, slug: str) -> None:
+def test_every_host_name_is_turned_into_a_valid_file_name(host: str, slug: str) -> None:
     assert host_slug(host) == slug
     assert SegmentName.parse(str(SegmentName(Kind.HISTORY, slug, 1))) == (Kind.HISTORY, slug, 1)

@@ -17,7 +17,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from fairlead.history.journaling import event_digest
+from fairlead.history.shard.journal import event_digest
 from fairlead.journal import Kind, SegmentName, read_segment
 from tests.journal.victim import Victim
 
@@ -44,10 +44,10 @@ class Child:
 
 @workflow.defn
 class Order:
-    """An activity, a timer, a child and a signal, in two runs."""
+    """Runs an activity, a timer, a child workflow and waits for a signal, in two runs."""
 
     def __init__(self) -> None:
-        self._is_told = False
+        self._is_finished = False
 
     @workflow.run
     async def run(self, number: int, is_second: bool) -> int:
@@ -61,12 +61,12 @@ class Order:
         if not is_second:
             await workflow.execute_child_workflow(Child.run, number, id=f"child-{number}")
             workflow.continue_as_new(args=[number, True])
-        await workflow.wait_condition(lambda: self._is_told)
+        await workflow.wait_condition(lambda: self._is_finished)
         return number
 
     @workflow.signal
-    def tell(self) -> None:
-        self._is_told = True
+    def finish(self) -> None:
+        self._is_finished = True
 
 
 async def _persistently(call: Any) -> Any:
@@ -77,9 +77,9 @@ async def _persistently(call: Any) -> Any:
             await asyncio.sleep(0.1)
 
 
-async def _live(client: Client, number: int, chance: random.Random) -> int:
+async def _run_order(client: Client, number: int, chance: random.Random) -> int:
     name = f"order-{number}"
-    # Where the SDK gave up on a request that was taken.
+    # The SDK may have given up on a request that was accepted.
     with suppress(WorkflowAlreadyStartedError):
         await _persistently(
             lambda: client.start_workflow(
@@ -90,7 +90,7 @@ async def _live(client: Client, number: int, chance: random.Random) -> int:
     while (await _persistently(handle.describe)).status != WorkflowExecutionStatus.COMPLETED:
         await asyncio.sleep(chance.uniform(0.2, 0.5))
         try:
-            await handle.signal(Order.tell)
+            await handle.signal(Order.finish)
         except RPCError:
             continue
     return int(await _persistently(handle.result))
@@ -99,7 +99,7 @@ async def _live(client: Client, number: int, chance: random.Random) -> int:
 def _records(folder: Path, kind: Kind) -> Iterator[dict[str, Any]]:
     for path in sorted((folder / "journal" / "active").iterdir()):
         if SegmentName.parse(path.name).kind is kind:
-            assert path.suffix == ".zst", "all is sealed when the server has stopped"
+            assert path.suffix == ".zst", "a segment is still open after the server has stopped"
             yield from read_segment(path)
 
 
@@ -107,13 +107,13 @@ Batch = dict[str, Any]
 
 
 def _batches_by_run(folder: Path) -> dict[str, list[Batch]]:
-    """As the pipeline dedups them: one record of each, which are all the same."""
+    """The batches by run. Duplicates must be equal and are removed, as in the pipeline."""
     found: dict[tuple[Any, ...], Batch] = {}
     for record in _records(folder, Kind.HISTORY):
         key = tuple(record[name] for name in ("run_id", "branch_id", "first_event_id", "task_id"))
         assert found.setdefault(key, record) == record
     counts = Counter(key[:3] for key in found)
-    assert [key for key, count in counts.items() if count > 1] == [], "one batch under two task ids"
+    assert [key for key, count in counts.items() if count > 1] == [], "one batch has two task ids"
     runs: dict[str, list[Batch]] = defaultdict(list)
     for _, record in sorted(found.items()):
         runs[record["run_id"]].append(record)
@@ -139,7 +139,7 @@ def _check_run(events: list[Any], batches: list[Batch]) -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_the_journal_has_every_committed_batch_though_the_server_is_killed(tmp_path: Path) -> None:
+async def test_the_journal_has_every_committed_batch_even_if_the_server_is_killed(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     victim = Victim(tmp_path)
     await victim.start()
@@ -153,7 +153,7 @@ async def test_the_journal_has_every_committed_batch_though_the_server_is_killed
     )
     try:
         async with worker:
-            living = [asyncio.create_task(_live(client, number, chance)) for number in range(WORKFLOWS)]
+            living = [asyncio.create_task(_run_order(client, number, chance)) for number in range(WORKFLOWS)]
             for _ in range(KILLS):
                 await asyncio.sleep(chance.uniform(0.1, 1.0))
                 victim.kill()
@@ -166,7 +166,7 @@ async def test_the_journal_has_every_committed_batch_though_the_server_is_killed
         victim.kill()
         raise
     journaled = _batches_by_run(tmp_path)
-    # Two runs of each, and a child.
+    # Each workflow has two runs and a child.
     assert len(histories) == 3 * WORKFLOWS
     assert journaled.keys() == histories.keys()
     for run_id, events in histories.items():
@@ -177,6 +177,6 @@ async def test_the_journal_has_every_committed_batch_though_the_server_is_killed
     assert all(batch["new_run_id"] in histories for batch in continued)
     assert any("signals" in batch for batches in journaled.values() for batch in batches)
     tasks = Counter(record["kind"] for record in _records(tmp_path, Kind.TASK))
-    # What matching told in the last moments before a kill is gone.
+    # Matching's last records before a kill are lost.
     assert tasks["added"] > WORKFLOWS
     assert tasks["matched"] > WORKFLOWS

@@ -1,4 +1,4 @@
-"""A server with a journal that tests kill and start again."""
+"""A server with a journal that tests kill and restart."""
 
 import asyncio
 import socket
@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-READY_S_MAX = 60.0
+from tests.patience import PATIENCE_S
+
+READY_S_MAX = PATIENCE_S
 
 
 class Victim:
-    """A server on a file with a journal, which is killed and started again at the same address."""
+    """A server with a database file and a journal; it can be killed and restarted at the same address."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as free:
@@ -27,7 +29,7 @@ class Victim:
         command = ["server", "start-dev", "--headless", "--port", str(self._port), "--stop-with-input"]
         command += ["--db-filename", str(self._folder / "f.db"), "--journal", str(self._folder / "journal")]
         with (self._folder / "server.log").open("a") as log:
-            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - it returns at once
+            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - returns at once
                 [sys.executable, "-m", "fairlead", *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -37,13 +39,13 @@ class Victim:
         await asyncio.wait_for(asyncio.to_thread(self._read_until_ready), READY_S_MAX)
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the process with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._end()
 
     async def stop(self) -> int:
-        """As a terminal that goes away does; the exit code."""
+        """Close standard input, as a closing terminal does; returns the exit code."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""Writes numbers to a journal until it is killed, and says of each that is safe so."""
+"""Writes numbers to a journal until it is killed, and prints each number that is safely stored."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The other side of a client: hosts that own partitions and answer as the matching service does, or as a test says."""
+"""A fake matching service for tests of the client: hosts own partitions, and a test decides how they fail."""
 
 import asyncio
 from collections import deque
@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.cluster.calls import Answer, CallLost, Method, Request, Unreachable
-from fairlead.core.partitions import Partition, PartitionConfig, TaskList, TaskType
+from fairlead.core.partitions import Partition, PartitionConfig, TaskQueueId, TaskType
 from fairlead.core.routing import NoHosts
 from fairlead.matching.engine import NotOwner
 from fairlead.matching.messages import (
-    AddAnswer,
     AddRequest,
+    AddResponse,
     BacklogReport,
     NewTask,
-    PollAnswer,
     PollRequest,
+    PollResponse,
     StaleConfig,
 )
+from fairlead.rpc.hosts.caller import CallLost, Method, Request, Response, Unreachable
 
-TASK_LIST = TaskList("namespace", "orders", TaskType.ACTIVITY)
+TASK_QUEUE = TaskQueueId("namespace", "orders", TaskType.ACTIVITY)
 
 
 def now_s() -> float:
@@ -33,7 +33,7 @@ def new(payload: str) -> NewTask:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A call that was made."""
+    """One call that the client made."""
 
     at_s: float
     host: str
@@ -42,16 +42,15 @@ class Made:
 
 
 class FakeMatching:
-    """One task list on hosts that a test can kill and move partitions between; a `Caller`.
+    """One task queue on fake hosts; implements `Caller`. A test can kill a host and move a partition to another host.
 
-    `failures` are raised one after the other by whichever host is asked next, after it has done what it was asked for
-    if it is a `CallLost`.
+    The next call raises the next of `failures`; if that is a `CallLost`, the host has done the work before it raises.
     """
 
     def __init__(self, *, version: int = 1, read: int = 1, write: int = 1) -> None:
         self.config = PartitionConfig(version, read, write)
-        # The answers say this instead, where it is set.
-        self.told: PartitionConfig | None = None
+        # If set, responses carry this configuration instead of the one in force.
+        self.reported: PartitionConfig | None = None
         self.owners: dict[int, str] = {}
         self.silent: set[str] = set()
         self.dead: set[str] = set()
@@ -72,7 +71,9 @@ class FakeMatching:
     def owner(self, number: int) -> str:
         return self.owners.get(number, "a")
 
-    async def call(self, host: str, method: Method[Request, Answer], request: Request, *, timeout_s: float) -> Answer:
+    async def call(
+        self, host: str, method: Method[Request, Response], request: Request, *, timeout_s: float
+    ) -> Response:
         self.made.append(Made(now_s(), host, request, timeout_s))
         if host in self.dead:
             raise Unreachable(f"{host} is dead")
@@ -98,34 +99,34 @@ class FakeMatching:
             raise failure
         return answer
 
-    async def _add(self, request: AddRequest) -> AddAnswer:
+    async def _add(self, request: AddRequest) -> AddResponse:
         number = request.partition.number
         if request.config is not None and number >= self.config.write:
-            raise StaleConfig(f"{number} takes no tasks", self.config)
+            raise StaleConfig(f"partition {number} takes no new tasks", self.config)
         self.tasks.setdefault(number, []).append(request.task.payload)
-        return AddAnswer(is_started=False, config=self.told or self.config)
+        return AddResponse(is_started=False, config=self.reported or self.config)
 
-    async def _poll(self, host: str, request: PollRequest) -> PollAnswer:
+    async def _poll(self, host: str, request: PollRequest) -> PollResponse:
         number = request.partition.number
         if request.config is not None and number >= self.config.read:
-            raise StaleConfig(f"{number} is not polled", self.config)
+            raise StaleConfig(f"partition {number} is not a read partition", self.config)
         self.waiting += 1
         try:
             deadline_s = now_s() + request.timeout_s
             while not self.tasks.get(number) and now_s() < deadline_s:
                 await asyncio.sleep(min(0.25, deadline_s - now_s()))
                 if host in self.dead:
-                    raise CallLost(f"{host} has died")
+                    raise CallLost(f"{host} died during the poll")
             task = self.tasks[number].pop(0) if self.tasks.get(number) else None
         finally:
             self.waiting -= 1
         backlog = self.backlogs.get(number, 0)
         report = BacklogReport(number, backlog, 0.0, 0.0, 0.0)  # type: ignore[arg-type]  # a test sends NaN
-        return PollAnswer(task, self.told or self.config, report)
+        return PollResponse(task, self.reported or self.config, report)
 
 
 class FakeRing:
-    """A ring that knows what it was told by the last `refresh`."""
+    """A ring that changes only with `refresh`: between refreshes, `known` may be out of date."""
 
     def __init__(self, matching: FakeMatching, *hosts: str) -> None:
         self._matching = matching
@@ -137,7 +138,7 @@ class FakeRing:
 
     def route(self, partition: Partition) -> str:
         if self.is_empty:
-            raise NoHosts("nobody")
+            raise NoHosts("the ring is empty")
         # A real ring looks a partition up by its name.
         assert partition.name
         return self.known.get(partition.number, "a")

@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 
-from fairlead.cluster.local import LocalNetwork
-from fairlead.cluster.membership import Membership, MembershipTimes
-from fairlead.cluster.ring import MemberRing
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.engine import EngineTimes
-from fairlead.matching.messages import ADD, POLL, AddRequest, NewTask, PollAnswer, PollRequest
+from fairlead.matching.messages import ADD, POLL, AddRequest, NewTask, PollRequest, PollResponse
 from fairlead.matching.service import MatchingService
-from fairlead.matching.starting import Starter, start_plainly
+from fairlead.matching.task_starter import Starter, start_plainly
+from fairlead.membership.members import Membership, MembershipTimes
+from fairlead.membership.ring import MemberRing
+from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.settings import DynamicSettings, Plain
-from fairlead.storage.contract import TaskStore
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.memory.tasks import MemoryStore
+from fairlead.storage.tasks import TaskStore
 from fairlead.telemetry import Metrics
 
-ORDERS = TaskList("namespace", "orders", TaskType.ACTIVITY)
+ORDERS = TaskQueueId("namespace", "orders", TaskType.ACTIVITY)
 _POLL_IDS = count()
 FAST = MembershipTimes(heartbeat_s=0.05, alive_s=2.0)
 
@@ -31,7 +31,7 @@ def new(payload: str, *, key: str = "", weight: float = 1.0, priority: int = 3) 
 
 
 class Host:
-    """One host; `client` asks from its point of view."""
+    """One host; its `client` calls the service through this host's ring."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Host:
         began_s = time.time() - loop.time()
 
         def clock() -> float:
-            """The wall clock, which goes with the event loop's time: so that both may be virtual."""
+            """Wall clock derived from the event loop's time, so that both are virtual under virtual time."""
             return began_s + loop.time()
 
         self.membership = Membership(store, name, clock=clock, times=FAST)
@@ -83,7 +83,7 @@ class Host:
 
 
 class Hosts(dict[str, Host]):
-    """Those that are there, by name."""
+    """The running hosts, by name."""
 
     def __init__(self, store: TaskStore, settings: DynamicSettings, start: Starter, times: EngineTimes | None) -> None:
         super().__init__()
@@ -107,14 +107,14 @@ class Hosts(dict[str, Host]):
     def client(self) -> MatchingClient:
         return next(iter(self.values())).client
 
-    async def loaded(self, *, partitions: int, task_list: TaskList = ORDERS) -> None:
-        """Wait until so many partitions of a task list are loaded."""
+    async def loaded(self, *, partitions: int, task_queue: TaskQueueId = ORDERS) -> None:
+        """Wait until this number of partitions of the task queue is loaded."""
 
         def count() -> int:
-            return sum(one.task_list == task_list for host in self.values() for one in host.service.engine.loaded)
+            return sum(one.task_queue == task_queue for host in self.values() for one in host.service.engine.loaded)
 
         async with asyncio.timeout(5):
-            while count() < partitions:  # noqa: ASYNC110 - it is the engine's own, which tells nobody
+            while count() < partitions:  # noqa: ASYNC110 - the engine has no event to wait for
                 await asyncio.sleep(0.005)
 
 
@@ -127,7 +127,7 @@ async def hosts(
     times: EngineTimes | None = None,
     settings: DynamicSettings | None = None,
 ) -> AsyncIterator[Hosts]:
-    """So many hosts, which are closed at the end."""
+    """Start these hosts, and close them at the end."""
     there = Hosts(store or MemoryStore(), settings or DynamicSettings(overrides=overrides), start, times)
     try:
         for name in names or ("one",):
@@ -140,27 +140,27 @@ async def hosts(
 
 
 def at(number: int) -> Partition:
-    """A partition of the task list that tests use."""
+    """A partition of the task queue `ORDERS`."""
     return Partition(ORDERS, number)
 
 
 async def add_to(there: Hosts, number: int, payload: str) -> bool:
-    """Add a task to this very partition; whether it was started."""
+    """Add a task to this partition. Returns whether a poll has started it."""
     caller, host = there.network.caller(), there.client.route(at(number))
     return (await caller.call(host, ADD, AddRequest(at(number), new(payload)), timeout_s=5)).is_started
 
 
 async def poll_at(
     there: Hosts, number: int, *, timeout_s: float = 5.0, rate_per_s: float | None = None, identity: str = "worker"
-) -> PollAnswer:
-    """Poll this very partition."""
+) -> PollResponse:
+    """Poll this partition."""
     caller, host = there.network.caller(), there.client.route(at(number))
     request = PollRequest(at(number), identity, f"poll-{next(_POLL_IDS)}", timeout_s, rate_per_s=rate_per_s)
     return await caller.call(host, POLL, request, timeout_s=timeout_s + 1)
 
 
 def partitions(read: int, write: int | None = None) -> dict[str, Plain]:
-    """The settings of a task list with so many partitions."""
+    """Settings for a task queue with these numbers of partitions."""
     return {
         "matching.numTasklistReadPartitions": read,
         "matching.numTasklistWritePartitions": read if write is None else write,

@@ -1,4 +1,4 @@
-"""A task list in memory for the tests of its root: a real store, partitions that obey, and a network that may not."""
+"""A task queue for tests of its root: a real in-memory store, fake partitions, and a network with planned faults."""
 
 import asyncio
 import functools
@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from fairlead.cluster.calls import CallLost, Unreachable
 from fairlead.core.partitions import DrainReport, PartitionConfig, TaskType, accept
-from fairlead.matching.lease import QueueLease
-from fairlead.matching.messages import BacklogReport, DescribeAnswer, DispatchRules
-from fairlead.matching.root import RootCoordinator
-from fairlead.matching.rules import decode_rules, encode_rules
+from fairlead.matching.messages import BacklogReport, DescribeResponse, DispatchRules, Versions
+from fairlead.matching.partition.lease import QueueLease
+from fairlead.matching.root.coordinator import RootCoordinator
+from fairlead.matching.root.state import RootState, decode_state, encode_record
+from fairlead.rpc.hosts.caller import CallLost, Unreachable
 from fairlead.settings import DynamicSettings, Plain, Scope
-from fairlead.storage.contract import OutcomeUnknown, QueueId, StoreUnavailable
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.memory.tasks import MemoryStore
+from fairlead.storage.tasks import OutcomeUnknown, QueueId, StoreUnavailable
 from fairlead.telemetry import Metrics
 
 T = TypeVar("T")
@@ -36,20 +36,20 @@ SCALER_ON: dict[str, Plain] = {
 
 
 class _Selector(selectors.DefaultSelector):
-    """Where the loop would sleep, its time moves on instead."""
+    """Advances the loop's time where the loop would sleep."""
 
     loop: "VirtualLoop"
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
         if not ready:
-            assert timeout is not None, "everybody waits for something that nobody will do"
+            assert timeout is not None, "deadlock: no timer is set and no I/O is ready"
             self.loop.now_s += max(0.0, timeout)
         return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop on which hours take milliseconds."""
+    """An event loop on virtual time: hours take milliseconds."""
 
     def __init__(self) -> None:
         selector = _Selector()
@@ -62,7 +62,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def timers() -> int:
-    """How many timers are running."""
+    """Number of timers that are set."""
     loop = asyncio.get_running_loop()
     return sum(not handle.cancelled() for handle in loop._scheduled)  # type: ignore[attr-defined]
 
@@ -71,7 +71,7 @@ _worlds: list["World"] = []
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run on virtual time; whatever a world has seen that must not be fails the test."""
+    """Run on virtual time; fail the test if a world has recorded a violation."""
     _worlds.clear()
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         result = runner.run(work)
@@ -90,7 +90,7 @@ def on_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[
 
 @dataclass
 class Trouble:
-    """What goes wrong with the store: an action for the next operations of each name, in order; None is no trouble."""
+    """Faults of the store: for each operation, actions for its next calls, in order; None does nothing."""
 
     before_it: dict[str, list[Callable[[], Awaitable[Any]] | None]] = field(default_factory=dict)
     after_it: dict[str, list[Callable[[], Awaitable[Any]] | None]] = field(default_factory=dict)
@@ -123,22 +123,42 @@ async def never() -> None:
 
 @dataclass
 class Member:
-    """One partition as its owner has it."""
+    """One partition, as its owner has it in memory."""
 
     config: PartitionConfig
+    rules: DispatchRules = field(default_factory=DispatchRules)
     adds_per_s: float = 0.0
     tasks: int = 0
     appends_in_flight: int = 0
     is_up: bool = True
 
 
-# May say what is answered, and then nothing else happens.
+# May return the acknowledged version; then the push doesn't reach the partition.
 PushFault = Callable[[int, PartitionConfig], Awaitable[int | None]]
 AskFault = Callable[[int], Awaitable[None]]
 
 
+class StoredRoot:
+    """The root's state in an in-memory store, under a lease."""
+
+    def __init__(self, store: MemoryStore, lease: QueueLease) -> None:
+        self._store = store
+        self._lease = lease
+
+    async def save(self, state: RootState, *, before: RootState) -> None:
+        if (state.rules, state.source) == (before.rules, before.source):
+            await self._store.save_config(ROOT, self._lease.range_id, state.config)
+        else:
+            await self._store.save_rules(ROOT, self._lease.range_id, state.config, encode_record(state))
+
+    async def load(self) -> RootState | None:
+        await self._lease.renew(self._lease.range_id)
+        config = await self._store.load_config(ROOT)
+        return None if config is None else decode_state(config, await self._store.load_rules(ROOT))
+
+
 class World:
-    """The partitions of one task list, and what its root has said to them and done."""
+    """The partitions of one task queue, and a record of the calls and changes of its root."""
 
     def __init__(self, settings: DynamicSettings) -> None:
         _worlds.append(self)
@@ -146,7 +166,7 @@ class World:
         self.counts = Metrics().partition(*ROOT, 0)
         self.log: FilteringBoundLogger = structlog.wrap_logger(
             structlog.ReturnLogger(),
-            processors=[self._hear],
+            processors=[self._record_log],
             wrapper_class=structlog.make_filtering_bound_logger(0),
         )
         self.logged: list[str] = []
@@ -156,6 +176,8 @@ class World:
         self.settings = settings
         self.members: dict[int, Member] = {}
         self.sent: list[tuple[int, int]] = []
+        # Configuration versions that partitions reported and that are newer than the root's.
+        self.newer: list[int] = []
         self.asked: list[tuple[int, bool]] = []
         self.changes: list[PartitionConfig] = []
         self.rules = DispatchRules()
@@ -164,6 +186,8 @@ class World:
         self.after_push: PushFault | None = None
         self.before_ask: AskFault | None = None
         self.after_ask: AskFault | None = None
+        # Stored partitions that the configuration does not read, and whether each holds tasks.
+        self.outside: dict[int, bool] = {}
         self.seen: dict[int, PartitionConfig] = {}
 
     @classmethod
@@ -175,7 +199,7 @@ class World:
         version: int = 1,
         settings: DynamicSettings | dict[str, Plain] | None = None,
     ) -> "World":
-        """A task list with this configuration stored, and all of its partitions loaded with it."""
+        """A stored configuration, and all partitions loaded with it."""
         world = cls(settings if isinstance(settings, DynamicSettings) else DynamicSettings(overrides=settings))
         await world.lease.take()
         config = PartitionConfig(version=version, read=read, write=write)
@@ -185,49 +209,33 @@ class World:
         return world
 
     def new_lease(self) -> QueueLease:
-        """The hold of another host, once it has taken it."""
+        """A lease for another host; the caller takes it."""
         return QueueLease(self.store, ROOT, Metrics().partition(*ROOT, 0))
 
     @property
     def stored(self) -> PartitionConfig:
-        """What is in the store, whatever trouble there is in reading it."""
+        """The stored configuration, read without faults."""
         config = self.store._queues[ROOT].config
         assert config is not None
         return config
 
     def root(self) -> RootCoordinator:
-        """A coordinator of whoever has the lease now."""
+        """A coordinator under the current lease."""
         lease = self.lease
-
-        async def save(config: PartitionConfig) -> None:
-            await self.store.save_config(ROOT, lease.range_id, config)
-
-        async def load() -> PartitionConfig | None:
-            await lease.renew(lease.range_id)
-            return await self.store.load_config(ROOT)
-
-        async def save_rules(config: PartitionConfig, rules: DispatchRules) -> None:
-            await self.store.save_rules(ROOT, lease.range_id, config, encode_rules(rules))
-
-        async def load_rules() -> DispatchRules:
-            return decode_rules(await self.store.load_rules(ROOT))
 
         changes = self.changes = []
         highest_sent: dict[int, int] = {}
 
-        async def push(number: int, config: PartitionConfig) -> int:
+        async def push(number: int, config: PartitionConfig, rules: DispatchRules) -> Versions:
             if config.version < highest_sent.get(number, 0):
-                self.violations.append(f"{config} is told to {number} after a newer one")
+                self.violations.append(f"{config} is pushed to {number} after a newer one")
             highest_sent[number] = config.version
-            return await self.push(number, config)
+            return await self.push(number, config, rules)
 
         return RootCoordinator(
-            config=self.stored,
-            rules=decode_rules(self.store._queues[ROOT].rules),
-            save=save,
-            load=load,
-            save_rules=save_rules,
-            load_rules=load_rules,
+            state=decode_state(self.stored, self.store._queues[ROOT].rules),
+            store=StoredRoot(self.store, lease),
+            outside=self.outside,
             ask=self.ask,
             push=push,
             on_change=lambda config, rules: self.change(config, rules, changes),
@@ -239,47 +247,49 @@ class World:
         )
 
     def change(self, config: PartitionConfig, rules: DispatchRules, changes: list[PartitionConfig]) -> None:
-        """A root goes by another configuration; `changes` are those that it went by before."""
+        """Record that a root uses another configuration; `changes` lists the ones that it used before."""
         self.see(config)
         self.rules = rules
-        if changes and config.version != changes[-1].version + 1:
+        if changes and config.version != changes[-1].version + (config != changes[-1]):
             self.violations.append(f"{config} follows {changes[-1]}")
         changes.append(config)
         if changes is not self.changes:
-            # A root that was one: it has learned late that it had saved.
+            # This root has lost its lease: it learned late that its save took effect.
             return
         if self.stored != config:
             self.violations.append(f"{config} is used, {self.stored} is stored")
         self.members[0].config = config
 
     def see(self, config: PartitionConfig) -> None:
-        """Somebody goes by this or is told of it: it has been stored, and its version has one meaning only."""
+        """Check a configuration in use: it is stored, and no other one has its version."""
         if config.version > self.stored.version:
-            self.violations.append(f"{config} is out, {self.stored} is stored")
+            self.violations.append(f"{config} is in use, but only {self.stored} is stored")
         if self.seen.setdefault(config.version, config) != config:
-            self.violations.append(f"{config} is out, and so is {self.seen[config.version]}")
+            self.violations.append(f"{config} is in use, and so is {self.seen[config.version]} of the same version")
 
-    async def push(self, number: int, config: PartitionConfig) -> int:
+    async def push(self, number: int, config: PartitionConfig, rules: DispatchRules) -> Versions:
         self.see(config)
         if number == 0:
-            self.violations.append("the root is pushed to")
+            self.violations.append("the root pushed to itself")
         self.sent.append((number, config.version))
         self.under_way += 1
         self.under_way_most = max(self.under_way_most, self.under_way)
         try:
             answer = None if self.before_push is None else await self.before_push(number, config)
             if answer is not None:
-                return answer
+                return Versions(answer, rules.version)
             member = self.member(number)
             member.config = accept(member.config, config)
-            version = member.config.version
+            if member.rules.version < rules.version:
+                member.rules = rules
+            versions = Versions(member.config.version, member.rules.version)
             if self.after_push is not None:
                 await self.after_push(number, config)
-            return version
+            return versions
         finally:
             self.under_way -= 1
 
-    async def ask(self, number: int, with_drain: bool) -> DescribeAnswer:
+    async def ask(self, number: int, with_drain: bool) -> DescribeResponse:
         self.asked.append((number, with_drain))
         if self.before_ask is not None:
             await self.before_ask(number)
@@ -289,16 +299,16 @@ class World:
         return answer
 
     def member(self, number: int) -> Member:
-        """The partition, which its owner loads with the stored configuration if it is not loaded."""
+        """The partition; if it isn't loaded, its owner loads it with the stored configuration."""
         member = self.members.setdefault(number, Member(self.stored))
         if not member.is_up:
             raise Unreachable(f"partition {number} has no owner now")
         return member
 
-    def describe(self, number: int, *, with_drain: bool) -> DescribeAnswer:
+    def describe(self, number: int, *, with_drain: bool) -> DescribeResponse:
         member = self.member(number)
         drain = DrainReport(number, member.config.version, member.appends_in_flight, member.tasks)
-        return DescribeAnswer(
+        return DescribeResponse(
             partition=number,
             host="host",
             config=member.config,
@@ -312,18 +322,19 @@ class World:
             scaler_adds_per_s=member.adds_per_s,
             rate_limit_per_s=0.0,
             drain=drain if with_drain else None,
+            rules=member.rules,
         )
 
     def load_each(self, adds_per_s: float) -> None:
-        """So many tasks a second come to each write partition, from now on."""
+        """Set the rate at which tasks arrive at each write partition."""
         write = self.members[0].config.write
         for number, member in self.members.items():
             member.adds_per_s = adds_per_s if number < write else 0.0
 
-    def _hear(self, logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+    def _record_log(self, logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
         self.logged.append(event["event"])
         if level == "error":
-            self.violations.append(f"logged as a bug: {event}")
+            self.violations.append(f"logged as an error: {event}")
         return ""
 
     def versions(self, read: int) -> list[int]:
@@ -331,11 +342,11 @@ class World:
 
 
 async def lost(number: int, config: PartitionConfig) -> None:
-    raise CallLost("no answer")
+    raise CallLost("no response")
 
 
 def first(times: int, fault: PushFault) -> PushFault:
-    """Only the first so many times."""
+    """Apply the fault to the first `times` pushes only."""
     counter = itertools.count()
 
     async def sometimes(number: int, config: PartitionConfig) -> None:

@@ -1,13 +1,13 @@
-"""What a task list says of itself to whoever asks: sums over its partitions, by priority, and who polls."""
+"""The description of a task queue: totals over its partitions, statistics by priority, and its pollers."""
 
 import asyncio
 
 import pytest
 
 from fairlead.core.partitions import PartitionConfig
-from fairlead.matching.messages import BacklogReport, DescribeAnswer, PollerInfo, PollRequest, PriorityStats
-from fairlead.matching.operator_client import OperatorClient, TaskListDescription
-from fairlead.matching.priority_rates import RATE_BUCKET_S, PriorityRates
+from fairlead.matching.messages import BacklogReport, DescribeResponse, PollerInfo, PollRequest, PriorityStats
+from fairlead.matching.operator_client import OperatorClient, TaskQueueDescription
+from fairlead.matching.partition.priority_rates import RATE_BUCKET_S, PriorityRates
 from fairlead.matching.service import WORKER_BYTES_MAX, InvalidRequest
 from fairlead.settings import Plain
 from tests.matching.hosts import ORDERS, Hosts, add_to, at, hosts, new, partitions, poll_at
@@ -20,8 +20,8 @@ def operator(there: Hosts) -> OperatorClient:
     return OperatorClient(there.network.caller(), next(iter(there.values())).ring, random=lambda: 0.5)
 
 
-def answer(number: int, *stats: PriorityStats, pollers: tuple[PollerInfo, ...] = ()) -> DescribeAnswer:
-    return DescribeAnswer(
+def answer(number: int, *stats: PriorityStats, pollers: tuple[PollerInfo, ...] = ()) -> DescribeResponse:
+    return DescribeResponse(
         partition=number,
         host="host",
         config=CONFIG,
@@ -38,8 +38,8 @@ def answer(number: int, *stats: PriorityStats, pollers: tuple[PollerInfo, ...] =
     )
 
 
-def test_partitions_sum_up_and_the_oldest_task_is_the_oldest_of_all() -> None:
-    described = TaskListDescription(
+def test_the_statistics_are_summed_over_partitions_and_the_age_is_the_maximum() -> None:
+    described = TaskQueueDescription(
         CONFIG,
         {
             0: answer(0, PriorityStats(1, 2, 5.0, 1.0, 0.5), PriorityStats(3, 10, 1.0, 2.0, 2.0)),
@@ -48,11 +48,11 @@ def test_partitions_sum_up_and_the_oldest_task_is_the_oldest_of_all() -> None:
     )
     assert described.by_priority() == [PriorityStats(1, 2, 5.0, 1.0, 0.5), PriorityStats(3, 15, 7.0, 3.0, 5.0)]
     assert described.total() == PriorityStats(0, 17, 7.0, 4.0, 5.5)
-    assert TaskListDescription(CONFIG).total() == PriorityStats(0, 0, 0.0, 0.0, 0.0)
+    assert TaskQueueDescription(CONFIG).total() == PriorityStats(0, 0, 0.0, 0.0, 0.0)
 
 
-def test_a_worker_that_polls_several_partitions_is_told_once_as_it_was_seen_last() -> None:
-    described = TaskListDescription(
+def test_a_worker_that_polls_several_partitions_is_listed_once_with_its_last_poll() -> None:
+    described = TaskQueueDescription(
         CONFIG,
         {
             0: answer(0, pollers=(PollerInfo("a", 10.0, 1.0, b"old"), PollerInfo("b", 12.0))),
@@ -62,7 +62,7 @@ def test_a_worker_that_polls_several_partitions_is_told_once_as_it_was_seen_last
     assert described.pollers() == [PollerInfo("b", 12.0), PollerInfo("a", 11.0, None, b"new")]
 
 
-def test_the_rate_of_all_priorities_is_the_sum_of_each() -> None:
+def test_the_total_rate_is_the_sum_over_the_priorities() -> None:
     rates = PriorityRates(started_s=100.0)
     assert rates.rate(100.0) == 0.0
     for _ in range(10):
@@ -74,7 +74,7 @@ def test_the_rate_of_all_priorities_is_the_sum_of_each() -> None:
 
 
 @on_virtual_time
-async def test_each_priority_says_how_much_waits_for_how_long_and_how_fast_it_comes_and_goes() -> None:
+async def test_each_priority_reports_its_backlog_its_age_and_its_rates() -> None:
     async with hosts() as there:
         await there.client.add(ORDERS, new("old", priority=5))
         await asyncio.sleep(10)
@@ -99,7 +99,7 @@ async def test_each_priority_says_how_much_waits_for_how_long_and_how_fast_it_co
 
 
 @on_virtual_time
-async def test_a_backlog_that_is_not_all_in_memory_still_sums_up() -> None:
+async def test_the_total_includes_tasks_that_are_not_in_memory() -> None:
     async with hosts(overrides={"matching.getTasksBatchSize": 10, "matching.getTasksReloadAt": 5}) as there:
         for number in range(60):
             await there.client.add(ORDERS, new(str(number), priority=2 + number % 3))
@@ -110,14 +110,14 @@ async def test_a_backlog_that_is_not_all_in_memory_still_sums_up() -> None:
 
 
 @on_virtual_time
-async def test_what_a_worker_says_of_itself_reaches_whoever_starts_the_task_wherever_that_is() -> None:
+async def test_the_worker_details_of_a_forwarded_poll_are_passed_to_the_start_of_its_task() -> None:
     started: list[tuple[bytes, str, bytes]] = []
 
     async def start(payload: bytes, identity: str, worker: bytes) -> bytes:
         started.append((payload, identity, worker))
         return payload
 
-    # Tasks are not offered to the parent: so polls have to come to them.
+    # No tasks are forwarded, so only polls move between partitions.
     overrides: dict[str, Plain] = {**partitions(3), "matching.forwarderMaxOutstandingTasks": 0}
     async with hosts("one", "two", overrides=overrides, start=start) as there:
         for number in range(3):
@@ -128,12 +128,12 @@ async def test_what_a_worker_says_of_itself_reaches_whoever_starts_the_task_wher
             service = there[there.client.route(at(number))].service
             return (await service.poll(request)).task
 
-        # It waits at a child, goes up to the root, and is given a task there.
+        # The poll arrives at a child, is forwarded to the root, and gets a task there.
         polling = asyncio.create_task(poll(1, b"build 1"))
         await asyncio.sleep(1)
         await add_to(there, 0, "at the root")
         assert await polling == b"at the root"
-        # A task waits at a child, and a poll is sent down to it from the root.
+        # A task waits at a child, and the root sends a poll down to it.
         await add_to(there, 2, "below")
         await asyncio.sleep(2)
         assert await poll(0, b"build 2") == b"below"
@@ -144,13 +144,13 @@ async def test_what_a_worker_says_of_itself_reaches_whoever_starts_the_task_wher
 
 
 @on_virtual_time
-async def test_a_worker_that_says_too_much_of_itself_is_refused() -> None:
+async def test_a_poll_with_too_large_worker_details_is_rejected() -> None:
     async with hosts() as there:
         with pytest.raises(InvalidRequest, match="worker has"):
             await there.client.poll(ORDERS, "worker", timeout_s=1, worker=bytes(WORKER_BYTES_MAX + 1))
 
 
 @on_virtual_time
-async def test_a_root_by_itself_tells_the_configuration() -> None:
+async def test_describe_root_returns_the_configuration() -> None:
     async with hosts("one", "two", overrides=partitions(4)) as there:
         assert (await operator(there).describe_root(ORDERS)).config == PartitionConfig(version=1, read=4, write=4)

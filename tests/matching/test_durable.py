@@ -1,4 +1,4 @@
-"""The matching service on a real file: what was acknowledged is there after a restart."""
+"""The matching service on a real SQLite file: acknowledged tasks survive a restart."""
 
 import asyncio
 from collections import Counter
@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fairlead.cluster.calls import Caller
 from fairlead.core.partitions import Partition
 from fairlead.matching.messages import ADD, DESCRIBE, POLL, AddRequest, DescribeRequest, NewTask, PollRequest
+from fairlead.rpc.hosts.caller import Caller
 from fairlead.storage.sqlite import SqliteStore
 from tests.matching.hosts import ORDERS, Hosts, hosts, partitions
 
 
 @asynccontextmanager
 async def host(file: Path) -> AsyncIterator[tuple[Hosts, SqliteStore]]:
-    """One run of the only host."""
+    """Run the only host until the block ends."""
     store = await SqliteStore.open(file)
-    # Each partition by itself: a task that is being offered to the parent is not here for a moment.
+    # Disable forwarding: while a task is offered to the parent, its partition doesn't hold it.
     overrides = {
         **partitions(3),
         "matching.forwarderMaxOutstandingTasks": 0,
@@ -25,7 +25,7 @@ async def host(file: Path) -> AsyncIterator[tuple[Hosts, SqliteStore]]:
         "matching.forwarderMaxOutstandingPollsDown": 0,
     }
     async with hosts("host", overrides=overrides, store=store) as there:
-        # The root is the first to be loaded: it says how many partitions there are.
+        # The root is loaded first, because it sets the number of partitions.
         root = DescribeRequest(Partition(ORDERS, 0))
         await there.network.caller().call("host", DESCRIBE, root, timeout_s=30)
         yield there, store
@@ -41,19 +41,19 @@ async def poll(caller: Caller, number: int, *, timeout_s: float = 5) -> bytes | 
     return (await caller.call("host", POLL, request, timeout_s=30)).task
 
 
-async def test_tasks_and_their_fair_order_outlive_the_process(tmp_path: Path) -> None:
+async def test_tasks_and_their_fair_order_survive_a_restart(tmp_path: Path) -> None:
     async with host(tmp_path / "tasks.db") as (there, store):
         caller = there.network.caller()
         for number in range(3):
             await asyncio.gather(*(add(caller, number, "flood", b"flood") for _ in range(1000)))
             await asyncio.gather(*(add(caller, number, f"small-{small}", b"small") for small in range(20)))
-        # Thousands of appends, each on disk before it was answered, and few commits.
+        # Every append was on disk before its response, yet they share a few commits.
         assert store.commits < 500
     async with host(tmp_path / "tasks.db") as (there, _):
         caller = there.network.caller()
         for number in range(3):
             first = [await poll(caller, number) for _ in range(40)]
-            # None of the small keys waits behind the flood: each gets its turn in the first round.
+            # Each small key gets a task in the first round: none waits behind the flood.
             assert Counter(first)[b"small"] == 20
             rest = [await poll(caller, number) for _ in range(980)]
             assert Counter(rest) == {b"flood": 980}

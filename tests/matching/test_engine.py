@@ -4,25 +4,28 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
-from fairlead.cluster.local import LocalNetwork
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.matching.engine import Engine, EngineClosed, EngineTimes, NotOwner
-from fairlead.matching.messages import AddRequest, NewTask, PollRequest, TaskListKind
-from fairlead.matching.node import Node
-from fairlead.matching.peers import Peers
-from fairlead.matching.starting import start_plainly
+from fairlead.matching.forwarding.peers import Peers
+from fairlead.matching.handlers.add_task import add_task
+from fairlead.matching.handlers.poll_task import poll_task
+from fairlead.matching.messages import AddRequest, NewTask, PollRequest, QueueKind
+from fairlead.matching.partition.manager import PartitionManager
+from fairlead.matching.task_starter import start_plainly
+from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.settings import DynamicSettings
-from fairlead.storage.contract import QueueId, StoreUnavailable
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.memory.tasks import MemoryStore
+from fairlead.storage.tasks import QueueId, StoreUnavailable
 from fairlead.telemetry import Metrics
 from tests.matching.hosts import partitions
+from tests.patience import step, until
 
-TASK_LIST = TaskList("namespace", "orders", TaskType.ACTIVITY)
-ROOT, CHILD = Partition(TASK_LIST, 0), Partition(TASK_LIST, 1)
+TASK_QUEUE = TaskQueueId("namespace", "orders", TaskType.ACTIVITY)
+ROOT, CHILD = Partition(TASK_QUEUE, 0), Partition(TASK_QUEUE, 1)
 
 
 class Owners:
-    """A ring that is set by the test."""
+    """A ring whose owners the test sets."""
 
     def __init__(self) -> None:
         self.owners = {ROOT: "a", CHILD: "a"}
@@ -35,14 +38,14 @@ class Owners:
         return self.owners[partition]
 
     def on_change(self, listener: object) -> None:
-        """It tells nobody."""
+        """Listeners are never called."""
 
     async def refresh(self) -> None:
-        """It is always fresh."""
+        """The ring is always up to date."""
 
 
 class Cluster:
-    """Hosts on one store; who owns which partition is set by the test. They can't reach each other."""
+    """Hosts on one store; the test sets the owner of each partition. The hosts can't call each other."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -58,7 +61,7 @@ class Cluster:
         if host not in self.engines:
             self.engines[host] = Engine(
                 host,
-                open_node=self.open_node,
+                open_manager=self.open_manager,
                 route=self.ring.route,
                 clock=lambda: self.now_s,
                 times=EngineTimes(idle_s=300.0, sweep_s=1000.0),
@@ -66,11 +69,11 @@ class Cluster:
             self.engines[host].start()
         return self.engines[host]
 
-    def open_node(self, partition: Partition, kind: TaskListKind) -> Node:
+    def open_manager(self, partition: Partition, kind: QueueKind) -> PartitionManager:
         self.opened += 1
         if self.is_store_away:
             raise StoreUnavailable("away")
-        return Node(
+        return PartitionManager(
             partition,
             kind,
             host="any",
@@ -79,19 +82,19 @@ class Cluster:
             settings=self.settings,
             clock=asyncio.get_running_loop().time,
             start=start_plainly,
-            counts=self.metrics.partition(*TASK_LIST, partition.number),
+            counts=self.metrics.partition(*TASK_QUEUE, partition.number),
             log=structlog.get_logger(),
         )
 
 
 async def add(engine: Engine, partition: Partition, payload: str) -> bool:
     request = AddRequest(partition, NewTask(3, "", 1.0, payload.encode()))
-    return (await engine.use(partition, TaskListKind.NORMAL, Node.add, request)).is_started
+    return (await engine.use(partition, QueueKind.NORMAL, add_task, request)).is_started
 
 
 async def poll(engine: Engine, partition: Partition, *, timeout_s: float = 5) -> bytes | None:
     request = PollRequest(partition, "worker", "poll", timeout_s)
-    return (await engine.use(partition, TaskListKind.NORMAL, Node.poll, request)).task
+    return (await engine.use(partition, QueueKind.NORMAL, poll_task, request)).task
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ async def cluster() -> AsyncIterator[Cluster]:
         await engine.close()
 
 
-async def test_a_partition_is_loaded_once_however_many_ask_for_it(cluster: Cluster) -> None:
+async def test_concurrent_requests_load_a_partition_once(cluster: Cluster) -> None:
     engine = cluster.engine("a")
     await asyncio.gather(*(add(engine, ROOT, str(number)) for number in range(50)))
     assert cluster.opened == 1
@@ -120,7 +123,7 @@ async def test_partitions_do_not_share_their_tasks(cluster: Cluster) -> None:
 
 
 async def test_only_the_owner_loads_a_partition(cluster: Cluster) -> None:
-    """Facts, temporal-matching 5: elsewhere a misrouted request steals the lease."""
+    """FL-16: a misrouted request doesn't take the lease from the owner."""
     await add(cluster.engine("a"), ROOT, "kept")
     with pytest.raises(NotOwner, match="owned by 'a', not by 'b'"):
         await add(cluster.engine("b"), ROOT, "misrouted")
@@ -128,16 +131,18 @@ async def test_only_the_owner_loads_a_partition(cluster: Cluster) -> None:
     await add(cluster.engine("a"), ROOT, "and kept")
 
 
-async def test_when_ownership_moves_the_old_owner_unloads_and_the_new_one_goes_on(cluster: Cluster) -> None:
+async def test_the_old_owner_unloads_a_moved_partition_and_the_new_owner_dispatches_its_tasks(cluster: Cluster) -> None:
+    """MC-16: a host unloads the partitions that it no longer owns."""
     old, new_owner = cluster.engine("a"), cluster.engine("b")
     for number in range(20):
         await add(old, ROOT, str(number))
     waiting = asyncio.create_task(poll(old, CHILD, timeout_s=60))
-    await asyncio.sleep(0.01)
+    await until(lambda: CHILD in old.loaded)
+    await step()
     cluster.ring.owners = {ROOT: "b", CHILD: "b"}
     old.reconsider()
     assert old.loaded == []
-    # The poll that waited is answered empty, so that its caller asks the new owner.
+    # The waiting poll gets an empty response, so that its caller asks the new owner.
     assert await asyncio.wait_for(waiting, 5) is None
     got = {await poll(new_owner, ROOT) for _ in range(20)}
     assert len(got) == 20
@@ -147,20 +152,21 @@ async def test_an_idle_partition_is_unloaded_and_loaded_again_when_needed(cluste
     engine = cluster.engine("a")
     await add(engine, ROOT, "waits")
     waiting = asyncio.create_task(poll(engine, CHILD, timeout_s=60))
-    await asyncio.sleep(0.01)
+    await until(lambda: CHILD in engine.loaded)
+    await step()
     cluster.now_s = 299.0
     engine.sweep()
     assert engine.loaded == [ROOT, CHILD]
     cluster.now_s = 300.0
     engine.sweep()
-    # A poll still waits at the child: it is in use.
+    # A poll still waits at the child, so the child is in use.
     assert engine.loaded == [CHILD]
     assert await poll(engine, ROOT) == b"waits"
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def test_a_lost_lease_is_noticed_and_the_partition_loaded_anew(cluster: Cluster) -> None:
+async def test_a_partition_whose_lease_is_lost_is_loaded_again(cluster: Cluster) -> None:
     engine = cluster.engine("a")
     await add(engine, ROOT, "before")
     await cluster.store.take_lease(QueueId("namespace", "orders", TaskType.ACTIVITY))
@@ -169,7 +175,7 @@ async def test_a_lost_lease_is_noticed_and_the_partition_loaded_anew(cluster: Cl
     assert {await poll(engine, ROOT) for _ in range(2)} == {b"before", b"after"}
 
 
-async def test_a_partition_that_could_not_be_loaded_is_tried_again(cluster: Cluster) -> None:
+async def test_the_next_request_retries_a_failed_load(cluster: Cluster) -> None:
     engine = cluster.engine("a")
     cluster.is_store_away = True
     with pytest.raises(StoreUnavailable):
@@ -179,7 +185,7 @@ async def test_a_partition_that_could_not_be_loaded_is_tried_again(cluster: Clus
     assert await poll(engine, ROOT) == b"kept"
 
 
-async def test_a_caller_that_goes_while_a_partition_is_loaded_does_not_stop_it_for_others(cluster: Cluster) -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_load_of_a_partition_for_others(cluster: Cluster) -> None:
     engine = cluster.engine("a")
     gone = asyncio.create_task(poll(engine, ROOT, timeout_s=60))
     stays = asyncio.create_task(add(engine, ROOT, "kept"))
@@ -190,7 +196,7 @@ async def test_a_caller_that_goes_while_a_partition_is_loaded_does_not_stop_it_f
     assert await poll(engine, ROOT) == b"kept"
 
 
-async def test_a_host_that_shuts_down_refuses_and_loses_nothing(cluster: Cluster) -> None:
+async def test_a_closed_engine_rejects_requests_and_loses_no_task(cluster: Cluster) -> None:
     engine = cluster.engine("a")
     await add(engine, ROOT, "kept")
     await engine.close()

@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.cluster.calls import Answer, CallLost, Handlers, Method, Request, Unreachable
-from fairlead.cluster.local import LocalNetwork
-from fairlead.cluster.ring import RING, RingAnswer, RingRequest
 from fairlead.core.errors import FairleadError
-from fairlead.core.partitions import InvalidName, NotDrained, Partition, PartitionConfig, TaskList, TaskType
-from fairlead.matching.attempts import PastDeadline
+from fairlead.core.partitions import InvalidName, NotDrained, Partition, PartitionConfig, TaskQueueId, TaskType
+from fairlead.matching.client_retries import PastDeadline
 from fairlead.matching.engine import NotOwner
 from fairlead.matching.messages import (
     DESCRIBE,
@@ -18,26 +15,29 @@ from fairlead.matching.messages import (
     LIST,
     UPDATE,
     BacklogReport,
-    DescribeAnswer,
     DescribeRequest,
-    ExplainAnswer,
+    DescribeResponse,
     ExplainRequest,
-    ListAnswer,
+    ExplainResponse,
     ListRequest,
+    ListResponse,
+    QueueKind,
     ScalerIsOn,
-    TaskListKind,
-    UpdateAnswer,
     UpdateRequest,
+    UpdateResponse,
 )
 from fairlead.matching.operator_client import ASKED_AT_ONCE_MAX, NobodyToAsk, OperatorClient, TooManyToList
-from fairlead.storage.contract import StoreUnavailable
-from tests.matching.fake_matching import TASK_LIST, FakeMatching, FakeRing, now_s
-from tests.simulation.virtual_loop import run
+from fairlead.membership.ring import RING, RingRequest, RingResponse
+from fairlead.rpc.hosts.caller import CallLost, Handlers, Method, Request, Response, Unreachable
+from fairlead.rpc.hosts.local import LocalNetwork
+from fairlead.storage.tasks import StoreUnavailable
+from tests.matching.fake_matching import TASK_QUEUE, FakeMatching, FakeRing, now_s
+from tests.simulators.matching.virtual_loop import run
 from tests.virtual_time import on_virtual_time
 
 
 class Cluster:
-    """Two hosts that answer operators. A partition that is named in `failures` fails, once for each failure."""
+    """Two fake hosts. `failures` lists the errors that the next calls to a partition raise."""
 
     def __init__(self, read: int = 3) -> None:
         self.config = PartitionConfig(4, read, 1)
@@ -59,17 +59,19 @@ class Cluster:
     def answers(self, host: str) -> Handlers:
         handlers = Handlers()
 
-        def add(method: Method[Request, Answer], handle: Callable[[str, Request], Awaitable[Answer]]) -> None:
+        def add(method: Method[Request, Response], handle: Callable[[str, Request], Awaitable[Response]]) -> None:
             handlers.add(method, lambda request: self.counted(host, handle, request))
 
         add(DESCRIBE, self.describe)
         add(UPDATE, self.update)
         add(EXPLAIN, self.explain)
         add(LIST, self.list)
-        add(RING, self.tell_ring)
+        add(RING, self.ring_of)
         return handlers
 
-    async def counted(self, host: str, handle: Callable[[str, Request], Awaitable[Answer]], request: Request) -> Answer:
+    async def counted(
+        self, host: str, handle: Callable[[str, Request], Awaitable[Response]], request: Request
+    ) -> Response:
         self.asked.append(request)
         self.at_once += 1
         self.at_once_max = max(self.at_once_max, self.at_once)
@@ -83,9 +85,9 @@ class Cluster:
         finally:
             self.at_once -= 1
 
-    async def describe(self, host: str, request: DescribeRequest) -> DescribeAnswer:
+    async def describe(self, host: str, request: DescribeRequest) -> DescribeResponse:
         number = request.partition.number
-        return DescribeAnswer(
+        return DescribeResponse(
             partition=number,
             host=host,
             config=self.config,
@@ -100,29 +102,29 @@ class Cluster:
             rate_limit_per_s=0.0,
         )
 
-    async def update(self, host: str, request: UpdateRequest) -> UpdateAnswer:
+    async def update(self, host: str, request: UpdateRequest) -> UpdateResponse:
         before = self.config
         if (before.read, before.write) != (request.read, request.write):
             self.config = PartitionConfig(before.version + 1, request.read, request.write)
-        return UpdateAnswer(before, self.config)
+        return UpdateResponse(before, self.config)
 
-    async def explain(self, host: str, request: ExplainRequest) -> ExplainAnswer:
-        return ExplainAnswer(enabled=True, config=self.config, latest=None, changes=[], acknowledged={1: 4})
+    async def explain(self, host: str, request: ExplainRequest) -> ExplainResponse:
+        return ExplainResponse(enabled=True, config=self.config, latest=None, changes=[], acknowledged={1: 4})
 
-    async def list(self, host: str, request: ListRequest) -> ListAnswer:
+    async def list(self, host: str, request: ListRequest) -> ListResponse:
         queues = [queue for queue in self.queues if request.namespace_id in {None, queue[0]}]
         if request.after is not None:
             queues = [queue for queue in queues if queue > request.after]
-        return ListAnswer(queues[: request.limit])
+        return ListResponse(queues[: request.limit])
 
-    async def tell_ring(self, host: str, request: RingRequest) -> RingAnswer:
-        return RingAnswer(host, ["a", "b"], loaded=7)
+    async def ring_of(self, host: str, request: RingRequest) -> RingResponse:
+        return RingResponse(host, ["a", "b"], loaded=7)
 
 
 @on_virtual_time
-async def test_every_read_partition_is_described_a_few_at_a_time() -> None:
+async def test_every_read_partition_is_described_with_bounded_concurrency() -> None:
     cluster = Cluster(read=40)
-    description = await cluster.client.describe(TASK_LIST, with_drain=True, keys_max=5)
+    description = await cluster.client.describe(TASK_QUEUE, with_drain=True, keys_max=5)
     assert description.config == PartitionConfig(4, 40, 1)
     assert sorted(description.partitions) == list(range(40))
     assert all(answer.report.tasks == 10 * number for number, answer in description.partitions.items())
@@ -134,10 +136,10 @@ async def test_every_read_partition_is_described_a_few_at_a_time() -> None:
 
 
 @on_virtual_time
-async def test_a_partition_that_can_not_be_asked_is_missing_and_the_others_are_there() -> None:
+async def test_a_partition_that_cannot_be_reached_is_listed_as_missing() -> None:
     cluster = Cluster(read=4)
     cluster.failures = {1: [StoreUnavailable("away")] * 100, 2: [NotOwner("moved")]}
-    description = await cluster.client.describe(TASK_LIST, timeout_s=5)
+    description = await cluster.client.describe(TASK_QUEUE, timeout_s=5)
     assert sorted(description.partitions) == [0, 2, 3]
     assert list(description.missing) == [1]
     reason = description.missing[1]
@@ -146,84 +148,84 @@ async def test_a_partition_that_can_not_be_asked_is_missing_and_the_others_are_t
 
 
 @on_virtual_time
-async def test_without_the_root_nobody_knows_which_partitions_there_are() -> None:
+async def test_a_description_has_no_partitions_if_the_root_cannot_be_reached() -> None:
     cluster = Cluster()
     cluster.network.unregister("a")
-    description = await cluster.client.describe(TASK_LIST, timeout_s=5)
+    description = await cluster.client.describe(TASK_QUEUE, timeout_s=5)
     assert (description.config, description.partitions) == (None, {})
     assert isinstance(description.missing[0], Unreachable)
 
 
 @on_virtual_time
-async def test_a_wrong_request_is_the_operator_s_to_put_right() -> None:
+async def test_an_invalid_request_is_rejected_before_any_call() -> None:
     cluster = Cluster()
     with pytest.raises(InvalidName):
-        await cluster.client.describe(TaskList("namespace", "/_sys/orders/1", TaskType.ACTIVITY))
+        await cluster.client.describe(TaskQueueId("namespace", "/_sys/orders/1", TaskType.ACTIVITY))
     with pytest.raises(PastDeadline):
-        await cluster.client.describe(TASK_LIST, timeout_s=0)
+        await cluster.client.describe(TASK_QUEUE, timeout_s=0)
     with pytest.raises(PastDeadline):
         await cluster.client.rings(timeout_s=-1)
     assert cluster.asked == []
 
 
 @on_virtual_time
-async def test_a_sticky_task_list_is_described_by_its_one_partition() -> None:
+async def test_a_sticky_task_queue_is_described_by_its_one_partition() -> None:
     cluster = Cluster(read=1)
-    description = await cluster.client.describe(TASK_LIST, kind=TaskListKind.STICKY)
+    description = await cluster.client.describe(TASK_QUEUE, kind=QueueKind.STICKY)
     assert list(description.partitions) == [0]
-    assert [request.kind for request in cluster.asked] == [TaskListKind.STICKY]
+    assert [request.kind for request in cluster.asked] == [QueueKind.STICKY]
 
 
 @on_virtual_time
-async def test_the_number_of_partitions_is_changed_at_the_root_wherever_that_is() -> None:
+async def test_an_update_follows_the_root_to_its_new_owner() -> None:
     cluster = Cluster()
     cluster.failures = {0: [NotOwner("moved")]}
-    answer = await cluster.client.update(TASK_LIST, read=3, write=2, force=True)
+    answer = await cluster.client.update(TASK_QUEUE, read=3, write=2, force=True)
     assert answer.after == PartitionConfig(5, 3, 2)
-    assert cluster.asked[-1] == UpdateRequest(Partition(TASK_LIST, 0), 3, 2, True)
+    assert cluster.asked[-1] == UpdateRequest(Partition(TASK_QUEUE, 0), 3, 2, True)
     assert len(cluster.ring.refreshes) == 1
 
 
 @pytest.mark.parametrize(
     "failure", [ScalerIsOn("on"), NotDrained("not yet"), CallLost("lost"), StoreUnavailable("away")]
 )
-def test_what_becomes_of_a_change_is_told_at_once(failure: FairleadError) -> None:
+def test_a_failed_update_is_raised_without_a_retry(failure: FairleadError) -> None:
     async def main() -> None:
         cluster = Cluster()
         cluster.failures = {0: [failure]}
         with pytest.raises(type(failure)):
-            await cluster.client.update(TASK_LIST, read=2, write=1)
+            await cluster.client.update(TASK_QUEUE, read=2, write=1)
         assert len(cluster.asked) == 1
 
     run(main())
 
 
 @on_virtual_time
-async def test_the_scaler_is_explained_by_the_root() -> None:
+async def test_explain_asks_the_root_and_retries() -> None:
     cluster = Cluster()
     cluster.failures = {0: [CallLost("lost")]}
-    assert (await cluster.client.explain(TASK_LIST)).acknowledged == {1: 4}
-    assert cluster.asked[-1] == ExplainRequest(Partition(TASK_LIST, 0))
+    assert (await cluster.client.explain(TASK_QUEUE)).acknowledged == {1: 4}
+    assert cluster.asked[-1] == ExplainRequest(Partition(TASK_QUEUE, 0))
 
 
 @on_virtual_time
-async def test_one_host_that_never_answers_leaves_time_for_the_next_owner() -> None:
+async def test_a_silent_host_leaves_time_for_the_next_owner() -> None:
     cluster = Cluster()
     silent = Handlers()
 
-    async def never(request: ExplainRequest) -> ExplainAnswer:
+    async def never(request: ExplainRequest) -> ExplainResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
     silent.add(EXPLAIN, never)
     cluster.network.register("a", silent)
     cluster.ring._matching.owners = {0: "b"}
-    assert (await cluster.client.explain(TASK_LIST, timeout_s=10)).enabled
+    assert (await cluster.client.explain(TASK_QUEUE, timeout_s=10)).enabled
     assert now_s() < 6
 
 
 @on_virtual_time
-async def test_task_lists_are_put_together_from_their_partitions_over_all_pages() -> None:
+async def test_the_listed_partitions_of_all_pages_are_grouped_by_task_queue() -> None:
     cluster = Cluster()
     cluster.queues = sorted(
         [
@@ -235,45 +237,45 @@ async def test_task_lists_are_put_together_from_their_partitions_over_all_pages(
             ("other", "orders", 2),
         ]
     )
-    orders = TaskList("shop", "orders", TaskType.ACTIVITY)
-    found = await cluster.client.list_task_lists("shop")
+    orders = TaskQueueId("shop", "orders", TaskType.ACTIVITY)
+    found = await cluster.client.list_task_queues("shop")
     assert found == {
-        TaskList("shop", "a/b", TaskType.ACTIVITY): [0, 1],
-        TaskList("shop", "orders", TaskType.WORKFLOW): [0],
+        TaskQueueId("shop", "a/b", TaskType.ACTIVITY): [0, 1],
+        TaskQueueId("shop", "orders", TaskType.WORKFLOW): [0],
         orders: list(range(1500)),
     }
     assert len(cluster.asked) == 2
-    assert TaskList("other", "orders", TaskType.ACTIVITY) in await cluster.client.list_task_lists()
+    assert TaskQueueId("other", "orders", TaskType.ACTIVITY) in await cluster.client.list_task_queues()
     cluster.queues = [("shop", f"{number:04}", 2) for number in range(1000)]
-    assert len(await cluster.client.list_task_lists("shop")) == 1000
+    assert len(await cluster.client.list_task_queues("shop")) == 1000
 
 
 @on_virtual_time
-async def test_any_host_can_list_and_when_none_does_that_is_told() -> None:
+async def test_any_live_host_can_list_and_an_error_names_the_hosts_that_failed() -> None:
     cluster = Cluster()
     cluster.queues = [("shop", "orders", 2)]
     cluster.network.unregister("a")
-    assert await cluster.client.list_task_lists() == {TaskList("shop", "orders", TaskType.ACTIVITY): [0]}
+    assert await cluster.client.list_task_queues() == {TaskQueueId("shop", "orders", TaskType.ACTIVITY): [0]}
     cluster.network.unregister("b")
     with pytest.raises(NobodyToAsk, match=r"'a'.*'b'"):
-        await cluster.client.list_task_lists()
+        await cluster.client.list_task_queues()
 
 
 @on_virtual_time
-async def test_a_list_that_is_too_long_is_refused_not_cut_off() -> None:
+async def test_a_list_that_is_too_long_is_rejected_instead_of_truncated() -> None:
     cluster = Cluster()
     cluster.queues = [("shop", f"{number:04}", 2) for number in range(3000)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fairlead.matching.operator_client.LISTED_PARTITIONS_MAX", 2000)
         with pytest.raises(TooManyToList, match="one namespace at a time"):
-            await cluster.client.list_task_lists()
+            await cluster.client.list_task_queues()
 
 
 @on_virtual_time
-async def test_each_host_tells_its_ring_or_why_it_does_not() -> None:
+async def test_rings_returns_the_ring_or_the_error_of_each_host() -> None:
     cluster = Cluster()
     cluster.network.unregister("b")
     rings = await cluster.client.rings()
-    assert rings["a"] == RingAnswer("a", ["a", "b"], loaded=7)
+    assert rings["a"] == RingResponse("a", ["a", "b"], loaded=7)
     assert isinstance(rings["b"], Unreachable)
-    assert cluster.client.route(Partition(TASK_LIST, 1)) == "b"
+    assert cluster.client.route(Partition(TASK_QUEUE, 1)) == "b"

@@ -1,14 +1,14 @@
-"""The scenario `fluctuating_adaptive` through the real service, on virtual time, with calls that take a while."""
+"""The scenario `fluctuating_adaptive` through the real service, on virtual time, with a delay for each call."""
 
 import asyncio
 import random
 from dataclasses import replace
 
-from fairlead.cli.bench.generator import LoadGenerator
-from fairlead.cli.bench.scenarios import SCENARIOS, Scenario
-from fairlead.cli.bench.tally import Tally
-from fairlead.cluster.calls import Answer, Caller, Method, Request
+from fairlead.bench.generator import LoadGenerator
+from fairlead.bench.scenarios import SCENARIOS, Scenario
+from fairlead.bench.tally import Tally
 from fairlead.matching.client import MatchingClient
+from fairlead.rpc.hosts.caller import Caller, Method, Request, Response
 from tests.matching.hosts import ORDERS, hosts
 from tests.virtual_time import on_virtual_time
 
@@ -16,12 +16,14 @@ CALL_S = 0.001
 
 
 class SlowCaller:
-    """Every call takes a moment to arrive, as between hosts."""
+    """Delays every call, as a network between hosts does."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    async def call(self, host: str, method: Method[Request, Answer], request: Request, *, timeout_s: float) -> Answer:
+    async def call(
+        self, host: str, method: Method[Request, Response], request: Request, *, timeout_s: float
+    ) -> Response:
         await asyncio.sleep(CALL_S)
         return await self._caller.call(host, method, request, timeout_s=timeout_s)
 
@@ -41,14 +43,14 @@ async def run(scenario: Scenario) -> Tally:
             for name, host in there.items()
         ]
         generator = LoadGenerator(
-            clients, scenario.load, task_list=ORDERS, run_id=1, random=random.Random(1).random, clock=loop.time
+            clients, scenario.load, task_queue=ORDERS, run_id=1, random=random.Random(1).random, clock=loop.time
         )
         return await generator.run()
 
 
 @on_virtual_time
-async def test_the_scaler_neither_overshoots_nor_oscillates_nor_makes_tasks_wait() -> None:
-    """Issue, 'Scaler': and no task waits longer than with fixed partitions by more than 10 %."""
+async def test_the_scaler_does_not_overshoot_oscillate_or_delay_tasks() -> None:
+    """FL-30: no task waits more than 10 % longer than with a fixed number of partitions."""
     scenario = SCENARIOS["fluctuating_adaptive"]
     ideal = scenario.ideal_write_partitions
     assert ideal == 3

@@ -6,36 +6,37 @@ import pytest
 
 from fairlead.core.fairness import InvalidFairnessKey, InvalidWeight
 from fairlead.core.partitions import InvalidName, NotDrained, PartitionConfig, WriteNotLowered
-from fairlead.matching.backlog import AppendQueueFull
-from fairlead.matching.limits import InvalidWorkerRate
 from fairlead.matching.messages import (
     ADD,
     DESCRIBE,
     UPDATE,
     AddRequest,
-    DescribeAnswer,
     DescribeRequest,
+    DescribeResponse,
+    PollRequest,
+    QueueKind,
     StaleConfig,
-    TaskListKind,
     UpdateRequest,
 )
-from fairlead.matching.partition import InvalidPoll, InvalidTask
+from fairlead.matching.partition.limits import InvalidWorkerRate
+from fairlead.matching.partition.task_validation import InvalidPoll, InvalidTask
+from fairlead.matching.partition.task_writer import AppendQueueFull
 from fairlead.matching.service import InvalidRequest
 from fairlead.settings import Plain
 from tests.matching.hosts import ORDERS, Hosts, add_to, at, hosts, new, partitions, poll_at
 from tests.virtual_time import on_virtual_time
 
 
-async def describe(there: Hosts, number: int) -> DescribeAnswer:
+async def describe(there: Hosts, number: int) -> DescribeResponse:
     caller, host = there.network.caller(), there.client.route(at(number))
     return await caller.call(host, DESCRIBE, DescribeRequest(at(number), with_drain=True), timeout_s=5)
 
 
-async def known(there: Hosts, *, partitions: int) -> None:
-    """Have the root loaded, and by it all others."""
+async def load_all(there: Hosts, *, partitions: int) -> None:
+    """Load the root, which loads all other partitions."""
     await describe(there, 0)
     await there.loaded(partitions=partitions)
-    # A client that knows nothing goes to the root first.
+    # A new client asks the root first.
     await there.client.add(ORDERS, new("first"))
     assert (await there.client.poll(ORDERS, "worker", timeout_s=5)).task == b"first"
 
@@ -48,7 +49,8 @@ async def poll_until_empty(there: Hosts, number: int) -> list[bytes]:
 
 
 @on_virtual_time
-async def test_tasks_and_polls_of_a_client_meet_whatever_the_partition() -> None:
+async def test_tasks_and_polls_of_a_client_match_across_partitions() -> None:
+    """TQ-1: callers see one task queue."""
     async with hosts("one", "two", "three", overrides=partitions(4)) as there:
 
         async def poll() -> list[bytes]:
@@ -64,14 +66,14 @@ async def test_tasks_and_polls_of_a_client_meet_whatever_the_partition() -> None
         assert answers[-1].config == PartitionConfig(version=1, read=4, write=4)
 
 
-# --- the tree
+# --- forwarding in the tree
 
 
 @on_virtual_time
-async def test_a_task_finds_a_poll_that_waits_at_another_partition() -> None:
-    """Seed 000, 'Random Selection': a task at partition 5 and a poller at partition 3 meet at the root."""
+async def test_a_task_is_matched_with_a_poll_that_waits_at_another_partition() -> None:
+    """TQ-3, TQ-4: a task at partition 5 and a poll at partition 3 meet at the root."""
     async with hosts("one", "two", overrides={**partitions(6), "matching.forwarderMaxChildrenPerNode": 2}) as there:
-        await known(there, partitions=6)
+        await load_all(there, partitions=6)
         poll = asyncio.create_task(poll_at(there, 3))
         await asyncio.sleep(0.1)
         assert await add_to(there, 5, "a") is True
@@ -81,9 +83,10 @@ async def test_a_task_finds_a_poll_that_waits_at_another_partition() -> None:
 
 
 @on_virtual_time
-async def test_a_forwarded_task_that_nobody_takes_is_kept_by_the_child_and_not_by_the_parent() -> None:
+async def test_a_forwarded_task_without_a_match_is_stored_by_the_child_not_by_the_parent() -> None:
+    """FL-3."""
     async with hosts(overrides=partitions(2)) as there:
-        await known(there, partitions=2)
+        await load_all(there, partitions=2)
         assert await add_to(there, 1, "a") is False
         child, root = await describe(there, 1), await describe(there, 0)
         assert child.drain is not None
@@ -92,11 +95,11 @@ async def test_a_forwarded_task_that_nobody_takes_is_kept_by_the_child_and_not_b
 
 
 @on_virtual_time
-async def test_a_poll_that_waits_at_the_parent_is_called_back_when_a_task_comes_to_its_own_partition() -> None:
-    """Facts, cadence-matching: there a forwarded poll is deaf to its own partition."""
+async def test_a_poll_at_the_parent_is_recalled_when_a_task_arrives_at_its_own_partition() -> None:
+    """FL-8: a forwarded poll still gets tasks of its own partition."""
     overrides = {**partitions(2), "matching.forwarderMaxOutstandingTasks": 0}
     async with hosts(overrides=overrides) as there:
-        await known(there, partitions=2)
+        await load_all(there, partitions=2)
         poll = asyncio.create_task(poll_at(there, 1, timeout_s=50))
         await asyncio.sleep(1)
         assert (await describe(there, 0)).polls_waiting == 1
@@ -107,11 +110,11 @@ async def test_a_poll_that_waits_at_the_parent_is_called_back_when_a_task_comes_
 
 
 @on_virtual_time
-async def test_no_more_polls_wait_at_the_parent_than_the_forwarder_allows() -> None:
-    """Seed 000, 'Configuration': matching.forwarderMaxOutstandingPolls."""
+async def test_the_number_of_polls_that_wait_at_the_parent_is_bounded() -> None:
+    """TQ-6: the bound is `matching.forwarderMaxOutstandingPolls`."""
     overrides = {**partitions(2), "matching.forwarderMaxOutstandingPolls": 3}
     async with hosts(overrides=overrides) as there:
-        await known(there, partitions=2)
+        await load_all(there, partitions=2)
         polls = [asyncio.create_task(poll_at(there, 1, timeout_s=20)) for _ in range(10)]
         await asyncio.sleep(1)
         assert ((await describe(there, 0)).polls_waiting, (await describe(there, 1)).polls_waiting) == (3, 7)
@@ -120,9 +123,9 @@ async def test_no_more_polls_wait_at_the_parent_than_the_forwarder_allows() -> N
 
 
 @on_virtual_time
-async def test_a_poll_that_is_cancelled_while_it_waits_at_the_parent_is_gone_there_too() -> None:
+async def test_a_cancelled_poll_is_cancelled_at_the_parent_too() -> None:
     async with hosts("one", "two", overrides=partitions(3)) as there:
-        await known(there, partitions=3)
+        await load_all(there, partitions=3)
         poll = asyncio.create_task(poll_at(there, 2, timeout_s=50))
         await asyncio.sleep(1)
         assert (await describe(there, 0)).polls_waiting == 1
@@ -134,8 +137,8 @@ async def test_a_poll_that_is_cancelled_while_it_waits_at_the_parent_is_gone_the
 
 
 async def _drain_s(there: Hosts, *, polls: int, tasks: int) -> float:
-    """How long it takes to drain a partition by polls at the root, each of which works 10 ms on a task."""
-    await known(there, partitions=4)
+    """The time in seconds that polls at the root need to drain another partition; each poll works 10 ms on a task."""
+    await load_all(there, partitions=4)
     await asyncio.gather(*(add_to(there, 3, str(number)) for number in range(tasks)))
     began_s = asyncio.get_running_loop().time()
     left = set(range(tasks))
@@ -157,8 +160,8 @@ async def _drain_s(there: Hosts, *, polls: int, tasks: int) -> float:
 
 
 @on_virtual_time
-async def test_a_backlog_without_polls_of_its_own_drains_at_the_speed_of_the_polls_that_exist() -> None:
-    """Issue: not at ten a second; the same with the tree's upward forwarding alone takes many times as long."""
+async def test_polls_at_the_root_drain_the_backlog_of_a_child_at_full_speed() -> None:
+    """FL-9: polls are sent down to the backlog. Forwarding tasks up the tree alone takes many times as long."""
     async with hosts("one", "two", overrides=partitions(4)) as there:
         sent_down_s = await _drain_s(there, polls=4, tasks=400)
     overrides = {**partitions(4), "matching.forwarderMaxOutstandingPollsDown": 0}
@@ -173,21 +176,21 @@ async def test_a_backlog_without_polls_of_its_own_drains_at_the_speed_of_the_pol
 
 
 @on_virtual_time
-async def test_a_request_by_an_old_configuration_is_refused_with_the_new_one() -> None:
+async def test_the_error_of_a_request_with_an_old_configuration_carries_the_new_one() -> None:
     async with hosts(overrides=partitions(2)) as there:
         await there.client.add(ORDERS, new("a"))
-        with pytest.raises(StaleConfig) as refused:
+        with pytest.raises(StaleConfig) as raised:
             await add_to(there, 2, "b")
-        assert refused.value.config == PartitionConfig(version=1, read=2, write=2)
+        assert raised.value.config == PartitionConfig(version=1, read=2, write=2)
         with pytest.raises(StaleConfig):
             await poll_at(there, 2)
 
 
 @on_virtual_time
-async def test_partitions_are_taken_away_in_two_phases_and_nothing_is_lost() -> None:
-    """Seed 001, 'How Is the Number of Partitions Manually Configured?'"""
+async def test_partitions_are_removed_in_two_phases_and_no_task_is_lost() -> None:
+    """SC-3: lower write, wait until drained, lower read."""
     async with hosts("one", "two", overrides=partitions(4)) as there:
-        await known(there, partitions=4)
+        await load_all(there, partitions=4)
         for number in range(20):
             await add_to(there, 3, str(number))
         caller = there.network.caller()
@@ -203,7 +206,7 @@ async def test_partitions_are_taken_away_in_two_phases_and_nothing_is_lost() -> 
             await update(2, 2)
         assert len(await poll_until_empty(there, 0)) == 20
         assert await update(2, 2) == PartitionConfig(version=3, read=2, write=2)
-        # A client that still goes by the first version is put right, and its task is kept.
+        # The client still has the first version: its add is retried with the new one.
         answer = await there.client.add(ORDERS, new("late"))
         assert answer.config.version == 3
         assert (await there.client.poll(ORDERS, "worker", timeout_s=5)).task == b"late"
@@ -211,7 +214,7 @@ async def test_partitions_are_taken_away_in_two_phases_and_nothing_is_lost() -> 
 
 @on_virtual_time
 async def test_the_scaler_follows_the_load_up_and_down() -> None:
-    """Seed 001: read and write rise together; write falls first, read when the partitions are drained."""
+    """SC-9, SC-10, SC-11: read and write rise together; write falls first, read after the partitions have drained."""
     overrides: dict[str, Plain] = {
         "matching.enableAdaptiveScaler": True,
         "matching.partitionUpscaleRPS": 100,
@@ -241,17 +244,17 @@ async def test_the_scaler_follows_the_load_up_and_down() -> None:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
     counts = [(config.read, config.write) for config in seen]
-    # Once up, to exactly what is needed; then down, and never up again.
+    # The scaler raises the counts once, to exactly the needed number; then it only lowers them.
     assert counts[:2] == [(1, 1), (4, 4)]
     assert counts[1:] == sorted(counts[1:], reverse=True)
     assert counts[-1] == (1, 1)
 
 
-# --- hosts that come and go
+# --- hosts that join and leave
 
 
 @on_virtual_time
-async def test_a_host_that_leaves_hands_its_partitions_over_without_a_failed_request() -> None:
+async def test_a_leaving_host_hands_its_partitions_over_without_a_failed_request() -> None:
     async with hosts("one", "two", "three", overrides=partitions(8)) as there:
         client = there.client
         added, polled = Counter[bytes](), Counter[bytes]()
@@ -290,10 +293,10 @@ async def test_a_host_that_leaves_hands_its_partitions_over_without_a_failed_req
 
 
 @on_virtual_time
-async def test_a_task_list_dispatches_no_faster_than_its_limit_over_all_partitions() -> None:
+async def test_the_rate_limit_of_a_task_queue_holds_over_all_partitions() -> None:
     overrides = {**partitions(4), "matching.overrideTaskListRps": 40}
     async with hosts("one", "two", overrides=overrides) as there:
-        await known(there, partitions=4)
+        await load_all(there, partitions=4)
         await asyncio.gather(*(add_to(there, number % 4, str(number)) for number in range(400)))
         got = 0
 
@@ -305,7 +308,7 @@ async def test_a_task_list_dispatches_no_faster_than_its_limit_over_all_partitio
 
         workers = [asyncio.create_task(work()) for _ in range(8)]
         await asyncio.sleep(5)
-        # Each partition may have a second's worth at once, and its tenth a second from then on.
+        # Each partition has a burst of one second, and then its share of the rate.
         assert 150 <= got <= 40 * 5 + 44
         for worker in workers:
             worker.cancel()
@@ -313,7 +316,7 @@ async def test_a_task_list_dispatches_no_faster_than_its_limit_over_all_partitio
 
 
 @on_virtual_time
-async def test_the_lowest_limit_that_workers_ask_for_holds_until_they_have_gone() -> None:
+async def test_the_lowest_rate_limit_of_the_workers_holds_until_they_leave() -> None:
     async with hosts() as there:
         await there.client.add(ORDERS, new("a"))
         await there.client.poll(ORDERS, "slow", timeout_s=1, rate_per_s=5)
@@ -324,12 +327,12 @@ async def test_the_lowest_limit_that_workers_ask_for_holds_until_they_have_gone(
         assert (await describe(there, 0)).rate_limit_per_s == 60
 
 
-# --- bad input
+# --- invalid input
 
 
 @on_virtual_time
-async def test_what_makes_no_sense_is_refused_with_its_reason_and_nothing_is_done() -> None:
-    """Issue, 'Bad input'."""
+async def test_invalid_requests_are_rejected_with_the_reason_and_have_no_effect() -> None:
+    """FL-18: the error names the field and its value."""
     async with hosts(overrides={"limit.blobSize.error": 100}) as there:
         add, poll = there.client.add, there.client.poll
         for name in ("", "x" * 1001, "/_sys/mine/1", "a\0b"):
@@ -351,14 +354,17 @@ async def test_what_makes_no_sense_is_refused_with_its_reason_and_nothing_is_don
                 await poll(ORDERS, "worker", timeout_s=1, rate_per_s=rate_per_s)
         with pytest.raises(InvalidPoll, match="deadline is over"):
             await poll_at(there, 0, timeout_s=-0.5)
-        sticky = AddRequest(at(1), new("a"), TaskListKind.STICKY)
+        for timeout_s in (0.0, -1.0, math.nan):
+            with pytest.raises(InvalidPoll, match="deadline is over"):
+                await there["one"].service.poll(PollRequest(at(0), "worker", "poll", timeout_s))
+        sticky = AddRequest(at(1), new("a"), QueueKind.STICKY)
         with pytest.raises(InvalidRequest, match="sticky"):
             await there.network.caller().call("one", ADD, sticky, timeout_s=5)
         assert (await describe(there, 0)).report.tasks == 0
 
 
 @on_virtual_time
-async def test_a_full_append_queue_refuses_and_loses_nothing() -> None:
+async def test_a_full_append_queue_rejects_tasks_and_loses_none() -> None:
     overrides = {"matching.outstandingTaskAppendsThreshold": 5, "matching.maxTaskBatchSize": 1}
     async with hosts(overrides=overrides) as there:
         adds = [asyncio.create_task(there.client.add(ORDERS, new(str(number)))) for number in range(100)]
@@ -370,11 +376,11 @@ async def test_a_full_append_queue_refuses_and_loses_nothing() -> None:
         assert set(await poll_until_empty(there, 0)) == kept
 
 
-# --- what a partition says of itself
+# --- description
 
 
 @on_virtual_time
-async def test_a_partition_tells_its_backlog_its_age_and_its_keys() -> None:
+async def test_a_partition_reports_its_backlog_its_age_and_its_top_keys() -> None:
     async with hosts() as there:
         for number in range(6):
             await there.client.add(ORDERS, new(str(number), key="big" if number < 4 else "small"))

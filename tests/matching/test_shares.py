@@ -1,4 +1,4 @@
-"""Fair shares through the real service and its client: what the keys get, over all partitions."""
+"""The shares of fairness keys through the real service and its client, over all partitions."""
 
 import asyncio
 import random
@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fairlead.cli.simulate.measures import jain_index
+from fairlead.core.fairness.measures import jain_index
 from fairlead.matching.messages import NewTask
 from tests.matching.hosts import ORDERS, Hosts, hosts, partitions
 from tests.virtual_time import on_virtual_time
@@ -25,7 +25,7 @@ async def add_all(there: Hosts, tasks: list[NewTask]) -> None:
 
 
 async def poll(there: Hosts, tasks: int) -> list[str]:
-    """Take so many tasks by 32 workers; their payloads in the order in which they came."""
+    """Take this number of tasks with 32 workers. Returns their payloads in the order of dispatch."""
     got: list[str] = []
 
     async def work() -> None:
@@ -42,7 +42,7 @@ async def poll(there: Hosts, tasks: int) -> list[str]:
 @PARTITIONS
 @on_virtual_time
 async def test_small_keys_beside_a_flood_finish_within_their_fair_share(count: int) -> None:
-    """Issue, 'Fairness', with a flood of a tenth of its size: `make bench` has the whole of it."""
+    """FL-39, with a flood of 10,000 tasks: `make bench` runs it with 100,000."""
     flood, small, each = 10_000, 99, 10
     async with hosts(overrides=partitions(count)) as there:
         await add_all(there, [NewTask(3, "flood", 1.0, b"flood")] * flood)
@@ -52,7 +52,7 @@ async def test_small_keys_beside_a_flood_finish_within_their_fair_share(count: i
         order = await poll(there, 2_000)
     assert Counter(one for one in order if one != "flood") == {f"small-{key}": each for key in range(small)}
     if count == 1:
-        # Ten rounds of all keys are their share; no more than two rounds behind.
+        # A fair share is ten rounds of all keys; two more rounds are tolerated.
         last = max(place for place, one in enumerate(order) if one != "flood")
         assert last < (each + 2) * (small + 1)
     served = Counter(order[: each * (small + 1)])
@@ -62,7 +62,7 @@ async def test_small_keys_beside_a_flood_finish_within_their_fair_share(count: i
 @PARTITIONS
 @on_virtual_time
 async def test_shares_are_in_the_ratio_of_the_weights(count: int) -> None:
-    """Issue, 'Fairness': 1:2:5 within 3 %, over all partitions; Jain index at least 0.99."""
+    """FL-39: 1:2:5 to within 3 %, over all partitions."""
     weights = {"one": 1.0, "two": 2.0, "five": 5.0}
     async with hosts(overrides=partitions(count)) as there:
         await add_all(there, [NewTask(3, key, weights[key], key.encode()) for _ in range(3_000) for key in weights])

@@ -1,13 +1,13 @@
-"""Tasks that are matched with a poll in time or given up, such as queries: ahead of all others, and never kept."""
+"""Query tasks: they go before all other tasks, and are never stored; without a poll they end at their timeout."""
 
 import asyncio
 
 import pytest
 
-from fairlead.matching import partition
 from fairlead.matching.messages import DESCRIBE, DescribeRequest
-from fairlead.matching.partition import TooManyUrgent
-from fairlead.matching.starting import NotStarted
+from fairlead.matching.partition import dispatcher
+from fairlead.matching.partition.dispatcher import TooManyQueryTasks
+from fairlead.matching.task_starter import NotStarted
 from tests.matching.hosts import ORDERS, Hosts, add_to, at, hosts, new, partitions, poll_at
 from tests.virtual_time import on_virtual_time
 
@@ -24,7 +24,7 @@ async def stored(there: Hosts, number: int = 0) -> int | None:
 
 
 @on_virtual_time
-async def test_it_is_started_by_a_poll_that_waits() -> None:
+async def test_a_query_task_is_started_by_a_waiting_poll() -> None:
     async with hosts() as there:
         polling = asyncio.create_task(poll_at(there, 0))
         await asyncio.sleep(1)
@@ -33,7 +33,7 @@ async def test_it_is_started_by_a_poll_that_waits() -> None:
 
 
 @on_virtual_time
-async def test_it_waits_for_the_next_poll_and_is_given_up_in_time() -> None:
+async def test_a_query_task_waits_for_the_next_poll_until_its_timeout() -> None:
     async with hosts() as there:
         began_s = now_s()
         offering = asyncio.create_task(there.client.offer(ORDERS, new("query"), wait_s=5))
@@ -48,7 +48,7 @@ async def test_it_waits_for_the_next_poll_and_is_given_up_in_time() -> None:
 
 
 @on_virtual_time
-async def test_it_is_taken_before_the_backlog_and_in_spite_of_the_limit() -> None:
+async def test_a_query_task_goes_before_the_backlog_and_ignores_the_rate_limit() -> None:
     async with hosts(overrides={"matching.overrideTaskListRps": 1.0}) as there:
         for payload in ("a", "b", "c"):
             assert await add_to(there, 0, payload) is False
@@ -58,7 +58,7 @@ async def test_it_is_taken_before_the_backlog_and_in_spite_of_the_limit() -> Non
         assert [(await poll_at(there, 0)).task for _ in range(3)] == [b"q", b"r", b"a"]
         assert now_s() == began_s
         assert await asyncio.gather(*offering) == [True, True]
-        # The limit holds the next back, and a poll that waits for it can be given a task that has no limit.
+        # The next task waits for the rate limit; a query task still gets the waiting poll.
         polling = asyncio.create_task(poll_at(there, 0))
         await asyncio.sleep(0.1)
         assert await there.client.offer(ORDERS, new("s"), wait_s=5) is True
@@ -66,7 +66,7 @@ async def test_it_is_taken_before_the_backlog_and_in_spite_of_the_limit() -> Non
 
 
 @on_virtual_time
-async def test_it_finds_polls_that_wait_at_other_partitions() -> None:
+async def test_a_query_task_is_matched_with_polls_at_other_partitions() -> None:
     async with hosts("one", "two", overrides=partitions(4)) as there:
         for number in range(4):
             await add_to(there, number, "warm")
@@ -82,7 +82,7 @@ async def test_it_finds_polls_that_wait_at_other_partitions() -> None:
 
 
 @on_virtual_time
-async def test_whoever_is_cancelled_takes_it_back() -> None:
+async def test_a_query_task_is_removed_if_its_caller_is_cancelled() -> None:
     async with hosts() as there:
         offering = asyncio.create_task(there.client.offer(ORDERS, new("query"), wait_s=50))
         await asyncio.sleep(1)
@@ -92,7 +92,7 @@ async def test_whoever_is_cancelled_takes_it_back() -> None:
 
 
 @on_virtual_time
-async def test_one_that_is_cancelled_in_the_moment_of_its_match_is_not_started() -> None:
+async def test_a_query_task_cancelled_at_the_moment_of_its_match_is_not_started() -> None:
     started: list[bytes] = []
 
     async def start(payload: bytes, _identity: str, _worker: bytes) -> bytes:
@@ -103,8 +103,8 @@ async def test_one_that_is_cancelled_in_the_moment_of_its_match_is_not_started()
         polling = asyncio.create_task(poll_at(there, 0, timeout_s=5))
         await asyncio.sleep(1)
         offering = asyncio.create_task(there.client.offer(ORDERS, new("query"), wait_s=50))
-        (node,) = there["one"].service.engine.nodes()
-        while node.partition.polls_waiting:  # noqa: ASYNC110 - the very moment is what matters
+        (manager,) = there["one"].service.engine.managers()
+        while manager.queue.polls_waiting:  # noqa: ASYNC110 - the cancellation must come right after the match
             await asyncio.sleep(0)
         offering.cancel()
         await asyncio.gather(offering, return_exceptions=True)
@@ -114,7 +114,7 @@ async def test_one_that_is_cancelled_in_the_moment_of_its_match_is_not_started()
 
 
 @on_virtual_time
-async def test_one_that_is_refused_is_tried_again_while_its_time_lasts() -> None:
+async def test_a_query_task_that_history_rejects_is_retried_until_its_timeout() -> None:
     refusals = 2
 
     async def start(payload: bytes, _identity: str, _worker: bytes) -> bytes | NotStarted:
@@ -130,7 +130,7 @@ async def test_one_that_is_refused_is_tried_again_while_its_time_lasts() -> None
 
 
 @on_virtual_time
-async def test_one_that_nobody_needs_any_more_counts_as_done() -> None:
+async def test_an_obsolete_query_task_counts_as_done() -> None:
     async def start(_payload: bytes, _identity: str, _worker: bytes) -> NotStarted:
         return NotStarted.GONE
 
@@ -142,7 +142,7 @@ async def test_one_that_nobody_needs_any_more_counts_as_done() -> None:
 
 
 @on_virtual_time
-async def test_it_goes_to_the_next_owner_when_its_partition_is_unloaded() -> None:
+async def test_a_query_task_moves_to_the_next_owner_when_its_partition_is_unloaded() -> None:
     async with hosts("one", "two") as there:
         offering = asyncio.create_task(there.client.offer(ORDERS, new("query"), wait_s=30))
         await asyncio.sleep(1)
@@ -156,11 +156,11 @@ async def test_it_goes_to_the_next_owner_when_its_partition_is_unloaded() -> Non
 
 
 @on_virtual_time
-async def test_no_more_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "URGENT_TASKS_MAX", 2)
+async def test_the_number_of_waiting_query_tasks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "QUERY_TASKS_MAX", 2)
     async with hosts() as there:
         offering = [asyncio.create_task(there.client.offer(ORDERS, new("a"), wait_s=5)) for _ in range(2)]
         await asyncio.sleep(1)
-        with pytest.raises(TooManyUrgent, match="retry in a while"):
+        with pytest.raises(TooManyQueryTasks, match="retry in a while"):
             await there.client.offer(ORDERS, new("b"), wait_s=5)
         assert await asyncio.gather(*offering) == [False, False]

@@ -1,4 +1,4 @@
-"""A driver for a cluster: `cluster_child.py MASTER JOURNAL LAKE`. Prints the rows, and where all have us from."""
+"""A driver for a cluster: `cluster_child.py MASTER JOURNAL LAKE`. Prints the rows and the processes' package paths."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.session import open_session, plan_for
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Begins when both workers are there: one that comes late would find all work done.
+# Spark waits for both workers: a worker that registers late would find all work done.
 SETTINGS = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
@@ -28,9 +28,9 @@ TASK_S = 0.2
 
 
 def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Where the package is, as a worker finds it."""
+    """The path of the fairlead package as a worker imports it."""
     for _ in batches:
-        # Nor is one of them to do it all.
+        # Slow down, so that one worker can't do all the work.
         time.sleep(TASK_S)
         yield pa.RecordBatch.from_pydict({"place": [str(fairlead.__file__)], "folder": [str(Path.cwd())]})
 

@@ -1,15 +1,15 @@
-"""Tests of the pipeline may take as long as a busy machine needs to start a Spark."""
+"""Tests of the pipeline have a long timeout, because a busy machine starts Spark slowly."""
 
 from pathlib import Path
 
 import pytest
 
-# A busy machine starts a Spark in a minute.
+# Timeout of a test in seconds; a busy machine needs up to a minute to start Spark.
 TEST_S_MAX = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What has no limit of its own gets that of this folder."""
+    """Tests without a timeout of their own get this folder's timeout."""
     folder = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(folder) and item.get_closest_marker("timeout") is None:

@@ -1,7 +1,7 @@
-"""A process that exports a store again and again, each time killed one step later: `export_child.py DB FOLDER`.
+"""A process that exports a store repeatedly, each time killed one step later: `export_child.py DB FOLDER`.
 
-A step is whatever changes what is on the disk for good. After each kill, what can be seen of the journal must be whole,
-and two more exports must bring it to its end.
+A step is a call that changes the disk durably. After each kill the visible journal must be complete, and two more
+exports must complete it.
 """
 
 import asyncio
@@ -13,30 +13,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairlead.history.exporting import export_histories
+from fairlead.history.export import export_histories
 from fairlead.journal import read_segment
 from fairlead.server.bootstrap import read_shards
 from fairlead.server.stores import open_reading
-from fairlead.settings.static import SqliteConfig
+from fairlead.settings.static.config import SqliteConfig
 
-# What a child ends with that has written segments.
+# Exit status of a child that has written segments.
 SOME = 7
 STEPS = ("fsync", "rename", "replace", "rmdir", "unlink")
 
 
 async def export(db: Path, folder: Path) -> int:
-    """All of it; how many segments were written."""
+    """Export the whole store; returns the number of segments written."""
     reading = await open_reading(SqliteConfig(db))
     try:
         shards = await read_shards(reading.history)
-        done = await export_histories(reading.history, folder, shards=shards, namespace=None, tell=lambda _: None)
+        done = await export_histories(reading.history, folder, shards=shards, namespace=None, notify=lambda _: None)
         return done.segments
     finally:
         await reading.close()
 
 
 def die_at(last_step: int) -> None:
-    """Have this process killed before so many steps are taken."""
+    """Make this process kill itself before step number `last_step`."""
     taken = 0
 
     def counted(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,20 +54,20 @@ def die_at(last_step: int) -> None:
 
 
 def in_child(work: Callable[[], int]) -> int:
-    """What became of a child that does the work, which says what it ends with."""
+    """Run the work in a forked child, whose exit status is the work's result; returns how the child ended."""
     child = os.fork()
     if not child:
         status = 1
         try:
             status = work()
         finally:
-            # In any case: the child must not go on with the parent's work.
+            # Exit in any case: the child must not continue the parent's work.
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def main(db: str, folder: str) -> None:
-    """Until an export is done before its moment came; says how many were killed."""
+    """Kill exports until one ends before its step; prints the number of kills."""
     step = 0
     outcome = -signal.SIGKILL
     while outcome == -signal.SIGKILL:
@@ -85,14 +85,14 @@ def main(db: str, folder: str) -> None:
 
 
 def killed(db: Path, place: Path, step: int) -> int:
-    """An export that is killed at a step, if it comes so far."""
+    """Export and kill the process at a step, if the export gets that far."""
     die_at(step)
     whole(db, place)
     return 0
 
 
 def whole(db: Path, place: Path) -> int:
-    """An export; 0 if there was nothing left to write."""
+    """Run an export; returns 0 if there was nothing left to write."""
     return SOME if asyncio.run(export(db, place)) else 0
 
 

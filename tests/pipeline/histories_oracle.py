@@ -1,4 +1,4 @@
-"""What is to be known of a run, found a second time: from the JSON form of its events, by looking for each thing."""
+"""A second implementation of the facts about a run: it searches the JSON form of the events for each fact."""
 
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,7 @@ def as_json(events: list[HistoryEvent]) -> list[Event]:
 
 
 def said_in(event: Event) -> dict[str, Any]:
-    """The attributes of an event, whichever they are."""
+    """The attributes of an event, of any type."""
     return next((value for key, value in event.items() if key.endswith("EventAttributes")), {})
 
 

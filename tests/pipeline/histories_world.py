@@ -1,4 +1,4 @@
-"""Histories for tests: recorded ones, random ones, and the records that a journal would hold of them."""
+"""Histories for tests, recorded or random, and the journal records that belong to them."""
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY
-from tests.pipeline.writing import START_US
+from tests.pipeline.journals import START_US
 
 Record = dict[str, Any]
 # `draw` of a composite strategy, or of the data of a test.
@@ -19,7 +19,7 @@ Draw = Callable[["st.SearchStrategy[Any]"], Any]
 
 
 class Writer:
-    """Writes events one after the other, each some time after the one before it."""
+    """Writes events in order, each some time after the previous one."""
 
     def __init__(self, events: Iterable[HistoryEvent] = (), *, version: int = 0) -> None:
         self.events = [HistoryEvent.FromString(event.SerializeToString()) for event in events]
@@ -27,7 +27,7 @@ class Writer:
         self._now_us = START_US + 1_000_000 * len(self.events)
 
     def add(self, kind: str, *, wait_us: int = 1000, **attributes: Any) -> HistoryEvent:
-        """An event of a kind as TIMER_STARTED, with these attributes."""
+        """Append an event of a type such as TIMER_STARTED with these attributes."""
         self._now_us += wait_us
         event = HistoryEvent(
             event_id=len(self.events) + 1,
@@ -89,7 +89,7 @@ FAILURES = st.one_of(
 
 @st.composite
 def histories(draw: st.DrawFn, *, workflow_id: str = "order-1", run_id: str = "run-1") -> list[HistoryEvent]:
-    """What a run may have written, whether or not a workflow would do so."""
+    """Random histories of a run, including some that no workflow would write."""
     writer = Writer()
     writer.begin(workflow_id, run_id)
     go_on(draw, writer)
@@ -97,7 +97,7 @@ def histories(draw: st.DrawFn, *, workflow_id: str = "order-1", run_id: str = "r
 
 
 def go_on(draw: Draw, writer: Writer) -> None:
-    """Some more events of a run that is open, and perhaps its end."""
+    """Append events to an open run, and sometimes its close event."""
     waits = st.integers(0, 5_000_000)
     for step in draw(st.lists(st.sampled_from(["task", "activity", "signal", "timer"]), max_size=8)):
         if step == "task":
@@ -148,12 +148,12 @@ def _activity(draw: Draw, writer: Writer, waits: "st.SearchStrategy[int]") -> No
 
 
 def open_part(events: Sequence[HistoryEvent]) -> int:
-    """How many of the events come before the one that closed the run: it can only have gone another way from there."""
+    """Number of events before the close event: a branch can only start there or earlier."""
     return len(events) - (events[-1].event_type in CLOSED_BY and len(events) > 1)
 
 
 def reset_of(events: Sequence[HistoryEvent], *, base_run_id: str, run_id: str) -> Writer:
-    """A run that a reset made of the first events of another one; its own begin with the failed workflow task."""
+    """A run that a reset made from another run's first events; its own begin with the failed workflow task."""
     writer = Writer(events)
     writer.add(
         "WORKFLOW_TASK_FAILED",

@@ -1,7 +1,7 @@
-"""Random journals of one run in several clusters, and a second opinion on them that works on single events.
+"""Random journals of one run in several clusters, and an independent check that works on single events.
 
-Nothing here knows version histories' rules, ranges or common ancestors: a line is the list of its events, and all
-questions are answered by looking at every event.
+The code does not use the rules of version histories, ranges or common ancestors: a branch is the list of its events,
+and each question is decided by looking at every event.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from random import Random
 from fairlead.pipeline.kernels.reconcile import Batch
 
 Event = tuple[int, int]
-Line = tuple[Event, ...]
+Branch = tuple[Event, ...]
 
 CLUSTERS = ("a", "b", "c")
 NOW_US = 1_000_000
@@ -21,31 +21,33 @@ RUN_ID = "run"
 
 @dataclass
 class Journals:
-    """What the clusters journaled of one run; `lines` are the true ones, `batches` those that are there."""
+    """The journals of one run; `branches` are the true branches, `batches` the journaled batches of each cluster."""
 
-    lines: list[Line] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
     batches: dict[str, list[Batch]] = field(default_factory=dict)
 
-    def line_of(self, event: Event) -> Line:
-        return next(line[: line.index(event) + 1] for line in self.lines if event in line)
+    def branch_of(self, event: Event) -> Branch:
+        return next(branch[: branch.index(event) + 1] for branch in self.branches if event in branch)
 
 
-def items_of(line: Line) -> tuple[tuple[int, int], ...]:
-    """The version history of a line, the slow and obvious way."""
-    return tuple((event_id, version) for version, event_id in {version: event_id for event_id, version in line}.items())
+def items_of(branch: Branch) -> tuple[tuple[int, int], ...]:
+    """The version history of a branch, computed in the slow and obvious way."""
+    return tuple(
+        (event_id, version) for version, event_id in {version: event_id for event_id, version in branch}.items()
+    )
 
 
 def random_journals(random: Random, *, losses: float = 0.15, changes: float = 0.05) -> Journals:
-    """Up to three lines, cut into batches anew in each cluster, of which some are lost and some changed."""
-    journals = Journals(_random_lines(random))
+    """Up to three branches, cut into batches differently in each cluster; some batches are lost and some changed."""
+    journals = Journals(_random_branches(random))
     for cluster in CLUSTERS:
         kept: list[Batch] = []
         written: set[Event] = set()
-        for number, line in enumerate(journals.lines):
-            fresh = [event for event in line if event not in written]
+        for number, branch in enumerate(journals.branches):
+            fresh = [event for event in branch if event not in written]
             written.update(fresh)
             kept.extend(
-                _batch(random, cluster, number, line[: line.index(events[-1]) + 1], events, changes)
+                _batch(random, cluster, number, branch[: branch.index(events[-1]) + 1], events, changes)
                 for events in _cut(random, fresh)
                 if random.random() >= losses
             )
@@ -58,18 +60,18 @@ def random_journals(random: Random, *, losses: float = 0.15, changes: float = 0.
     return journals
 
 
-def _random_lines(random: Random) -> list[Line]:
+def _random_branches(random: Random) -> list[Branch]:
     versions = iter(sorted(random.sample(range(1, 40), 8)))
-    lines: list[Line] = []
+    branches: list[Branch] = []
     for _ in range(random.randrange(1, 4)):
-        trunk = random.choice(lines) if lines else ()
-        line = list(trunk[: random.randrange(1, len(trunk) + 1)] if trunk else ())
+        trunk = random.choice(branches) if branches else ()
+        branch = list(trunk[: random.randrange(1, len(trunk) + 1)] if trunk else ())
         for _ in range(random.randrange(1, 3)):
             version = next(versions)
-            first = len(line) + 1
-            line.extend((event_id, version) for event_id in range(first, first + random.randrange(1, 5)))
-        lines.append(tuple(line))
-    return lines
+            first = len(branch) + 1
+            branch.extend((event_id, version) for event_id in range(first, first + random.randrange(1, 5)))
+        branches.append(tuple(branch))
+    return branches
 
 
 def _cut(random: Random, events: list[Event]) -> list[list[Event]]:
@@ -82,7 +84,7 @@ def _cut(random: Random, events: list[Event]) -> list[list[Event]]:
     return cuts
 
 
-def _batch(random: Random, cluster: str, number: int, line: Line, events: list[Event], changes: float) -> Batch:
+def _batch(random: Random, cluster: str, number: int, branch: Branch, events: list[Event], changes: float) -> Batch:
     digests = [
         f"{random.randrange(1, 3) if random.random() < changes else 0:04x}{event_id:06x}{version:06x}"
         for event_id, version in events
@@ -98,7 +100,7 @@ def _batch(random: Random, cluster: str, number: int, line: Line, events: list[E
         status=1,
         types_count=len(events),
         digests="".join(digests),
-        items=items_of(line),
+        items=items_of(branch),
         signals=(),
         event_types=(),
     )
@@ -106,9 +108,9 @@ def _batch(random: Random, cluster: str, number: int, line: Line, events: list[E
 
 @dataclass
 class Opinion:
-    """What can be known of the journals, event by event."""
+    """The facts that follow from the journals, found event by event."""
 
-    current: Line
+    current: Branch
     ancestor: Event
     disagreeing: set[str]
     lacking: dict[str, dict[Event, str]]
@@ -125,7 +127,7 @@ def give_opinion(journals: Journals, *, grace_us: int) -> Opinion:
     for cluster, batches in journals.batches.items():
         claimed[cluster], held[cluster] = set(), {}
         for batch in batches:
-            claimed[cluster].update(journals.line_of((batch.last, batch.version)))
+            claimed[cluster].update(journals.branch_of((batch.last, batch.version)))
             for place in range(batch.last - batch.first + 1):
                 event = batch.first + place, batch.version
                 held[cluster][event] = batch.digests[place * 16 : place * 16 + 16]
@@ -156,8 +158,8 @@ def give_opinion(journals: Journals, *, grace_us: int) -> Opinion:
     )
 
 
-def _current(journals: Journals, events: set[Event]) -> Line:
-    return journals.line_of(max(events, key=lambda event: (event[1], event[0])))
+def _current(journals: Journals, events: set[Event]) -> Branch:
+    return journals.branch_of(max(events, key=lambda event: (event[1], event[0])))
 
 
 def _kind(claimed: set[Event] | None, event: Event) -> str:

@@ -1,4 +1,4 @@
-"""Spark's own servers on this machine, from the jars that came with PySpark: for the time of a block, and by pid."""
+"""Spark's own servers on this machine, from the jars of PySpark; each is stopped by pid when its block ends."""
 
 import os
 import socket
@@ -16,6 +16,8 @@ BIN = Path(pyspark.__file__).parent / "bin"
 START_WAIT_S_MAX = 150.0
 STOP_WAIT_S_MAX = 30.0
 CHECK_S = 0.2
+# Java options of short-lived servers: the optimizing compiler pays off only after minutes.
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 
 def free_port() -> int:
@@ -25,7 +27,7 @@ def free_port() -> int:
 
 
 class Running(NamedTuple):
-    """A process of Spark's and what it has said."""
+    """A process of Spark and its output."""
 
     process: "subprocess.Popen[bytes]"
     log: Path
@@ -36,17 +38,17 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(program: str, *arguments: str, folder: Path, memory: str) -> Iterator[Running]:
-    """One of Spark's programs for the time of the block, in a folder of its own."""
+    """Run one of Spark's programs during the block, in its own folder."""
     folder.mkdir()
     environment = os.environ | {
         "SPARK_WORKER_DIR": str(folder),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": memory,
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
+        "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_START} -Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": sys.executable,
     }
     with (folder / "log").open("w") as log:
-        # The scripts of Spark end in the very process that they were started as.
+        # Spark's scripts replace themselves by the server (exec), so the pid stays the same.
         process = subprocess.Popen([BIN / program, *arguments], env=environment, stdout=log, stderr=log, cwd=folder)
     try:
         yield Running(process, folder / "log")
@@ -69,7 +71,7 @@ def wait_until(is_there: Callable[[], bool], *servers: Running) -> None:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """A master and two workers of one core each; gives the master's address."""
+    """Start a master and two workers with one core each; yields the master's address."""
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
@@ -90,13 +92,14 @@ def cluster(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
-    """A server of Spark Connect; gives its address."""
+    """Start a Spark Connect server; yields its address."""
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICK_START,
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

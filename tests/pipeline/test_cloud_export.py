@@ -1,4 +1,4 @@
-"""Issue 5, sources: what Temporal Cloud exported comes into the lake once a file, whole or into the quarantine."""
+"""A file that Temporal Cloud exported enters the lake once: complete, or into the quarantine."""
 
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import histories, ingest, reconcile
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import SOURCE
-from fairlead.pipeline.sources import cloud_decoding
+from fairlead.pipeline.sources import cloud_decoder
 from fairlead.pipeline.sources.cloud import NoExports, file_name, find_exports, namespace_of
-from fairlead.pipeline.sources.cloud_decoding import read_export
+from fairlead.pipeline.sources.cloud_decoder import read_export
 from tests.history.recordings import NAMES, load
 from tests.pipeline import histories_oracle as oracle
 from tests.pipeline.histories_world import Writer
 from tests.pipeline.histories_world import histories as random_histories
-from tests.pipeline.writing import history_records, write_segment
+from tests.pipeline.journals import history_records, write_segment
 
 HOUR = Path("temporal-workflow-history/export/shop.acct/2026/01/31/17/00")
 
@@ -58,7 +58,7 @@ def test_the_namespace_is_in_the_path() -> None:
     assert namespace_of(Path("/elsewhere/mine/a3642624")) == "mine"
 
 
-def test_a_file_is_the_same_from_wherever_in_the_bucket_it_is_looked_at(tmp_path: Path) -> None:
+def test_a_file_has_the_same_name_whichever_folder_of_the_bucket_is_given(tmp_path: Path) -> None:
     put(tmp_path, "a", exported(load("hello")))
     put(tmp_path, ".hidden", b"")
     [one] = find_exports(tmp_path, cluster="cloud")
@@ -74,7 +74,7 @@ def test_a_file_is_the_same_from_wherever_in_the_bucket_it_is_looked_at(tmp_path
 
 
 @given(st.data(), random_histories())
-def test_whatever_is_cut_off_or_changed_gives_a_fault_or_whole_histories(
+def test_a_truncated_or_changed_file_gives_a_fault_or_complete_histories(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, events: list[HistoryEvent]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "export"
@@ -92,14 +92,14 @@ def test_whatever_is_cut_off_or_changed_gives_a_fault_or_whole_histories(
         assert [row["last_event_id"] for row in rows if row["items"][-1]["event_id"] != row["last_event_id"]] == []
 
 
-def test_files_outside_of_dated_folders_are_told_apart_by_their_whole_path(tmp_path: Path) -> None:
+def test_files_outside_of_dated_folders_are_distinguished_by_their_full_path(tmp_path: Path) -> None:
     for place in ("mine", "mine/old/shop", "mine/new/shop"):
         put(tmp_path, "a", exported(load("hello")), hour=Path(place))
     names = [file.name for file in find_exports(tmp_path / "mine", cluster="cloud")]
     assert sorted(names) == ["mine!a", "mine!new!shop!a", "mine!old!shop!a"]
 
 
-def test_a_cut_file_is_told_from_one_that_is_no_export(tmp_path: Path) -> None:
+def test_a_truncated_export_is_distinguished_from_another_kind_of_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     whole = exported(load("hello"), load("signals"))
     faults = {}
@@ -132,7 +132,7 @@ def test_a_cut_file_is_told_from_one_that_is_no_export(tmp_path: Path) -> None:
 def test_a_reset_run_has_its_own_id_and_versions_have_batches_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resets keep the id of the run that was first started: two runs of one export would be taken for one."""
+    """A reset run keeps the first execution run id: two runs of one export must not be merged."""
     base, reset = Writer(), load("reset")
     base.begin("order-1", "run-1")
     base.version = 12
@@ -140,7 +140,7 @@ def test_a_reset_run_has_its_own_id_and_versions_have_batches_of_their_own(
         base.add("TIMER_STARTED", timer_id="1")
     path = tmp_path / "file"
     path.write_bytes(exported(reset, base.events))
-    monkeypatch.setattr(cloud_decoding, "EVENTS_MAX", 3)
+    monkeypatch.setattr(cloud_decoder, "EVENTS_MAX", 3)
     rows = read(path)
     [made] = {
         event.workflow_task_failed_event_attributes.new_run_id
@@ -156,19 +156,19 @@ def test_a_reset_run_has_its_own_id_and_versions_have_batches_of_their_own(
     assert [row["position"] for row in rows] == list(range(len(rows)))
 
 
-def test_exports_come_into_the_lake_once_with_and_without_a_journal(spark: SparkSession, tmp_path: Path) -> None:
-    """Twice the same file, a run in two files, a file that is damaged and then replaced."""
+def test_exports_are_ingested_once_with_and_without_a_journal(spark: SparkSession, tmp_path: Path) -> None:
+    """One file comes twice, one run is in two files, and one damaged file is replaced."""
     bucket, lake = tmp_path / "bucket", Lake(tmp_path / "lake")
     runs = {name: load(name) for name in NAMES if name != "child_abandoned-child"}
     names = sorted(runs)
     put(bucket, "first", exported(*(runs[name] for name in names[:40])))
-    # Delivery is at least once: the last of the first file come again.
+    # Delivery is at least once: the last runs of the first file come again.
     second = exported(*(runs[name] for name in names[35:]))
     bad = put(bucket, "second", second[:-5])
     alone = JobContext(spark=spark, lake=lake, options={"cloud_export": bucket})
     summary = ingest.run(alone)
     assert summary.alarm is not None
-    assert "second can't be read and went into quarantine: it ends within a history" in summary.alarm
+    assert "second can't be read and went into quarantine: the file ends within a history" in summary.alarm
     assert (summary.findings["segments"], summary.findings["quarantined_in_all"]) == (1, 1)
 
     bad.write_bytes(second)
@@ -192,8 +192,8 @@ def test_exports_come_into_the_lake_once_with_and_without_a_journal(spark: Spark
         started = events[0].workflow_execution_started_event_attributes
         run_id = [each.workflow_task_failed_event_attributes.new_run_id for each in events if name == "reset"]
         row = rows[started.workflow_id, next(filter(None, run_id), started.original_execution_run_id)]
-        told = oracle.workflow_row(oracle.as_json(events), row["run_id"])
-        assert {column: row[column] for column in told} == told, name
+        reported = oracle.workflow_row(oracle.as_json(events), row["run_id"])
+        assert {column: row[column] for column in reported} == reported, name
         assert (row["cluster"], row["namespace_id"]) == ("cloud", "shop.acct")
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest
 from fairlead.pipeline.lake import Lake
-from tests.pipeline import killing
+from tests.pipeline import kills
+from tests.pipeline.journals import write_journal
 from tests.pipeline.servers import BIN, cluster
-from tests.pipeline.writing import write_journal
 
 PROJECT = Path(__file__).parent.parent.parent
 CHILD = Path(__file__).with_name("cluster_child.py")
@@ -38,7 +38,7 @@ def test_a_cluster_of_two_workers_gives_the_same_tables(spark: SparkSession, tmp
     with cluster(tmp_path) as master:
         submit = (BIN / "spark-submit", "--master", master, "--conf", "spark.ui.enabled=false", "--py-files", wheel)
         answers = {
-            # As `--master` does it, and as people do it who have a cluster.
+            # The first way is that of `--master`, the second is usual on an existing cluster.
             "installed": run(sys.executable, CHILD, master, journal, tmp_path / "installed-lake"),
             "wheel": run(*submit, CHILD, master, journal, tmp_path / "wheel-lake"),
         }
@@ -46,10 +46,10 @@ def test_a_cluster_of_two_workers_gives_the_same_tables(spark: SparkSession, tmp
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert answer["rows"] == {"task": total, "history": 40}
-        # The workers run the package that was sent to them, not one that is installed here; and both had work.
+        # The workers run the package that was sent to them, not an installed one; and both workers had work.
         assert (str(wheel) in answer["driver"]) == (way == "wheel")
         assert all("/fairlead.zip/" in place for place in answer["places"])
         assert len(set(answer["folders"])) == 2
         for name in ("task", "history"):
-            assert killing.table(tmp_path / f"{way}-lake", name) == killing.table(tmp_path / "local", name)
+            assert kills.table(tmp_path / f"{way}-lake", name) == kills.table(tmp_path / "local", name)
     assert answers["installed"].stderr == ""

@@ -1,4 +1,4 @@
-"""The same jobs through a real server of Spark Connect: the same tables."""
+"""The same jobs through a real Spark Connect server give the same tables."""
 
 import json
 import subprocess
@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest, reconcile, traffic
 from fairlead.pipeline.lake import Lake
-from tests.pipeline import killing
+from tests.pipeline import kills
+from tests.pipeline.journals import write_journal
 from tests.pipeline.servers import connect_server
-from tests.pipeline.writing import write_journal
 
 DERIVED = ("traffic", "verdicts", "pairs", "repair_plan")
 
@@ -47,7 +47,7 @@ def test_jobs_give_the_same_tables_through_spark_connect(spark: SparkSession, tm
     refused = done.pop("stream")
     assert refused.returncode == 2
     assert refused.stderr == "fairlead: stream does not run through Spark Connect: give another --master\n"
-    # 3: there is something to look at.
+    # Exit code 3: the job has findings.
     assert [one.stderr for one in done.values() if one.returncode not in (0, 3)] == []
     lake = Lake(here)
     for module in (ingest, traffic, reconcile):
@@ -55,6 +55,6 @@ def test_jobs_give_the_same_tables_through_spark_connect(spark: SparkSession, tm
         assert json.loads(done[summary.job].stdout)["rows"] == summary.rows
         assert sum(summary.rows.values()) > 0
     for table in ("task", "history"):
-        assert killing.table(there, table) == killing.table(here, table)
+        assert kills.table(there, table) == kills.table(here, table)
     for table in DERIVED:
         assert derived(there, table) == derived(here, table)

@@ -1,4 +1,4 @@
-"""Issue 5, sources: what a real server has in its store comes out as a journal, each batch once, whatever happens."""
+"""A real server's store is exported as a journal: each batch exactly once, even after kills."""
 
 import asyncio
 import base64
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from fairlead.pipeline.jobs import histories, ingest, reconcile
 from fairlead.pipeline.kernels.histories import Record, assemble_tree
 from fairlead.pipeline.lake import Lake
 from fairlead.server import Server
-from fairlead.settings.static import (
+from fairlead.settings.static.config import (
     Address,
     JournalConfig,
     NamespaceConfig,
@@ -49,7 +49,7 @@ SHORT = timedelta(seconds=10)
 
 @activity.defn
 async def charge(outcome: str) -> str:
-    """Fails as it is told to."""
+    """Fails in the way that the argument names."""
     if outcome == "never" or (outcome == "later" and activity.info().attempt == 1):
         raise ApplicationError("no money", type="Declined")
     return outcome
@@ -57,7 +57,7 @@ async def charge(outcome: str) -> str:
 
 @workflow.defn
 class Order:
-    """Charges once for each word; waits for a signal if it is told to, or goes on in another run."""
+    """Runs one activity per word, except that a word may mean: wait for a signal, or continue as new."""
 
     def __init__(self) -> None:
         self.is_told = False
@@ -79,7 +79,7 @@ class Order:
 
 @asynccontextmanager
 async def serving(store: StoreConfig, journal: Path) -> AsyncIterator[Client]:
-    """A server that keeps a journal without payloads, with a worker."""
+    """Run a server, which keeps a journal without payloads, and a worker."""
     any_port = Address("127.0.0.1", 0)
     config = StaticConfig(
         frontend_listen=any_port,
@@ -108,7 +108,7 @@ async def serving(store: StoreConfig, journal: Path) -> AsyncIterator[Client]:
 
 
 async def orders(client: Client) -> dict[str, list[HistoryEvent]]:
-    """Some workflows of all fates, one of them open; the events of each run, as the SDK fetches them."""
+    """Run workflows with every outcome and leave one open; returns the events of each run, fetched by the SDK."""
     ids = {"plain": ["at once"], "retried": ["later", "later"], "failed": ["at once", "never"], "twice": ["again"]}
     for name, words in ids.items():
         try:
@@ -129,7 +129,7 @@ async def orders(client: Client) -> dict[str, list[HistoryEvent]]:
 
 
 async def until_waiting(client: Client) -> None:
-    """Until the open workflow has nothing left to do."""
+    """Wait until the open workflow is idle."""
     async with asyncio.timeout(20):
         while True:
             pending = await client.get_workflow_handle("open").describe()
@@ -147,7 +147,7 @@ async def fetched(client: Client) -> dict[str, list[HistoryEvent]]:
 
 
 async def export(store: StoreConfig, folder: Path, journal: Path, *more: str) -> dict[str, Any]:
-    """What the command answers, in a process of its own, as beside a server it has to be."""
+    """Run the command in its own process, as is required beside a running server; returns its output."""
     arguments = ["--db", str(store.file)] if isinstance(store, SqliteConfig) else []
     if isinstance(store, PostgresConfig):
         file = folder / "fairlead.yaml"
@@ -170,13 +170,13 @@ def exported_records(journal: Path) -> list[dict[str, Any]]:
 
 
 def own_records(journal: Path) -> list[dict[str, Any]]:
-    """What the server itself has journaled."""
+    """The records that the server itself has journaled."""
     paths = [path for path in journal.glob("*/history.*.zst") if ".export." not in path.name]
     return [record for path in paths for record in read_segment(path)]
 
 
 def told(records: list[dict[str, Any]]) -> dict[tuple[str, int, int], dict[str, Any]]:
-    """What records say of their batches, without their times, their places in the server's queue and the payloads."""
+    """The batches of records, without times, positions in the server's queue and payloads."""
     own = {"time_us", "task_id", "payload"}
     return {
         (each["branch_id"], each["first_event_id"], each["version"]): {
@@ -187,7 +187,7 @@ def told(records: list[dict[str, Any]]) -> dict[tuple[str, int, int], dict[str, 
 
 
 def exported_runs(journal: Path) -> dict[str, list[HistoryEvent]]:
-    """The events of each run, put together from the exported segments alone."""
+    """The events of each run, assembled from the exported segments alone."""
     trees: dict[str, list[Record]] = {}
     ordered = sorted(exported_records(journal), key=lambda each: (each["run_id"], each["first_event_id"]))
     for each in ordered:
@@ -231,7 +231,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> StoreConfig:
 
 
 async def test_a_store_is_exported_beside_its_server(store: StoreConfig, tmp_path: Path, request: Any) -> None:
-    """All runs with all their events; a second time nothing, then what is new, and then only a namespace."""
+    """The first export has all events of all runs, the second nothing, the third new events, the last one namespace."""
     journal = tmp_path / "journal"
     async with serving(store, journal) as client:
         expected = await orders(client)
@@ -253,7 +253,7 @@ async def test_a_store_is_exported_beside_its_server(store: StoreConfig, tmp_pat
         check_once(journal)
     assert told(exported_records(journal)) == told(own_records(journal))
     if isinstance(store, SqliteConfig):
-        # The server's own journal, without payloads, beside the export: the same batches, twice in one cluster.
+        # The server's journal without payloads and the export hold the same batches, twice in one cluster.
         check_tables(request.getfixturevalue("spark"), tmp_path, expected)
 
 
@@ -280,7 +280,7 @@ def check_tables(spark: SparkSession, folder: Path, expected: dict[str, list[His
 
 
 async def test_a_killed_export_leaves_all_or_nothing(tmp_path: Path) -> None:
-    """By SIGKILL before each step that the disk would remember."""
+    """The export is killed with SIGKILL before each step that changes the disk."""
     db = tmp_path / "store.db"
     async with serving(SqliteConfig(db), tmp_path / "own") as client:
         expected = await orders(client)
@@ -297,7 +297,7 @@ async def test_a_killed_export_leaves_all_or_nothing(tmp_path: Path) -> None:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str]:
-    """The exit code and the one line of a command that is refused."""
+    """The exit code and the one line of error of a command that fails."""
     monkeypatch.setattr(sys, "argv", ["fairlead", "export", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -307,7 +307,7 @@ def refusal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return int(ended.value.code or 0), line
 
 
-def test_what_can_not_be_exported_is_told_in_one_line(
+def test_an_export_that_fails_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, db = tmp_path / "journal", tmp_path / "store.db"
@@ -325,18 +325,18 @@ def test_what_can_not_be_exported_is_told_in_one_line(
     other = tmp_path / "other.db"
     import sqlite3
 
-    with sqlite3.connect(other) as connection:
+    with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE things (thing TEXT)")
     connection.close()
-    assert "is no store" in refused("--db", other, *to)
+    assert "is not a store" in refused("--db", other, *to)
     asyncio.run(make_empty(db))
     assert "the store is empty" in refused("--db", db, *to)
     asyncio.run(make_empty(db, shards=b"4"))
     assert "has no workflows" in refused("--db", db, *to)
-    assert "no namespace 'none'" in refused("--db", db, *to, "--namespace", "none")
+    assert "no namespace with the name or id 'none'" in refused("--db", db, *to, "--namespace", "none")
     assert "can't write to" in refused("--db", db, "--journal", tmp_path / "text")
-    assert "is no name of a cluster" in refused("--db", db, *to, "--cluster", "../up")
-    assert "--config or by --db" in refused(*to)
+    assert "is not a valid cluster name" in refused("--db", db, *to, "--cluster", "../up")
+    assert "either --config or --db" in refused(*to)
     assert "Missing option '--journal'" in refused("--db", db)
     memory = tmp_path / "memory.yaml"
     memory.write_text("store: {memory: {}}\n")
@@ -351,7 +351,7 @@ async def make_empty(db: Path, shards: bytes | None = None) -> None:
     await opened.close()
 
 
-def test_a_damaged_memory_of_what_was_exported_is_not_guessed_over(
+def test_a_damaged_export_state_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = tmp_path / "store.db"

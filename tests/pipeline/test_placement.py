@@ -1,4 +1,4 @@
-"""The `placement` job, against the core's own router, one partition at a time."""
+"""The `placement` job, compared with the core's own router, one partition at a time."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fairlead.core.hashing import hash64
-from fairlead.core.partitions import STICKY, Partition, TaskList, TaskType
+from fairlead.core.partitions import STICKY, Partition, TaskQueueId, TaskType
 from fairlead.core.routing import GradualChange, HashRing, NoHosts, Router, basic_key, spread_key
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import placement
-from fairlead.pipeline.kernels.routing import RingTooLarge, TaskLists, ring_table
+from fairlead.pipeline.kernels.routing import RingTooLarge, TaskQueues, ring_table
 from fairlead.pipeline.schemas import differences
 from fairlead.pipeline.schemas_placement import (
     LISTS,
@@ -42,22 +42,22 @@ from tests.pipeline.test_traffic import LakeOfFrames, frame_of
 
 HOSTS = st.sets(st.text("abcdef0123.:", min_size=1, max_size=8), min_size=1, max_size=12)
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
-TASK_LISTS = st.lists(st.tuples(NAMES, NAMES, st.sampled_from(TaskType), st.integers(1, 70)), min_size=1, max_size=6)
+TASK_QUEUES = st.lists(st.tuples(NAMES, NAMES, st.sampled_from(TaskType), st.integers(1, 70)), min_size=1, max_size=6)
 
 
-def partitions_of(task_list: TaskList, count: int) -> list[Partition]:
+def partitions_of(task_list: TaskQueueId, count: int) -> list[Partition]:
     return [Partition(task_list, number) for number in range(count)]
 
 
-def lists_of(drawn: list[tuple[str, str, TaskType, int]], *, batch_size: int) -> TaskLists:
+def lists_of(drawn: list[tuple[str, str, TaskType, int]], *, batch_size: int) -> TaskQueues:
     basic, batches, counts = [], [], []
     for namespace_id, name, task_type, count in drawn:
-        everything = partitions_of(TaskList(namespace_id, name, task_type), count)
+        everything = partitions_of(TaskQueueId(namespace_id, name, task_type), count)
         basic += [hash64(basic_key(partition)) for partition in everything]
         firsts = everything[::batch_size]
         batches += [hash64(spread_key(partition, batch_size).key) for partition in firsts]
         counts.append(len(firsts))
-    return TaskLists(
+    return TaskQueues(
         partitions=np.array([one[3] for one in drawn]),
         qps=np.ones(len(drawn)),
         basic=np.array(basic, np.uint64),
@@ -66,36 +66,36 @@ def lists_of(drawn: list[tuple[str, str, TaskType, int]], *, batch_size: int) ->
     )
 
 
-@given(hosts=HOSTS, drawn=TASK_LISTS, batch_size=st.integers(0, 64), smaller=st.integers(1, 64))
+@given(hosts=HOSTS, drawn=TASK_QUEUES, batch_size=st.integers(0, 64), smaller=st.integers(1, 64))
 def test_the_owner_of_every_partition_is_the_routers(
     hosts: set[str], drawn: list[tuple[str, str, TaskType, int]], batch_size: int, smaller: int
 ) -> None:
     drawn = [(namespace_id, name.removeprefix("/_sys/") or "x", *rest) for namespace_id, name, *rest in drawn]  # type: ignore[misc]
-    # The keys of batches do not depend on the batch size: those of a smaller one serve a larger.
+    # Batch keys do not depend on the batch size: keys computed for a smaller size also serve a larger one.
     lists = lists_of(drawn, batch_size=min(smaller, batch_size or 64))
     router = Router(HashRing(hosts), batch_size)
     expected = [
         router.route(partition, 0.0)
         for namespace_id, name, task_type, count in drawn
-        for partition in partitions_of(TaskList(namespace_id, name, task_type), count)
+        for partition in partitions_of(TaskQueueId(namespace_id, name, task_type), count)
     ]
     table = ring_table(tuple(hosts), batch_size)
     assert [table.hosts[owner] for owner in lists.place(tuple(hosts), batch_size)] == expected
 
 
-@given(drawn=TASK_LISTS)
-def test_moments_of_a_gradual_change_are_the_cores(drawn: list[tuple[str, str, TaskType, int]]) -> None:
+@given(drawn=TASK_QUEUES)
+def test_the_steps_of_a_gradual_change_are_those_of_the_core(drawn: list[tuple[str, str, TaskType, int]]) -> None:
     drawn = [(namespace_id, name.removeprefix("/_sys/") or "x", *rest) for namespace_id, name, *rest in drawn]  # type: ignore[misc]
     change = GradualChange(0, 8, start_s=0.0, end_s=1.0)
     expected = [
         change.moment(basic_key(partition))
         for namespace_id, name, task_type, count in drawn
-        for partition in partitions_of(TaskList(namespace_id, name, task_type), count)
+        for partition in partitions_of(TaskQueueId(namespace_id, name, task_type), count)
     ]
     assert lists_of(drawn, batch_size=8).moments().tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_pieces_of_many_task_lists_have_the_same_owners_as_the_whole() -> None:
+def test_a_split_list_of_task_queues_has_the_same_owners_as_the_whole() -> None:
     drawn = [("n", f"q{number}", TaskType.ACTIVITY, 1 + number % 7) for number in range(50)]
     lists, hosts = lists_of(drawn, batch_size=4), ("a", "b", "c")
     pieces = list(lists.cut(hosts=100_000))
@@ -124,7 +124,7 @@ def routed(hosts: tuple[str, ...], batch_size: int) -> dict[Partition, str]:
     return {
         partition: router.route(partition, 0.0)
         for namespace_id, name, task_type, count, _ in TASKS
-        for partition in partitions_of(TaskList(namespace_id, name, TaskType(task_type)), count)
+        for partition in partitions_of(TaskQueueId(namespace_id, name, TaskType(task_type)), count)
     }
 
 
@@ -132,11 +132,11 @@ def qps_of(partition: Partition) -> float:
     return next(
         qps / count
         for namespace_id, name, task_type, count, qps in TASKS
-        if partition.task_list == (namespace_id, name, task_type)
+        if partition.task_queue == (namespace_id, name, task_type)
     )
 
 
-def test_tables_are_what_the_router_says_one_partition_at_a_time(spark: SparkSession) -> None:
+def test_the_tables_agree_with_the_router_for_each_partition(spark: SparkSession) -> None:
     hosts = ("c:1", "a:1", "b:1", "d:1", "e:1")
     plan = Plan(hosts, batch_sizes=(0, 4, 8), batch_size=4, leaving=("b:1",), joining=("f:1",))
     lists = spark.createDataFrame(TASKS, LISTS)
@@ -153,16 +153,16 @@ def test_tables_are_what_the_router_says_one_partition_at_a_time(spark: SparkSes
         assert [loads[size, host].qps for host in hosts] == pytest.approx([rates[host] for host in hosts])
 
     for row in comparison(found).collect():
-        together: dict[TaskList, Counter[str]] = {}
+        together: dict[TaskQueueId, Counter[str]] = {}
         for partition, host in by_size[row.batch_size].items():
-            together.setdefault(partition.task_list, Counter())[host] += 1
+            together.setdefault(partition.task_queue, Counter())[host] += 1
         most = [max(counts.values()) for counts in together.values()]
         assert (row.task_lists, row.partitions, row.hosts) == (4, 67, 5)
         assert (row.together_max, row.together_mean) == (max(most), pytest.approx(sum(most) / 4))
         assert row.hosts_per_task_list == pytest.approx(sum(map(len, together.values())) / 4)
         assert row.partitions_over_mean == pytest.approx(row.partitions_max * 5 / 67)
 
-    told = {(row.batch_size, row.change): row for row in moves(found).collect()}
+    reported = {(row.batch_size, row.change): row for row in moves(found).collect()}
     expected: dict[tuple[int, str], list[Partition]] = {}
     for size, owners in by_size.items():
         for change, others in (
@@ -173,11 +173,11 @@ def test_tables_are_what_the_router_says_one_partition_at_a_time(spark: SparkSes
             expected[size, change] = [partition for partition, host in owners.items() if after[partition] != host]
         if size != 4:
             expected[size, "batch size 4"] = [one for one, host in owners.items() if by_size[4][one] != host]
-    assert told.keys() == expected.keys()
+    assert reported.keys() == expected.keys()
     for place, moved in expected.items():
-        assert told[place].partitions == len(moved)
-        assert told[place].partitions_share == pytest.approx(len(moved) / 67)
-        assert told[place].qps == pytest.approx(sum(map(qps_of, moved)))
+        assert reported[place].partitions == len(moved)
+        assert reported[place].partitions_share == pytest.approx(len(moved) / 67)
+        assert reported[place].qps == pytest.approx(sum(map(qps_of, moved)))
 
     for row in timetable(found).collect():
         gradual = GradualChange(4, row.batch_size, start_s=0.0, end_s=1.0)
@@ -187,7 +187,7 @@ def test_tables_are_what_the_router_says_one_partition_at_a_time(spark: SparkSes
     assert timetable(found).count() == 2 * STEPS
 
     (hottest,) = hot_spots(found).where("batch_size = 0 AND rank = 1").collect()
-    alone = Counter(host for partition, host in by_size[0].items() if partition.task_list.name == "orders")
+    alone = Counter(host for partition, host in by_size[0].items() if partition.task_queue.name == "orders")
     assert (hottest.task_list, hottest.partitions) == ("orders", max(alone.values()))
     assert alone[hottest.host] == hottest.partitions
 
@@ -213,19 +213,19 @@ def record(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def test_recorded_task_lists_have_the_partitions_that_they_had_at_most(spark: SparkSession) -> None:
+def test_recorded_task_queues_have_their_largest_recorded_number_of_partitions(spark: SparkSession) -> None:
     records = [record(kind="added", time_us=0, partition=2), record(kind="config", time_us=10_000_000, read=5, write=1)]
     records += [
         record(kind="added", time_us=1, task_list="y", partition=6),
         record(kind="added", time_us=2, cluster="d"),
-        # Of sticky task lists each is somewhere else: together they have no place.
+        # Each sticky task queue has its own owner, so their sum has no owner.
         record(kind="added", time_us=3, task_list=STICKY),
     ]
     found = recorded_lists(frame_of(spark, records), cluster="c").orderBy("task_list").collect()
     assert [(row.task_list, row.partitions, row.qps) for row in found] == [("x", 5, 0.1), ("y", 7, 0.1)]
 
 
-def test_the_job_places_what_was_recorded_on_the_hosts_that_journaled(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_job_places_recorded_task_queues_on_the_recorded_hosts(spark: SparkSession, tmp_path: Path) -> None:
     hosts = [f"10.0.0.{number}:7235" for number in range(3)]
     records = [record(kind="added", time_us=number, partition=number, host=hosts[number % 3]) for number in range(12)]
     lake = LakeOfFrames(tmp_path, frame_of(spark, records))
@@ -238,12 +238,12 @@ def test_the_job_places_what_was_recorded_on_the_hosts_that_journaled(spark: Spa
         for row in lake.read_derived(spark, "placement_hosts").where("batch_size = 4").collect()
     }
     router = Router(HashRing(hosts), 4)
-    owners = Counter(router.route(one, 0.0) for one in partitions_of(TaskList("n", "x", TaskType.ACTIVITY), 12))
+    owners = Counter(router.route(one, 0.0) for one in partitions_of(TaskQueueId("n", "x", TaskType.ACTIVITY), 12))
     assert found == {host: owners[host] for host in hosts}
     assert lake.read_derived(spark, "placement_hosts").agg(F.sum("partitions")).first() == (24,)
 
 
-def test_of_several_clusters_the_busiest_is_placed_unless_one_is_chosen(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_busiest_cluster_is_placed_unless_another_is_chosen(spark: SparkSession, tmp_path: Path) -> None:
     records = [record(kind="added", time_us=time, cluster="d", host="h:1") for time in range(3)]
     records += [record(kind="added", time_us=0, host="h:2"), record(kind="added", time_us=0, cluster="e", host="h:3")]
     lake = LakeOfFrames(tmp_path, frame_of(spark, records))
@@ -256,7 +256,7 @@ def test_of_several_clusters_the_busiest_is_placed_unless_one_is_chosen(spark: S
 
     assert hosts() == {"h:1"}
     assert hosts(cluster="c") == {"h:2"}
-    with pytest.raises(placement.NoSuchCluster, match="these clusters: c, d, e"):
+    with pytest.raises(placement.NoSuchCluster, match="it has: c, d, e"):
         hosts(cluster="f")
 
 

@@ -1,4 +1,4 @@
-"""What a real server journaled of all that a run can go through, by way of kills: `reconcile` finds nothing wrong."""
+"""A real server journals runs of every kind, across kills: `reconcile` finds nothing wrong."""
 
 import asyncio
 import time
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 from temporalio import activity, workflow
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
@@ -32,7 +33,7 @@ QUICKLY = RetryPolicy(initial_interval=timedelta(milliseconds=50), backoff_coeff
 
 @activity.defn
 async def deliver() -> int:
-    """Fails at first."""
+    """Fails on its first attempts."""
     if activity.info().attempt == 1:
         raise ApplicationError("not at home")
     return activity.info().attempt
@@ -49,7 +50,7 @@ class Parcel:
 
 @workflow.defn
 class Order:
-    """A child with a retried activity, then a second run that goes on with what was said, and waits for its end."""
+    """Runs a child with a retried activity, then continues as new with the signals so far, and waits for its end."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -76,7 +77,7 @@ class Order:
 
 @workflow.defn
 class Stubborn:
-    """Never succeeds: each attempt is a run of its own."""
+    """Never succeeds: each attempt is a new run."""
 
     @workflow.run
     async def run(self) -> None:
@@ -87,18 +88,18 @@ class Stubborn:
 class Tick:
     @workflow.run
     async def run(self) -> None:
-        """Again and again."""
+        """Fails each time."""
 
 
 class Seen(NamedTuple):
-    """A run as the server shows it."""
+    """A run as the server describes it."""
 
     status: int
     events: int
 
 
 async def persistently(call: Callable[[], Awaitable[Any]]) -> Any:
-    """The answer, though the server may be away for a while."""
+    """Repeat the call until the server responds, which may be down for a while."""
     deadline_s = time.monotonic() + WAIT_S_MAX
     while True:
         try:
@@ -109,8 +110,10 @@ async def persistently(call: Callable[[], Awaitable[Any]]) -> Any:
             await asyncio.sleep(0.1)
 
 
-async def reset(client: Client, handle: WorkflowHandle[Any, Any], *, event_id: int) -> str:
-    """Reset the current run to the end of a workflow task; the new run's id."""
+async def reset(client: Client, handle: WorkflowHandle[Any, Any], *, after: "EventType.ValueType") -> str:
+    """Reset the current run to the event after the first one of this type; returns the new run's id."""
+    current = await client.get_workflow_handle(handle.id).fetch_history()
+    event_id = next(event.event_id for event in current.events if event.event_type == after) + 1
     request = ResetWorkflowExecutionRequest(
         namespace="default",
         reason="again",
@@ -122,7 +125,7 @@ async def reset(client: Client, handle: WorkflowHandle[Any, Any], *, event_id: i
 
 
 async def tell_order(client: Client, number: int) -> list[str]:
-    """An order, told many things, though the server is killed."""
+    """Run an order and send it many signals, while the server is killed."""
     name = f"order-{number}"
     handle = client.get_workflow_handle(name)
     with suppress(RPCError):
@@ -134,7 +137,7 @@ async def tell_order(client: Client, number: int) -> list[str]:
 
 
 async def live(client: Client, victim: Victim) -> None:
-    """Whatever can become of a run."""
+    """Run workflows with every possible outcome."""
 
     async def start(what: Any, name: str, *args: Any, **options: Any) -> WorkflowHandle[Any, Any]:
         return await client.start_workflow(what, args=list(args), id=name, task_queue=QUEUE, **options)
@@ -151,15 +154,15 @@ async def live(client: Client, victim: Victim) -> None:
 
     talked = await start(Order.run, "talked", [], start_signal="tell", start_signal_args=["with the start"])
     assert await talked.execute_update(Order.ask, "sugar", id="sugar") == 2
-    # A reset of an open run, and one of what came of it.
-    for event_id in (4, 5):
-        await reset(client, talked, event_id=event_id)
+    # Reset an open run, then reset the new run.
+    for point in (EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED):
+        await reset(client, talked, after=point)
     current = client.get_workflow_handle("talked")
     await current.signal(Order.tell, "after the reset")
     await current.signal(Order.tell, "end")
     assert "after the reset" in await current.result()
     closed = client.get_workflow_handle("order-0")
-    await reset(client, closed, event_id=4)
+    await reset(client, closed, after=EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
     await closed.signal(Order.tell, "end")
     await closed.result()
 
@@ -176,16 +179,38 @@ async def live(client: Client, victim: Victim) -> None:
     for one in (timed_out, client.get_workflow_handle("cancelled")):
         with pytest.raises(WorkflowFailureError):
             await one.result()
-    # In the middle of cron's runs, after which the server goes on with them.
-    await asyncio.sleep(1.2)
+    # Kill the server while cron runs follow each other; after its restart it continues them.
+    await until_idle(client, "open")
+    await until_runs(client, "tick", 2)
+    before = await count_runs(client, "tick")
     victim.kill()
     await victim.start()
-    await asyncio.sleep(1.5)
+    await until_runs(client, "tick", before + 2)
     await persistently(lambda: client.get_workflow_handle("tick").terminate("enough"))
 
 
+async def until_idle(client: Client, name: str) -> None:
+    """Wait until the run has no workflow task: otherwise a kill delays its next events by the task's timeout."""
+    async with asyncio.timeout(WAIT_S_MAX):
+        while True:
+            described = (await client.get_workflow_handle(name).describe()).raw_description
+            if described.workflow_execution_info.history_length > 2 and not described.HasField("pending_workflow_task"):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def count_runs(client: Client, name: str) -> int:
+    return (await client.count_workflows(f"WorkflowId = '{name}'")).count
+
+
+async def until_runs(client: Client, name: str, count: int) -> None:
+    async with asyncio.timeout(WAIT_S_MAX):
+        while await persistently(lambda: count_runs(client, name)) < count:  # noqa: ASYNC110 - another process counts
+            await asyncio.sleep(0.05)
+
+
 async def look(client: Client) -> dict[str, Seen]:
-    """Every run that the server has, by its id."""
+    """Every run of the server, by run id."""
     return {
         run.run_id: Seen(
             0 if run.status is None else run.status.value,
@@ -196,7 +221,7 @@ async def look(client: Client) -> dict[str, Seen]:
 
 
 async def journal_a_life(folder: Path) -> dict[str, Seen]:
-    """Run a server on that folder through it all, kills included; what it had at the end."""
+    """Run a server on the folder through all this, with kills; returns its runs at the end."""
     victim = Victim(folder)
     await victim.start()
     try:
@@ -218,7 +243,7 @@ async def journal_a_life(folder: Path) -> dict[str, Seen]:
     return seen
 
 
-def test_nothing_is_wrong_with_what_a_server_journaled(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_journal_of_a_real_server_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
     seen = asyncio.run(journal_a_life(tmp_path))
     lake = Lake(tmp_path / "lake")
     assert ingest.run(JobContext(spark, lake, journal=tmp_path / "journal")).alarm is None

@@ -1,4 +1,4 @@
-"""The check of one run, finding by finding, and of many at once."""
+"""The check of one run, one kind of finding after the other, and of many runs at once."""
 
 from dataclasses import replace
 from itertools import count, groupby
@@ -17,6 +17,7 @@ from fairlead.pipeline.kernels.reconcile import (
     OPEN_STATUSES,
     RUN_BATCHES,
     Batch,
+    Clocks,
     Comparison,
     Judgement,
     Kind,
@@ -26,7 +27,7 @@ from fairlead.pipeline.kernels.reconcile import (
 )
 from fairlead.pipeline.kernels.reconcile.compare import Lack, _without_blocked
 from fairlead.pipeline.kernels.reconcile.plain import BatchColumns, plain_runs
-from fairlead.pipeline.kernels.reconcile.records import SIGNALED_EVENT, TYPES_UNKNOWN
+from fairlead.pipeline.kernels.reconcile.records import SIGNALED_EVENT, TASK_FAILED_EVENT, TYPES_UNKNOWN
 from fairlead.pipeline.kernels.reconcile.tables import BATCH, judge_batch
 from fairlead.pipeline.synth.histories import HistoryShape, write_histories
 from tests.pipeline.reconcile_world import CLUSTERS, random_journals
@@ -77,8 +78,8 @@ def plain_copy(**changes: Any) -> list[Batch]:
     return [batch(1, 2, (2, 1), **changes), batch(3, 5, (5, 1), **changes), batch(6, 7, (5, 1), (7, 2), **changes)]
 
 
-def test_the_example_of_two_data_centers_that_part() -> None:
-    """Seed 004, 'Version History', the example with data conflict."""
+def test_the_documents_example_of_two_diverging_clusters_agrees() -> None:
+    """NDC-8: the example with a conflict."""
     trunk = [batch(1, 2, (2, 1)), batch(3, 3, (2, 1), (3, 2))]
     b_wrote, c_wrote = batch(4, 4, (2, 1), (4, 2)), batch(4, 4, (2, 1), (3, 2), (4, 3), branch="other")
     before = judge(b=[*trunk, b_wrote], c=[*trunk, c_wrote])
@@ -100,7 +101,7 @@ def test_clusters_that_agree_have_nothing_found() -> None:
     judgement = judge(a=plain_copy(), b=plain_copy(branch="b"), c=plain_copy(branch="c"))
     assert (judgement.findings, judgement.sends, judgement.disagreeing) == ([], [], ())
     assert judgement.ancestor == Item(7, 2)
-    assert [tuple(pair) for pair in judgement.pairs] == [(*pair, 7, 0, 0, 0, 0) for pair in ("ab", "ac", "bc")]
+    assert [tuple(pair) for pair in judgement.pairs] == [(*pair, 7, 0, 0, 0, 0, 0) for pair in ("ab", "ac", "bc")]
 
 
 def test_batches_in_other_cuts_and_batches_twice_are_no_finding() -> None:
@@ -159,6 +160,17 @@ def test_a_version_history_that_runs_ahead_of_its_batch_is_no_finding() -> None:
             lambda old: [*old[:2], old[2]._replace(status=2)], {("status_differs", "c", 2, 7, 7)}, id="status"
         ),
         pytest.param(
+            lambda old: [*old[:2], old[2]._replace(event_types=(5, 9))], {("different_types", "c", 2, 7, 7)}, id="type"
+        ),
+        pytest.param(
+            lambda old: [*old[:2], old[2]._replace(payload_fault="the payload does not match the digests")],
+            {("wrong_payload", "c", 2, 6, 7)},
+            id="payload",
+        ),
+        pytest.param(
+            lambda old: [*old[:2], old[2]._replace(tree_id="elsewhere")], {("wrong_tree", "c", 2, 6, 7)}, id="tree"
+        ),
+        pytest.param(
             lambda old: [*old, old[1]._replace(task_id=99_999, digests="f" * 48)],
             {("broken_append", "c", 1, 3, 5), ("different_events", "c", 1, 3, 5)},
             id="overwritten",
@@ -166,8 +178,117 @@ def test_a_version_history_that_runs_ahead_of_its_batch_is_no_finding() -> None:
     ],
 )
 def test_each_way_to_be_wrong_is_found_once(spoil: Any, expected: set[tuple[Any, ...]]) -> None:
-    judgement = judge(a=plain_copy(), b=plain_copy(), c=spoil(plain_copy()))
+    right = [one._replace(event_types=(5,) * one.types_count) for one in plain_copy()]
+    judgement = judge(a=right, b=right, c=spoil(plain_copy()))
     assert found(judgement) == expected
+
+
+def test_a_signal_with_another_id_in_one_cluster_is_found() -> None:
+    right, changed = ([*plain_copy(), batch(8, 8, (5, 1), (8, 2), signals=(name,))] for name in ("s", "t"))
+    assert found(judge(a=right, b=right, c=changed)) == {("different_signals", "c", 2, 8, 8)}
+
+
+def test_the_trees_of_reset_runs_must_be_of_one_base() -> None:
+    own = [batch(3, 5, (5, 1), tree="base"), batch(6, 7, (5, 1), (7, 2), tree="base")]
+    other = [one._replace(tree_id="another") for one in own]
+    assert found(judge(a=own, b=own, c=other)) == {("wrong_tree", "c", 2, 7, 7)}
+    assert found(judge(a=own, b=plain_copy(), c=own)) == set()
+
+
+def typed(copy: list[Batch], *, last: int = 5) -> list[Batch]:
+    """The same batches with the types of their events; `last` is the type of the last event."""
+    batches = [one._replace(event_types=(5,) * one.types_count) for one in copy]
+    return [*batches[:-1], batches[-1]._replace(event_types=(*batches[-1].event_types[:-1], last))]
+
+
+def test_a_run_in_the_history_tree_of_another_run_is_wrong_unless_it_is_a_reset() -> None:
+    right = typed(plain_copy())
+    moved = [one._replace(tree_id="another-run") for one in right]
+    assert found(judge(a=right, b=right, c=moved)) == {("wrong_tree", "c", 2, 7, 7)}
+    # The first batch of a reset run may hold copies of the base's first events; then the reset fails a workflow task.
+    reset = typed(plain_copy(), last=TASK_FAILED_EVENT)
+    assert found(judge(a=reset, b=reset, c=[one._replace(tree_id="another-run") for one in reset])) == set()
+    # Without types, nothing shows whether the run was reset.
+    untyped = [one._replace(tree_id="another-run") for one in plain_copy()]
+    assert found(judge(a=right, b=right, c=untyped)) == set()
+
+
+def test_a_run_that_only_one_cluster_has_is_not_sent_from_a_wrong_tree() -> None:
+    judgement = judge(expected="abc", a=[one._replace(tree_id="nobody") for one in typed(plain_copy())])
+    assert {kind for kind, *_ in found(judgement)} == {"wrong_tree", "missing_run"}
+    assert judgement.sends == []
+
+
+def test_a_batch_without_the_ids_of_its_signals_is_malformed() -> None:
+    right = [*plain_copy(), batch(8, 8, (5, 1), (8, 2), signals=("s",))]
+    assert found(judge(a=right, b=right, c=[*right[:-1], right[-1]._replace(signals=())])) == {
+        ("malformed_batch", "c", 2, 8, 8)
+    }
+
+
+def test_events_of_one_cluster_are_not_sent_if_the_findings_are_against_that_cluster() -> None:
+    # Cluster b owns version 2, but lacks the last events, which have that version.
+    judgement = judge(a=plain_copy(), b=plain_copy()[:2], expected="ab")
+    assert found(judgement) == {("missing_events", "b", 2, 6, 7), ("extra_events", "a", 2, 6, 7)}
+    assert judgement.sends == []
+    (lack,) = [one for one in judgement.findings if one.kind is Kind.MISSING_EVENTS]
+    assert (lack.other, lack.detail) == (None, "only a has these events, and it has findings itself: extra_events")
+    # Two clusters have the last events, so they are trusted.
+    assert len(judge(a=plain_copy(), b=plain_copy()[:2], c=plain_copy()).sends) == 1
+    spoilt = [*plain_copy()[:2], plain_copy()[2]._replace(payload_fault="the payload does not match the digests")]
+    assert judge(replace(RULES, versions=None), a=spoilt, b=plain_copy()[:2]).sends == []
+    assert judge(replace(RULES, versions=None), expected="abc", a=spoilt, b=spoilt).sends != []
+
+
+HOUR_US = 3_600_000_000
+
+
+def on_clocks(ahead_us: int, *, b_delivered_us: int, now_us: int = NOW_US) -> Rules:
+    """Rules with a's clock ahead of b's by `ahead_us`, and b's stream delivered up to `b_delivered_us` on b's clock."""
+    own = {"a": NOW_US + ahead_us, "b": b_delivered_us}
+    others = {("a", "b"): b_delivered_us + ahead_us, ("b", "a"): NOW_US}
+    return replace(RULES, clocks=Clocks(now_us, own, others))
+
+
+@pytest.mark.parametrize("ahead_us", [0, HOUR_US, -HOUR_US])
+def test_a_clock_that_is_ahead_causes_no_finding(ahead_us: int) -> None:
+    def states(time_us: int, rules: Rules) -> list[State]:
+        copy = [one._replace(time_us=time_us + ahead_us) for one in plain_copy()]
+        return [finding.state for finding in judge(rules, expected="ab", a=copy).findings]
+
+    rules = on_clocks(ahead_us, b_delivered_us=NOW_US)
+    assert states(NOW_US - RULES.grace_us, rules) == [State.WRONG]
+    assert states(NOW_US - RULES.grace_us + 1, rules) == [State.LATE]
+    # The stream of b lags behind the event: its journal may still arrive.
+    behind = on_clocks(ahead_us, b_delivered_us=NOW_US - 2 * HOUR_US)
+    assert states(NOW_US - HOUR_US, behind) == [State.LATE]
+    assert states(NOW_US - 3 * HOUR_US, behind) == [State.WRONG]
+
+
+def test_clusters_that_share_no_run_are_not_judged_by_the_clock_of_one_of_them() -> None:
+    """How far b's stream was delivered on a's clock is unknown: only the time in the lake counts."""
+    arrived_us = 77 * HOUR_US
+    copy = [one._replace(time_us=NOW_US, arrived_us=arrived_us) for one in plain_copy()]
+    own = {"a": NOW_US + HOUR_US, "b": NOW_US - HOUR_US}
+    for waited_us, state in ((RULES.grace_us - 1, State.LATE), (RULES.grace_us, State.WRONG)):
+        rules = replace(RULES, clocks=Clocks(arrived_us + waited_us, own))
+        judgement = judge(rules, expected="ab", a=copy)
+        assert [finding.state for finding in judgement.findings] == [state]
+        assert bool(judgement.sends) == (state is State.WRONG)
+
+
+def test_a_loss_at_the_end_of_a_journal_is_found_after_the_grace_period() -> None:
+    arrived_us = 77 * HOUR_US
+    copy = [one._replace(time_us=NOW_US, arrived_us=arrived_us) for one in plain_copy()]
+    early, due = (
+        on_clocks(0, b_delivered_us=NOW_US, now_us=arrived_us + waited_us)
+        for waited_us in (RULES.grace_us - 1, RULES.grace_us)
+    )
+    for rules, state in ((early, State.LATE), (due, State.WRONG)):
+        assert [finding.state for finding in judge(rules, expected="ab", a=copy).findings] == [state]
+    # The stream of b goes on after the time that is judged, so the arrival time does not count.
+    cut = replace(due, clocks=replace(due.watermarks, cut=frozenset("b")))
+    assert [finding.state for finding in judge(cut, expected="ab", a=copy).findings] == [State.LATE]
 
 
 def test_a_run_that_a_cluster_should_have_is_missing_there_and_is_sent() -> None:
@@ -176,11 +297,11 @@ def test_a_run_that_a_cluster_should_have_is_missing_there_and_is_sent() -> None
     assert [(send.source, send.version, send[3:5]) for send in judgement.sends] == [("a", 1, (1, 5)), ("b", 2, (6, 7))]
 
 
-def test_a_run_of_a_local_namespace_is_missing_nowhere() -> None:
+def test_a_run_of_a_local_namespace_is_not_missing_in_other_clusters() -> None:
     assert judge(expected="abc", a=[batch(1, 2, (2, 0))]).findings == []
 
 
-def test_a_cluster_without_what_only_it_may_write_makes_the_others_have_too_much() -> None:
+def test_events_that_only_their_writing_cluster_lacks_are_a_surplus_of_the_others() -> None:
     judgement = judge(a=plain_copy(), b=plain_copy()[:2], c=plain_copy())
     assert found(judgement) == {
         ("missing_events", "b", 2, 6, 7),
@@ -192,11 +313,11 @@ def test_a_cluster_without_what_only_it_may_write_makes_the_others_have_too_much
     }
 
 
-def test_a_gap_of_the_writer_is_no_surplus_of_the_others() -> None:
+def test_a_gap_in_the_writers_journal_is_not_a_surplus_of_the_others() -> None:
     assert found(judge(a=[plain_copy()[0], plain_copy()[2]], b=plain_copy())) == {("gap", "a", 1, 3, 5)}
 
 
-def test_the_word_of_the_cluster_that_wrote_an_event_counts_for_more_than_that_of_the_others() -> None:
+def test_the_content_of_the_writing_cluster_wins_over_that_of_the_others() -> None:
     changed = [*plain_copy()[:2], batch(6, 7, (5, 1), (7, 2), mark="f")]
     assert found(judge(a=changed, b=plain_copy(), c=changed)) == {
         ("different_events", "a", 2, 6, 7),
@@ -206,7 +327,7 @@ def test_the_word_of_the_cluster_that_wrote_an_event_counts_for_more_than_that_o
     assert found(judge(unowned, a=changed, b=plain_copy(), c=changed)) == {("different_events", "b", 2, 6, 7)}
 
 
-def test_what_is_younger_than_the_grace_is_late_and_not_sent() -> None:
+def test_missing_events_younger_than_the_grace_period_are_late_and_not_sent() -> None:
     recent = [*plain_copy()[:2], batch(6, 7, (5, 1), (7, 2), time_us=NOW_US - 1)]
     judgement = judge(a=recent, b=recent, c=recent[:2])
     assert [(finding.kind, finding.state) for finding in judgement.findings] == [(Kind.MISSING_EVENTS, State.LATE)]
@@ -216,7 +337,7 @@ def test_what_is_younger_than_the_grace_is_late_and_not_sent() -> None:
     assert found(judge(a=on_the_edge, b=on_the_edge, c=on_the_edge[:2])) == {("missing_events", "c", 2, 6, 7)}
 
 
-def test_a_closed_run_past_its_retention_may_be_gone() -> None:
+def test_a_closed_run_past_its_retention_may_be_missing() -> None:
     rules = replace(RULES, retention_us=1_000_000_000)
     closed = plain_copy(status=2)
     judgement = judge(rules, expected="ab", a=closed)
@@ -232,25 +353,27 @@ def test_events_that_no_cluster_has_are_found_and_nothing_behind_them_is_sent() 
     assert [(send.target, send[3:5]) for send in judgement.sends] == [("c", (1, 2))]
 
 
-def lacks_of(random: Random, lines: list[VersionHistory], events: int) -> list[Lack]:
-    """Events that are lacking on lines, some of which nobody has."""
+def lacks_of(random: Random, branches: list[VersionHistory], events: int) -> list[Lack]:
+    """Lacking events on branches; some of these events are in no cluster."""
     lacks = []
-    for line in lines:
-        for event_id in sorted(random.sample(range(1, line.last.event_id + 1), events)):
+    for branch in branches:
+        for event_id in sorted(random.sample(range(1, branch.last.event_id + 1), events)):
             source = random.choice(("a", "a", "a", None))
-            event = Item(event_id, line.version_of(event_id))
-            lacks.append(Lack(event, Kind.MISSING_EVENTS, State.WRONG, source, line))
+            event = Item(event_id, branch.version_of(event_id))
+            lacks.append(Lack(event, Kind.MISSING_EVENTS, State.WRONG, source, branch))
     return lacks
 
 
-def test_what_stands_behind_lost_events_is_sent_on_no_line() -> None:
+def test_events_after_lost_ones_are_not_sent_on_any_branch() -> None:
     random = Random(3)
-    lines = [VersionHistory.from_pairs(pairs) for pairs in ([(30, 1)], [(9, 1), (25, 2)], [(9, 1), (20, 3), (30, 12)])]
+    branches = [
+        VersionHistory.from_pairs(pairs) for pairs in ([(30, 1)], [(9, 1), (25, 2)], [(9, 1), (20, 3), (30, 12)])
+    ]
     for _ in range(100):
-        lacks = lacks_of(random, random.sample(lines, random.randint(1, 3)), random.randint(0, 4))
+        lacks = lacks_of(random, random.sample(branches, random.randint(1, 3)), random.randint(0, 4))
         lost = [lack.event for lack in lacks if lack.source is None]
         blocked = [
-            any(event < lack.event and lack.line.contains(event_id=event[0], version=event[1]) for event in lost)
+            any(event < lack.event and lack.branch.contains(event_id=event[0], version=event[1]) for event in lost)
             for lack in lacks
         ]
         assert _without_blocked(lacks) == [
@@ -258,7 +381,7 @@ def test_what_stands_behind_lost_events_is_sent_on_no_line() -> None:
         ]
 
 
-def test_a_long_run_of_lost_events_is_looked_through_once_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_range_of_lost_events_is_examined_once_for_each_branch(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = count()
     contains = VersionHistory.contains
 
@@ -267,22 +390,22 @@ def test_a_long_run_of_lost_events_is_looked_through_once_a_line(monkeypatch: py
         return contains(self, event_id=event_id, version=version)
 
     monkeypatch.setattr(VersionHistory, "contains", counted)
-    line = VersionHistory.from_pairs([(2000, 1)])
-    _without_blocked([replace(lack, source=None) for lack in lacks_of(Random(0), [line], 2000)])
+    branch = VersionHistory.from_pairs([(2000, 1)])
+    _without_blocked([replace(lack, source=None) for lack in lacks_of(Random(0), [branch], 2000)])
     assert next(looks) == 2000
 
 
-def test_two_lines_on_one_branch_break_the_append_rule() -> None:
+def test_two_version_histories_on_one_branch_break_the_append_rule() -> None:
     part = [batch(4, 4, (2, 1), (4, 2)), batch(4, 4, (2, 1), (3, 2), (4, 3))]
     trunk = [batch(1, 2, (2, 1)), batch(3, 3, (2, 1), (3, 2))]
     apart = [*trunk, part[0], part[1]._replace(branch_id="other")]
     judgement = judge(a=apart, b=apart, c=[*trunk, *part])
     assert found(judgement) == {("broken_append", "c", 3, 4, 4)}
-    # What it has there is not a line that it could go on with.
+    # The batches of c form no branch that c could continue.
     assert judgement.disagreeing == ("c",)
 
 
-def test_a_line_that_contradicts_the_others_is_for_a_person_to_look_at() -> None:
+def test_a_contradicting_branch_needs_a_manual_decision() -> None:
     wrong = [*plain_copy()[:2], batch(6, 7, (4, 1), (7, 2), branch="other")]
     judgement = judge(a=plain_copy(), b=plain_copy(), c=wrong)
     assert found(judgement) == {("contradiction", "c", 2, 7, 7)}
@@ -312,9 +435,19 @@ def test_a_run_that_was_reset_begins_with_events_of_another() -> None:
     assert found(lost) == {("gap", "b", 1, 3, 5)}
 
 
-def test_events_of_a_run_that_was_deleted_before_it_was_journaled_are_there() -> None:
+def test_events_of_a_run_that_was_deleted_before_it_was_journaled_do_not_count_as_missing() -> None:
     deleted = [*plain_copy()[:2], plain_copy()[2]._replace(digests="", types_count=TYPES_UNKNOWN)]
-    assert judge(a=plain_copy(), b=deleted).findings == []
+    judgement = judge(a=plain_copy(), b=deleted, c=plain_copy())
+    assert found(judgement) == set()
+    # Cluster b has these events, but without digests they can't be compared.
+    assert [(one.kind, one.state, one.cluster, *one[5:7]) for one in judgement.findings] == [
+        (Kind.NOT_COMPARABLE, State.NOT_COMPARABLE, "b", 6, 7)
+    ]
+    assert [(pair.left, pair.right, pair.shared, pair.not_comparable) for pair in judgement.pairs] == [
+        ("a", "b", 7, 2),
+        ("a", "c", 7, 0),
+        ("b", "c", 7, 2),
+    ]
 
 
 def test_a_batch_that_was_journaled_again_after_its_run_was_deleted_has_its_contents() -> None:
@@ -323,7 +456,7 @@ def test_a_batch_that_was_journaled_again_after_its_run_was_deleted_has_its_cont
     assert judge(a=plain_copy(), b=[*plain_copy(), again._replace(task_id=0)]).findings == []
 
 
-def test_the_status_is_that_of_the_current_branch_however_long_the_lost_one_is() -> None:
+def test_the_status_is_that_of_the_current_branch_even_if_a_losing_one_is_longer() -> None:
     lost, won = batch(3, 9, (9, 1)), batch(3, 4, (2, 1), (4, 2), branch="won", status=2)
     copy = [batch(1, 2, (2, 1)), lost, won]
     judgement = judge(a=copy, b=copy)
@@ -339,7 +472,7 @@ def parted(*winning: str, fork_us: int = OLD_US) -> list[Batch]:
     ]
 
 
-def test_a_signal_of_a_losing_branch_must_be_given_to_the_winning_one() -> None:
+def test_a_signal_of_a_losing_branch_must_be_reapplied_to_the_current_one() -> None:
     kept = judge(a=parted("x"), b=parted("x"))
     assert (kept.lost_signals, kept.current_signals) == ([], ("early", "x"))
     lost = judge(a=parted("y"), b=parted("y"))
@@ -347,7 +480,7 @@ def test_a_signal_of_a_losing_branch_must_be_given_to_the_winning_one() -> None:
     assert judge(a=parted(), b=parted()).lost_signals == [("x", Item(3, 1))]
 
 
-def test_a_signal_may_be_lost_and_given_again_more_than_once() -> None:
+def test_a_signal_may_be_lost_and_reapplied_more_than_once() -> None:
     first, second = batch(3, 3, (3, 1), signals=("x",)), batch(3, 3, (2, 1), (3, 2), branch="second", signals=("x",))
     won = batch(3, 3, (2, 1), (3, 3), branch="won", signals=("x",))
     assert judge(a=[batch(1, 2, (2, 1)), first, second, won]).lost_signals == []
@@ -356,12 +489,13 @@ def test_a_signal_may_be_lost_and_given_again_more_than_once() -> None:
     assert lost.lost_signals == [("x", Item(3, 1)), ("x", Item(3, 2))]
 
 
-def test_a_signal_may_be_given_again_as_long_as_the_grace_lasts_after_the_fork() -> None:
+def test_a_signal_may_be_reapplied_within_the_grace_period_after_the_fork() -> None:
     assert judge(a=parted(fork_us=NOW_US - 1)).lost_signals == []
 
 
-def test_numbers_of_temporals_enums_are_the_ones_meant() -> None:
+def test_the_enum_numbers_are_those_of_temporals_api() -> None:
     assert SIGNALED_EVENT == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    assert TASK_FAILED_EVENT == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     names = ("RUNNING", "PAUSED")
     assert {WorkflowExecutionStatus.Value(f"WORKFLOW_EXECUTION_STATUS_{name}") for name in names} == OPEN_STATUSES
 
@@ -399,7 +533,7 @@ def judge_both_ways(batch: pa.RecordBatch, rules: Rules) -> tuple[int, list[Any]
     return int(is_plain.sum()), quick, careful
 
 
-def test_the_quick_look_says_what_the_careful_one_says_on_random_runs() -> None:
+def test_the_fast_check_agrees_with_the_full_check_on_random_runs() -> None:
     random = Random(7)
     runs = []
     for number in range(600):
@@ -408,7 +542,7 @@ def test_the_quick_look_says_what_the_careful_one_says_on_random_runs() -> None:
             name: [item._replace(tree_id=str(number)) for item in batches] for name, batches in journals.batches.items()
         }
         if number % 2 and "a" in copies:
-            # All have what one has, in the same cuts.
+            # All clusters have a's batches, with the same boundaries.
             copies = dict.fromkeys(CLUSTERS, copies["a"])
         if copies:
             runs.append((str(number), copies))
@@ -426,7 +560,7 @@ def test_the_quick_look_says_what_the_careful_one_says_on_random_runs() -> None:
         {"items": ((7, 2),)}, {"signals": ("x",)},
     ],
 )  # fmt: skip
-def test_the_quick_look_overlooks_no_change_of_a_batch(row: int, change: dict[str, Any]) -> None:
+def test_the_fast_check_misses_no_change_of_a_batch(row: int, change: dict[str, Any]) -> None:
     changed = plain_copy()
     changed[row] = changed[row]._replace(**change)
     runs = [
@@ -441,7 +575,7 @@ def test_the_quick_look_overlooks_no_change_of_a_batch(row: int, change: dict[st
             assert plain == 0
 
 
-def test_the_quick_look_says_what_the_careful_one_says_on_made_up_journals(tmp_path: Path) -> None:
+def test_the_fast_check_agrees_with_the_full_check_on_synthetic_journals(tmp_path: Path) -> None:
     manifest = write_histories(tmp_path, HistoryShape(runs=500, seed=3))
     records = sorted(
         (
@@ -470,7 +604,7 @@ def from_record(record: dict[str, Any]) -> Batch:
         record["task_id"], record["time_us"], record["status"], TYPES_UNKNOWN if types is None else len(types),
         "".join(record.get("event_digests") or ()),
         tuple((item["event_id"], item["version"]) for item in record["items"]),
-        signals, tuple(types) if signals and types else (),
+        signals, tuple(types or ()),
     )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
-"""The check of a run against a second opinion, on random journals with losses, changes and repetitions."""
+"""The check of a run compared with an independent check, on random journals with losses, changes and repetitions."""
 
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.core.versions import Append, BranchTree, Create, EventBatch, EventRange, Fork, VersionHistory
@@ -28,7 +28,7 @@ def events_of(finding: Finding) -> set[tuple[int, int]]:
 
 @pytest.mark.sim
 @given(SEEDS, st.sampled_from([0, GRACE_US]))
-def test_the_check_says_what_a_look_at_every_event_says(seed: int, grace_us: int) -> None:
+def test_the_check_agrees_with_a_comparison_of_every_event(seed: int, grace_us: int) -> None:
     random = Random(seed)
     journals = random_journals(random)
     if not journals.batches:
@@ -63,6 +63,8 @@ def test_the_check_says_what_a_look_at_every_event_says(seed: int, grace_us: int
 
 @pytest.mark.sim
 @given(SEEDS, st.sampled_from([0, GRACE_US]))
+# An event that differs must not accuse its cluster of the event with the same id on another branch.
+@example(244230256, 0)
 def test_the_plan_sends_each_overdue_event_once_from_a_cluster_that_has_it(seed: int, grace_us: int) -> None:
     random = Random(seed)
     journals = random_journals(random)
@@ -80,16 +82,16 @@ def test_the_plan_sends_each_overdue_event_once_from_a_cluster_that_has_it(seed:
         for cluster in CLUSTERS
         for event in opinion.lacking[cluster]
         if event not in opinion.late
-        # What stands behind events that nobody has can't be taken in.
-        if all(opinion.holders[before] for before in journals.line_of(event) if before in opinion.lacking[cluster])
+        # A cluster can't apply events that come after events which no cluster has.
+        if all(opinion.holders[before] for before in journals.branch_of(event) if before in opinion.lacking[cluster])
     ]
     assert sorted((target, event) for target, event, _ in sent) == sorted(overdue)
 
 
 @pytest.mark.sim
 @given(SEEDS)
-def test_what_the_plan_sends_makes_all_clusters_agree(seed: int) -> None:
-    """Issue 5, the repair plan: applied through replication, never by deletion."""
+def test_all_clusters_agree_after_the_plan(seed: int) -> None:
+    """FL-70: the plan repairs by replication, never by deletion."""
     journals = random_journals(Random(seed), changes=0)
     if not journals.batches:
         return
@@ -103,7 +105,7 @@ def test_what_the_plan_sends_makes_all_clusters_agree(seed: int) -> None:
         event_ids = range(send.first_event_id, send.last_event_id + 1)
         arriving = Batch(
             RUN_ID, f"sent{send.version}", send.first_event_id, send.last_event_id, send.version, 0, NOW_US, 1,
-            len(event_ids), "".join(source[event_id, send.version] for event_id in event_ids), send.line.to_pairs(),
+            len(event_ids), "".join(source[event_id, send.version] for event_id in event_ids), send.branch.to_pairs(),
             (), (),
         )  # fmt: skip
         journals.batches.setdefault(send.target, []).append(arriving)
@@ -119,19 +121,19 @@ def test_what_the_plan_sends_makes_all_clusters_agree(seed: int) -> None:
 
 @pytest.mark.sim
 @given(SEEDS)
-def test_a_cluster_can_take_in_what_it_is_sent_in_the_order_of_the_plan(seed: int) -> None:
+def test_a_cluster_can_apply_the_events_in_the_order_of_the_plan(seed: int) -> None:
     journals = random_journals(Random(seed), changes=0)
     if not journals.batches:
         return
     judgement = judge(journals)
     for cluster in CLUSTERS:
         copy = read_copy(cluster, RUN_ID, journals.batches[cluster]) if cluster in journals.batches else None
-        tree = BranchTree.restore(copy.lines if copy else ())
+        tree = BranchTree.restore(copy.branches if copy else ())
         for send in judgement.sends:
-            # A cluster that says that it has them would not take them in: these are for a person to hand over.
+            # A cluster that claims to have the events would not apply them: an operator must transfer these.
             if send.target == cluster and send.kind is not Kind.GAP:
                 events = EventRange(send.first_event_id, send.last_event_id)
-                decision = tree.plan(EventBatch(events, send.version, send.line))
+                decision = tree.plan(EventBatch(events, send.version, send.branch))
                 assert isinstance(decision, Create | Append | Fork)
                 assert decision.events == events
                 tree = tree.apply(decision)
@@ -141,7 +143,7 @@ def test_a_cluster_can_take_in_what_it_is_sent_in_the_order_of_the_plan(seed: in
 
 
 @given(SEEDS)
-def test_the_order_of_the_journal_and_its_repetitions_change_nothing(seed: int) -> None:
+def test_the_order_and_repetition_of_journal_records_change_nothing(seed: int) -> None:
     random = Random(seed)
     journals = random_journals(random)
     if not journals.batches:
@@ -153,5 +155,5 @@ def test_the_order_of_the_journal_and_its_repetitions_change_nothing(seed: int) 
     assert judge(journals) == before
 
 
-def test_a_line_is_told_by_its_events_alone() -> None:
+def test_a_branch_is_identified_by_its_events_alone() -> None:
     assert VersionHistory.from_pairs(items_of(((1, 1), (2, 1), (3, 2)))).to_pairs() == ((2, 1), (3, 2))

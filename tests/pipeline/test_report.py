@@ -1,6 +1,7 @@
-"""The page: what it says, that nothing of the data becomes markup, and that it stays small."""
+"""The page's content, its escaping of data, and its size."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from tests.pipeline.browser import look_at
 
 START_US = 1_767_225_600_000_000
 EVIL = '<script>alert("x")</script><img src="http://127.0.0.1:9/x.png" onerror="alert(1)">'
+LONG = "a-name-that-goes-on-and-on-" * 20
 PAGE_BYTES_MAX = 5_000_000
-# How many there are of what has much in it; of all other texts there are as many as rows.
+# Numbers of distinct values in columns by which the page groups; other text columns have one value per row.
 FEW = {"cluster": 3, "namespace_id": 1, "task_list": 12, "left": 5, "right": 4}
 TABLES: dict[str, StructType] = {
     "traffic_lists": TRAFFIC_LISTS,
@@ -49,11 +51,14 @@ TABLES: dict[str, StructType] = {
     "workflow_types": WORKFLOW_TYPES,
     "activity_types": ACTIVITY_TYPES,
 }
+# The tables of the section on workflows.
+HISTORIES = ("workflows", "activities", "workflow_types", "activity_types")
 
 
-def filled(spark: SparkSession, lake: Lake, *, rows: int, text: str) -> None:
-    """Every table with so many rows; each text is `text` and a number of its own, each number is some number."""
-    for name, schema in TABLES.items():
+def filled(spark: SparkSession, lake: Lake, *, rows: int, text: str, tables: Iterable[str] = TABLES) -> None:
+    """Fill each table with `rows` rows; each text is `text` with a number, each number is arbitrary."""
+    for name in tables:
+        schema = TABLES[name]
         frame = spark.range(rows, numPartitions=2)
         columns = []
         for field in schema.fields:
@@ -78,13 +83,13 @@ def filled(spark: SparkSession, lake: Lake, *, rows: int, text: str) -> None:
                 value = _nested(kind, text)
             else:
                 value = values.get(kind, number % 1000 + 1)
-            # A cast may not tell an array that it has no nulls, which nobody here asks for.
+            # A cast can't mark the elements of an array as non-null, so string arrays are not cast.
             columns.append((value if kind == "array<string>" else value.cast(kind)).alias(field.name))
         lake.write(name, frame.select(*columns), "run")
 
 
 def _nested(kind: str, text: str) -> Any:
-    """Nothing, but where the page looks into it: findings of a verdict, and failures of a type."""
+    """Null, except where the page reads nested values: findings of a verdict, and failures of a type."""
     if kind.startswith("array<struct<kind:string"):
         evil = F.lit(text)
         none = F.lit(None)
@@ -99,7 +104,15 @@ def written(spark: SparkSession, lake: Lake, **options: Any) -> tuple[Summary, s
     return summary, Path(summary.findings["report"]).read_text()
 
 
-def test_a_part_whose_tables_are_not_there_names_the_command_that_fills_it(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def big(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, str]:
+    """The page of a lake with 10,000 rows in every table, all texts long and full of markup."""
+    lake = Lake(tmp_path_factory.mktemp("report") / "lake")
+    filled(spark, lake, rows=10_000, text=EVIL + LONG)
+    return written(spark, lake)
+
+
+def test_a_section_without_tables_names_the_command_that_fills_it(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     with lake.locked():
         pass
@@ -111,44 +124,68 @@ def test_a_part_whose_tables_are_not_there_names_the_command_that_fills_it(spark
 
 def test_the_ends_of_runs_are_all_of_them(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    filled(spark, lake, rows=1, text="order")
+    filled(spark, lake, rows=1, text="order", tables=HISTORIES)
     _, page = written(spark, lake)
     ends = ("completed", "failed", "timed out", "canceled", "terminated", "continued as new", "open")
     assert [end for end in ends if f"order0: {end} 1" not in page] == []
 
 
-def test_nothing_of_the_data_becomes_markup_and_a_browser_runs_none_of_it(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    filled(spark, lake, rows=12, text=EVIL)
-    _, text = written(spark, lake)
-    # It is in there, as text.
+def test_data_never_becomes_markup_or_script_in_the_page(big: tuple[Summary, str], tmp_path: Path) -> None:
+    summary, text = big
+    # The page contains the data as text.
     assert "&lt;script&gt;alert(" in text
     assert "<script" not in text
     assert "<img" not in text
-    look = look_at(lake.root / "report.html", tmp_path)
+    look = look_at(Path(summary.findings["report"]), tmp_path)
     assert (look.console, look.requests) == ([], [])
     assert "<script" not in look.dom
 
 
-def test_the_check_by_the_browser_sees_what_it_is_there_to_see(tmp_path: Path) -> None:
+def test_the_browser_check_detects_planted_errors_and_requests(tmp_path: Path) -> None:
     bad = tmp_path / "bad.html"
-    bad.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('a complaint')</script>")
+    bad.write_text("""
+        <img src="http://127.0.0.1:9/x.png">
+        <link rel="stylesheet" href="https://styles.example/s.css">
+        <iframe src="http://frame.example/f.html"></iframe>
+        <script>
+          console.error("a complaint");
+          fetch("http://fetched.example/f").catch(() => 0);
+          new WebSocket("ws://socket.example/w");
+          addEventListener("load", () => fetch("http://late.example/l").catch(() => 0));
+          throw new Error("thrown");
+        </script>
+    """)
     look = look_at(bad, tmp_path)
     assert any("a complaint" in line for line in look.console)
-    assert any("127.0.0.1:9/x.png" in url for url in look.requests)
+    assert any("thrown" in line for line in look.console)
+    assert look.requests == [
+        "http://127.0.0.1:9/x.png",
+        "http://fetched.example/f",
+        "http://frame.example/f.html",
+        "http://late.example/l",
+        "https://styles.example/s.css",
+        "ws://socket.example/w",
+    ]
 
 
-def test_the_page_stays_small_whatever_the_size_of_the_lake(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    filled(spark, lake, rows=10_000, text="a-name-that-goes-on-and-on-" * 20)
-    summary, text = written(spark, lake)
+def test_requests_of_the_browser_itself_are_not_counted(tmp_path: Path) -> None:
+    """Chromium itself requests the time, updates and a dictionary for every page."""
+    empty = tmp_path / "empty.html"
+    empty.write_text("<p>nothing</p>")
+    look = look_at(empty, tmp_path)
+    assert (look.console, look.requests) == ([], [])
+    assert "<p>nothing</p>" in look.dom
+
+
+def test_the_size_of_the_page_does_not_depend_on_the_size_of_the_lake(big: tuple[Summary, str]) -> None:
+    summary, text = big
     assert summary.findings["bytes"] == len(text.encode()) < PAGE_BYTES_MAX
-    # So it was not empty.
+    # The page was not empty.
     assert text.count("<circle") > 100
     assert text.count("<tr>") > 60
 
 
-def test_the_page_is_replaced_whole_and_no_draft_is_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_page_is_replaced_atomically_and_no_draft_is_left(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     with lake.locked():
         pass
@@ -157,14 +194,14 @@ def test_the_page_is_replaced_whole_and_no_draft_is_left(spark: SparkSession, tm
     written(spark, lake, report=file)
     assert file.read_text().startswith("<!doctype html>")
     assert [one.name for one in tmp_path.iterdir() if "page" in one.name] == ["page.html"]
-    with pytest.raises(report.NoPlaceForReport, match="in a folder that is there"):
+    with pytest.raises(report.NoPlaceForReport, match="in an existing folder"):
         written(spark, lake, report=tmp_path / "none" / "page.html")
     with pytest.raises(report.NoPlaceForReport, match="there is no lake"):
         written(spark, Lake(tmp_path / "nowhere"))
 
 
 @given(st.text(max_size=50))
-def test_text_is_escaped_wherever_it_stands(text: str) -> None:
+def test_text_is_escaped_everywhere(text: str) -> None:
     made = join([tag("p", text, title=text), text, table([text], [[text]])])
     outside = re.sub(r"</?(p|div|table|thead|tbody|tr|th|td)( (title|class)=\"[^\"<>]*\")?>", "", made)
     assert "<" not in outside
@@ -172,7 +209,7 @@ def test_text_is_escaped_wherever_it_stands(text: str) -> None:
     assert '"' not in outside.replace("&quot;", "")
 
 
-def test_a_long_text_is_cut_and_a_value_is_told_for_people() -> None:
+def test_long_texts_are_cut_and_values_are_formatted_for_people() -> None:
     assert len(shown("x" * 1000)) == TEXT_MAX
     assert [shown(value) for value in (None, True, 1234567, 0.123456, 12345.6)] == [
         "-", "yes", "1,234,567", "0.123", "12,346",
@@ -182,7 +219,7 @@ def test_a_long_text_is_cut_and_a_value_is_told_for_people() -> None:
     ]  # fmt: skip
 
 
-def test_what_somebody_must_look_at_comes_first() -> None:
+def test_findings_that_need_attention_come_first() -> None:
     sections = [
         Section("one", "One", [Finding("all is well", is_fine=True)]),
         Section("two", "Two", [Finding("it burns", is_alarm=True)]),
@@ -191,17 +228,17 @@ def test_what_somebody_must_look_at_comes_first() -> None:
     assert text.index("it burns") < text.index("all is well") < text.index('id="one"') < text.index('id="two"')
 
 
-def test_plots_stay_within_their_picture_also_of_one_point_or_none() -> None:
+def test_plots_stay_within_their_frame_even_with_one_point_or_none() -> None:
     axis = Axis(5.0, 5.0, "x")
     pictures = [
-        lines([Line("a", [(START_US, 0.0)], 0), Line("b", [(START_US + 5, 7.0)], 1)], told="t"),
-        scatter([Dot(5.0, 5.0, "one", 0, mark="m")], x=axis, y=axis, told="t", diagonal=True),
-        bars([("a", [("p", 0.0)])], told="t", parts=["p"]),
-        heat(["r"], ["c"], [[(2.0, "2", "said")]], told="t"),
+        lines([Line("a", [(START_US, 0.0)], 0), Line("b", [(START_US + 5, 7.0)], 1)], caption="t"),
+        scatter([Dot(5.0, 5.0, "one", 0, mark="m")], x=axis, y=axis, caption="t", diagonal=True),
+        bars([("a", [("p", 0.0)])], caption="t", parts=["p"]),
+        heat(["r"], ["c"], [[(2.0, "2", "said")]], caption="t"),
     ]
     for picture in pictures:
         width, height = re.findall(r'viewBox="0 0 (\d+) (\d+)"', picture)[0]
         for name, bound in (("c?x[12]?", width), ("c?y[12]?", height)):
             for value in re.findall(rf' {name}="([-\d.]+)"', picture):
                 assert 0 <= float(value) <= float(bound)
-    assert "Nothing was recorded" in lines([], told="t")
+    assert "Nothing was recorded" in lines([], caption="t")

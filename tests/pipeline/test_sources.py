@@ -1,4 +1,4 @@
-"""Reading segments: what was written comes out, and what was damaged never does."""
+"""Reading segments returns what was written, and never returns damaged data."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.journal import HistoryRecord, Kind, TaskRecord, encode_records
 from fairlead.pipeline.schemas import HISTORY_RECORD, RECORDS, REQUIRED, SOURCE, TASK_RECORD
-from fairlead.pipeline.sources import decoding
-from fairlead.pipeline.sources.decoding import Fault, Faulty, read_records, read_rows
+from fairlead.pipeline.sources import decoder
+from fairlead.pipeline.sources.decoder import Fault, Faulty, read_records, read_rows
 from fairlead.pipeline.sources.journal import rows_of, segments_at_rest
 from fairlead.pipeline.sources.segments import find_segments
-from tests.pipeline.writing import frames_of, history_records, task_records, write_segment
+from tests.pipeline.journals import frames_of, history_records, task_records, write_segment
 
 RECORD = to_arrow_schema(TASK_RECORD)
 
@@ -36,7 +36,7 @@ def fault_of(path: Path) -> Fault | None:
     return None
 
 
-def test_records_come_out_as_they_went_in(tmp_path: Path) -> None:
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     records = [*task_records(250), *task_records(3, fairness_key="käse\u2028", **{"pass": 2**62}, weight=0.25)]
     nothing = dict.fromkeys(TASK_RECORD.names)
     assert read(write_segment(tmp_path, records)) == [nothing | dict(record) for record in records]
@@ -46,7 +46,7 @@ def test_records_come_out_as_they_went_in(tmp_path: Path) -> None:
     assert read(path, "history") == [nothing | dict(record) for record in batches]
 
 
-def test_the_servers_own_records_have_the_fields_of_the_schema(tmp_path: Path) -> None:
+def test_the_servers_records_have_the_fields_of_the_schema(tmp_path: Path) -> None:
     record = TaskRecord(1, "backlog", "shop", "orders", 1, 0, "host", pass_number=3, tasks=7, age_us=9, pollers=1)
     path = write_segment(tmp_path, zstandard.ZstdCompressor(write_checksum=True).compress(encode_records([record])))
     [row] = read(path)
@@ -56,12 +56,12 @@ def test_the_servers_own_records_have_the_fields_of_the_schema(tmp_path: Path) -
     assert set(RECORDS) == set(Kind)
 
 
-def test_a_field_of_a_later_release_is_left_out(tmp_path: Path) -> None:
+def test_a_field_of_a_later_release_is_ignored(tmp_path: Path) -> None:
     assert len(read(write_segment(tmp_path, task_records(5, colour={"deep": [1]})))) == 5
 
 
 def test_blocks_are_cut_at_whole_lines_wherever_frames_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(decoder, "BLOCK_BYTES", 100)
     lines = b"".join(json.dumps(record).encode() + b"\n" for record in task_records(40))
     compress = zstandard.ZstdCompressor(write_checksum=True).compress
     pieces = b"".join(compress(lines[begin : begin + 333]) for begin in range(0, len(lines), 333))
@@ -69,7 +69,7 @@ def test_blocks_are_cut_at_whole_lines_wherever_frames_end(tmp_path: Path, monke
     assert len(read(write_segment(tmp_path, compress(lines.rstrip())))) == 40
 
 
-def test_every_truncation_is_found_but_at_the_end_of_a_frame(tmp_path: Path) -> None:
+def test_every_truncation_inside_a_frame_is_found(tmp_path: Path) -> None:
     frames = [frames_of(task_records(20, start_us=begin)) for begin in (1, 2, 3)]
     whole = b"".join(frames)
     ends = {len(frames[0]), len(frames[0]) + len(frames[1]), len(whole)}
@@ -90,7 +90,7 @@ def test_a_flipped_bit_never_changes_a_row(data: st.DataObject, tmp_path_factory
         rows = read(write_segment(folder, bytes(flipped)))
     except Faulty:
         return
-    # A bit of a frame's header that says nothing may be another: what comes out is the same.
+    # The changed bit was in an unused part of a frame's header: the records are the same.
     assert rows == read(write_segment(folder, whole))
 
 
@@ -109,16 +109,16 @@ def test_a_flipped_bit_never_changes_a_row(data: st.DataObject, tmp_path_factory
         (frames_of(task_records(1, start_us=2**62)), Fault.INCOMPLETE),
     ],
 )
-def test_what_is_wrong_has_a_name(tmp_path: Path, content: bytes, fault: Fault) -> None:
+def test_every_fault_has_its_name(tmp_path: Path, content: bytes, fault: Fault) -> None:
     assert fault_of(write_segment(tmp_path, content)) is fault
 
 
 def test_a_frame_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "FRAME_BYTES_MAX", 1000)
+    monkeypatch.setattr(decoder, "FRAME_BYTES_MAX", 1000)
     assert fault_of(write_segment(tmp_path, task_records(100))) is Fault.TOO_LARGE
 
 
-def test_a_faulty_segment_has_a_last_row_that_says_so(tmp_path: Path) -> None:
+def test_the_last_row_of_a_faulty_segment_names_the_fault(tmp_path: Path) -> None:
     path = write_segment(tmp_path, frames_of(task_records(250))[:-3])
     row = to_arrow_schema(SOURCE["task"])
     batches = list(read_rows(path, cluster="alpha", record=RECORD, required=REQUIRED["task"], row=row))

@@ -1,6 +1,5 @@
 """The streaming form of `ingest`: the same tables by the same stages."""
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,11 @@ from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.jobs import ingest
 from fairlead.pipeline.lake import Lake, SegmentEntry
 from fairlead.pipeline.sources import journal as source
-from tests.pipeline import killing
-from tests.pipeline.writing import frames_of, task_records, write_journal, write_segment
+from tests.depth import IS_DEEP
+from tests.pipeline import kills
+from tests.pipeline.journals import frames_of, task_records, write_journal, write_segment
 
-KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "sim" else 4
+KILLS = 20 if IS_DEEP else 1
 
 
 def context(spark: SparkSession, folder: Path, lake: str = "lake", **options: object) -> JobContext:
@@ -26,12 +26,19 @@ def context(spark: SparkSession, folder: Path, lake: str = "lake", **options: ob
 def test_a_stream_and_a_batch_write_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     total = write_journal(tmp_path / "journal")
     write_segment(tmp_path / "journal", frames_of(task_records(500))[:-7], number=77)
+    write_segment(tmp_path / "journal", task_records(5, colour="red"), number=78, version=2)
+    (copied,) = (tmp_path / "journal" / "alpha").glob("history.*")
+    write_segment(tmp_path / "journal", copied.read_bytes(), kind="history", number=79)
     streamed = stream.run(context(spark, tmp_path, once=True))
-    ingest.run(context(spark, tmp_path, "other"))
+    ingested = ingest.run(context(spark, tmp_path, "other"))
     assert streamed.rows == {"task": total, "history": 40}
-    assert len(streamed.findings["quarantined"]) == 1
+    assert len(streamed.findings["quarantined"]) == 2
+    assert streamed.findings["segments_duplicate"] == ["alpha/history.v1.host-1.000000000079.jsonl.zst"]
+    assert streamed.alarm == ingested.alarm is not None
+    # The alarm stays, regardless of which run put the segments into quarantine.
+    assert stream.run(context(spark, tmp_path, once=True)).alarm == streamed.alarm
     for name in ("task", "history"):
-        assert killing.table(tmp_path / "lake", name) == killing.table(tmp_path / "other", name)
+        assert kills.table(tmp_path / "lake", name) == kills.table(tmp_path / "other", name)
 
 
 def test_a_batch_job_between_two_streams_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -39,13 +46,13 @@ def test_a_batch_job_between_two_streams_doubles_nothing(spark: SparkSession, tm
     stream.run(context(spark, tmp_path, once=True))
     write_segment(tmp_path / "journal", task_records(20), number=6)
     ingest.run(context(spark, tmp_path))
-    # Late: its number and its records are older than those that are in.
+    # A late segment: its number and its records are older than those in the lake.
     write_segment(tmp_path / "journal", task_records(40, start_us=1_700_000_000_000_000), number=1)
     assert stream.run(context(spark, tmp_path, once=True)).rows["task"] == 40
-    assert len(killing.table(tmp_path / "lake", "task")) == 70
+    assert len(kills.table(tmp_path / "lake", "task")) == 70
 
 
-def test_folders_whose_names_look_like_patterns_are_read_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_folders_whose_names_look_like_patterns_are_read_literally(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "a[1]{b}*?\\"
     total = write_journal(folder / "journal")
     assert stream.run(context(spark, folder, once=True)).rows == {"task": total, "history": 40}
@@ -55,7 +62,7 @@ def test_folders_whose_names_look_like_patterns_are_read_as_they_are(spark: Spar
         assert rows.count() == lake.write("copy", rows, "run") == lake.read_derived(spark, "copy").count() == total
 
 
-def test_what_is_in_the_lake_is_looked_up_once_however_many_batches_come(
+def test_the_contents_of_the_lake_are_listed_once_for_all_batches(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "SEGMENTS_PER_MICRO_BATCH_MAX", 1)
@@ -67,7 +74,7 @@ def test_what_is_in_the_lake_is_looked_up_once_however_many_batches_come(
             return super().segments(table)
 
     for number in range(4):
-        write_segment(tmp_path / "journal", task_records(10), number=number)
+        write_segment(tmp_path / "journal", task_records(10, partition=number), number=number)
     lake = Watched(tmp_path / "lake")
     options = {"once": True}
     summary = stream.run(JobContext(spark=spark, lake=lake, journal=tmp_path / "journal", options=options))
@@ -75,7 +82,7 @@ def test_what_is_in_the_lake_is_looked_up_once_however_many_batches_come(
     assert sorted(looked) == ["history", "task"]
 
 
-def test_it_follows_the_journal_until_it_is_not_wanted(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_stream_follows_the_journal_until_it_is_stopped(spark: SparkSession, tmp_path: Path) -> None:
     write_segment(tmp_path / "journal", task_records(10))
     is_wanted = threading.Event()
     is_wanted.set()
@@ -87,7 +94,7 @@ def test_it_follows_the_journal_until_it_is_not_wanted(spark: SparkSession, tmp_
     lake = Lake(tmp_path / "lake")
     try:
         for number in (1, 2):
-            write_segment(tmp_path / "journal", task_records(10), number=number)
+            write_segment(tmp_path / "journal", task_records(10, partition=number), number=number)
             write_segment(tmp_path / "journal", task_records(5), number=0, cluster=f"new-{number}")
             while len(list(lake.segments("task"))) < 1 + 2 * number:
                 threading.Event().wait(0.2)
@@ -98,8 +105,8 @@ def test_it_follows_the_journal_until_it_is_not_wanted(spark: SparkSession, tmp_
     assert lake.read(spark, "task").count() == 40
 
 
-def test_a_kill_in_the_first_moments_does_not_keep_it_from_starting(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark refuses a checkpoint in which it finds its own draft of the first offset."""
+def test_a_kill_during_the_start_does_not_prevent_the_next_start(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark rejects a checkpoint that contains its own draft of the first offset."""
     write_segment(tmp_path / "journal", task_records(10))
     offsets = tmp_path / "lake" / "_stream" / "task" / "offsets"
     with Lake(tmp_path / "lake").locked():
@@ -112,18 +119,18 @@ def test_a_kill_in_the_first_moments_does_not_keep_it_from_starting(spark: Spark
 
 @pytest.mark.sim
 @pytest.mark.timeout(3600)
-def test_killed_at_random_moments_it_ends_with_the_tables_of_an_undisturbed_run(
+def test_a_stream_killed_at_random_moments_gives_the_tables_of_an_undisturbed_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 5, 'What it must show', 2: 20 times with `make sim`."""
+    """`make sim` kills it 20 times."""
     journal, undisturbed = tmp_path / "journal", Lake(tmp_path / "undisturbed")
     write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=4)
-    monkeypatch.setattr(source, "SEGMENTS_PER_MICRO_BATCH_MAX", killing.BATCH_SEGMENTS)
+    monkeypatch.setattr(source, "SEGMENTS_PER_MICRO_BATCH_MAX", kills.BATCH_SEGMENTS)
     stream.run(JobContext(spark=spark, lake=undisturbed, journal=journal, options={"once": True}))
-    expected = [killing.table(undisturbed.root, name) for name in ("task", "history")]
+    expected = [kills.table(undisturbed.root, name) for name in ("task", "history")]
     assert all(expected)
-    batches = killing.committed(undisturbed.root)
+    batches = kills.committed(undisturbed.root)
     assert batches > 4
-    lakes = killing.kill_again_and_again("stream", journal, tmp_path, times=KILLS, batches=batches, seed=KILLS)
+    lakes = kills.kill_again_and_again("stream", journal, tmp_path, times=KILLS, batches=batches, seed=KILLS)
     for lake in lakes:
-        assert [killing.table(lake, name) for name in ("task", "history")] == expected
+        assert [kills.table(lake, name) for name in ("task", "history")] == expected

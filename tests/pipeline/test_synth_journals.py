@@ -1,4 +1,4 @@
-"""The made-up journals as a whole, and the command that writes them."""
+"""The synthetic journals as a whole, and the command that writes them."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from fairlead.pipeline.synth.journals import CLUSTERS, JournalManifest, read_man
 from fairlead.pipeline.synth.traffic import JournalInUse
 
 SMALL = 0.1
-# Spark is not there: whoever asks for it fails.
+# Makes every import of Spark fail.
 WITHOUT_SPARK = (
     "import sys; sys.modules['pyspark'] = None\nfrom fairlead.cli.main import main; sys.argv[0] = 'fairlead'; main()"
 )
@@ -54,8 +54,8 @@ def manifest(journal: Path) -> JournalManifest:
 
 def test_the_same_seed_gives_the_same_bytes_and_another_gives_others(journal: Path, tmp_path: Path) -> None:
     heard: list[int] = []
-    write_journals(tmp_path / "same", scale=SMALL, seed=7, tell=lambda _subject, made: heard.append(made))
-    write_journals(tmp_path / "other", scale=SMALL, seed=8, tell=lambda *_: None)
+    write_journals(tmp_path / "same", scale=SMALL, seed=7, notify=lambda _subject, made: heard.append(made))
+    write_journals(tmp_path / "other", scale=SMALL, seed=8, notify=lambda *_: None)
     assert content(tmp_path / "same") == content(journal)
     assert content(tmp_path / "other").keys() == content(journal).keys()
     assert content(tmp_path / "other") != content(journal)
@@ -68,7 +68,7 @@ def test_all_clusters_have_traffic_and_histories(journal: Path, manifest: Journa
     assert {(one.cluster, one.name.partition(".")[0]) for one in segments} == {
         (cluster, kind) for cluster in CLUSTERS for kind in ("task", "history")
     }
-    damaged = {(one.cluster, one.segment) for one in manifest.damaged}
+    damaged = {(one.cluster, one.segment) for one in (*manifest.damaged, *manifest.copied)}
     sound = [one for one in segments if one.key not in damaged]
     rows = {
         kind: sum(sum(1 for _ in read_segment(one.path)) for one in sound if one.name.startswith(kind))
@@ -82,24 +82,21 @@ def test_each_damaged_segment_is_beside_the_sound_ones_and_damaged_in_its_own_wa
 ) -> None:
     keys = {one.key for one in find_segments(journal)}
     assert {(one.cluster, one.segment) for one in manifest.damaged} <= keys
-    assert sorted(one.damage for one in manifest.damaged) == ["flipped", "foreign", "torn"]
+    assert sorted(one.damage for one in manifest.damaged) == ["flipped", "foreign", "future", "newer", "torn"]
 
 
 def test_a_folder_that_is_not_empty_is_refused_in_one_line(journal: Path, tmp_path: Path) -> None:
     before = content(journal)
     done = synth("--journal", journal, "--scale", SMALL)
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == f"fairlead: --journal {journal}: something is there already: give an empty folder, or a new one\n"
-    )
+    assert done.stderr == f"fairlead: --journal {journal}: the folder is not empty: give an empty or a new one\n"
     assert content(journal) == before
     (tmp_path / "file").touch()
     with pytest.raises(JournalInUse):
-        write_journals(tmp_path / "file", scale=SMALL, seed=0, tell=lambda *_: None)
+        write_journals(tmp_path / "file", scale=SMALL, seed=0, notify=lambda *_: None)
 
 
-def test_a_scale_that_makes_no_journal_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_an_invalid_scale_is_refused_in_one_line(tmp_path: Path) -> None:
     done = synth("--journal", tmp_path / "journal", "--scale", 0)
     assert done.returncode == 2
     assert "0.0 is not in the range" in done.stderr

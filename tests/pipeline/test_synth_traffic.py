@@ -1,4 +1,4 @@
-"""The made-up traffic: what a journal of it holds, and that the same seed gives the same bytes."""
+"""Synthetic traffic: the content of its journal, and the same bytes from the same seed."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -6,22 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.core.routing import HashRing, Router
 from fairlead.journal.records import TaskRecord
 from fairlead.journal.segments import read_segment
 from fairlead.pipeline.synth import traffic
-from fairlead.pipeline.synth.traffic import (
-    JournalInUse,
-    JournalShape,
-    TrafficShape,
-    departures,
-    make_traffic,
-    write_traffic,
-)
+from fairlead.pipeline.synth.departures import departures
+from fairlead.pipeline.synth.traffic import JournalInUse, JournalShape, TrafficShape, make_traffic, write_traffic
 
 SHAPE = TrafficShape(rows=30_000, seed=7)
 
@@ -51,18 +45,18 @@ def test_the_same_seed_gives_the_same_bytes_and_another_gives_others(tmp_path: P
 
 
 @pytest.mark.parametrize("rows", [1_000, 30_000])
-def test_there_are_about_as_many_rows_as_asked_for(rows: int) -> None:
+def test_the_number_of_rows_is_about_the_requested_one(rows: int) -> None:
     assert 0.85 * rows < sum(1 for _ in make_traffic(replace(SHAPE, rows=rows))) < 1.15 * rows
 
 
-def test_many_rows_are_made_a_block_of_time_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_many_rows_are_generated_in_blocks_of_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(traffic, "BLOCK_ROWS", 2_000)
     manifest = write_traffic(tmp_path, TrafficShape(rows=10_000, hosts=2))
     assert len(manifest.segments) == 5 * 2
     assert 8_500 < manifest.rows < 11_500
 
 
-def test_a_task_is_matched_once_after_it_was_added_and_its_wait_says_so(records: list[TaskRecord]) -> None:
+def test_a_task_is_matched_once_after_its_add_with_the_right_wait(records: list[TaskRecord]) -> None:
     added: dict[tuple[object, ...], Counter[int]] = defaultdict(Counter)
     for record in records:
         if record.kind == "added":
@@ -72,19 +66,19 @@ def test_a_task_is_matched_once_after_it_was_added_and_its_wait_says_so(records:
             assert record.wait_us is not None
             place = (record.namespace_id, record.task_list, record.partition, record.fairness_key)
             times = added[place]
-            # Both are rounded to whole microseconds.
+            # Both times are rounded to whole microseconds.
             since = next(time for time in np.add(record.time_us - record.wait_us, (0, -1, 1)).tolist() if times[time])
             times[since] -= 1
 
 
-def test_partitions_are_at_the_hosts_to_which_the_ring_gives_them(records: list[TaskRecord]) -> None:
+def test_partitions_are_on_the_hosts_that_the_ring_gives_them(records: list[TaskRecord]) -> None:
     router = Router(HashRing({record.host for record in records}), 0)
     for record in records:
-        task_list = TaskList(record.namespace_id, record.task_list, TaskType(record.task_type))
+        task_list = TaskQueueId(record.namespace_id, record.task_list, TaskType(record.task_type))
         assert router.route(Partition(task_list, record.partition), 0.0) == record.host
 
 
-def test_tenants_are_skewed_and_a_flood_is_most_of_what_comes_in_its_time(tmp_path: Path) -> None:
+def test_tenants_are_skewed_and_a_flood_dominates_its_time(tmp_path: Path) -> None:
     shape = TrafficShape(rows=60_000, seed=1)
     floods = write_traffic(tmp_path, shape).floods
     records = [record for record in make_traffic(shape) if record.kind == "added"]
@@ -98,7 +92,8 @@ def test_tenants_are_skewed_and_a_flood_is_most_of_what_comes_in_its_time(tmp_pa
 
 
 @given(st.integers(0, 2**32), st.booleans())
-def test_nobody_is_served_before_coming_and_a_line_in_order_is_served_at_its_rate(seed: int, is_fair: bool) -> None:
+@example(976089, True)  # No task arrives.
+def test_no_task_is_dispatched_before_it_arrives_and_a_backlog_is_served_at_its_rate(seed: int, is_fair: bool) -> None:
     random = np.random.default_rng(seed)
     arrivals_s = np.sort(random.uniform(0, 10, random.integers(0, 60)))
     keys = random.integers(4, size=len(arrivals_s))
@@ -112,7 +107,7 @@ def test_nobody_is_served_before_coming_and_a_line_in_order_is_served_at_its_rat
             free_s += 1 / 3.0
 
 
-def test_a_small_key_waits_less_in_a_fair_line() -> None:
+def test_a_small_key_waits_less_in_a_fair_backlog() -> None:
     arrivals_s = np.concatenate([np.zeros(100), [0.1]])
     keys = np.array([0] * 100 + [1])
     fair, plain = (departures(arrivals_s, keys, weights, rate=1.0) for weights in (np.ones(2), None))

@@ -1,4 +1,4 @@
-"""The `traffic` job, against the same questions asked of DuckDB."""
+"""The `traffic` job, compared with the same queries in DuckDB."""
 
 import math
 from pathlib import Path
@@ -23,7 +23,7 @@ from fairlead.pipeline.stages.traffic import InvalidWindow, list_traffic, partit
 
 KINDS = ("added", "added", "matched", "matched", "forwarded", "acked", "poll_empty", "config", "backlog")
 COLUMNS = tuple(TASK.names)
-# Every example asks Spark, and holds many stories. There is nothing in a seed to be made simpler.
+# Few examples: each runs Spark on many random cases. Shrinking is off, because a seed can't be made simpler.
 FEW = settings(
     max_examples=2,
     phases=[Phase.explicit, Phase.generate],
@@ -32,7 +32,7 @@ FEW = settings(
 
 
 def random_records(random: Random, count: int, *, span_us: int = 300_000_000) -> list[dict[str, Any]]:
-    """Records of every kind, at a few partitions, in no order; consistent or not, as dropped ones would leave them."""
+    """Records of every kind for a few partitions, unordered; possibly inconsistent, as after lost records."""
     records = []
     for _ in range(count):
         kind = random.choice(KINDS)
@@ -55,18 +55,18 @@ def random_records(random: Random, count: int, *, span_us: int = 300_000_000) ->
         if kind == "backlog":
             record |= {"tasks": random.randrange(3), "age_us": random.randrange(10**7), "pollers": random.randrange(5)}
         records.append(record)
-    # One snapshot a moment: which of two at once is the last is nobody's to say.
+    # At most one snapshot per moment: of two at the same time, neither is the last.
     times = random.sample(range(span_us), count)
     return [record | {"time_us": time_us} for record, time_us in zip(records, times, strict=True)]
 
 
 def frame_of(spark: SparkSession, records: list[dict[str, Any]]) -> DataFrame:
-    """The records as a table of the lake."""
+    """The records as a lake table."""
     return spark.createDataFrame([tuple(record.get(name) for name in COLUMNS) for record in records], TASK)
 
 
 def in_duckdb(records: list[dict[str, Any]], query: str) -> list[dict[str, Any]]:
-    """Ask DuckDB about the records, as the table `task`."""
+    """Query the records in DuckDB as the table `task`."""
     names = [name for name in COLUMNS if name != "day"]
     kinds = {"long": pa.int64(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(), "boolean": pa.bool_()}
     columns = {
@@ -124,7 +124,7 @@ LISTS = f"""
 
 
 def same(found: list[dict[str, Any]], expected: list[dict[str, Any]], *, by: tuple[str, ...]) -> None:
-    """Both have the same rows, up to the rounding of floating-point numbers."""
+    """Check that both have the same rows, up to the rounding of floating-point numbers."""
 
     def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return sorted(rows, key=lambda row: tuple(str(row[name]) for name in by))
@@ -141,7 +141,7 @@ def same(found: list[dict[str, Any]], expected: list[dict[str, Any]], *, by: tup
 
 @FEW
 @given(seed=st.integers(0, 2**32))
-def test_partitions_and_task_lists_are_as_duckdb_counts_them(spark: SparkSession, seed: int) -> None:
+def test_the_figures_of_partitions_and_task_queues_agree_with_duckdb(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
     records = random_records(random, random.choice((1, 50, 400)))
     tasks = frame_of(spark, records).cache()
@@ -162,10 +162,12 @@ def test_a_record_at_the_edge_belongs_to_the_window_that_begins_there(spark: Spa
     assert found == {0: 0.1, 10_000_000: 0.2}
 
 
-def test_of_sticky_task_lists_together_nobody_says_how_much_waits(spark: SparkSession) -> None:
+def test_the_backlog_of_all_sticky_task_queues_together_is_unknown(spark: SparkSession) -> None:
     at = {"cluster": "a", "namespace_id": "n", "task_list": STICKY, "task_type": 1, "partition": 0}
-    told = [at | {"kind": "backlog", "time_us": time, "tasks": time, "age_us": time, "pollers": 1} for time in (3, 2)]
-    tasks = frame_of(spark, [*told, at | {"kind": "added", "time_us": 1}])
+    reported = [
+        at | {"kind": "backlog", "time_us": time, "tasks": time, "age_us": time, "pollers": 1} for time in (3, 2)
+    ]
+    tasks = frame_of(spark, [*reported, at | {"kind": "added", "time_us": 1}])
     partitions = partition_traffic(tasks)
     for row in (*partitions.collect(), *list_traffic(tasks, partitions).collect()):
         assert (row.added, row.backlog, row.backlog_max, row.pollers_mean) == (1, None, None, None)
@@ -179,7 +181,7 @@ def test_a_window_without_length_or_of_more_than_an_hour_is_refused(window_s: fl
 
 
 class LakeOfFrames(Lake):
-    """A lake whose journal tables are given."""
+    """A lake with given journal tables."""
 
     def __init__(self, root: Path, tasks: DataFrame) -> None:
         super().__init__(root)
@@ -194,11 +196,11 @@ class LakeOfFrames(Lake):
         return rows
 
 
-def test_the_job_writes_both_tables_and_tells_the_worst(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_job_writes_both_tables_and_reports_the_worst_task_queues(spark: SparkSession, tmp_path: Path) -> None:
     records = random_records(Random(1), 300)
     lake = LakeOfFrames(tmp_path, frame_of(spark, records))
-    told: list[str] = []
-    summary = traffic.run(JobContext(spark, lake, progress=told.append, options={"window_s": 60.0}))
+    reported: list[str] = []
+    summary = traffic.run(JobContext(spark, lake, progress=reported.append, options={"window_s": 60.0}))
     assert summary.rows == {
         "traffic": len(in_duckdb(records, PARTITIONS)),
         "traffic_lists": len(in_duckdb(records, LISTS)),
@@ -206,7 +208,7 @@ def test_the_job_writes_both_tables_and_tells_the_worst(spark: SparkSession, tmp
     assert summary.findings["added"] == sum(record["kind"] == "added" for record in records)
     worst = max(row["wait_s_p99"] for row in in_duckdb(records, LISTS) if row["wait_s_p99"] is not None)
     assert summary.findings["slowest"][0]["wait_s_p99"] == pytest.approx(worst)
-    assert len(told) == 2
+    assert len(reported) == 2
     assert lake.read_derived(spark, "traffic").count() == summary.rows["traffic"]
 
 

@@ -1,4 +1,4 @@
-"""Whole clusters of one host each in this process, which share a namespace and talk by gRPC on loopback."""
+"""Whole clusters of one host each in this process; they share a namespace and communicate by gRPC on loopback."""
 
 import random
 import time
@@ -13,29 +13,29 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionResponse,
 )
 
-from fairlead.cluster.local import LocalNetwork
+from fairlead.api.clusters import Clusters
+from fairlead.api.namespaces import Namespace, Namespaces
 from fairlead.core.versions import ClusterVersions
-from fairlead.history.clusters import Clusters
-from fairlead.history.namespaces import Namespace, Namespaces
 from fairlead.history.service import HistoryService
 from fairlead.matching.client import MatchingClient
 from fairlead.replication.endpoint import Endpoint
 from fairlead.replication.grpc_remote import GrpcRemote
-from fairlead.replication.messages import FailOverAnswer, FailOverRequest, NamespacesAnswer, NamespacesRequest
+from fairlead.replication.messages import FailOverRequest, FailOverResponse, NamespacesRequest, NamespacesResponse
 from fairlead.replication.remote import Remote
-from fairlead.replication.repairing import Repairs
+from fairlead.replication.repair import Repairs
 from fairlead.replication.service import Replication
 from fairlead.rpc import RpcServer
+from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.server.host import Host, HostRing
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import HistoryStore
-from fairlead.storage.history_memory import MemoryHistory
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.history import HistoryStore
+from fairlead.storage.memory.history import MemoryHistory
+from fairlead.storage.memory.tasks import MemoryStore
 from fairlead.telemetry import Metrics
 from tests.history.shard_world import signal_request, start_request
 
 VERSIONS = ClusterVersions(10, {"a": 1, "b": 2, "c": 3})
-SHARED = Namespace(
+GLOBAL_NAMESPACE = Namespace(
     id="namespace-id",
     name="default",
     retention_ns=86_400 * 10**9,
@@ -47,7 +47,7 @@ SHARED = Namespace(
 
 
 class OneCluster:
-    """One host with history, a frontend's endpoint, and the replication from others."""
+    """One host with history, a frontend endpoint, and replication from other clusters."""
 
     def __init__(self, name: str, others: Sequence[str], *, shards: int = 1, store: HistoryStore | None = None) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class OneCluster:
         self._port = 0
 
     async def open(self) -> "OneCluster":
-        """Serve, at the same address as before if there was one."""
+        """Serve, at the previous address if there was one."""
         network = LocalNetwork()
         caller = network.caller()
         settings = DynamicSettings()
@@ -107,13 +107,15 @@ class OneCluster:
             for method, handle in handlers:
                 self._host.handlers.add(method, handle)
         self.caller, self.host = caller, host
-        await self.namespaces.ensure(SHARED)
+        await self.namespaces.ensure(GLOBAL_NAMESPACE)
         await self.namespaces.open()
         network.register(host, self._host.handlers)
         self._host.start()
         await self._host.join()
         await self.history.open()
-        self.repairs = Repairs(clusters=self.clusters, remotes=self.remote, history=self.history.client)
+        self.repairs = Repairs(
+            clusters=self.clusters, remotes=self.remote, history=self.history.client, random=random.random
+        )
         self.endpoint = Endpoint(
             clusters=self.clusters,
             history=self.history.client,
@@ -123,7 +125,7 @@ class OneCluster:
             fail_over=_fail_over,
             on_nudge=self._nudged,
             repair=self.repairs.repair,
-            letters=self.replication.letters,
+            dead_letters=self.replication.dead_letters,
         )
         self._server = RpcServer(f"127.0.0.1:{self._port}")
         self.endpoint.add_to(self._server)
@@ -132,7 +134,7 @@ class OneCluster:
         return self
 
     def connect(self, *others: "OneCluster") -> None:
-        """Pull from others from now on."""
+        """Begin to pull from other clusters."""
         for other in others:
             self.addresses[other.name] = other.address
         self.replication.open()
@@ -151,17 +153,17 @@ class OneCluster:
         await self.namespaces.close()
 
     def remote(self, name: str) -> Remote:
-        """Another cluster."""
+        """Return another cluster."""
         if name not in self._remotes:
             self._remotes[name] = GrpcRemote(self.addresses[name], here=self.name)
         return self._remotes[name]
 
     async def call(self, name: str, workflow_id: str, request: Any) -> bytes:
-        """Ask the history service."""
-        return await self.history.client.call(name, SHARED.id, workflow_id, request)
+        """Call the history service."""
+        return await self.history.client.call(name, GLOBAL_NAMESPACE.id, workflow_id, request)
 
     async def begin(self, workflow_id: str, **fields: Any) -> str:
-        """Start a workflow; its run id."""
+        """Start a workflow; returns its run id."""
         request = start_request(workflow_id, f"start-{workflow_id}", **fields)
         return StartWorkflowExecutionResponse.FromString(
             await self.call("StartWorkflowExecution", workflow_id, request)
@@ -174,7 +176,7 @@ class OneCluster:
     async def events(self, workflow_id: str) -> list[HistoryEvent]:
         """The whole history of the current run."""
         request = GetWorkflowExecutionHistoryRequest(
-            namespace=SHARED.name, execution=WorkflowExecution(workflow_id=workflow_id)
+            namespace=GLOBAL_NAMESPACE.name, execution=WorkflowExecution(workflow_id=workflow_id)
         )
         answer = await self.call("GetWorkflowExecutionHistory", workflow_id, request)
         return list(GetWorkflowExecutionHistoryResponse.FromString(answer).history.events)
@@ -183,9 +185,9 @@ class OneCluster:
         self.nudges.append(cluster)
 
 
-def _no_namespaces(_request: NamespacesRequest) -> NamespacesAnswer:
-    return NamespacesAnswer("digest of none")
+def _no_namespaces(_request: NamespacesRequest) -> NamespacesResponse:
+    return NamespacesResponse("digest of none")
 
 
-async def _fail_over(request: FailOverRequest) -> FailOverAnswer:
-    return FailOverAnswer(request.to, 2)
+async def _fail_over(request: FailOverRequest) -> FailOverResponse:
+    return FailOverResponse(request.to, 2)

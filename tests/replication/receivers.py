@@ -1,4 +1,4 @@
-"""A cluster that receives, without its histories: what it is sent is noted, and gaps are found as they would be."""
+"""A receiving cluster without histories: it records what it gets, and detects gaps like the real one."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,51 +6,56 @@ from typing import Any, Self
 
 from temporalio.api.history.v1 import History
 
-from fairlead.history.applying.messages import (
-    ApplyAnswer,
+from fairlead.api.errors import OutOfRange
+from fairlead.history.client import HistoryClient
+from fairlead.history.messages.ndc import (
+    ApplyResponse,
     Outcome,
     ReplicatedBatch,
     ReplicatedProgress,
     encode_answer,
 )
-from fairlead.history.client import HistoryClient
-from fairlead.history.refusals import refused
-from fairlead.history.stream_messages import PullAnswer, PullRequest, ReadLineAnswer, ReadLineBatch, ReplicationTask
-from fairlead.replication.applying import Applier
+from fairlead.history.messages.stream import (
+    PullRequest,
+    PullResponse,
+    ReadBranchBatch,
+    ReadBranchResponse,
+    ReplicationTask,
+)
+from fairlead.replication.applier import Applier
 from fairlead.replication.dead_letters import DeadLetters
 from fairlead.replication.lanes import Room
 from fairlead.replication.messages import (
     ClusterInfo,
-    FailOverAnswer,
+    DeadLetterCount,
+    DeadLetterCountRequest,
     FailOverRequest,
-    LettersAsked,
-    LettersCounted,
-    NamespacesAnswer,
+    FailOverResponse,
     NamespacesRequest,
-    RemoteReadLine,
-    RepairAnswer,
+    NamespacesResponse,
+    RemoteReadBranch,
     RepairRequest,
+    RepairResponse,
 )
-from fairlead.replication.pulling import Puller, Stream
+from fairlead.replication.puller import Puller, Stream
 from fairlead.replication.remote import RemoteUnavailable
-from fairlead.rpc import Code
-from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.history import HistoryStore
 from fairlead.telemetry import Buckets, Metrics
 from tests.replication.streams import SHARD, Owner
 
 
 class Receiver(HistoryClient):
-    """Keeps the events of each workflow, and answers as the history service would."""
+    """Keeps the events of each workflow, and responds like the history service."""
 
     def __init__(self) -> None:
         self.events: dict[str, list[int]] = {}
         self.progress: list[tuple[str, int]] = []
-        # Of each batch, those that came together too.
+        # The outcome of each batch, also of batches that came together in one call.
         self.outcomes: list[str] = []
         self.calls = 0
         self.latency_s = 0.0
         self.at_once = self.at_once_max = 0
-        # What to do before an event is taken in; it may fail.
+        # Called before an event is applied; it may raise an error.
         self.on_event: Callable[[str, int], None] = lambda _workflow_id, _event_id: None
 
     async def call(
@@ -69,26 +74,26 @@ class Receiver(HistoryClient):
         self.outcomes += [answer.outcome] * (1 if answer.outcome == Outcome.GAP else parts)
         return encode_answer(answer)
 
-    def _batch(self, batch: ReplicatedBatch) -> ApplyAnswer:
+    def _batch(self, batch: ReplicatedBatch) -> ApplyResponse:
         ids = [event.event_id for event in History.FromString(batch.events).events]
         assert sum(batch.sizes) == (len(batch.events) if batch.sizes else 0)
         for event_id in ids:
             self.on_event(batch.workflow_id, event_id)
         known = self.events.setdefault(batch.workflow_id, [])
         if ids[-1] in known:
-            return ApplyAnswer(Outcome.DUPLICATE)
+            return ApplyResponse(Outcome.DUPLICATE)
         if ids[0] > len(known) + 1:
-            return ApplyAnswer(Outcome.GAP, len(known) + 1, ids[0])
+            return ApplyResponse(Outcome.GAP, len(known) + 1, ids[0])
         known += [event_id for event_id in ids if event_id not in known]
-        return ApplyAnswer(Outcome.APPLIED)
+        return ApplyResponse(Outcome.APPLIED)
 
-    def _progress(self, progress: ReplicatedProgress) -> ApplyAnswer:
+    def _progress(self, progress: ReplicatedProgress) -> ApplyResponse:
         self.progress += [(progress.workflow_id, activity.attempt) for _, _, activity in progress.activities]
-        return ApplyAnswer(Outcome.APPLIED)
+        return ApplyResponse(Outcome.APPLIED)
 
 
 class Source:
-    """The `Remote` that has the stream of an owner, over a network that may be away or lose answers."""
+    """A `Remote` with the stream of an owner, over a network that may be down or lose responses."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
@@ -96,23 +101,23 @@ class Source:
         self.is_silent = False
         self.loses = 0
         self.pulls: list[PullRequest] = []
-        self.lines: list[RemoteReadLine] = []
+        self.branches: list[RemoteReadBranch] = []
         self.now_ns = 0
         self.source_id = "id-a"
-        # Whether it takes no place for one of its own.
+        # Whether the source ignores the reader's position.
         self.is_stranger = False
 
     async def info(self) -> ClusterInfo:
         return ClusterInfo("a", self.source_id, 1, 10, 1)
 
-    async def pull(self, request: PullRequest) -> PullAnswer:
+    async def pull(self, request: PullRequest) -> PullResponse:
         self._check()
         while self.is_silent:  # noqa: ASYNC110 - nobody tells it
             await asyncio.sleep(0.01)
         self.pulls.append(request)
         stream = self.owner.stream
         if request.source_id != self.source_id or self.is_stranger:
-            raise refused(Code.OUT_OF_RANGE, f"cluster a has the id {self.source_id}, not {request.source_id}")
+            raise OutOfRange(f"cluster a has the id {self.source_id}, not {request.source_id}")
         await stream.check_given(max(request.after_id, request.ack_id))
         stream.acknowledge(request.cluster, request.ack_id)
         rows, through_id = await stream.read(
@@ -138,30 +143,30 @@ class Source:
             for streamed in rows
             if streamed.payload is not None
         ]
-        return PullAnswer(tuple(tasks), through_id, self.now_ns, await stream.count_behind(through_id))
+        return PullResponse(tuple(tasks), through_id, self.now_ns, await stream.count_behind(through_id))
 
-    async def read_line(self, request: RemoteReadLine) -> ReadLineAnswer:
+    async def read_branch(self, request: RemoteReadBranch) -> ReadBranchResponse:
         self._check()
-        self.lines.append(request)
+        self.branches.append(request)
         batches = await self.owner.store.read_branch(
             request.run_id, "branch", request.from_event_id, request.to_event_id, limit_bytes=request.bytes_max
         )
-        found = tuple(ReadLineBatch(one.first_event_id, one.last_event_id, one.payload) for one in batches)
-        return ReadLineAnswer(found)
+        found = tuple(ReadBranchBatch(one.first_event_id, one.last_event_id, one.payload) for one in batches)
+        return ReadBranchResponse(found)
 
-    async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+    async def namespaces(self, request: NamespacesRequest) -> NamespacesResponse:
         raise NotImplementedError
 
-    async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
+    async def fail_over(self, request: FailOverRequest) -> FailOverResponse:
         raise NotImplementedError
 
-    async def count_letters(self, request: LettersAsked) -> LettersCounted:
+    async def count_dead_letters(self, request: DeadLetterCountRequest) -> DeadLetterCount:
         raise NotImplementedError
 
     async def nudge(self) -> None:
         raise NotImplementedError
 
-    async def repair(self, request: RepairRequest) -> RepairAnswer:
+    async def repair(self, request: RepairRequest) -> RepairResponse:
         raise NotImplementedError
 
     def _check(self) -> None:
@@ -173,13 +178,13 @@ class Source:
 
 
 class Pulling:
-    """A puller of the stream, with all that it needs."""
+    """A puller of the stream, with its dependencies."""
 
     def __init__(
         self, source: Source, receiver: Receiver, store: HistoryStore, *, bytes_max: int = 1 << 20, attempts: int = 3
     ) -> None:
         self.room = Room(bytes_max=bytes_max, calls_max=16)
-        self.letters = DeadLetters(store)
+        self.dead_letters = DeadLetters(store)
         self.latency = Buckets()
         metrics = Metrics()
         self.metrics = metrics
@@ -191,7 +196,7 @@ class Pulling:
             remote=lambda: source,
             applier=self.applier,
             store=store,
-            letters=self.letters,
+            dead_letters=self.dead_letters,
             room=self.room,
             streams=lambda: 1,
             attempts_max=lambda: attempts,
@@ -209,7 +214,7 @@ class Pulling:
 
 
 async def until(is_so: Callable[[], bool], within_s: float = 10.0) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(within_s):
         while not is_so():  # noqa: ASYNC110 - it hangs on many things
             await asyncio.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Whether the journals of clusters agree, as `fairlead pipeline ingest` and `reconcile` tell it on a real Spark."""
+"""Compare the journals of clusters with `fairlead pipeline ingest` and `reconcile` on a real Spark."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from fairlead.replication.plans import Plan, read_plan
 
 
 class Reconciled(NamedTuple):
-    """What was found, and the plan that says how to mend it."""
+    """The findings, and the repair plan for them."""
 
     summary: Summary
     plan: Plan
@@ -37,7 +37,7 @@ def reconcile_journals(
 
 
 def assert_reconciled(spark: SparkSession, *journals: Path, lake: Path, expect: Sequence[str] = ()) -> int:
-    """Fail unless all clusters hold the same; how many runs they hold."""
+    """Fail unless all clusters hold the same data; returns the number of runs."""
     summary, plan, _ = reconcile_journals(spark, journals, lake=lake, expect=expect)
     verdicts = summary.findings["verdicts"]
     found = [

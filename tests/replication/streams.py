@@ -1,4 +1,4 @@
-"""An owner of one shard that commits batches with little in them, and its stream."""
+"""An owner of one shard that commits small batches, and its replication stream."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.core.versions import VersionHistory
-from fairlead.history.journaling import HistoryJournal
+from fairlead.history.shard.journal import HistoryJournal
+from fairlead.history.shard.stream import JOURNALED, REPLICATION, ShardStream
+from fairlead.history.shard.stream_rows import StreamRow, progress_row
 from fairlead.history.state import ActivityProgress, RunIdentity, RunState, encode
 from fairlead.history.state.pending import PendingActivity
-from fairlead.history.stream_rows import StreamRow, progress_row
-from fairlead.history.streaming import JOURNALED, REPLICATION, ShardStream
-from fairlead.storage.history_contract import BatchWrite, Commit, HistoryStore, RunKey, RunWrite, TaskKey
+from fairlead.storage.commit import BatchWrite, Commit, RunWrite
+from fairlead.storage.history import HistoryStore, RunKey, TaskKey
 
 SHARD = 0
 VERSION = 1
@@ -19,7 +20,7 @@ NAMESPACE_ID = "namespace-id"
 
 
 class Owner:
-    """An owner of a shard, as long as nobody else takes it."""
+    """The owner of a shard until another takes it over."""
 
     def __init__(
         self, store: HistoryStore, *, remotes: Iterable[str] = ("b",), journal: HistoryJournal | None = None
@@ -29,7 +30,7 @@ class Owner:
         self.range_id = 0
         self.next_id = 0
         self.is_lost = False
-        # The ids of what was written, and of what other clusters are to hear of.
+        # The ids of all committed rows, and of those to replicate to other clusters.
         self.committed: list[int] = []
         self.ours: list[int] = []
         self._runs: dict[str, RunState] = {}
@@ -49,7 +50,7 @@ class Owner:
         self.is_lost = True
 
     async def open(self) -> "Owner":
-        """Take the shard."""
+        """Take over the shard."""
         lease = await self.store.take_shard(SHARD)
         self.range_id = lease.range_id
         self.next_id = lease.range_id << 24
@@ -66,7 +67,9 @@ class Owner:
         version: int = VERSION,
         padding: int = 0,
     ) -> int:
-        """Write one more event of a workflow's only run: the row is placed at once, and written some time later."""
+        """Write another event of a workflow's only run: its row gets its position at once, and is written some time
+        later.
+        """
         task_id = self._take_id()
         run_id = f"run-{workflow_id}"
         state = self._state(workflow_id)
@@ -80,7 +83,7 @@ class Owner:
             *(NAMESPACE_ID, workflow_id, run_id, run_id, "branch", event_id, event_id, version, items, 1, "", task_id),
             origin=origin,
         )
-        task = self.stream.place(task_id, row, payload)
+        task = self.stream.assign(task_id, row, payload)
         await asyncio.sleep(after_s)
         if fails:
             self.stream.not_written([task_id])
@@ -98,12 +101,12 @@ class Owner:
         return task_id
 
     async def progress(self, workflow_id: str, attempt: int) -> int:
-        """An activity of the workflow's run comes further, without an event."""
+        """Record progress of an activity without an event."""
         task_id = self._take_id()
         state = self._state(workflow_id)
         state.activities[1] = PendingActivity(1, VERSION, 0, "a", "a", "q", 0, 0, 0, 0, None, b"", 0)
         state.live.activities[1] = ActivityProgress(attempt=attempt)
-        task = self.stream.place(task_id, progress_row(self.key(workflow_id), state, now_ns=0), b"")
+        task = self.stream.assign(task_id, progress_row(self.key(workflow_id), state, now_ns=0), b"")
         await self.store.commit(SHARD, self.range_id, Commit(runs=[self._run_write(workflow_id, state)], tasks=[task]))
         self.stream.written([task_id])
         return task_id
@@ -120,7 +123,7 @@ class Owner:
         return [streamed.task_id for streamed in found], through
 
     async def left(self) -> list[int]:
-        """The rows that are stored."""
+        """The stored rows."""
         page = await self.store.read_tasks(SHARD, REPLICATION, after=TaskKey(-1, -1), until_ns=None, limit=100_000)
         return [task_id for (_, task_id), _ in page]
 
@@ -143,7 +146,7 @@ class Owner:
 
 
 def _padding(size: int) -> bytes:
-    """An unknown field of the message: so many bytes more."""
+    """An unknown field of the message that adds `size` bytes."""
     if not size:
         return b""
     length = bytearray()

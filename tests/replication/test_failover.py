@@ -1,4 +1,4 @@
-"""Failovers between real servers on loopback: who is active then, at which version, and what calls get meanwhile."""
+"""Failovers between real servers on loopback: the active cluster, its version, and the results of calls meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,14 +10,15 @@ from temporalio.api.enums.v1 import ReplicationState
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeNamespaceResponse
 from temporalio.client import Client
 
+from fairlead.api.clusters import Clusters
 from fairlead.core.errors import FixRequest, RetryLater
 from fairlead.core.versions import ClusterVersions
-from fairlead.history.clusters import Clusters
 from fairlead.replication.failover import CannotFailOver, check_target, moved_to
 from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.messages import FailOverRequest
 from fairlead.testing import FairleadClusters
-from tests.replication.sharing import shared
+from tests.patience import until
+from tests.replication.connected_cluster import shared
 
 pytestmark = pytest.mark.timeout(120)
 NOW_NS = 77
@@ -42,7 +43,7 @@ async def fail_over(clusters: FairleadClusters, at: str, request: FailOverReques
         await remote.close()
 
 
-def test_a_failover_gives_the_next_version_of_its_target_as_in_the_document() -> None:
+def test_a_failover_raises_the_version_to_the_targets_next_one() -> None:
     at_a = shared(version=1)
     at_b = moved_to(at_a, "b", clusters=CLUSTERS, now_ns=NOW_NS)
     assert (at_b.active_cluster, at_b.failover_version, at_b.failovers) == ("b", 2, ((2, NOW_NS),))
@@ -53,16 +54,16 @@ def test_a_failover_gives_the_next_version_of_its_target_as_in_the_document() ->
     assert moved_to(back, "a", clusters=CLUSTERS, now_ns=99) == back
 
 
-def test_what_no_failover_can_do_is_refused_with_what_to_do() -> None:
-    with pytest.raises(CannotFailOver, match="is of this cluster only: promote it first"):
+def test_an_impossible_failover_is_refused_with_what_to_do() -> None:
+    with pytest.raises(CannotFailOver, match="is not global: promote it first"):
         check_target(replace(shared(), is_global=False), "b", CLUSTERS)
-    with pytest.raises(CannotFailOver, match="'x' is not known here: there are a, b"):
+    with pytest.raises(CannotFailOver, match="'x' is not known here; the known clusters are: a, b"):
         check_target(shared(), "x", CLUSTERS)
-    with pytest.raises(CannotFailOver, match="'b' is none of those that namespace 'orders' lives in"):
+    with pytest.raises(CannotFailOver, match="'b' is not one of the clusters of namespace 'orders'"):
         check_target(shared(clusters=("a",)), "b", CLUSTERS)
 
 
-async def test_a_graceful_failover_may_be_asked_for_anywhere(clusters: FairleadClusters) -> None:
+async def test_a_graceful_failover_can_be_requested_at_any_cluster(clusters: FairleadClusters) -> None:
     assert await clusters.fail_over("b", asked="c") == 2
     await clusters.until_active("b")
     assert await clusters.fail_over("c", asked="c") == 3
@@ -83,42 +84,50 @@ async def test_a_failover_to_the_active_cluster_changes_nothing(clusters: Fairle
 async def test_bad_requests_are_refused_and_nothing_changes(clusters: FairleadClusters) -> None:
     for request, words in (
         (FailOverRequest("shared", "x", False, 1.0), "cluster 'x' is not known here"),
-        (FailOverRequest("default", "b", False, 1.0), "is of this cluster only"),
+        (FailOverRequest("default", "b", False, 1.0), "is not global"),
         (FailOverRequest("nope", "b", False, 1.0), "Namespace nope is not found"),
-        (FailOverRequest("shared", "b", True, 0.0), "give one above 0"),
+        (FailOverRequest("shared", "b", True, 0.0), "must be above 0"),
     ):
         with pytest.raises(FixRequest, match=words):
             await fail_over(clusters, "a", request)
     assert (await described(await clusters["a"].connect())).failover_version == 1
 
 
-async def test_a_graceful_failover_to_a_cluster_that_is_gone_changes_nothing(clusters: FairleadClusters) -> None:
+async def test_a_graceful_failover_to_an_unreachable_cluster_changes_nothing(clusters: FairleadClusters) -> None:
     client = await clusters["a"].connect()
     await client.start_workflow("Any", id="before", task_queue="q")
     await clusters.stop("b")
     await client.start_workflow("Any", id="unseen", task_queue="q")
-    with pytest.raises(RetryLater, match=r"cluster 'b' does not answer here .*: see that it runs"):
+    with pytest.raises(RetryLater, match=r"cluster 'b' does not respond to cluster 'a' .*: check that it runs"):
         await fail_over(clusters, "a", FailOverRequest("shared", "b", True, 1.0))
     now = await described(client)
     assert (now.failover_version, now.replication_config.active_cluster_name) == (1, "a")
     assert now.replication_config.state == ReplicationState.REPLICATION_STATE_NORMAL
-    # Writes go on as if nothing had been.
+    # Writes continue as before.
     async with asyncio.timeout(2):
         await client.start_workflow("Any", id="after", task_queue="q")
 
 
-async def test_who_fails_over_hears_which_cluster_does_not_answer_and_what_to_do(clusters: FairleadClusters) -> None:
+async def test_the_error_of_a_failover_names_the_cluster_that_does_not_respond_and_what_to_do(
+    clusters: FairleadClusters,
+) -> None:
     await clusters.stop("c")
-    with pytest.raises(RetryLater, match=r"cluster 'c' does not answer here .*: see that it runs"):
+    with pytest.raises(RetryLater, match=r"cluster 'c' does not respond to cluster 'a' .*: check that it runs"):
         await fail_over(clusters, "a", FailOverRequest("shared", "c", is_graceful=False, timeout_s=10.0))
     await clusters.stop("a")
-    with pytest.raises(RetryLater, match=r"'a', where namespace 'shared' is active, does not answer .* without --gr"):
+    with pytest.raises(RetryLater, match=r"'a', where namespace 'shared' is active, does not respond .* without --gr"):
         await fail_over(clusters, "b", FailOverRequest("shared", "b", is_graceful=True, timeout_s=10.0))
     now = await described(await clusters["b"].connect())
     assert now.replication_config.active_cluster_name == "a"
 
 
-async def test_no_call_fails_while_a_namespace_is_handed_over(clusters: FairleadClusters) -> None:
+async def some_more(started: list[str]) -> None:
+    """Wait until more workflows have been started."""
+    wanted = len(started) + 5
+    await until(lambda: len(started) >= wanted)
+
+
+async def test_no_call_fails_during_a_graceful_failover(clusters: FairleadClusters) -> None:
     clients = [await clusters[name].connect() for name in clusters.names]
     is_over = False
     started: list[str] = []
@@ -131,27 +140,29 @@ async def test_no_call_fails_while_a_namespace_is_handed_over(clusters: Fairlead
 
     starting = [asyncio.create_task(start_on(number, client)) for number, client in enumerate(clients)]
     for to in ("b", "c", "a", "b"):
-        await asyncio.sleep(0.2)
+        await some_more(started)
         await clusters.fail_over(to)
-    await asyncio.sleep(0.2)
+    await some_more(started)
     is_over = True
     await asyncio.gather(*starting)
     assert len(started) > 20
-    # All of them are in the cluster that is active now: nothing was lost on the way.
+    # All of them are in the cluster that is now active: nothing was lost.
     for workflow_id in started:
         assert (await clients[1].get_workflow_handle(workflow_id).describe()).id == workflow_id
 
 
-async def test_a_hand_over_holds_up_nobody_once_it_is_over(clusters: FairleadClusters) -> None:
+async def test_writes_continue_as_soon_as_a_handover_ends(clusters: FairleadClusters) -> None:
     client = await clusters["a"].connect()
     await clusters.fail_over("b")
     await clusters.fail_over("a", is_graceful=False)
-    # Well before the time until which writes were to wait at most.
+    # Well before the longest time that writes may wait.
     async with asyncio.timeout(5):
         await client.start_workflow("Any", id="after", task_queue="q")
 
 
-async def test_a_forced_failover_works_without_the_old_cluster_which_learns_of_it_later(tmp_path: Path) -> None:
+async def test_a_forced_failover_works_without_the_old_cluster_which_gets_it_by_replication_later(
+    tmp_path: Path,
+) -> None:
     async with FairleadClusters.start("a", "b", folder=tmp_path) as clusters:
         client = await clusters["a"].connect()
         await client.start_workflow("Any", id="w", task_queue="q")
@@ -164,7 +175,7 @@ async def test_a_forced_failover_works_without_the_old_cluster_which_learns_of_i
         await clusters.restart("a")
         await clusters.until_active("b")
         again = await clusters["a"].connect()
-        # It is passive now, and sends the call on.
+        # The cluster is now passive, and forwards the call.
         await again.get_workflow_handle("w").signal("hello again")
         history = await other.get_workflow_handle("w").fetch_history()
         assert [event.version for event in history.events][-2:] == [12, 12]

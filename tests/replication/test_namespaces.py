@@ -1,4 +1,4 @@
-"""Namespaces are the same in all clusters, over real gRPC: each pulls what the others have, and merges."""
+"""Namespaces are the same in all clusters, over real gRPC: each cluster pulls from the others and merges."""
 
 import asyncio
 from typing import cast
@@ -6,31 +6,31 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from fairlead.history.namespaces import DELETED, Namespace
-from fairlead.history.refusals import Refused
+from fairlead.api.errors import ApiError
+from fairlead.api.namespaces import DELETED, Namespace
 from fairlead.replication import namespaces as module
-from fairlead.replication.merging import replicated
-from fairlead.replication.messages import NamespacesAnswer, NamespacesRequest
+from fairlead.replication.messages import NamespacesRequest, NamespacesResponse
+from fairlead.replication.namespace_merge import replicated
 from fairlead.replication.remote import Remote
-from fairlead.settings.static import RemoteClusterConfig
+from fairlead.settings.static.config import RemoteClusterConfig
 from fairlead.telemetry import render
-from tests.replication.sharing import SharingCluster, shared, sharing
+from tests.replication.connected_cluster import ConnectedCluster, connected_cluster, shared
 from tests.replication.test_clusters import is_connected, until
 
 
-async def connect(one: SharingCluster, two: SharingCluster) -> None:
-    """Both ways."""
+async def connect(one: ConnectedCluster, two: ConnectedCluster) -> None:
+    """Connect two clusters in both directions."""
     await one.registry.add(two.address, is_connected=True, is_replicated=True)
     await two.registry.add(one.address, is_connected=True, is_replicated=True)
     await until(lambda: is_connected(one.registry, two.config.name) and is_connected(two.registry, one.config.name))
 
 
-def content(cluster: SharingCluster) -> dict[str, Namespace]:
+def content(cluster: ConnectedCluster) -> dict[str, Namespace]:
     return {one.name: replicated(one) for one in cluster.namespaces.all() if one.is_global}
 
 
 async def test_a_new_namespace_is_created_with_the_same_id() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared(description="x", search_attributes={"Customer": 2}))
         await a.namespaces.create(shared("local", clusters=("a",), version=0))
@@ -39,8 +39,8 @@ async def test_a_new_namespace_is_created_with_the_same_id() -> None:
         assert b.namespaces.cached("local") is None
 
 
-async def test_configuration_and_failover_of_two_clusters_are_both_kept() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_a_configuration_and_a_failover_changed_in_two_clusters_are_both_kept() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared())
         await b.sync.pull("a")
@@ -53,8 +53,8 @@ async def test_configuration_and_failover_of_two_clusters_are_both_kept() -> Non
         assert (now.description, now.active_cluster, now.failover_version) == ("of a", "b", 2)
 
 
-async def test_the_same_version_given_twice_converges() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_a_version_used_twice_converges() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared())
         await b.sync.pull("a")
@@ -71,8 +71,8 @@ async def test_the_same_version_given_twice_converges() -> None:
     [(9, "x"), (12, "a"), (3, "c"), (0, "a")],
     ids=["of nobody", "of another", "of one not known here", "of a local one"],
 )
-async def test_a_version_that_can_not_be_is_not_taken(version: int, active: str) -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_an_impossible_version_is_refused(version: int, active: str) -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared())
         await b.sync.pull("a")
@@ -88,34 +88,34 @@ async def test_a_version_that_can_not_be_is_not_taken(version: int, active: str)
         assert now == replicated(made)
         _, page = render(b.metrics.snapshot(), "")
         assert b'namespace_replication_conflicts{source_cluster="a"} 1' in page
-        # It is looked at each time until it can be.
+        # It is pulled each time until it can be applied.
         await a.namespaces.change(made.id, lambda now: replace(now, failover_version=22, active_cluster="b"))
         await b.sync.pull("a")
         assert content(b) == content(a)
 
 
-async def test_only_what_is_new_is_sent_again() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_only_changed_namespaces_are_sent_again() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared())
         first = a.sync.answer(NamespacesRequest())
         assert len(first.records) == 1
         assert a.sync.answer(NamespacesRequest(first.digest)).records == ()
-        # A hand-over is of one cluster, and no news to another.
+        # A handover is local to one cluster, and not sent to others.
         await a.namespaces.change(made.id, lambda now: replace(now, handover_until_ns=9, handover_to="b"))
         assert a.sync.answer(NamespacesRequest(first.digest)).records == ()
         await a.namespaces.change(made.id, lambda now: replace(now, config_version=1, description="x"))
         assert len(a.sync.answer(NamespacesRequest(first.digest)).records) == 1
 
 
-async def test_one_that_can_not_be_read_is_told_once_and_the_others_are_taken() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_an_unreadable_namespace_is_logged_once_and_the_others_are_applied() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = [await a.namespaces.create(shared(name, id=f"id-{name}")) for name in ("x", "y", "z")]
         remote = b.registry.remote("a")
 
         class Damaged:
-            async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+            async def namespaces(self, request: NamespacesRequest) -> NamespacesResponse:
                 answer = await remote.namespaces(request)
                 broken = tuple(replace(one, payload=b"\xc1") if one.name == "x" else one for one in answer.records)
                 return replace(answer, records=broken)
@@ -126,15 +126,15 @@ async def test_one_that_can_not_be_read_is_told_once_and_the_others_are_taken() 
         assert content(b) == {one.name: replicated(one) for one in made[1:]}
         _, page = render(b.metrics.snapshot(), "")
         assert b'namespace_replication_conflicts{source_cluster="a"} 1' in page
-        # It is looked at each time until it can be read.
+        # It is pulled each time until it can be read.
         b.sync._remotes = lambda _cluster: remote
         await b.sync.pull("a")
         assert content(b) == content(a)
 
 
-async def test_many_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_namespaces_are_sent_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE_BYTES_MAX", 1000)
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         for number in range(40):
             await a.namespaces.create(shared(f"n{number}"))
@@ -144,8 +144,8 @@ async def test_many_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(content(b)) == 40
 
 
-async def test_another_namespace_of_the_same_name_is_left_alone_and_counted() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_another_namespace_with_the_same_name_is_not_changed_and_the_conflict_is_counted() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         await a.namespaces.create(shared(description="of a"))
         mine = await b.namespaces.create(Namespace(id="mine", name="orders", retention_ns=1, description="of b"))
@@ -158,27 +158,31 @@ async def test_another_namespace_of_the_same_name_is_left_alone_and_counted() ->
         assert b'namespace_replication_conflicts{source_cluster="a"} 1' in page
 
 
-async def test_a_namespace_that_is_deleted_here_does_not_come_back() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_a_namespace_deleted_here_is_not_replicated_back() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared())
         await b.sync.pull("a")
         await b.namespaces.delete(made.id, purge_after_ns=1)
         await a.namespaces.change(made.id, lambda now: replace(now, config_version=3, description="x"))
         await b.sync.pull("a")
-        with pytest.raises(Refused, match="not found"):
+        with pytest.raises(ApiError, match="not found"):
             await b.namespaces.find("orders")
         assert b.namespaces.all()[0].state == DELETED
-        # That is no conflict: nobody has to do anything about it.
+        # This does not count as a conflict: no operator has to act.
         _, page = render(b.metrics.snapshot(), "")
         assert b"namespace_replication_conflicts{" not in page
-        # Nor does the other cluster hear of the deletion.
+        # The deletion is not replicated to the other cluster.
         await a.sync.pull("b")
         assert a.namespaces.cached("orders") is not None
 
 
-async def test_two_hosts_that_take_the_same_namespace_at_once_agree() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b, sharing("b", 2, store=b.store) as other_host:
+async def test_two_hosts_that_apply_the_same_namespace_concurrently_agree() -> None:
+    async with (
+        connected_cluster("a", 1) as a,
+        connected_cluster("b", 2) as b,
+        connected_cluster("b", 2, store=b.store) as other_host,
+    ):
         await connect(a, b)
         await until(lambda: is_connected(other_host.registry, "a"))
         made = await a.namespaces.create(shared())
@@ -186,14 +190,14 @@ async def test_two_hosts_that_take_the_same_namespace_at_once_agree() -> None:
         assert content(b) == content(other_host) == {"orders": replicated(made)}
 
 
-async def test_many_who_want_to_know_at_once_share_one_look() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_concurrent_refreshes_share_one_read() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         looks = 0
         remote = b.registry.remote("a")
 
         class Counted:
-            async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+            async def namespaces(self, request: NamespacesRequest) -> NamespacesResponse:
                 nonlocal looks
                 looks += 1
                 await asyncio.sleep(0.02)
@@ -202,14 +206,14 @@ async def test_many_who_want_to_know_at_once_share_one_look() -> None:
         b.sync._remotes = lambda _cluster: cast("Remote", Counted())
         made = await a.namespaces.create(shared())
         early = asyncio.create_task(b.sync.pull("a"))
-        await asyncio.sleep(0.01)
+        await until(lambda: looks == 1)
         await asyncio.gather(early, *(b.sync.pull("a") for _ in range(100)))
         assert looks == 2
         assert content(b) == {"orders": replicated(made)}
 
 
-async def test_a_nudge_brings_a_change_at_once_and_a_look_without_one() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_a_change_is_pulled_at_once_after_a_nudge_and_periodically_without_one() -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         made = await a.namespaces.create(shared())
         await a.registry.remote("b").nudge()
@@ -219,8 +223,8 @@ async def test_a_nudge_brings_a_change_at_once_and_a_look_without_one() -> None:
         await until(lambda: content(b) == content(a))
 
 
-async def test_whatever_fails_it_is_looked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with sharing("a", 1) as a, sharing("b", 2) as b:
+async def test_pulling_is_retried_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected_cluster("a", 1) as a, connected_cluster("b", 2) as b:
         await connect(a, b)
         failed = asyncio.Event()
 
@@ -236,9 +240,12 @@ async def test_whatever_fails_it_is_looked_again(monkeypatch: pytest.MonkeyPatch
         await until(lambda: content(b) == content(a))
 
 
-async def test_a_stranger_is_not_listened_to() -> None:
-    async with sharing("a", 1) as a, sharing("b", 2, remotes={"a": RemoteClusterConfig(1, a.address)}) as b:
+async def test_an_unknown_cluster_is_refused() -> None:
+    async with (
+        connected_cluster("a", 1) as a,
+        connected_cluster("b", 2, remotes={"a": RemoteClusterConfig(1, a.address)}) as b,
+    ):
         await until(lambda: is_connected(b.registry, "a"))
         # a does not know b.
-        with pytest.raises(Refused, match="'b' is none that 'a' is connected with"):
+        with pytest.raises(ApiError, match="'a' is not connected to 'b'"):
             await b.registry.remote("a").nudge()

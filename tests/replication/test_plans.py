@@ -1,4 +1,4 @@
-"""A plan of repair is read whole or refused in one line that says where it is wrong."""
+"""A repair plan is read completely, or refused in one line that names the fault's position."""
 
 import json
 from pathlib import Path
@@ -40,15 +40,15 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        ("", "is no plan"),
-        ("{", "is no plan"),
-        ([], "is no plan"),
-        ({}, "is no plan"),
-        (PLAN | {"schema": 2}, "is a plan of schema 2, and this release reads 1: reconcile again"),
+        ("", "is not a plan"),
+        ("{", "is not a plan"),
+        ([], "is not a plan"),
+        ({}, "is not a plan"),
+        (PLAN | {"schema": 2}, "has schema 2, but this release reads schema 1: reconcile again"),
         (PLAN | {"sends": None}, r"sends"),
         (PLAN | {"sends": [{**SEND, "version": "12"}]}, r"sends\[0\].version"),
         (PLAN | {"sends": [SEND, {**SEND, "target": ""}]}, r"sends\[1\] has no target"),
-        (PLAN | {"sends": [{**SEND, "source": "a"}]}, r"sends\[0\] has 'a' for its target and for its source"),
+        (PLAN | {"sends": [{**SEND, "source": "a"}]}, r"sends\[0\] has the same target and source, 'a'"),
         (PLAN | {"sends": [{**SEND, "items": []}]}, r"sends\[0\]: a version history has no items"),
         (PLAN | {"sends": [{**SEND, "version": 1}]}, r"sends\[0\]: a batch of events 4 to 6 at version 1"),
         (PLAN | {"sends": [{**SEND, "first_event_id": 3}]}, r"sends\[0\]: a batch of events 3 to 6"),
@@ -56,13 +56,13 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         (PLAN | {"sends": [{**SEND, "last_event_id": 7}]}, r"came with a history that ends at event 6"),
     ],
 )
-def test_what_is_no_plan_is_refused(tmp_path: Path, plan: object, words: str) -> None:
-    with pytest.raises(UnreadablePlan, match=words) as refused:
+def test_an_invalid_plan_is_refused(tmp_path: Path, plan: object, words: str) -> None:
+    with pytest.raises(UnreadablePlan, match=words) as raised:
         read_plan(written(tmp_path, plan))
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnreadablePlan, match="can't be read: No such file"):
         read_plan(tmp_path / "none.json")
     with pytest.raises(UnreadablePlan, match="can't be read: Is a directory"):

@@ -1,4 +1,4 @@
-"""Clusters with everything that is real: what one writes, the others have soon."""
+"""Clusters with real parts only: each has the others' writes soon."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,33 +18,32 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from fairlead.api.errors import ApiError, InvalidArgument, NotFound
+from fairlead.api.namespaces import Namespace
 from fairlead.core.errors import FixRequest
-from fairlead.history.applying.messages import Outcome
-from fairlead.history.namespaces import Namespace
-from fairlead.history.refusals import Refused
-from fairlead.history.stream_messages import ReplicationTask
-from fairlead.history.streaming import REPLICATION
+from fairlead.history.messages.ndc import Outcome
+from fairlead.history.messages.stream import ReplicationTask
+from fairlead.history.shard.stream import REPLICATION
 from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.messages import (
+    DeadLetterCount,
+    DeadLetterCountRequest,
     FailOverRequest,
-    LettersAsked,
-    LettersCounted,
     NamespacesRequest,
     PullRequest,
-    RemoteReadLine,
+    RemoteReadBranch,
 )
 from fairlead.replication.remote import RemoteUnavailable
-from fairlead.rpc import Code
-from fairlead.storage.history_contract import TASK_KEY_ZERO, HistoryStore, RunKey
-from fairlead.storage.history_memory import MemoryHistory
+from fairlead.storage.history import TASK_KEY_ZERO, HistoryStore, RunKey
+from fairlead.storage.memory.history import MemoryHistory
 from fairlead.testing import FairleadClusters
-from tests.replication.clusters import SHARED, OneCluster
+from tests.replication.clusters import GLOBAL_NAMESPACE, OneCluster
 from tests.replication.receivers import until
 
 
 @pytest.fixture
 async def stack() -> AsyncIterator[AsyncExitStack]:
-    """What is opened is closed in the opposite order."""
+    """Closes the opened objects in reverse order."""
     async with AsyncExitStack() as opened:
         yield opened
 
@@ -56,12 +55,12 @@ async def opened(stack: AsyncExitStack, cluster: OneCluster) -> OneCluster:
 
 
 async def same_history(one: OneCluster, other: OneCluster, workflow_id: str, count: int) -> None:
-    """Wait until both have the same events of a workflow, so many."""
+    """Wait until both clusters have the same `count` events of a workflow."""
     async with asyncio.timeout(15):
         while True:
             try:
                 found = await other.events(workflow_id)
-            except Refused:
+            except ApiError:
                 found = []
             if len(found) >= count:
                 break
@@ -69,7 +68,7 @@ async def same_history(one: OneCluster, other: OneCluster, workflow_id: str, cou
     assert found == await one.events(workflow_id)
 
 
-async def test_what_one_cluster_writes_others_with_other_numbers_of_shards_have(
+async def test_writes_are_replicated_to_clusters_with_other_numbers_of_shards(
     stack: AsyncExitStack, store: HistoryStore
 ) -> None:
     a = await opened(stack, OneCluster("a", ["b", "c"], shards=3, store=store))
@@ -89,7 +88,7 @@ async def test_what_one_cluster_writes_others_with_other_numbers_of_shards_have(
     assert {status.shard_id for status in b.replication.status()} == {0, 1, 2}
     assert not any(status.dead_letters for other in (b, c) for status in other.replication.status())
     await until(lambda: not any(status.lag_tasks for other in (b, c) for status in other.replication.status()))
-    # What all have is deleted.
+    # Rows that all clusters have are deleted.
     async with asyncio.timeout(10):
         while any([await rows_left(a, shard_id) for shard_id in range(3)]):  # noqa: ASYNC110 - the store tells nobody
             await asyncio.sleep(0.05)
@@ -102,7 +101,7 @@ async def rows_left(cluster: OneCluster, shard_id: int) -> int:
     return len(await cluster.store.read_tasks(shard_id, REPLICATION, after=TASK_KEY_ZERO, until_ns=None, limit=100))
 
 
-async def test_a_source_and_a_receiver_that_start_again_go_on() -> None:
+async def test_replication_continues_after_restarts_of_source_and_receiver() -> None:
     a = await OneCluster("a", ["b"], shards=2).open()
     b = await OneCluster("b", ["a"]).open()
     b.connect(a)
@@ -123,7 +122,7 @@ async def test_a_source_and_a_receiver_that_start_again_go_on() -> None:
     await a.close()
 
 
-async def test_a_batch_that_is_larger_than_a_message_gets_through(stack: AsyncExitStack) -> None:
+async def test_a_batch_larger_than_a_message_is_replicated(stack: AsyncExitStack) -> None:
     a = await opened(stack, OneCluster("a", ["b"]))
     b = await opened(stack, OneCluster("b", ["a"]))
     large = Payloads(payloads=[Payload(data=bytes(7 << 20))])
@@ -134,11 +133,11 @@ async def test_a_batch_that_is_larger_than_a_message_gets_through(stack: AsyncEx
     await same_history(a, b, "large-1", 2)
 
 
-async def test_a_namespace_that_a_cluster_has_no_part_in_is_not_sent_to_it(stack: AsyncExitStack) -> None:
+async def test_a_namespace_is_not_sent_to_clusters_outside_of_it(stack: AsyncExitStack) -> None:
     a = await opened(stack, OneCluster("a", ["b", "c"]))
     b = await opened(stack, OneCluster("b", ["a"]))
     b.addresses["a"] = a.address
-    await a.namespaces.update(SHARED.name, lambda found: _without(found, "b"))
+    await a.namespaces.update(GLOBAL_NAMESPACE.name, lambda found: _without(found, "b"))
     await a.begin("w-1")
     last_id = a.history.shards[0].stream.last_id
     answer = await b.remote("a").pull(PullRequest("b", 0, -1, -1, 100, 1 << 20, 0.0))
@@ -153,7 +152,7 @@ def _without(namespace: Namespace, cluster: str) -> Namespace:
     return replace(namespace, clusters=tuple(one for one in namespace.clusters if one != cluster))
 
 
-async def test_what_a_cluster_answers_by_grpc(stack: AsyncExitStack) -> None:
+async def test_the_replication_service_responds_by_grpc(stack: AsyncExitStack) -> None:
     a = await opened(stack, OneCluster("a", ["b"], shards=4))
     b = await opened(stack, OneCluster("b", ["a"]))
     b.addresses["a"] = a.address
@@ -168,30 +167,28 @@ async def test_what_a_cluster_answers_by_grpc(stack: AsyncExitStack) -> None:
     run_id = await a.begin("w-1")
     events = await a.events("w-1")
     items = ((len(events), 1),)
-    line = RemoteReadLine(SHARED.id, "w-1", run_id, items, 1, len(events) + 1, 1 << 20)
-    answer = await remote.read_line(line)
+    branch = RemoteReadBranch(GLOBAL_NAMESPACE.id, "w-1", run_id, items, 1, len(events) + 1, 1 << 20)
+    answer = await remote.read_branch(branch)
     assert answer.start_request_id == "start-w-1"
     assert sum(batch.last_event_id - batch.first_event_id + 1 for batch in answer.batches) == len(events)
 
 
-async def test_errors_cross_as_they_are(stack: AsyncExitStack) -> None:
+async def test_errors_keep_their_class_between_clusters(stack: AsyncExitStack) -> None:
     a = await opened(stack, OneCluster("a", ["b"]))
     b = await opened(stack, OneCluster("b", ["a"]))
     b.addresses["a"] = a.address
     remote = b.remote("a")
-    with pytest.raises(Refused, match="cluster 'x' is none that 'a' is connected with") as refused:
+    with pytest.raises(InvalidArgument, match="cluster 'a' is not connected to 'x'"):
         await remote.pull(PullRequest("x", 0, -1, -1, 1, 1, 0.0))
-    assert refused.value.code == Code.INVALID_ARGUMENT
-    with pytest.raises(FixRequest, match="shard 7 is not one of 1"):
+    with pytest.raises(FixRequest, match="shard 7 does not exist: there are 1 shards"):
         await remote.pull(PullRequest("b", 7, -1, -1, 1, 1, 0.0))
-    with pytest.raises(Refused) as gone:
-        await remote.read_line(RemoteReadLine(SHARED.id, "none", "none", ((1, 1),), 1, 2, 100))
-    assert gone.value.code == Code.NOT_FOUND
+    with pytest.raises(NotFound):
+        await remote.read_branch(RemoteReadBranch(GLOBAL_NAMESPACE.id, "none", "none", ((1, 1),), 1, 2, 100))
     await a.begin("w-1")
-    with pytest.raises(Refused, match="no branch with event 3 at version 21"):
-        await remote.read_line(RemoteReadLine(SHARED.id, "w-1", "", ((3, 21),), 1, 2, 100))
+    with pytest.raises(ApiError, match="no branch with event 3 at version 21"):
+        await remote.read_branch(RemoteReadBranch(GLOBAL_NAMESPACE.id, "w-1", "", ((3, 21),), 1, 2, 100))
     nobody = GrpcRemote("127.0.0.1:1", here="b")
-    with pytest.raises(RemoteUnavailable, match="was not answered"):
+    with pytest.raises(RemoteUnavailable, match=r"failed \(UNAVAILABLE"):
         await nobody.info()
     await nobody.close()
 
@@ -209,7 +206,7 @@ async def double(number: int) -> int:
 
 @workflow.defn
 class Sum:
-    """Adds what it is told, doubled, until the sum is what it should be."""
+    """Adds the doubled numbers of its signals until the sum reaches its target."""
 
     def __init__(self) -> None:
         self._told: list[int] = []
@@ -235,12 +232,12 @@ def worker(client: Client) -> Worker:
 
 
 async def connect(clusters: FairleadClusters, name: str) -> Client:
-    """A client of a namespace that is not the one which all clusters share."""
+    """A client of a namespace other than the one that all clusters share."""
     return await Client.connect(clusters[name].address, namespace="orders")
 
 
 async def register(client: Client, *, is_global: bool) -> None:
-    """A namespace of one cluster alone."""
+    """A namespace of one cluster only."""
     request = RegisterNamespaceRequest(
         namespace=client.namespace,
         workflow_execution_retention_period=Duration(seconds=RETENTION_S),
@@ -250,7 +247,7 @@ async def register(client: Client, *, is_global: bool) -> None:
 
 
 async def add_clusters(client: Client, *names: str, is_global: bool) -> None:
-    """As `temporal operator namespace update --promote-global`, where that has to be, and `--cluster`."""
+    """Like `temporal operator namespace update`, with `--promote-global` if needed and `--cluster`."""
     if not is_global:
         await client.workflow_service.update_namespace(
             UpdateNamespaceRequest(namespace=client.namespace, promote_namespace=True)
@@ -261,7 +258,7 @@ async def add_clusters(client: Client, *names: str, is_global: bool) -> None:
 
 
 async def at_rest(client: Client, workflow_id: str) -> None:
-    """Wait until a workflow has done all that it was told."""
+    """Wait until a workflow has processed all its signals."""
     async with asyncio.timeout(FOLLOWED_S_MAX):
         while True:
             kinds = [
@@ -273,7 +270,7 @@ async def at_rest(client: Client, workflow_id: str) -> None:
 
 
 async def followed(source: Client, target: Client, workflow_ids: list[str]) -> None:
-    """Wait until both clusters show the same of workflows that nobody writes to."""
+    """Wait until both clusters show the same for workflows without further writes."""
     async with asyncio.timeout(FOLLOWED_S_MAX):
         for workflow_id in workflow_ids:
             wanted = await source.get_workflow_handle(workflow_id).fetch_history()
@@ -282,14 +279,14 @@ async def followed(source: Client, target: Client, workflow_ids: list[str]) -> N
                     found = await target.get_workflow_handle(workflow_id).fetch_history()
                     if found.events == wanted.events:
                         break
-                except RPCError as refusal:
-                    assert "not found" in refusal.message  # noqa: PT017 - the namespace and its runs are yet to come
+                except RPCError as error:
+                    assert "not found" in error.message  # noqa: PT017 - the namespace and its runs are yet to come
                 await asyncio.sleep(0.05)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("is_global", [True, False], ids=["global", "local"])
-async def test_runs_of_a_namespace_follow_to_a_cluster_that_is_added_to_it(*, is_global: bool) -> None:
+async def test_a_namespaces_runs_are_backfilled_to_a_cluster_that_is_added_to_it(*, is_global: bool) -> None:
     async with FairleadClusters.start("a", "b") as clusters:
         here, there = [await connect(clusters, name) for name in clusters.names]
         await register(here, is_global=is_global)
@@ -323,7 +320,7 @@ async def test_runs_of_a_namespace_follow_to_a_cluster_that_is_added_to_it(*, is
 
 
 @pytest.mark.timeout(120)
-async def test_a_graceful_failover_to_a_cluster_that_was_just_added_waits_until_it_has_all_runs(tmp_path: Path) -> None:
+async def test_a_graceful_failover_to_a_just_added_cluster_waits_until_it_has_all_runs(tmp_path: Path) -> None:
     async with FairleadClusters.start("a", "b", folder=tmp_path) as clusters:
         here, there = [await connect(clusters, name) for name in clusters.names]
         await register(here, is_global=False)
@@ -333,7 +330,7 @@ async def test_a_graceful_failover_to_a_cluster_that_was_just_added_waits_until_
         remote = GrpcRemote(clusters["a"].address, here="test")
         await remote.fail_over(FailOverRequest("orders", "b", is_graceful=True, timeout_s=FOLLOWED_S_MAX))
         await remote.close()
-        # From the moment on when it is active there.
+        # From the moment when it becomes active there.
         for number in range(40):
             await there.get_workflow_handle(f"w-{number}").signal(Sum.add, 1)
         async with worker(there):
@@ -342,7 +339,7 @@ async def test_a_graceful_failover_to_a_cluster_that_was_just_added_waits_until_
 
 
 @pytest.mark.parametrize("cluster_id", ["id-a", "id-of-another"])
-async def test_a_cluster_that_has_lost_its_store_is_followed_from_the_beginning_of_what_it_writes_then(
+async def test_a_cluster_that_lost_its_store_is_pulled_from_the_beginning_of_its_new_one(
     stack: AsyncExitStack, cluster_id: str
 ) -> None:
     a = OneCluster("a", ["b"])
@@ -362,7 +359,7 @@ async def test_a_cluster_that_has_lost_its_store_is_followed_from_the_beginning_
     await same_history(a, b, "after-1", 2)
 
 
-async def test_events_that_were_deleted_at_their_source_are_missed_by_a_run_that_is_open(stack: AsyncExitStack) -> None:
+async def test_an_open_run_reports_events_that_were_deleted_at_their_source_as_missing(stack: AsyncExitStack) -> None:
     a = OneCluster("a", ["b"])
     await a.open()
     b = await opened(stack, OneCluster("b", ["a"]))
@@ -377,9 +374,11 @@ async def test_events_that_were_deleted_at_their_source_are_missed_by_a_run_that
     for name in ("open", "new"):
         await a.store.delete_run(
             0,
-            shard._range_id,
-            RunKey(SHARED.id, name, run_ids[name]),
-            branches=[(run_ids[name], (await shard.load(SHARED.id, name, run_ids[name])).state.identity.branch_id)],
+            shard.ownership.range_id,
+            RunKey(GLOBAL_NAMESPACE.id, name, run_ids[name]),
+            branches=[
+                (run_ids[name], (await shard.load(GLOBAL_NAMESPACE.id, name, run_ids[name])).state.identity.branch_id)
+            ],
         )
     await a.close()
     await opened(stack, a)
@@ -387,14 +386,16 @@ async def test_events_that_were_deleted_at_their_source_are_missed_by_a_run_that
     b.connect(a)
     await same_history(a, b, "known", 3)
     await until(lambda: b.replication.status()[0].dead_letters == 1)
-    (letter,) = await b.replication.letters.page()
-    assert (letter.workflow_id, letter.first_event_id, letter.last_event_id) == ("open", 3, 3)
+    (dead_letter,) = await b.replication.dead_letters.page()
+    assert (dead_letter.workflow_id, dead_letter.first_event_id, dead_letter.last_event_id) == ("open", 3, 3)
     a.addresses["b"] = b.address
-    for namespace_id, count in ((SHARED.id, 1), ("another", 0)):
-        assert await a.remote("b").count_letters(LettersAsked("a", namespace_id)) == LettersCounted(count)
-    assert letter.error.startswith("BatchGone: cluster 'a' does not have events 3 to 3 of run")
-    # One that is not here, or has them, misses nothing.
-    with pytest.raises(Refused):
+    for namespace_id, count in ((GLOBAL_NAMESPACE.id, 1), ("another", 0)):
+        assert await a.remote("b").count_dead_letters(DeadLetterCountRequest("a", namespace_id)) == DeadLetterCount(
+            count
+        )
+    assert dead_letter.error.startswith("BatchGone: cluster 'a' does not have events 3 to 3 of run")
+    # A run that is unknown here, or complete, reports nothing.
+    with pytest.raises(ApiError):
         await b.events("new")
-    had = ReplicationTask(9, 0, SHARED.id, "known", run_ids["known"], 1, 2, ((2, 1),), b"", is_gone=True)
+    had = ReplicationTask(9, 0, GLOBAL_NAMESPACE.id, "known", run_ids["known"], 1, 2, ((2, 1),), b"", is_gone=True)
     assert await b.replication._applier("a").apply(had) == Outcome.DUPLICATE

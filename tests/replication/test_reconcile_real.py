@@ -1,4 +1,4 @@
-"""Issue 6, what it must show, 6: real clusters agree; what is taken out of a database is named, and comes back."""
+"""FL-70: real clusters agree; events that are deleted from a database are found and restored."""
 
 import asyncio
 import json
@@ -24,18 +24,18 @@ from tests.replication.reconciled import Reconciled, assert_reconciled, reconcil
 
 QUEUE = "orders"
 SAME_S_MAX = 60.0
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 @activity.defn
 async def charge(word: str) -> str:
-    """Says the word again."""
+    """Returns its argument."""
     return word
 
 
 @workflow.defn
 class Order:
-    """Charges for each word, goes on in another run where it is told to, and waits for signals."""
+    """A workflow with an activity for each word; it continues as new if a word says so, and waits for signals."""
 
     def __init__(self) -> None:
         self._told: list[str] = []
@@ -51,12 +51,12 @@ class Order:
 
     @workflow.signal
     def tell(self, word: str) -> None:
-        """Remember a word."""
+        """Append a word."""
         self._told.append(word)
 
 
 class Lost(NamedTuple):
-    """Events that were taken out of a cluster."""
+    """Events that were deleted from a cluster."""
 
     target: str
     workflow_id: str
@@ -79,7 +79,7 @@ async def worker(client: Client) -> AsyncIterator[None]:
 
 
 async def histories(client: Client) -> dict[str, History]:
-    """The events of all runs, as the public API tells them."""
+    """The events of all runs by the public API."""
     found: dict[str, History] = {}
     async for each in client.list_workflows():
         fetched = await client.get_workflow_handle(each.id, run_id=each.run_id).fetch_history()
@@ -88,7 +88,7 @@ async def histories(client: Client) -> dict[str, History]:
 
 
 async def same_histories(one: Client, other: Client) -> dict[str, History]:
-    """Wait until two clusters have the same."""
+    """Wait until two clusters have the same events."""
     ours: dict[str, History] = {}
     theirs: dict[str, History] = {}
     try:
@@ -97,7 +97,7 @@ async def same_histories(one: Client, other: Client) -> dict[str, History]:
                 ours, theirs = await histories(one), await histories(other)
                 if ours and ours == theirs:
                     return ours
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
     except TimeoutError:
         assert ours == theirs
         raise
@@ -108,17 +108,17 @@ async def tell(client: Client, workflow_id: str, word: str) -> None:
 
 
 async def settled(client: Client, workflow_id: str) -> None:
-    """Wait until a workflow has nothing to do but to wait."""
+    """Wait until a workflow only waits for signals."""
     async with asyncio.timeout(SAME_S_MAX):
         while True:
             described = await client.get_workflow_handle(workflow_id).describe()
             if not described.raw_description.HasField("pending_workflow_task"):
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
 async def live(clusters: FairleadClusters) -> dict[str, History]:
-    """What there is to compare: workflows of all fates, failovers of both kinds, a history with two branches."""
+    """Make data to compare: workflows in all states, both kinds of failover, a history with two branches."""
     a, b = await clusters["a"].connect(), await clusters["b"].connect()
     async with worker(a):
         for name, words in {"plain": ["x", "y"], "long": [*"abcdef"], "twice": ["x", "again"]}.items():
@@ -142,7 +142,7 @@ async def live(clusters: FairleadClusters) -> dict[str, History]:
         await clusters.fail_over("a")
         await clusters.until_active("a")
     await same_histories(a, b)
-    # Both write to one run, and neither hears of the other.
+    # Both clusters write to one run, without replication in between.
     await clusters.stop("b")
     await tell(a, "torn", "lost-1")
     await clusters.stop("a")
@@ -154,13 +154,13 @@ async def live(clusters: FairleadClusters) -> dict[str, History]:
         await settled(b, "torn")
         await clusters.restart("a")
         await clusters.until_active("b")
-        # The signal that was lost is on the line that has won, and so the workflow ends.
+        # The signal that was lost is on the current branch, so the workflow ends.
         assert await b.get_workflow_handle("torn").result() == ["one", "won", "lost-1"]
         await settled(b, "open")
     return await same_histories(await clusters["a"].connect(), b)
 
 
-# The database as it is
+# --- changes in the database itself
 
 
 def batches_of(database: sqlite3.Connection, workflow_id: str) -> list[tuple[int, str, str, int, int, int]]:
@@ -178,7 +178,7 @@ def batches_of(database: sqlite3.Connection, workflow_id: str) -> list[tuple[int
 
 
 def take_out(file: Path, cluster: str, workflow_id: str, *, which: slice, branch: int = 0) -> list[Lost]:
-    """Delete some of the batches of one branch of a workflow id; its state still says that it has them."""
+    """Delete some batches of one branch of a workflow id; its state still has them."""
     with closing(sqlite3.connect(file)) as database:
         rows = batches_of(database, workflow_id)
         number = sorted({row[0] for row in rows})[branch]
@@ -205,7 +205,7 @@ def take_out_run(file: Path, cluster: str, workflow_id: str) -> list[Lost]:
 
 
 def joined(losses: Iterable[Lost]) -> list[Lost]:
-    """Those that follow each other at one version, together: as a plan names them."""
+    """Join consecutive events of one version, as a plan does."""
     found: list[Lost] = []
     for loss in losses:
         before = found[-1] if found else None
@@ -217,7 +217,7 @@ def joined(losses: Iterable[Lost]) -> list[Lost]:
 
 
 async def exported(folder: Path, name: str) -> Path:
-    """What the two databases really hold, as a journal."""
+    """Export the contents of both databases as a journal."""
     journal = folder / name
     for cluster in ("a", "b"):
         done = await run(
@@ -228,7 +228,7 @@ async def exported(folder: Path, name: str) -> Path:
 
 
 async def repair(clusters: FairleadClusters, plan: Path, *options: str) -> tuple[int, Any]:
-    """What the command says, asked of cluster b."""
+    """Run the repair command against cluster b; return its exit code and output."""
     address = clusters.admin_address("b")
     done = await run("admin", "repair", "--plan", str(plan), "--address", address, *options, "-o", "json")
     return done.code, json.loads(done.out)
@@ -242,7 +242,7 @@ def planned(reconciled: Reconciled) -> set[Lost]:
 
 
 @pytest.mark.timeout(600)
-async def test_what_is_taken_out_of_a_database_is_named_exactly_and_brought_back(
+async def test_events_deleted_from_a_database_are_reported_exactly_and_restored(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
@@ -258,7 +258,7 @@ async def test_what_is_taken_out_of_a_database_is_named_exactly_and_brought_back
             *take_out(tmp_path / "a.db", "a", "long", which=slice(3, 6)),
             *take_out(tmp_path / "a.db", "a", "twice", which=slice(0, 1)),
             *take_out(tmp_path / "a.db", "a", "open", which=slice(-2, None)),
-            # Of the branch that has lost.
+            # From the losing branch.
             *take_out(tmp_path / "a.db", "a", "torn", which=slice(-1, None)),
             *take_out_run(tmp_path / "b.db", "b", "there"),
             *take_out(tmp_path / "b.db", "b", "long", which=slice(-1, None)),
@@ -266,7 +266,7 @@ async def test_what_is_taken_out_of_a_database_is_named_exactly_and_brought_back
         stored = await exported(tmp_path, "exported-damaged")
         found = await asyncio.to_thread(reconcile_journals, spark, [stored], lake=tmp_path / "lake-1", expect=both)
         assert planned(found) == set(lost)
-        # What a wrote before it heard that b had been made the active one.
+        # Events that a wrote before it knew that b had become active.
         assert [loss.version for loss in lost if loss.workflow_id == "torn"] == [11]
         assert found.summary.findings["verdicts"]["wrong"] == len({loss.workflow_id for loss in lost})
 
@@ -278,7 +278,7 @@ async def test_what_is_taken_out_of_a_database_is_named_exactly_and_brought_back
         )
         a, b = await clusters["a"].connect(), await clusters["b"].connect()
         assert await histories(a) == await histories(b) == before
-        # The clusters go on with what they got back.
+        # The clusters continue with the restored events.
         async with worker(a):
             await tell(a, "open", "three")
             assert await b.get_workflow_handle("open").result() == ["one", "two", "three"]
@@ -299,7 +299,7 @@ async def check_repaired(clusters: FairleadClusters, plan: Path, steps: int, eve
     code, dry = await repair(clusters, plan, "--dry-run")
     assert (code, dry["parameters"]["failed"]) == (0, 0), dry
     assert dry["parameters"]["events"] == events
-    # Nothing has changed by that.
+    # A second run changes nothing.
     with pytest.raises(RPCError):
         await b.get_workflow_handle("there").describe()
     code, done = await repair(clusters, plan, "--apply")

@@ -1,20 +1,20 @@
-"""The hosts of a cluster divide the streams of the others among themselves, and follow which clusters there are."""
+"""The hosts of a cluster divide the streams of remote clusters among themselves, and follow the list of clusters."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 
+from fairlead.api.clusters import Clusters
 from fairlead.core.partitions import Partition
 from fairlead.core.routing import NoHosts
-from fairlead.history.clusters import Clusters
-from fairlead.replication.messages import ClusterInfo, PullAnswer, PullRequest
+from fairlead.replication.messages import ClusterInfo, PullRequest, PullResponse
 from fairlead.replication.remote import Remote, RemoteUnavailable
 from fairlead.replication.service import Replication
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import HistoryStore
-from fairlead.storage.history_memory import MemoryHistory
+from fairlead.storage.history import HistoryStore
+from fairlead.storage.memory.history import MemoryHistory
 from fairlead.telemetry import Metrics
+from tests.patience import step
 from tests.replication.clusters import VERSIONS
 from tests.replication.receivers import Receiver, Source, until
 from tests.replication.streams import Owner
@@ -22,12 +22,12 @@ from tests.replication.streams import Owner
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done each second is done more often."""
+    """Shorten intervals of a second."""
     monkeypatch.setattr("fairlead.replication.service.WATCH_S", 0.02)
 
 
 class TestedRing:
-    """A ring that is what the test says."""
+    """A ring whose owners the test sets."""
 
     __test__ = False
 
@@ -38,7 +38,7 @@ class TestedRing:
     def route(self, partition: Partition) -> str:
         if not self.hosts:
             raise NoHosts("nobody")
-        return self.hosts[int(partition.task_list.name.rpartition("/")[2]) % len(self.hosts)]
+        return self.hosts[int(partition.task_queue.name.rpartition("/")[2]) % len(self.hosts)]
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
@@ -53,12 +53,12 @@ class TestedRing:
 
 
 class Shards(Source):
-    """A cluster with several shards, each of which has a store of its own here."""
+    """A cluster with several shards, each with its own store."""
 
     def __init__(self, owners: list[Owner]) -> None:
         super().__init__(owners[0])
         self.shards = [Source(owner) for owner in owners]
-        # How many there are, as it says where it does not tell the truth.
+        # The number of shards that the cluster reports, if it is wrong.
         self.said: int | None = None
         self.asked = 0
         self.failure: Exception | None = None
@@ -70,7 +70,7 @@ class Shards(Source):
         self._check()
         return ClusterInfo("a", "id-a", 1, 10, len(self.shards) if self.said is None else self.said)
 
-    async def pull(self, request: PullRequest) -> PullAnswer:
+    async def pull(self, request: PullRequest) -> PullResponse:
         self._check()
         return await self.shards[request.shard_id].pull(request)
 
@@ -99,7 +99,7 @@ def pulled(replication: Replication) -> set[int]:
     return {status.shard_id for status in replication.status()}
 
 
-async def test_hosts_divide_the_streams_and_go_on_when_one_goes(store: HistoryStore) -> None:
+async def test_hosts_divide_the_streams_and_take_over_those_of_a_host_that_leaves(store: HistoryStore) -> None:
     sources = await owners(4)
     source, receiver, ring = Shards(sources), Receiver(), TestedRing("h0", "h1")
     clusters = Clusters("b", VERSIONS, ["a"])
@@ -120,7 +120,7 @@ async def test_hosts_divide_the_streams_and_go_on_when_one_goes(store: HistorySt
         for _ in range(10):
             await owner.commit(f"w{number}")
     await until(lambda: all(events == list(range(1, 21)) for events in receiver.events.values()))
-    # Nobody owns anything.
+    # No host owns anything.
     ring.change()
     await until(lambda: pulled(second) == set())
     await first.close()
@@ -130,7 +130,7 @@ async def test_hosts_divide_the_streams_and_go_on_when_one_goes(store: HistorySt
 
 
 @pytest.mark.parametrize("shards", [-1, 0, 10**18])
-async def test_a_number_of_shards_that_can_not_be_is_asked_for_again(
+async def test_an_impossible_number_of_shards_is_requested_again(
     store: HistoryStore, monkeypatch: pytest.MonkeyPatch, shards: int
 ) -> None:
     monkeypatch.setattr("fairlead.replication.service.SHARDS_S", 0.1)
@@ -139,22 +139,23 @@ async def test_a_number_of_shards_that_can_not_be_is_asked_for_again(
     source.said = shards
     replication = service("h", clusters=clusters, source=source, receiver=Receiver(), store=store, ring=TestedRing("h"))
     replication.open()
-    await asyncio.sleep(0.1)
+    await until(lambda: source.asked > 1)
     assert pulled(replication) == set()
     source.said = 1
     await until(lambda: pulled(replication) == {0})
-    # One that was set up anew may have another number; and one that says nonsense later has what it had.
+    # A cluster that was set up anew may have another number; an impossible number later keeps the previous one.
     source.said = 2
     await until(lambda: pulled(replication) == {0, 1})
     source.said = shards
-    await asyncio.sleep(0.3)
+    infos = source.asked
+    await until(lambda: source.asked > infos + 1)
     assert pulled(replication) == {0, 1}
     await replication.close()
     for owner in sources:
         await owner.stream.close(is_lost=False)
 
 
-async def test_whatever_fails_other_clusters_are_asked_again(store: HistoryStore) -> None:
+async def test_a_cluster_is_asked_again_after_any_failure(store: HistoryStore) -> None:
     sources = await owners(1)
     source, clusters = Shards(sources), Clusters("b", VERSIONS, ["a"])
     replication = service("h", clusters=clusters, source=source, receiver=Receiver(), store=store, ring=TestedRing("h"))
@@ -169,18 +170,19 @@ async def test_whatever_fails_other_clusters_are_asked_again(store: HistoryStore
     await sources[0].stream.close(is_lost=False)
 
 
-async def test_a_cluster_that_is_added_is_pulled_and_one_that_is_removed_no_more(store: HistoryStore) -> None:
+async def test_an_added_cluster_is_pulled_and_a_removed_one_no_longer(store: HistoryStore) -> None:
     sources = await owners(2)
     source, receiver = Shards(sources), Receiver()
     clusters = Clusters("b", VERSIONS, [])
     replication = service("h", clusters=clusters, source=source, receiver=receiver, store=store, ring=TestedRing("h"))
     replication.open()
-    await asyncio.sleep(0.05)
+    await step()
     assert pulled(replication) == set()
-    # It does not answer at first.
+    # It does not respond at first.
     source.is_away = True
     clusters.update(VERSIONS, ["a"])
-    await asyncio.sleep(0.05)
+    infos = source.asked
+    await until(lambda: source.asked > infos)
     with pytest.raises(RemoteUnavailable):
         await source.info()
     assert pulled(replication) == set()

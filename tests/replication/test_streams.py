@@ -1,4 +1,4 @@
-"""A shard's stream with several readers: all get all that is for them, in order, and rows stay until all have them."""
+"""A shard's stream with several readers: each gets its rows in order, and rows are kept until all have them."""
 
 import asyncio
 import random
@@ -7,31 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.history.journaling import READERS_MAX, HistoryJournal
-from fairlead.history.namespaces import Namespace
-from fairlead.history.refusals import Refused
-from fairlead.history.stream_rows import Streamed, UnreadableRow, decode_progress
-from fairlead.history.streaming import REPLICATION
+from fairlead.api.errors import OutOfRange
+from fairlead.api.namespaces import Namespace
+from fairlead.history.messages.progress import decode_progress
+from fairlead.history.shard.journal import READERS_MAX, HistoryJournal
+from fairlead.history.shard.stream import REPLICATION
+from fairlead.history.shard.stream_rows import Streamed, UnreadableRow
 from fairlead.journal import Journal, read_segment
-from fairlead.rpc import Code
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import Commit, HistoryStore, LeaseLost, RunKey, TaskWrite
+from fairlead.storage.commit import Commit, TaskWrite
+from fairlead.storage.history import HistoryStore, LeaseLost, RunKey
 from fairlead.telemetry import Metrics
 from tests.replication.streams import NAMESPACE_ID, SHARD, Owner
 
 
 async def settled(owner: Owner) -> list[int]:
-    """The rows that are left once what all have is deleted."""
+    """The rows that are left after acknowledged ones are deleted."""
     await asyncio.sleep(0.05)
     return await owner.left()
 
 
 @pytest.fixture(autouse=True)
 def deletes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.history.streaming.DELETE_S", 0.001)
+    monkeypatch.setattr("fairlead.history.shard.stream.DELETE_S", 0.001)
 
 
-async def test_each_cluster_reads_on_from_its_own_place(store: HistoryStore) -> None:
+async def test_each_cluster_reads_from_its_own_position(store: HistoryStore) -> None:
     owner = await Owner(store, remotes=["b", "c"]).open()
     ids = [await owner.commit(f"w{number % 3}") for number in range(9)]
     assert await owner.read("b", rows=4) == (ids[:4], ids[3])
@@ -41,27 +42,27 @@ async def test_each_cluster_reads_on_from_its_own_place(store: HistoryStore) -> 
     await owner.stream.close(is_lost=False)
 
 
-async def test_a_row_is_deleted_when_every_cluster_has_acknowledged_it(store: HistoryStore) -> None:
+async def test_a_row_is_deleted_once_every_cluster_has_acknowledged_it(store: HistoryStore) -> None:
     owner = await Owner(store, remotes=["b", "c"]).open()
     ids = [await owner.commit() for _ in range(6)]
     owner.stream.acknowledge("b", ids[3])
     assert await settled(owner) == ids
     owner.stream.acknowledge("c", ids[1])
     assert await settled(owner) == ids[2:]
-    # A cluster that is removed is waited for no more.
+    # A removed cluster is no longer waited for.
     owner.remotes = frozenset(["b"])
     owner.stream.acknowledge("b", ids[4])
     assert await settled(owner) == ids[5:]
     await owner.stream.close(is_lost=False)
 
 
-async def test_a_page_has_so_many_rows_and_bytes_but_one_at_least(store: HistoryStore) -> None:
+async def test_a_page_is_bounded_in_rows_and_bytes_but_has_at_least_one_row(store: HistoryStore) -> None:
     owner = await Owner(store).open()
     ids = [await owner.commit(f"w{number}", padding=1000) for number in range(6)]
     assert (await owner.read(size=2500))[0] == ids[:2]
     assert (await owner.read(size=1))[0] == ids[:1]
     assert (await owner.read(rows=3))[0] == ids[:3]
-    # From the store as well.
+    # Also when rows come from the store.
     again = await Owner(store).open()
     assert (await again.read(size=2500))[0] == ids[:2]
     assert (await again.read(size=1))[0] == ids[:1]
@@ -70,20 +71,20 @@ async def test_a_page_has_so_many_rows_and_bytes_but_one_at_least(store: History
     await again.stream.close(is_lost=True)
 
 
-async def test_nothing_is_read_past_a_commit_that_is_under_way(store: HistoryStore) -> None:
+async def test_rows_after_a_commit_in_flight_are_not_read(store: HistoryStore) -> None:
     owner = await Owner(store).open()
     slow = asyncio.create_task(owner.commit("slow", after_s=0.05))
     await asyncio.sleep(0)
     later = await owner.commit("quick")
     assert await owner.read() == ([], later - 2)
-    # Who waits is told when the one that holds it up is written.
+    # A waiting reader wakes when the row that blocks it is written.
     assert await owner.read(wait_s=5.0) == ([later - 1, later], later)
     await slow
     await owner.stream.close(is_lost=False)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_row_that_another_clusters_commit_held_up_is_told_of_when_that_ends(
+async def test_a_row_blocked_by_another_clusters_commit_is_sent_when_that_ends(
     store: HistoryStore, fails: bool
 ) -> None:
     owner = await Owner(store).open()
@@ -93,13 +94,13 @@ async def test_a_row_that_another_clusters_commit_held_up_is_told_of_when_that_e
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     assert await owner.read(wait_s=5.0) == ([ours], ours)
-    # Not only when its time was over.
+    # Not only at the timeout.
     assert loop.time() - began_s < 4.0
     await slow
     await owner.stream.close(is_lost=False)
 
 
-async def test_what_other_clusters_wrote_and_local_namespaces_are_not_sent_and_hold_nothing_up(
+async def test_rows_of_other_clusters_and_local_namespaces_are_not_sent_and_block_nothing(
     store: HistoryStore,
 ) -> None:
     owner = await Owner(store).open()
@@ -107,13 +108,13 @@ async def test_what_other_clusters_wrote_and_local_namespaces_are_not_sent_and_h
     foreign = [await owner.commit("w2", origin="b"), await owner.commit("w3", version=0)]
     assert await owner.read() == ([first], foreign[-1])
     owner.stream.acknowledge("b", first)
-    # Although only the first was acknowledged: the rest is not for it.
+    # Only the first was acknowledged, but the rest is not for this cluster.
     assert await settled(owner) == []
     assert owner.stream.acks == {"b": foreign[-1]}
     await owner.stream.close(is_lost=False)
 
 
-async def test_who_waits_is_answered_by_the_next_row_for_it_and_else_when_its_time_is_over(
+async def test_a_waiting_reader_gets_its_next_row_or_an_empty_page_at_the_timeout(
     store: HistoryStore,
 ) -> None:
     owner = await Owner(store).open()
@@ -122,22 +123,27 @@ async def test_who_waits_is_answered_by_the_next_row_for_it_and_else_when_its_ti
     assert (await owner.read(wait_s=0.05))[0] == []
     assert loop.time() - began_s >= 0.05
     waiting = asyncio.create_task(owner.read(wait_s=5.0))
+    # The reader usually waits by now; if not, the result must be the same.
     await asyncio.sleep(0.01)
     await owner.commit("theirs", origin="b")
+    # Only time can show that this row does not wake the reader.
     await asyncio.sleep(0.01)
     assert not waiting.done()
     ours = await owner.commit("ours")
     assert (await waiting)[0] == [ours]
-    # A shard that is let go of lets nobody wait.
+    # Readers of a released shard don't wait.
     waiting = asyncio.create_task(owner.read(after_id=ours, wait_s=5.0))
+    # The reader usually waits by now; if not, the result must be the same.
     await asyncio.sleep(0.01)
     await owner.stream.close(is_lost=False)
     assert (await asyncio.wait_for(waiting, 1.0))[0] == []
 
 
-async def test_memory_is_bounded_whoever_does_not_read(store: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.history.streaming.RECENT_BYTES_MAX", 20_000)
-    monkeypatch.setattr("fairlead.history.streaming.RECENT_BYTES_A_SHARD_MIN", 0)
+async def test_memory_is_bounded_even_if_a_cluster_does_not_read(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.history.shard.stream.RECENT_BYTES_MAX", 20_000)
+    monkeypatch.setattr("fairlead.history.shard.stream.RECENT_BYTES_A_SHARD_MIN", 0)
     owner = await Owner(store, remotes=["b", "away"]).open()
     ids = []
     for number in range(100):
@@ -149,12 +155,12 @@ async def test_memory_is_bounded_whoever_does_not_read(store: HistoryStore, monk
         page, place = await owner.read("b", place, rows=9)
         found += page
     assert found == ids
-    # The latest are still in memory.
+    # The latest rows are still in memory.
     assert 0 < len(owner.stream._recent) < 20
     await owner.stream.close(is_lost=False)
 
 
-async def test_the_next_owner_sends_what_is_left_under_the_same_ids(store: HistoryStore) -> None:
+async def test_the_next_owner_sends_the_remaining_rows_with_the_same_ids(store: HistoryStore) -> None:
     first = await Owner(store).open()
     ids = [await first.commit(f"w{number % 2}") for number in range(5)]
     first.stream.acknowledge("b", ids[1])
@@ -164,14 +170,14 @@ async def test_the_next_owner_sends_what_is_left_under_the_same_ids(store: Histo
     found, through = await second.read(after_id=ids[1])
     assert found == ids[2:]
     assert through >= ids[-1]
-    # Nobody has acknowledged anything to this owner yet.
+    # This owner has no acknowledgement yet.
     assert await settled(second) == ids[2:]
     second.stream.acknowledge("b", through)
     assert await settled(second) == []
     await second.stream.close(is_lost=False)
 
 
-async def test_payloads_are_the_batches_from_memory_and_from_the_store(store: HistoryStore) -> None:
+async def test_payloads_are_the_same_from_memory_and_from_the_store(store: HistoryStore) -> None:
     owner = await Owner(store).open()
     for number in range(20):
         await owner.commit(f"w{number % 3}", padding=number)
@@ -184,7 +190,7 @@ async def test_payloads_are_the_batches_from_memory_and_from_the_store(store: Hi
     await again.stream.close(is_lost=True)
 
 
-async def test_of_a_run_that_was_deleted_the_row_comes_without_events(store: HistoryStore) -> None:
+async def test_the_row_of_a_deleted_run_is_sent_without_events(store: HistoryStore) -> None:
     owner = await Owner(store).open()
     await owner.commit("gone")
     await owner.commit("kept")
@@ -201,7 +207,7 @@ async def test_of_a_run_that_was_deleted_the_row_comes_without_events(store: His
     await again.stream.close(is_lost=True)
 
 
-async def test_progress_is_sent_once_a_page_as_it_is_then_and_where_it_came_last(store: HistoryStore) -> None:
+async def test_progress_is_sent_once_a_page_at_its_last_position_with_its_current_state(store: HistoryStore) -> None:
     owner = await Owner(store).open()
     await owner.commit("w")
     last = [await owner.progress("w", attempt) for attempt in range(2, 6)][-1]
@@ -238,10 +244,10 @@ def test_a_namespace_is_streamed_only_to_clusters_that_share_it() -> None:
     assert [stream.wants(one) for one in (local, shared, with_others)] == [False, True, False]
 
 
-async def test_the_journal_takes_all_and_after_a_restart_none_again_that_only_waits_for_a_cluster(
+async def test_the_journal_gets_every_row_once_even_if_rows_wait_for_a_cluster_over_a_restart(
     store: HistoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.history.streaming.NOTE_S", 0.0)
+    monkeypatch.setattr("fairlead.history.shard.stream.NOTE_S", 0.0)
     settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
     folder = tmp_path / "journal"
     journal = await Journal.open(folder, cluster="a", host="h", settings=settings, metrics=Metrics())
@@ -267,10 +273,10 @@ async def test_the_journal_takes_all_and_after_a_restart_none_again_that_only_wa
     await again.stream.close(is_lost=True)
 
 
-async def test_whatever_fails_all_is_journaled_in_the_end(
+async def test_every_row_is_journaled_despite_any_failures(
     store: HistoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.history.streaming.RETRY_S", 0.01)
+    monkeypatch.setattr("fairlead.history.shard.stream.RETRY_S", 0.01)
     settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
     journal = await Journal.open(tmp_path / "journal", cluster="a", host="h", settings=settings, metrics=Metrics())
     kept = HistoryJournal(journal, with_payloads=False)
@@ -292,7 +298,7 @@ async def test_whatever_fails_all_is_journaled_in_the_end(
     await journal.close()
 
 
-async def test_a_row_that_can_not_be_read_is_told_as_such(store: HistoryStore) -> None:
+async def test_an_unreadable_row_is_reported_as_such(store: HistoryStore) -> None:
     former = await Owner(store).open()
     await former.stream.close(is_lost=True)
     await store.commit(SHARD, former.range_id, Commit(tasks=[TaskWrite(REPLICATION, 0, former.next_id, b"\xc1")]))
@@ -302,7 +308,7 @@ async def test_a_row_that_can_not_be_read_is_told_as_such(store: HistoryStore) -
     await owner.stream.close(is_lost=False)
 
 
-async def test_what_the_journal_does_not_have_yet_is_kept_although_every_cluster_has_it(
+async def test_rows_that_are_not_journaled_yet_are_kept_even_if_every_cluster_has_them(
     store: HistoryStore, tmp_path: Path
 ) -> None:
     settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
@@ -322,11 +328,11 @@ async def test_what_the_journal_does_not_have_yet_is_kept_although_every_cluster
 
 @pytest.mark.sim
 @pytest.mark.parametrize("seed", range(10))
-async def test_whatever_comes_between_each_cluster_gets_all_that_is_for_it_in_order(
+async def test_each_cluster_gets_all_its_rows_in_order_despite_restarts_and_lost_responses(
     store: HistoryStore, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr("fairlead.history.streaming.RECENT_ROWS_A_SHARD_MAX", chance.choice([1, 5, 5000]))
+    monkeypatch.setattr("fairlead.history.shard.stream.RECENT_ROWS_A_SHARD_MAX", chance.choice([1, 5, 5000]))
     got: dict[str, list[int]] = {"b": [], "c": []}
     places = dict.fromkeys(got, -1)
     ours: list[int] = []
@@ -340,7 +346,7 @@ async def test_whatever_comes_between_each_cluster_gets_all_that_is_for_it_in_or
                 size=chance.choice([1, 200, 1 << 20]),
                 wait_s=chance.choice([0, 0.005, 0.02]),
             )
-            # The answer may be lost; then it is asked for again.
+            # The response may be lost; the reader then asks again.
             if chance.random() < 0.8:
                 got[cluster] += found
                 places[cluster] = through
@@ -371,16 +377,15 @@ async def test_whatever_comes_between_each_cluster_gets_all_that_is_for_it_in_or
     assert got == {"b": ours, "c": ours}, f"seed {seed}"
 
 
-async def test_an_id_that_was_never_given_is_refused_and_by_the_owner_only(store: HistoryStore) -> None:
+async def test_an_acknowledgement_of_an_unused_id_is_refused_by_the_owner_only(store: HistoryStore) -> None:
     former = await Owner(store).open()
     await former.commit()
     await former.stream.check_given(former.ours[-1])
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(OutOfRange):
         await former.stream.check_given(former.next_id)
-    assert refusal.value.code == Code.OUT_OF_RANGE
     present = await Owner(store).open()
     given = await present.commit("other")
-    # Who is the owner no more does not know what was given since, and says so.
+    # A former owner can't know which rows were written since, and raises an error.
     with pytest.raises(LeaseLost):
         await former.stream.check_given(given)
     assert former.is_lost

@@ -1,4 +1,4 @@
-"""Every test of the server runs on both loops: their transports differ in when they pause, close and report."""
+"""Run every test of the server on both event loops: their transports pause, close and report errors differently."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Peers that break the rules: each gets the error that RFC 9113 names, and the server goes on."""
+"""Peers that break the rules: each gets the error that RFC 9113 names, and the server keeps serving."""
 
 import asyncio
 import random
@@ -37,7 +37,8 @@ from fairlead.rpc.frames import (
 from fairlead.rpc.header_block import literal
 from fairlead.rpc.intake import STREAM_WINDOW_BYTES
 from fairlead.rpc.message import framed
-from tests.rpc.serving import ECHO, LARGE, WAIT, Peer, assert_alive, request_headers, serving, until
+from tests.patience import PATIENCE_S
+from tests.rpc.served import ECHO, LARGE, WAIT, Peer, assert_alive, request_headers, serving, until
 
 BLOCK = Encoder().encode(request_headers(WAIT))
 OPEN = frame(HEADERS, END_HEADERS, 1, BLOCK)
@@ -97,7 +98,7 @@ OPEN = frame(HEADERS, END_HEADERS, 1, BLOCK)
         (b"\xff\xff\xff\x04\x00\x00\x00\x00\x00", ErrorCode.FRAME_SIZE_ERROR),
     ],
 )
-async def test_a_broken_rule_of_the_connection_ends_it_with_the_right_code(sent: bytes, code: ErrorCode) -> None:
+async def test_a_connection_error_ends_the_connection_with_its_code(sent: bytes, code: ErrorCode) -> None:
     async with serving() as served:
         async with await Peer.connect(served.address) as peer:
             peer.send(sent)
@@ -116,7 +117,7 @@ async def test_a_bad_preface_ends_the_connection(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("first", [frame(PING, 0, 0, bytes(8)), frame(SETTINGS, ACK, 0), OPEN])
-async def test_the_first_frame_is_settings(first: bytes) -> None:
+async def test_a_connection_whose_first_frame_is_not_settings_is_ended(first: bytes) -> None:
     async with serving() as served, await Peer.connect(served.address, settings=None) as peer:
         peer.send(PREFACE + first)
         assert await peer.goaway() is ErrorCode.PROTOCOL_ERROR
@@ -125,7 +126,7 @@ async def test_the_first_frame_is_settings(first: bytes) -> None:
 @pytest.mark.parametrize(
     "sent", [b"", PREFACE[:10], PREFACE, PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 0, 1, BLOCK)]
 )
-async def test_a_peer_that_says_nothing_whole_in_time_is_dropped(sent: bytes) -> None:
+async def test_a_peer_that_sends_no_complete_request_in_time_is_disconnected(sent: bytes) -> None:
     async with (
         serving(RpcLimits(preface_s_max=0.1)) as served,
         await Peer.connect(served.address, settings=None) as peer,
@@ -145,18 +146,18 @@ async def test_a_peer_that_says_nothing_whole_in_time_is_dropped(sent: bytes) ->
         (frame(HEADERS, END_HEADERS, 1, b""), ErrorCode.PROTOCOL_ERROR),
     ],
 )
-async def test_a_broken_rule_of_a_stream_ends_only_the_stream(sent: bytes, code: ErrorCode) -> None:
+async def test_a_stream_error_ends_only_the_stream(sent: bytes, code: ErrorCode) -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         peer.send(sent)
         assert await peer.reset(1) is code
         await served.until_idle()
-        # Literals mean the same whatever is in the table by now.
+        # Literals mean the same whatever the header table holds.
         block = b"".join(literal(name.encode(), value.encode()) for name, value in request_headers(ECHO))
         peer.send(frame(HEADERS, END_HEADERS, 5, block) + frame(DATA, END_STREAM, 5, framed(b"")))
         assert await peer.status(5) == Code.OK
 
 
-async def test_large_messages_have_their_turns_and_none_may_be_sent_before_it() -> None:
+async def test_large_messages_are_received_in_turn_and_flow_control_blocks_the_others() -> None:
     limits = RpcLimits(message_bytes_max=1_000_000, receive_bytes_max=1_000_000)
     begin = b"\x00" + UINT32.pack(900_000) + bytes(16_000)
     async with serving(limits) as served, await Peer.connect(served.address) as peer:
@@ -164,15 +165,15 @@ async def test_large_messages_have_their_turns_and_none_may_be_sent_before_it() 
             peer.send(peer.headers(stream_id, request_headers(ECHO)) + frame(DATA, 0, stream_id, begin))
         widened = await peer.read_until(WINDOW_UPDATE, stream_id=1)
         assert UINT32.unpack(widened.payload)[0] == 5 + 900_000 - 64 * 1024
-        # Five frames are more than the window that the second began with, and it was given no more.
+        # Five frames exceed the initial window of the second stream, which got no window update.
         peer.send(frame(DATA, 0, 3, bytes(16_000)) * 4)
         assert await peer.reset(3) is ErrorCode.FLOW_CONTROL_ERROR
-        # The third has its turn when the first is through, not one frame earlier.
+        # The third message may be sent when the first is complete, not one frame earlier.
         peer.send(frame(DATA, 0, 1, bytes(13_000)) * 67 + frame(PING, 0, 0, bytes(8)))
         assert (await peer.read_until(PING, WINDOW_UPDATE)).kind == PING
         peer.send(frame(DATA, 0, 1, bytes(13_000)))
         await peer.read_until(WINDOW_UPDATE, stream_id=5)
-        # And the fourth, when the third is given up.
+        # The fourth may be sent when the third is cancelled.
         peer.send(frame(RST_STREAM, 0, 5, UINT32.pack(ErrorCode.CANCEL)))
         await peer.read_until(WINDOW_UPDATE, stream_id=7)
     await served.until_idle()
@@ -189,7 +190,7 @@ async def test_large_messages_have_their_turns_and_none_may_be_sent_before_it() 
         [(":unknown", "x")],
     ],
 )
-async def test_headers_that_are_none_of_http2_reset_the_stream(headers: list[tuple[str, str]]) -> None:
+async def test_headers_that_are_invalid_in_http2_reset_the_stream(headers: list[tuple[str, str]]) -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         peer.send(peer.headers(1, request_headers(ECHO, headers)))
         assert await peer.reset(1) is ErrorCode.PROTOCOL_ERROR
@@ -198,7 +199,7 @@ async def test_headers_that_are_none_of_http2_reset_the_stream(headers: list[tup
 
 
 @pytest.mark.parametrize(("change", "status"), [((":method", "GET"), "405"), (("content-type", "text/html"), "415")])
-async def test_what_is_no_call_of_grpc_gets_a_status_of_http(change: tuple[str, str], status: str) -> None:
+async def test_a_request_that_is_not_a_grpc_call_gets_an_http_status(change: tuple[str, str], status: str) -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         headers = dict(request_headers(ECHO)) | dict([change])
         peer.send(peer.headers(1, headers.items(), flags=END_HEADERS | END_STREAM))
@@ -207,7 +208,7 @@ async def test_what_is_no_call_of_grpc_gets_a_status_of_http(change: tuple[str, 
         assert answer.flags & END_STREAM
 
 
-async def test_padding_priority_continuation_trailers_and_unknown_frames_are_understood() -> None:
+async def test_padding_priority_continuation_trailers_and_unknown_frames_are_handled() -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         block = peer.encoder.encode(request_headers(ECHO))
         peer.send(frame(0x42, 0xFF, 1, b"unknown") + frame(PRIORITY, 0, 9, bytes(5)))
@@ -222,14 +223,14 @@ async def test_padding_priority_continuation_trailers_and_unknown_frames_are_und
         assert await peer.status(1) == Code.OK
 
 
-async def test_trailers_that_change_the_header_table_change_what_known_blocks_mean() -> None:
-    """A remembered block is worth nothing once the table is another, whoever changed it."""
+async def test_cached_header_blocks_are_decoded_again_after_trailers_change_the_header_table() -> None:
+    """A cached block is invalid once the header table has changed, whichever frame changed it."""
     async with serving() as served, await Peer.connect(served.address) as peer:
         first = peer.encoder.encode(request_headers(ECHO, [("a", "1")]))
         block = peer.encoder.encode(request_headers(ECHO, [("a", "1")]))
         peer.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, first))
         peer.send(frame(HEADERS, END_HEADERS, 3, block) + frame(HEADERS, END_HEADERS, 5, block))
-        # One more entry moves the others along: the same bytes now mean other fields, and the path is among them.
+        # Another entry shifts the others: the same bytes now mean other fields, including the path.
         peer.send(peer.headers(3, [("b", "2")], flags=END_HEADERS | END_STREAM))
         peer.send(frame(HEADERS, END_HEADERS, 7, block))
         assert await peer.reset(7) is ErrorCode.PROTOCOL_ERROR
@@ -244,7 +245,7 @@ async def test_rapid_resets_end_the_connection() -> None:
                 peer.send(frame(RST_STREAM, 0, 2 * number + 1, UINT32.pack(ErrorCode.CANCEL)))
             assert await peer.goaway() is ErrorCode.ENHANCE_YOUR_CALM
         await served.until_idle()
-        # All came within one turn of the loop, so that no handler has even begun.
+        # All frames arrive in one iteration of the loop, so no handler has begun.
         assert served.handlers.begun < 100
         await assert_alive(served.address)
 
@@ -259,7 +260,7 @@ async def test_rapid_resets_end_the_connection() -> None:
         OPEN + frame(DATA, 0, 1) * 2000,
     ],
 )
-async def test_a_flood_of_frames_that_are_of_no_call_ends_the_connection(flood: bytes) -> None:
+async def test_a_flood_of_frames_outside_of_calls_ends_the_connection(flood: bytes) -> None:
     async with serving(RpcLimits(control_frames_burst_max=500, control_frames_per_s_max=1)) as served:
         async with await Peer.connect(served.address) as peer:
             peer.send(flood * (600 if len(flood) < 100 else 1))
@@ -267,8 +268,8 @@ async def test_a_flood_of_frames_that_are_of_no_call_ends_the_connection(flood: 
         await assert_alive(served.address)
 
 
-async def test_pings_between_calls_are_no_flood() -> None:
-    """Facts on compatibility, 'Stubs and traps': no ping strikes."""
+async def test_pings_between_calls_do_not_count_as_a_flood() -> None:
+    """FL-75: SDKs ping every 30 s, also between calls."""
     async with (
         serving(RpcLimits(control_frames_burst_max=10, control_frames_per_s_max=1)) as served,
         await Peer.connect(served.address) as peer,
@@ -280,12 +281,12 @@ async def test_pings_between_calls_are_no_flood() -> None:
             assert await peer.status(2 * number + 1) == Code.OK
 
 
-async def test_pings_that_are_not_read_back_cost_the_connection_and_not_the_memory() -> None:
+async def test_a_peer_that_does_not_read_its_ping_responses_is_disconnected() -> None:
     async with serving(RpcLimits(control_frames_burst_max=10**9)) as served:
         async with await Peer.connect(served.address) as peer:
             peer._writer.transport.pause_reading()  # type: ignore[attr-defined]
             with pytest.raises(ConnectionError):
-                await asyncio.wait_for(_ping_forever(peer), 20)
+                await asyncio.wait_for(_ping_forever(peer), PATIENCE_S)
             await until(lambda: served.server.stats().connections == 0)
         await assert_alive(served.address)
 
@@ -296,7 +297,7 @@ async def _ping_forever(peer: Peer) -> None:
         await peer._writer.drain()
 
 
-async def test_streams_beyond_the_limit_are_refused_and_may_be_tried_again() -> None:
+async def test_streams_above_the_limit_are_refused_and_can_be_retried() -> None:
     async with serving(RpcLimits(streams_max=3)) as served, await Peer.connect(served.address) as peer:
         for stream_id in (1, 3, 5, 7):
             peer.call(stream_id, WAIT)
@@ -307,7 +308,7 @@ async def test_streams_beyond_the_limit_are_refused_and_may_be_tried_again() -> 
         assert await peer.status(9) == Code.OK
 
 
-async def test_calls_beyond_the_limit_of_all_connections_are_told_so() -> None:
+async def test_calls_above_the_limit_of_all_connections_get_an_error() -> None:
     async with serving(RpcLimits(calls_max=2)) as served, await Peer.connect(served.address) as peer:
         for stream_id in (1, 3, 5):
             peer.call(stream_id, WAIT)
@@ -315,7 +316,7 @@ async def test_calls_beyond_the_limit_of_all_connections_are_told_so() -> None:
         assert await peer.status(5) == Code.RESOURCE_EXHAUSTED
 
 
-async def test_connections_beyond_the_limit_are_closed() -> None:
+async def test_connections_above_the_limit_are_closed() -> None:
     async with serving(RpcLimits(connections_max=1)) as served, await Peer.connect(served.address) as first:
         first.call(1, ECHO)
         assert await first.status(1) == Code.OK
@@ -325,7 +326,7 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
         assert await first.status(3) == Code.OK
 
 
-async def test_headers_that_are_too_long_cost_the_call_and_far_too_long_the_connection() -> None:
+async def test_headers_that_are_too_long_end_the_call_and_much_longer_ones_the_connection() -> None:
     async with serving(RpcLimits(header_list_bytes_max=1_000)) as served, await Peer.connect(served.address) as peer:
         peer.call(1, ECHO, extra=[("long", "x" * 1_000)])
         assert await peer.status(1) == Code.RESOURCE_EXHAUSTED
@@ -335,14 +336,14 @@ async def test_headers_that_are_too_long_cost_the_call_and_far_too_long_the_conn
         assert await peer.goaway() is ErrorCode.ENHANCE_YOUR_CALM
 
 
-async def test_a_small_block_that_unfolds_to_a_large_list_is_refused() -> None:
+async def test_a_small_header_block_that_decodes_to_a_large_list_is_refused() -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         entry = b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4_000
         peer.send(frame(HEADERS, END_HEADERS, 1, entry + b"\xbe" * 10_000))
         assert await peer.goaway() is ErrorCode.ENHANCE_YOUR_CALM
 
 
-async def test_data_on_streams_that_are_over_is_not_kept_and_gives_its_window_back() -> None:
+async def test_data_on_closed_streams_is_dropped_and_returned_to_the_connection_window() -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         peer.call(1, ECHO)
         assert await peer.status(1) == Code.OK
@@ -352,7 +353,7 @@ async def test_data_on_streams_that_are_over_is_not_kept_and_gives_its_window_ba
         assert await peer.status(3) == Code.OK
 
 
-async def test_a_silent_peer_is_pinged_and_cut_when_it_stays_silent() -> None:
+async def test_a_silent_peer_is_pinged_and_disconnected_if_it_does_not_respond() -> None:
     async with (
         serving(RpcLimits(keepalive_s=0.2, keepalive_timeout_s=0.3)) as served,
         await Peer.connect(served.address) as peer,
@@ -364,12 +365,12 @@ async def test_a_silent_peer_is_pinged_and_cut_when_it_stays_silent() -> None:
         assert await peer.read() is None
 
 
-async def test_a_large_answer_waits_for_the_windows_of_the_peer() -> None:
+async def test_a_large_response_waits_for_the_peers_flow_control_windows() -> None:
     settings = SETTING.pack(SETTING_INITIAL_WINDOW, 10)
     async with serving() as served, await Peer.connect(served.address, settings=settings) as peer:
         peer.call(1, LARGE, b"100")
         assert len((await peer.read_until(DATA)).payload) == 10
-        # A window that is made smaller may even be negative; nothing is sent until it is positive again.
+        # Lowering the window size can make a window negative; nothing is sent until it is positive again.
         peer.send(frame(SETTINGS, 0, 0, SETTING.pack(SETTING_INITIAL_WINDOW, 0)) + window_update(1, 10))
         peer.send(frame(PING, 0, 0, bytes(8)))
         assert (await peer.read_until(PING, DATA)).kind == PING
@@ -380,7 +381,7 @@ async def test_a_large_answer_waits_for_the_windows_of_the_peer() -> None:
         assert await peer.status(1) == Code.OK
 
 
-async def test_small_answers_are_not_kept_behind_a_stream_whose_reader_sleeps() -> None:
+async def test_small_responses_are_not_blocked_by_a_stream_that_is_not_read() -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         peer.send(window_update(0, 10**6))
         peer.call(1, LARGE, b"1000000")
@@ -389,18 +390,18 @@ async def test_small_answers_are_not_kept_behind_a_stream_whose_reader_sleeps() 
         assert (await peer.read_until(DATA, stream_id=3)).payload == framed(b"small")
 
 
-async def test_answers_that_nobody_reads_are_bounded() -> None:
+async def test_the_size_of_unread_responses_is_bounded() -> None:
     limits = RpcLimits(message_bytes_max=100_000, send_bytes_max=300_000)
     async with serving(limits) as served, await Peer.connect(served.address) as peer:
         for number in range(20):
             peer.call(2 * number + 1, WAIT if number < 10 else LARGE, b"90000")
             await asyncio.sleep(0.005)
-        # The window of the connection has room for less than one. Four wait, and from there on new calls are refused.
+        # The connection window has less than one response left. Four responses wait; further calls are refused.
         assert await peer.reset(39) is ErrorCode.REFUSED_STREAM
         assert served.server.stats().streams <= 10 + 5
 
 
-async def test_answers_that_were_under_way_are_bounded_too_and_small_ones_still_go_out() -> None:
+async def test_responses_of_calls_under_way_are_bounded_too_and_small_ones_are_still_sent() -> None:
     limits = RpcLimits(message_bytes_max=100_000, send_bytes_max=300_000)
     async with serving(limits) as served:
 
@@ -414,13 +415,13 @@ async def test_answers_that_were_under_way_are_bounded_too_and_small_ones_still_
                 peer.call(2 * number + 1, "/x/Y")
             await until(lambda: served.server.stats().handlers == 10)
             served.handlers.release.set()
-            # Seven are the first to be more than twice the bound.
+            # Seven responses are the first number above twice the bound.
             assert await peer.status(19) == Code.RESOURCE_EXHAUSTED
             await until(lambda: served.server.stats().handlers == 0)
             assert served.server.stats().streams == 7
 
 
-async def test_peers_that_vanish_with_answers_under_way_leave_nothing() -> None:
+async def test_peers_that_disconnect_during_responses_leave_no_stream() -> None:
     async with serving() as served:
         for number in range(30):
             async with await Peer.connect(served.address) as peer:
@@ -431,7 +432,7 @@ async def test_peers_that_vanish_with_answers_under_way_leave_nothing() -> None:
         await until(lambda: served.server.stats().connections == 0)
 
 
-async def test_answers_of_calls_that_are_given_up_no_longer_count() -> None:
+async def test_responses_of_cancelled_calls_no_longer_count() -> None:
     limits = RpcLimits(message_bytes_max=100_000, send_bytes_max=100_000)
     async with serving(limits) as served, await Peer.connect(served.address) as peer:
         for number in range(10):
@@ -441,7 +442,7 @@ async def test_answers_of_calls_that_are_given_up_no_longer_count() -> None:
             await served.until_streams(0)
 
 
-async def test_an_answer_to_a_transport_that_was_just_lost_is_no_failure() -> None:
+async def test_a_response_on_a_connection_that_was_just_lost_is_dropped_without_an_error() -> None:
     async with serving() as served:
 
         async def handler(request: bytes, call: Call) -> bytes:
@@ -456,13 +457,13 @@ async def test_an_answer_to_a_transport_that_was_just_lost_is_no_failure() -> No
             await until(lambda: served.server.stats() == RpcStats(connections=0, streams=0, handlers=0))
 
 
-async def test_padding_takes_nothing_of_the_room_for_a_message() -> None:
+async def test_padding_does_not_count_towards_the_message_size() -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         message = framed(bytes(200_000))
         peer.send(peer.headers(1, request_headers(ECHO)) + window_update(0, 10**6) + window_update(1, 10**6))
         for start in range(0, len(message), 5_000):
             if start == 20_000:
-                # From here on there is room for the message, and for not a byte more.
+                # The window now has exactly the size of the message.
                 await peer.read_until(WINDOW_UPDATE, stream_id=1)
             piece = message[start : start + 5_000]
             is_padded = start < 190_000
@@ -472,7 +473,7 @@ async def test_padding_takes_nothing_of_the_room_for_a_message() -> None:
         assert await peer.status(1) == Code.OK
 
 
-async def test_a_peer_whose_call_was_answered_early_is_told_to_send_no_more() -> None:
+async def test_a_peer_whose_call_ended_early_gets_a_reset_without_error() -> None:
     async with serving(RpcLimits(message_bytes_max=1_000)) as served, await Peer.connect(served.address) as peer:
         peer.send(peer.headers(1, request_headers(ECHO)) + frame(DATA, 0, 1, b"\x00\x00\x0f\x00\x00"))
         assert await peer.status(1) == Code.RESOURCE_EXHAUSTED
@@ -482,7 +483,7 @@ async def test_a_peer_whose_call_was_answered_early_is_told_to_send_no_more() ->
         assert await peer.reset(3) is ErrorCode.NO_ERROR
 
 
-async def test_a_message_whose_length_is_split_by_the_end_of_a_window_comes_through() -> None:
+async def test_a_message_whose_length_prefix_is_split_across_windows_is_received() -> None:
     go_on = asyncio.Event()
 
     async def handler(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""What the headers of a call mean."""
+"""Meaning of a call's headers."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fairlead.rpc import Code
 from fairlead.rpc.head import TIMEOUT_S_MAX, request_head
 from fairlead.rpc.header_block import Field
 from fairlead.rpc.status import MESSAGE_CHARACTERS_MAX, percent_encoded
-from tests.rpc.serving import request_headers
+from tests.rpc.served import request_headers
 
 
 def fields(*extra: tuple[str, str]) -> list[Field]:
@@ -37,7 +37,7 @@ def test_a_timeout_of_another_form_is_refused(text: str) -> None:
     assert head.refusal.status.code is Code.INVALID_ARGUMENT
 
 
-def test_metadata_are_what_the_caller_sent_and_not_what_the_transport_needs() -> None:
+def test_metadata_has_the_callers_headers_and_not_the_transports() -> None:
     head = request_head(
         fields(("a", "1"), ("a", "2"), ("b", "\xe9"), ("c-bin", "AAH/"), ("d-bin", "AA=="), ("e-bin", "AA,AQ")),
         list_bytes_max=9_999,
@@ -47,7 +47,7 @@ def test_metadata_are_what_the_caller_sent_and_not_what_the_transport_needs() ->
     assert (head.path, head.refusal) == ("/a.B/C", None)
 
 
-def test_binary_metadata_that_are_no_base64_are_refused() -> None:
+def test_binary_metadata_that_is_not_base64_is_refused() -> None:
     head = request_head(fields(("c-bin", "A")), list_bytes_max=9_999)
     assert head.refusal is not None
     assert "c-bin" in str(head.refusal.status)

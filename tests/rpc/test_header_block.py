@@ -1,4 +1,4 @@
-"""Our decoder of header blocks, held to the answers of the `hpack` package."""
+"""Our decoder of header blocks gives the same results as the `hpack` package."""
 
 import pytest
 from hpack import Decoder, Encoder, HPACKError
@@ -52,7 +52,7 @@ def test_any_bytes_are_decoded_or_refused_as_the_library_does(blocks: list[bytes
 
 
 @given(headers)
-def test_a_block_that_leaves_the_generation_means_the_same_again(fields: list[tuple[str, str, bool]]) -> None:
+def test_a_block_that_does_not_change_the_table_decodes_to_the_same_again(fields: list[tuple[str, str, bool]]) -> None:
     encoder, ours = Encoder(), HeaderDecoder(list_bytes_max=LIST_BYTES_MAX)
     ours.decode(encoder.encode(fields))
     block = encoder.encode(fields)
@@ -62,7 +62,7 @@ def test_a_block_that_leaves_the_generation_means_the_same_again(fields: list[tu
         assert ours.decode(block) == first
 
 
-def test_every_change_of_the_table_is_a_new_generation() -> None:
+def test_every_change_of_the_header_table_begins_a_new_generation() -> None:
     ours = HeaderDecoder(list_bytes_max=LIST_BYTES_MAX)
     for block in (b"\x40\x01a\x01b", b"\x20", b"\x3f\xe1\x1f"):
         generation = ours.generation
@@ -74,7 +74,7 @@ def test_every_change_of_the_table_is_a_new_generation() -> None:
 
 
 @given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=20_000)), max_size=4))
-def test_literals_are_read_by_the_library_and_leave_its_table_empty(fields: list[tuple[bytes, bytes]]) -> None:
+def test_literals_are_decoded_by_the_library_and_leave_its_table_empty(fields: list[tuple[bytes, bytes]]) -> None:
     theirs = Decoder(10**6)
     assert plain(theirs.decode(b"".join(literal(*field) for field in fields), raw=True)) == fields
     assert not theirs.header_table.dynamic_entries

@@ -1,4 +1,4 @@
-"""The health service, with the client that grpcio has for it."""
+"""The health service, called with grpcio's client."""
 
 import asyncio
 
@@ -8,10 +8,10 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from fairlead.rpc import Health
-from tests.rpc.serving import EOF, channel, serving
+from tests.rpc.served import EOF, channel, serving
 
 
-async def test_check_tells_of_each_service_and_of_the_whole() -> None:
+async def test_check_returns_the_health_of_each_service_and_of_the_server() -> None:
     async with serving() as served:
         health = Health(["test.Service"])
         health.add_to(served.server)
@@ -30,7 +30,7 @@ async def test_check_tells_of_each_service_and_of_the_whole() -> None:
             assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_watch_tells_of_every_change_and_ends_when_the_health_is_closed() -> None:
+async def test_watch_returns_every_change_and_ends_when_the_health_service_closes() -> None:
     async with serving() as served:
         health = Health(["test.Service"])
         health.add_to(served.server)
@@ -42,7 +42,7 @@ async def test_watch_tells_of_every_change_and_ends_when_the_health_is_closed() 
             assert (await later.read()).status == HealthCheckResponse.SERVICE_UNKNOWN
             health.set_serving("later", is_serving=True)
             assert (await later.read()).status == HealthCheckResponse.SERVING
-            # A change of another service is none for this one.
+            # A change of another service is not reported here.
             health.set_serving("test.Service", is_serving=False)
             assert (await watch.read()).status == HealthCheckResponse.NOT_SERVING
             health.close()

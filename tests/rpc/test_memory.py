@@ -1,4 +1,4 @@
-"""What a connection that is idle, and a call that waits, cost the server."""
+"""Memory that an idle connection and a waiting call take."""
 
 import asyncio
 import gc
@@ -9,7 +9,7 @@ from hpack import Encoder
 
 from fairlead.rpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame
 from fairlead.rpc.message import framed
-from tests.rpc.serving import WAIT, request_headers, serving, until
+from tests.rpc.served import WAIT, request_headers, serving, until
 
 CONNECTIONS = 100
 STREAMS = 1_000
@@ -17,7 +17,7 @@ CONNECTION_BYTES_MAX = 12_000
 STREAM_BYTES_MAX = 4_000
 
 
-async def test_idle_connections_and_waiting_calls_are_small_and_leave_nothing_behind() -> None:
+async def test_idle_connections_and_waiting_calls_take_little_memory_and_release_it() -> None:
     async with serving() as served:
         host, _, port = served.address.rpartition(":")
         tracemalloc.start()
@@ -27,6 +27,7 @@ async def test_idle_connections_and_waiting_calls_are_small_and_leave_nothing_be
             for peer in peers:
                 peer.sendall(PREFACE + frame(SETTINGS, 0, 0))
             await until(lambda: served.server.stats().connections == CONNECTIONS)
+            # The server answers each preface before its memory is measured.
             await asyncio.sleep(0.05)
             connected_bytes = _held_bytes()
             assert (connected_bytes - begin_bytes) / CONNECTIONS < CONNECTION_BYTES_MAX
@@ -44,7 +45,7 @@ async def test_idle_connections_and_waiting_calls_are_small_and_leave_nothing_be
                 peer.close()
             await served.until_idle()
             await until(lambda: served.server.stats().connections == 0)
-            # Buckets of sets and dictionaries stay as large as they were.
+            # Sets and dictionaries keep their largest number of buckets.
             assert _held_bytes() - begin_bytes < 300_000
         finally:
             tracemalloc.stop()

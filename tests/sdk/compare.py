@@ -1,4 +1,4 @@
-"""Whether two servers did the same for a program: everything field by field, but for what is a run's own by chance."""
+"""Compares two servers' results of a program, field by field, except for values that differ in every run."""
 
 import base64
 import binascii
@@ -6,33 +6,41 @@ import contextlib
 import difflib
 import json
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# Internal counters and sizes, which say how a server keeps its data.
+from google.protobuf import descriptor_pool
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message_factory import GetMessageClass
+
+# Internal counters that depend on how a server stores its data.
 _UNCOMPARED = frozenset({"taskId", "version"})
 _LOOSE = frozenset(
     {
-        # Present or not is compared, the value is not.
+        # For these fields only presence is compared, not the value.
         "historySizeBytes",
         "stateTransitionCount",
         "executionDuration",
-        # Counted in the time that has passed.
+        # These times depend on how long the program ran.
         "complete_time",
         "original_schedule_time",
-        # A server's own address of an operation.
+        # Each server encodes its own reference to an operation here.
         "temporal-callback-token",
     }
 )
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-# What a server gives where there is no time is not a time.
+# Servers send these values for a time that is not set.
 _NO_TIME = frozenset({"0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z"})
+# The SDK's operation tokens are encoded JSON that may hold a run id.
+_TOKEN = re.compile(r"^eyJ0Ijo[A-Za-z0-9_-]+$")
 _STICKY = re.compile(r"^[^ ]+-[0-9a-f]{32}$")
-# In payloads are the values of the programs, also times.
+# Payload data holds the programs' own values, which may include times.
 _DATA = ".payload data"
 _PAYLOAD_FIELDS = {"metadata", "data", "externalPayloads"}
+_SORTED_UUID = 7
 # From this attempt on, the timeout of a workflow task is lengthened by a random part.
 _BACKOFF_ATTEMPT_MIN = 4
 _SHOWN_MAX = 400
@@ -63,18 +71,21 @@ ABSENT = _Absent()
 
 
 class _Names:
-    """Stable names for ids: a run by its place, any other by where it was first seen."""
+    """Stable names for ids: a run is named by its position, any other id by the place where it was first seen."""
 
     def __init__(self, runs: list[dict[str, Any]]) -> None:
         self._names: dict[str, str] = {}
         self._starts: dict[str, str] = {}
         for number, run in enumerate(runs, start=1):
             self._names.setdefault(run["run_id"], f"<run {number}>")
-            # A reset run begins with the events of the run it comes from, so the first to have a time gives the name.
+            # A reset run begins with copies of the original run's events, so the run that has a time first gives the
+            # name.
             if run["events"]:
                 self._starts.setdefault(run["events"][0]["eventTime"], f"<the start of run {number}>")
 
     def text(self, text: str, path: str) -> str:
+        if _TOKEN.match(text):
+            text = f"token {_decoded(text.replace('-', '+').replace('_', '/') + '=' * (-len(text) % 4))}"
         named = _UUID.sub(lambda found: self._name(found[0], path), text)
         if path.endswith(".originalStartTime"):
             return self._starts.get(text, "<the start of no run>")
@@ -87,7 +98,7 @@ class _Names:
 
 
 def normalised(seen: dict[str, Any]) -> dict[str, Any]:
-    """What was seen of a program, with stable names for ids, times as `<time>` and payloads readable."""
+    """The results of a program with stable names for ids, times as `<time>` and payloads decoded."""
     runs = seen.get("runs", [])
     names = _Names(runs)
     plain: dict[str, Any] = {"unreadable": _plain(seen.get("unreadable"), names, "unreadable")}
@@ -95,7 +106,14 @@ def normalised(seen: dict[str, Any]) -> dict[str, Any]:
     for number, run in enumerate(runs, start=1):
         events = [_event(_plain(event, names, f"run {number} event {event.get('eventId')}")) for event in run["events"]]
         description = _plain(run["description"], names, f"description {number}")
-        plain["runs"].append({"workflow": run["workflow_id"], "events": events, "description": description})
+        plain["runs"].append(
+            {
+                "workflow": run["workflow_id"],
+                "events": events,
+                "description": description,
+                "id version": uuid.UUID(run["run_id"]).version,
+            }
+        )
     for key in ("outcome", "notes", "visibility"):
         plain[key] = _plain(seen.get(key), names, key)
     return plain
@@ -104,7 +122,7 @@ def normalised(seen: dict[str, Any]) -> dict[str, Any]:
 def _event(event: dict[str, Any]) -> dict[str, Any]:
     task = event.get("workflowTaskStartedEventAttributes")
     if task and "requestId" in task:
-        # It tells whether the task came with the answer to the one before it: a matter of who was faster.
+        # The request id shows whether the task came with the response to the previous task, which is a race.
         task["requestId"] = "<request id>"
     scheduled = event.get("workflowTaskScheduledEventAttributes")
     if scheduled and scheduled.get("attempt", 1) >= _BACKOFF_ATTEMPT_MIN:
@@ -114,7 +132,8 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
         # The time until the next full second of the schedule.
         started["firstWorkflowTaskBackoff"] = "<until the next time>"
     elif started and "initiator" in started and started.get("firstWorkflowTaskBackoff", "0.") < "1":
-        # Runs of one id follow each other once a second at most: what is left of the second is waited for.
+        # Runs of one workflow start at least a second apart, so the next run waits for the rest of that second. The
+        # wait depends on the duration of the run before, and so on the machine's load.
         started["firstWorkflowTaskBackoff"] = "<less than a second>"
     return event
 
@@ -130,13 +149,13 @@ def _plain(value: Any, names: _Names, path: str) -> Any:
         }
     if isinstance(value, list):
         if path.endswith("UsedFlags"):
-            # The SDK sends them from a set.
+            # The SDK sends these values from a set, in any order.
             return sorted(value)
         if path.endswith(".pendingActivities"):
-            # In the order of a hash table.
+            # The server lists pending activities in the order of a hash table.
             value = sorted(value, key=lambda pending: str(pending["activityId"]))
         items = [_plain(item, names, f"{path}[{number}]") for number, item in enumerate(value)]
-        # The reference server tells them in any order.
+        # The reference server lists callbacks in any order.
         return sorted(items, key=repr) if path.endswith(".callbacks") else items
     if isinstance(value, str):
         return names.text(value, path)
@@ -144,13 +163,20 @@ def _plain(value: Any, names: _Names, path: str) -> Any:
 
 
 def _payload(payload: dict[str, Any], names: _Names, path: str) -> dict[str, Any]:
-    """Decoded, so that a difference can be read and ids inside are named too."""
+    """Decode a payload, so that differences are readable and ids inside it get stable names too."""
     metadata = {key: _decoded(value) for key, value in payload["metadata"].items()}
     data: Any = _decoded(payload.get("data", ""))
     if metadata.get("encoding", "").startswith("json"):
         with contextlib.suppress(ValueError):
             data = json.loads(data)
+    elif metadata.get("encoding") == "binary/protobuf":
+        data = _message(metadata.get("messageType", ""), payload.get("data", ""))
     return {"metadata": metadata, "data": _plain(data, names, f"{path}{_DATA}"), "of a payload": True}
+
+
+def _message(name: str, data: str) -> Any:
+    kind = GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(name))
+    return MessageToDict(kind.FromString(base64.b64decode(data)))
 
 
 def _decoded(text: str) -> str:
@@ -161,7 +187,7 @@ def _decoded(text: str) -> str:
 
 
 def differences(program: str, reference: dict[str, Any], ours: dict[str, Any]) -> list[Difference]:
-    """Where the two differ, in the order of the program: runs first, then what clients saw."""
+    """The differences in the order of the program: first those of the runs, then those of the clients' responses."""
     left, right = normalised(reference), normalised(ours)
     found = list(_of_values(program, "reading the runs", left["unreadable"], right["unreadable"]))
     names = [[run["workflow"] for run in side["runs"]] for side in (left, right)]
@@ -171,6 +197,11 @@ def differences(program: str, reference: dict[str, Any], ours: dict[str, Any]) -
         where = f"run {number} ({one['workflow'].partition('/')[2]})"
         found += _of_histories(program, where, one["events"], other["events"])
         found += _of_values(program, f"{where} description", one["description"], other["description"])
+        # Fairlead's run ids are always of UUID version 7; the reference's are of other versions in some places.
+        if one["id version"] == _SORTED_UUID and other["id version"] != _SORTED_UUID:
+            found.append(
+                Difference(program, f"{where} UUID version of the run id", "", _SORTED_UUID, other["id version"])
+            )
     found += _of_values(program, "outcome", left["outcome"], right["outcome"])
     found += _of_notes(program, left["notes"] or [], right["notes"] or [])
     found += _of_values(program, "visibility", left["visibility"], right["visibility"])
@@ -180,7 +211,7 @@ def differences(program: str, reference: dict[str, Any], ours: dict[str, Any]) -
 def _of_histories(
     program: str, where: str, left: list[dict[str, Any]], right: list[dict[str, Any]]
 ) -> Iterator[Difference]:
-    """Field by field up to where the types of the events part, and there the types themselves."""
+    """Compare field by field up to the first event whose type differs, and there only the types."""
     types = [[_short(event["eventType"]) for event in side] for side in (left, right)]
     same = next(
         (number for number, (one, other) in enumerate(zip(*types, strict=False)) if one != other),

@@ -1,4 +1,4 @@
-"""The programs run once on both servers for the whole test run, whatever the number of its processes."""
+"""The programs run once on both servers for the whole test run, even with several pytest processes."""
 
 import contextlib
 import fcntl
@@ -17,13 +17,13 @@ RUN_S_MAX = 150.0
 
 
 class SideBySide:
-    """Where the results of the run appear."""
+    """The folder where the results of the run appear."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def wait_for(self, program: str) -> None:
-        """Until both servers have been through the program, or the run is over without it."""
+        """Wait until both servers have run the program, or the run has ended without it."""
         deadline_s = time.monotonic() + RUN_S_MAX
         files = [self.folder / side / f"{program}.json" for side in SIDES]
         while not all(file.exists() for file in files) and time.monotonic() < deadline_s:
@@ -32,7 +32,7 @@ class SideBySide:
             time.sleep(0.05)
 
     def wait_for_the_end(self) -> None:
-        """Until all programs have run and both servers have stopped."""
+        """Wait until all programs have run and both servers have stopped."""
         deadline_s = time.monotonic() + RUN_S_MAX
         while not (self.folder / "over").exists() and time.monotonic() < deadline_s:
             time.sleep(0.05)
@@ -40,7 +40,7 @@ class SideBySide:
 
 @pytest.fixture(scope="session")
 def side_by_side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SideBySide]:
-    """Started by the first process that asks; it sees to its end."""
+    """The first pytest process that needs the run starts it and waits for its end."""
     run_folder = run_folder_of(tmp_path_factory.getbasetemp())
     folder = run_folder / "side-by-side"
     with (run_folder / "side-by-side.lock").open("a+") as door:
@@ -55,7 +55,7 @@ def side_by_side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         command = [sys.executable, "-m", "tests.sdk.side_by_side", "--keep", str(folder), "--as-child"]
         command += ["--exactly", *names]
         runner = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log)  # noqa: S603
-    # It ends when this process closes its input, be it by being killed.
+    # The runner ends when this process closes its input, which also happens if this process is killed.
     with runner:
         yield SideBySide(folder)
         # Other processes may wait for programs that have not run yet.
@@ -64,7 +64,7 @@ def side_by_side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 def _program(item: pytest.Item) -> str:
-    """The program that a test is about, if it is one of these tests."""
+    """The program that a test compares; None for other tests."""
     if not isinstance(item, pytest.Function) or "side_by_side" not in item.fixturenames:
         return ""
     return str(item.callspec.params["name"]) if hasattr(item, "callspec") else ""

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 from temporalio import activity, workflow
 
-WAIT_S_MAX = 20.0
+from tests.patience import PATIENCE_S
+
+WAIT_S_MAX = PATIENCE_S
 _CHECK_S = 0.005
 
 
 @dataclass(slots=True)
 class Gate:
-    """`reached` by the one who waits, `opened` by the program. An open gate holds nobody, so replays pass."""
+    """The waiting code sets `reached`, the program sets `opened`. An open gate holds nothing, so replays pass."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
@@ -28,7 +30,7 @@ def gate(workflow_id: str, name: str) -> Gate:
 
 
 def hold_task(name: str) -> None:
-    """Keep the workflow task of the workflow that calls this."""
+    """Block the workflow task of the calling workflow at a gate."""
     place = gate(workflow.info().workflow_id, name)
     place.reached.set()
     if not place.opened.wait(WAIT_S_MAX):
@@ -36,7 +38,7 @@ def hold_task(name: str) -> None:
 
 
 async def hold_activity(name: str) -> None:
-    """Keep the activity that calls this."""
+    """Block the calling activity at a gate."""
     workflow_id = activity.info().workflow_id
     assert workflow_id is not None
     place = gate(workflow_id, name)
@@ -53,7 +55,7 @@ async def wait_for(event: threading.Event) -> None:
 
 
 def first_time(name: str) -> bool:
-    """Whether the calling workflow passes here for the first time in this process: also true only once in replays."""
+    """Whether the calling workflow gets here for the first time in this process; False in later replays."""
     key = f"{workflow.info().workflow_id}/{name}"
     if key in _done:
         return False

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 HOSTS = 3
-READY_S_MAX = 60.0
-STOP_S_MAX = 60.0
+READY_S_MAX = PATIENCE_S
+STOP_S_MAX = PATIENCE_S
 HAND_OVER = "1s"
 
 
@@ -19,7 +21,7 @@ class Host:
     """One process with all roles, at addresses that stay the same."""
 
     def __init__(self, number: int, dsn: str, folder: Path, *, more: str = "") -> None:
-        """`more` are further lines of its configuration."""
+        """`more` are additional lines of the host's configuration."""
         self.number = number
         self.address, self.internal_address = (f"127.0.0.1:{port}" for port in _free_ports(2))
         self._config = folder / f"host-{number}.yaml"
@@ -34,7 +36,7 @@ class Host:
         self._process: Process | None = None
 
     async def start(self) -> None:
-        """Until it is ready."""
+        """Start the host and wait until it is ready."""
         with self._log.open("ab") as log:
             self._process = process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "fairlead", "server", "start", "--config", str(self._config)),
@@ -47,14 +49,14 @@ class Host:
         assert b"ready" in ready, self.log()
 
     async def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the host with SIGKILL."""
         process = self._process
         if process is not None and process.returncode is None:
             process.kill()
             await process.communicate()
 
     async def stop(self) -> int:
-        """As an operator does: its exit code."""
+        """Stop the host as an operator does; returns its exit code."""
         process = self._process
         assert process is not None
         process.send_signal(signal.SIGTERM)
@@ -64,16 +66,16 @@ class Host:
         return process.returncode
 
     def log(self) -> str:
-        """What it has said in all its lives."""
+        """The log of all the host's processes so far."""
         return self._log.read_text()
 
 
 @asynccontextmanager
 async def three_hosts(dsn: str, folder: Path) -> AsyncIterator[list[Host]]:
-    """Ready when the block begins, gone when it ends."""
+    """Start three hosts, ready when the block begins and stopped when it ends."""
     hosts = [Host(number, dsn, folder) for number in range(1, HOSTS + 1)]
     try:
-        # One that does not start ends the waiting for the others.
+        # If one host fails to start, the group stops waiting for the others.
         async with asyncio.TaskGroup() as starting:
             for host in hosts:
                 starting.create_task(host.start())

@@ -1,6 +1,6 @@
-"""Run programs against one server and write what was seen: `python -m tests.sdk.observe ADDRESS FOLDER NAME...`.
+"""Run programs against one server and write the results: `python -m tests.sdk.observe ADDRESS FOLDER NAME...`.
 
-A process of its own for each server: the programs' gates are apart, and the SDK's aborts at exit hurt nobody.
+Each server has its own process: gates are not shared, and an abort of the SDK at exit affects nothing else.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tests.sdk.stage import NAMESPACE, Stage, execution, make_worker
 
 PROGRAMS_AT_ONCE = 8
 PROGRAM_S_MAX = 30.0
-# A server on which so many programs took so long does not serve the others either.
+# Number of programs that may take longer than HUNG_S; after that the server counts as hung and the rest is skipped.
 HUNG_MAX = 12
 HUNG_S = 18.0
 VISIBILITY_S_MAX = 4.0
@@ -35,12 +35,12 @@ TASK_THREADS = 40
 RUNS_MAX = 60
 QUEUE = "side-by-side"
 TIMES_OUT = ("task_times_out",)
-# They wait for a long backoff: the others run meanwhile.
+# These programs wait for a long backoff, so they start first and the others run meanwhile.
 SLOW = ("task_fails_thrice", "timers_one_after_another")
 
 
 async def connect(address: str) -> Client:
-    """The server answers a while after it was started."""
+    """Connect; retries, because the server responds only a while after its start."""
     deadline_s = time.monotonic() + 60
     while True:
         try:
@@ -55,7 +55,7 @@ async def connect(address: str) -> Client:
 
 
 async def observe(stage: Stage) -> dict[str, Any]:
-    """The program's outcome, and everything that the server tells of its runs afterwards."""
+    """The program's outcome, and all that the server returns about its runs afterwards."""
     began_s = time.monotonic()
     try:
         async with asyncio.timeout(PROGRAM_S_MAX):
@@ -73,20 +73,20 @@ async def observe(stage: Stage) -> dict[str, Any]:
 
 
 async def observe_again_if_lost(client: Client, name: str, tag: str, times: int) -> dict[str, Any]:
-    """As `observe`; a program that lost a workflow task is run again, up to so many times."""
+    """As `observe`; runs a program that lost a workflow task again, at most `times` times."""
     found = await observe(Stage(client, name=f"{name}{tag}", queue=f"{QUEUE}{tag}"))
     for number in range(times):
         if not lost_a_task(name, found):
             break
         again = f"~again{number}"
         found = await observe(Stage(client, name=f"{name}{tag}{again}", queue=f"{QUEUE}{tag}"))
-        # So that its ids are those of the other side.
+        # Remove the suffix, so that the ids equal those of the other server.
         found = json.loads(json.dumps(found).replace(again, ""))
     return found
 
 
 def lost_a_task(name: str, found: dict[str, Any]) -> bool:
-    """Whether a worker never saw a task that was started for it."""
+    """Whether a workflow task that was started never reached a worker."""
     events = [event for run in found.get("runs", []) for event in run["events"]]
     lost = any(
         event.get("workflowTaskTimedOutEventAttributes", {}).get("timeoutType") == "TIMEOUT_TYPE_START_TO_CLOSE"
@@ -96,7 +96,7 @@ def lost_a_task(name: str, found: dict[str, Any]) -> bool:
 
 
 async def all_runs(stage: Stage) -> list[dict[str, Any]]:
-    """The runs that the program started, and the children and next runs that follow from those."""
+    """The runs that the program started, with their child workflows and next runs."""
     waiting = list(stage.runs)
     runs: list[dict[str, Any]] = []
     known = set(waiting)
@@ -148,7 +148,7 @@ async def whole_history(stage: Stage, workflow_id: str, run_id: str) -> History:
 
 
 async def visibility(stage: Stage, runs: list[dict[str, Any]]) -> dict[str, int]:
-    """How many runs are counted by status. The reference server's visibility comes a little later than the run."""
+    """The number of runs by status. The reference server's visibility lags a little behind the runs."""
     expected = Counter(run["status"].removeprefix("WORKFLOW_EXECUTION_STATUS_").lower() for run in runs)
     deadline_s = time.monotonic() + VISIBILITY_S_MAX
     while True:
@@ -162,7 +162,7 @@ async def visibility(stage: Stage, runs: list[dict[str, Any]]) -> dict[str, int]
 
 
 def write(folder: Path, name: str, seen: dict[str, Any]) -> None:
-    """In one step: who sees the file sees all of it."""
+    """Write the file atomically: readers see all of it or nothing."""
     part = folder / f"{name}.part"
     part.write_text(json.dumps(seen, sort_keys=True))
     part.rename(folder / f"{name}.json")
@@ -196,13 +196,13 @@ def main() -> None:
     parser.add_argument("address")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tag", default="", help="makes the workflow ids new on a server that has been used before")
-    # The reference server under load loses a workflow task now and then between itself and the worker.
+    # Under load the reference server sometimes loses a workflow task on the way to the worker.
     parser.add_argument("--lost-tasks-max", type=int, default=0, help="how often a program is run again for that")
     parser.add_argument("names", nargs="+")
     given = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(observe_all(given.address, given.folder, given.names, given.tag, given.lost_tasks_max))
-    # All is written. The SDK's own threads sometimes abort an orderly exit.
+    # All results are written. The SDK's threads sometimes abort an orderly exit, so skip it.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Messages of any kind, made from their descriptors: with one field too large, or with whatever chance brings."""
+"""Messages of any type, made from their descriptors: with one field too large, or with random values."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ FieldPath: TypeAlias = tuple[FieldDescriptor, ...]
 LONG_CHARACTERS = 2000
 OVERSIZE_BYTES = 3 * 1024 * 1024
 GARBAGE = b"\x99\x00garbage\xff\xfe"
-# How deep fields of fields are looked for; deeper ones come by chance.
+# Maximum depth of nested fields that are searched; deeper fields are only filled at random.
 DEPTH_MAX = 3
 RANDOM_DEPTH_MAX = 6
 _CHANCE_OF_FIELD = 0.4
@@ -51,13 +51,13 @@ _INT_TYPES = {
 
 
 def new_message(kind: Descriptor) -> Message:
-    """An empty one."""
+    """Make an empty message of a type."""
     message: Message = GetMessageClass(kind)()
     return message
 
 
 def paths_to(kind: Descriptor, wanted: "Wanted", depth: int = DEPTH_MAX) -> Iterator[FieldPath]:
-    """The ways to all fields that are wanted, through messages that are there once."""
+    """The paths to all wanted fields, through fields that are not repeated."""
     for field in kind.fields:
         if wanted(field):
             yield (field,)
@@ -67,7 +67,7 @@ def paths_to(kind: Descriptor, wanted: "Wanted", depth: int = DEPTH_MAX) -> Iter
 
 
 class Wanted:
-    """Which fields are looked for, by type and name."""
+    """Selects fields by type and name."""
 
     def __init__(self, type_: int, *, message: str = "") -> None:
         self._type = type_
@@ -85,7 +85,7 @@ PAYLOADS = Wanted(FieldDescriptor.TYPE_MESSAGE, message="temporal.api.common.v1.
 
 
 def set_at(message: Message, path: FieldPath, value: Any) -> None:
-    """Set a field of a field."""
+    """Set the nested field at a path."""
     for field in path[:-1]:
         message = getattr(message, field.name)
         message.SetInParent()
@@ -93,7 +93,7 @@ def set_at(message: Message, path: FieldPath, value: Any) -> None:
 
 
 def at(message: Message, path: FieldPath) -> Any:
-    """A field of a field, made if it is a message that is not there."""
+    """The nested message at a path, created if it is not set."""
     for field in path:
         message = getattr(message, field.name)
         message.SetInParent()
@@ -101,7 +101,7 @@ def at(message: Message, path: FieldPath) -> Any:
 
 
 def plausible(kind: Descriptor, known: Mapping[str, Sequence[Any]]) -> Message:
-    """A message with something in each field of its own, so that no check ends before the one that is meant."""
+    """A message with a value in each of its own fields, so that no earlier check hides the tested one."""
     message = new_message(kind)
     for field in kind.fields:
         if field.containing_oneof is not None:
@@ -114,7 +114,7 @@ def plausible(kind: Descriptor, known: Mapping[str, Sequence[Any]]) -> Message:
 
 
 def _fitting(field: FieldDescriptor, known: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """The known values that the field can have."""
+    """The known values that fit the field's type."""
 
     def fits(value: Any) -> bool:
         if field.is_repeated is not isinstance(value, list):
@@ -140,20 +140,20 @@ def _put(message: Message, field: FieldDescriptor, value: Any) -> None:
 
 
 class Chance:
-    """Fills messages by chance. `known` has, by the name of a field, values with which the server gets further."""
+    """Fills messages at random; `known` maps field names to values that pass the server's first checks."""
 
     def __init__(self, seed: str, known: Mapping[str, Sequence[Any]]) -> None:
         self._random = random.Random(seed)
         self._known = known
 
     def message(self, kind: Descriptor) -> Message:
-        """One of a kind."""
+        """Make a random message of a type."""
         message = new_message(kind)
         self._fill(message, 0)
         return message
 
     def variation(self, message: Message) -> Message:
-        """A message with some fields, or fields of fields, made something else."""
+        """A copy of the message with some fields or nested fields changed."""
         varied = type(message)()
         varied.CopyFrom(message)
         for _ in range(self._random.randint(1, 3)):
@@ -161,7 +161,7 @@ class Chance:
         return varied
 
     def plausible(self, kind: Descriptor) -> Message:
-        """One with something known in each field of its own for which something is known."""
+        """A message with a known value in each of its own fields for which one is known."""
         message = new_message(kind)
         for field in kind.fields:
             if fitting := _fitting(field, self._known):
@@ -169,11 +169,11 @@ class Chance:
         return message
 
     def some_of(self, messages: Sequence[M]) -> list[M]:
-        """One to three of them."""
+        """One to three of the items."""
         return self._random.sample(messages, self._random.randint(1, 3))
 
     def malformed(self, data: bytes) -> bytes:
-        """Bytes that are hardly a message any more."""
+        """Bytes of a message, damaged so that they can seldom be decoded."""
         choose = self._random
         changed = bytearray(data or choose.randbytes(8))
         for _ in range(choose.randint(1, 8)):
@@ -186,7 +186,7 @@ class Chance:
                 case 2:
                     changed[place:place] = choose.randbytes(choose.randint(1, 12))
                 case _:
-                    # A group, a wire type that there is not, a length beyond the end, bytes that are no UTF-8.
+                    # Append a group, an unknown wire type, a length beyond the end, or invalid UTF-8.
                     changed += choose.choice([b"\x0b", b"\x0f", b"\x0a\xff\xff\xff\x7f", b"\x0a\x02\xc3\x28"])
         return bytes(changed)
 
@@ -214,7 +214,7 @@ class Chance:
         kind = cast(Descriptor, message.DESCRIPTOR)
         if not kind.fields:
             return
-        # What is there rather than what is not: the rest is often an alternative to it.
+        # Prefer fields that are set: fields that are not set often belong to the same oneof.
         present = [field for field, _ in message.ListFields()]
         field = choose.choice(present if present and choose.random() < 0.5 else list(kind.fields))
         if choose.random() < 0.1:

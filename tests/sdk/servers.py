@@ -1,11 +1,11 @@
-"""Servers as a user starts them, on a free loopback port with their data in a folder; gone when the block ends."""
+"""Servers as a user starts them, on a free loopback port with data in a folder; stopped when the block ends."""
 
 import contextlib
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 START_S_MAX = 60.0
@@ -25,17 +25,20 @@ KINDS = {
     "reference": (str(Path(sys.executable).with_name("temporal")),),
     "fairlead": (sys.executable, "-m", "fairlead"),
 }
-# What is compared is not how fast it brings data to the disk.
+# The comparison is not about disk speed, so the reference writes without fsync.
 EXTRA = {"reference": ("--sqlite-pragma", "synchronous=OFF", "--sqlite-pragma", "journal_mode=MEMORY"), "fairlead": ()}
 
 
 class ServerFailed(Exception):
-    """A server ended, or does not answer."""
+    """A server ended or does not respond."""
 
 
 @contextlib.contextmanager
-def serving(kind: str, folder: Path) -> Iterator[str]:
-    """The address of a new server of a kind; an address in place of a kind is a server that is there already."""
+def serving(kind: str, folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Start a server of a kind and yield its address; `kind` may also be the address of a running server.
+
+    `settings` maps dynamic settings to values in JSON.
+    """
     if kind not in KINDS:
         yield kind
         return
@@ -44,6 +47,8 @@ def serving(kind: str, folder: Path) -> Iterator[str]:
     arguments += ["--db-filename", str(folder / DATABASE), "--log-level", "error", *EXTRA[kind]]
     for name, value_type in SEARCH_ATTRIBUTES.items():
         arguments += ["--search-attribute", f"{name}={value_type}"]
+    for name, value in (settings or {}).items():
+        arguments += ["--dynamic-config-value", f"{name}={value}"]
     log_file = folder / "server.log"
     with log_file.open("wb") as log:
         server = subprocess.Popen([*KINDS[kind], *arguments], stdout=log, stderr=log, start_new_session=True)  # noqa: S603
@@ -54,7 +59,7 @@ def serving(kind: str, folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def stopped(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """The process does not outlive the block."""
+    """Stop the process at the end of the block."""
     try:
         yield process
     finally:

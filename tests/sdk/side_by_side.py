@@ -1,6 +1,6 @@
-"""Run the programs against two servers and tell the differences: `python -m tests.sdk.side_by_side [--only NAME]`.
+"""Run the programs on two servers and print the differences: `python -m tests.sdk.side_by_side [--only NAME]`.
 
-A server is `reference`, `fairlead`, or the address of one that runs already.
+A server is `reference`, `fairlead`, or the address of a running server.
 """
 
 import argparse
@@ -21,27 +21,36 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.history.rebuilding import check_file
+from tests.history.rebuild import check_file
 from tests.sdk.catalogue import PROGRAMS
 from tests.sdk.compare import Difference, differences
 from tests.sdk.known import unknown
 from tests.sdk.servers import DATABASE, KINDS, LOG_SHOWN_MAX, serving, stopped
 
 SIDES = ("reference", "ours")
+# Enables features that are off by default in the reference.
+SETTINGS = {
+    "nexusoperation.enableStandalone": "true",
+    "activity.enableCallbacks": "true",
+    "history.enableUpdateCallbacks": "true",
+    "history.enableSignalWithStartFromWorkflow": "true",
+    "frontend.workflowRulesAPIsEnabled": "true",
+    "frontend.WorkflowTimeSkippingEnabled": "true",
+}
 ROOT = Path(__file__).parents[2]
 REBUILT = "rebuilt.txt"
 
 
 @contextlib.contextmanager
 def observing(kinds: Sequence[str], folder: Path, names: Sequence[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Both servers with the processes that run the programs on them; what they see appears in `folder`."""
+    """Start both servers and the processes that run the programs on them; results appear in `folder`."""
     tag = "" if all(kind in KINDS for kind in kinds) else f"~{uuid.uuid4().hex[:6]}"
     with contextlib.ExitStack() as stack:
         observers = []
         for side, kind in zip(SIDES, kinds, strict=True):
             place = folder / side
             place.mkdir()
-            address = stack.enter_context(serving(kind, place))
+            address = stack.enter_context(serving(kind, place, SETTINGS))
             log = stack.enter_context((place / "observer.log").open("wb"))
             command = [sys.executable, "-m", "tests.sdk.observe", address, str(place), f"--tag={tag}"]
             command += ["--lost-tasks-max=2"] if kind == "reference" else []
@@ -52,7 +61,7 @@ def observing(kinds: Sequence[str], folder: Path, names: Sequence[str]) -> Itera
 
 
 def seen(folder: Path, side: str, name: str) -> dict[str, Any] | None:
-    """What was written of a program, if it was already."""
+    """The results of a program; None if they are not written yet."""
     try:
         found = json.loads((folder / side / f"{name}.json").read_text())
     except FileNotFoundError:
@@ -62,7 +71,7 @@ def seen(folder: Path, side: str, name: str) -> dict[str, Any] | None:
 
 
 def compared(folder: Path, name: str) -> list[Difference]:
-    """The differences of one program that ran on both sides, without those that are meant."""
+    """The differences of one program that ran on both servers, without the intended ones."""
     sides = [seen(folder, side, name) for side in SIDES]
     missing = [side for side, found in zip(SIDES, sides, strict=True) if found is None]
     if missing:
@@ -75,14 +84,14 @@ def compared(folder: Path, name: str) -> list[Difference]:
 
 
 def report(folder: Path, names: Sequence[str]) -> int:
-    """Print every difference, then the places that differ most often; answer how many programs differ."""
+    """Print every difference, then the most frequent places; returns the number of programs that differ."""
     all_found: list[Difference] = []
     for name in names:
         found = compared(folder, name)
         all_found += found
         for each in found:
             sys.stdout.write(f"{each}\n")
-    # Without the numbers of runs and events, one cause is one line.
+    # Remove the numbers of runs and events, so that one cause is one line.
     places = Counter(re.sub(r"^run \d+ \([^)]*\) |event \d+ ", "", f"{each.where} {each.path}") for each in all_found)
     programs = len({each.program for each in all_found})
     sys.stdout.write(f"\n{programs} of {len(names)} programs differ, {len(all_found)} differences; most common:\n")
@@ -96,7 +105,7 @@ def report(folder: Path, names: Sequence[str]) -> int:
 
 
 def rebuilt(folder: Path) -> str:
-    """How many runs of Fairlead's database follow from their events; what is wrong if one does not."""
+    """Rebuild all runs of Fairlead's database from their events; returns their number, or the first error."""
     database = folder / SIDES[1] / DATABASE
     if not database.exists():
         return "0"

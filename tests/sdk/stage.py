@@ -1,4 +1,4 @@
-"""What a program runs on: a client, a worker's task queue, and ways to wait until the server has come to a point."""
+"""The context of a program: a client, a worker's task queue, and functions that wait for a state of the server."""
 
 import asyncio
 import time
@@ -21,13 +21,14 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from tests.patience import PATIENCE_S
 from tests.sdk import gates
 from tests.sdk.errors import describe_error
 
 NAMESPACE = "default"
 NO_ONE = "nobody-polls-this"
 MAIN = "main"
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = PATIENCE_S
 DEADLOCK_S = 60
 _CHECK_S = 0.02
 Handle = WorkflowHandle[Any, Any]
@@ -60,7 +61,7 @@ class Stage:
         return f"{self.name}/{suffix}"
 
     def saw(self, workflow_id: str, run_id: str | None) -> None:
-        """Remember a run whose history is compared; those that follow from it are found by themselves."""
+        """Add a run whose history is compared; runs that follow from it are found automatically."""
         if run_id and (workflow_id, run_id) not in self.runs:
             self.runs.append((workflow_id, run_id))
 
@@ -78,11 +79,11 @@ class Stage:
         return run_id
 
     async def run(self, workflow: Any, *args: Any, **options: Any) -> Any:
-        """Start it and answer how it ended."""
+        """Start a workflow and return its outcome."""
         return await self.outcome((await self.start(workflow, *args, **options)).result())
 
     async def outcome(self, call: Awaitable[Any]) -> Any:
-        """What a call answers, or what it raises, in a form that can be compared."""
+        """The result or the exception of a call, in a form that can be compared."""
         try:
             answer = await call
         except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
@@ -90,7 +91,7 @@ class Stage:
         return plain(answer)
 
     def note(self, label: str, value: Any) -> None:
-        """Something that the client saw on the way."""
+        """Record a value that the client saw during the program."""
         self.notes.append({"label": label, "value": plain(value)})
 
     async def describe(self, workflow_id: str, run_id: str = "") -> DescribeWorkflowExecutionResponse:
@@ -111,7 +112,7 @@ class Stage:
         await self.until_true(there, f"{count} {event} in {handle.id}")
 
     async def idle(self, handle: Handle) -> None:
-        """Wait until no workflow task is on its way, and at least one was completed."""
+        """Wait until at least one workflow task was completed and none is scheduled or started."""
 
         async def there() -> bool:
             last = [event.event_type for event in await self.events(handle) if event.event_type in _TASK_EVENTS]
@@ -120,7 +121,7 @@ class Stage:
         await self.until_true(there, f"an idle {handle.id}")
 
     async def until_pending(self, activities: int) -> None:
-        """Wait until the program's main workflow has only so many activities open: their events may be buffered."""
+        """Wait until the program's main workflow has only `count` pending activities: their events may be buffered."""
 
         async def there() -> bool:
             return len((await self.describe(self.id())).pending_activities) <= activities
@@ -128,7 +129,7 @@ class Stage:
         await self.until_true(there, f"{activities} pending activities")
 
     async def until_activity(self, state: Callable[[PendingActivityInfo], bool]) -> PendingActivityInfo:
-        """Wait until the one pending activity of the main workflow is in a state."""
+        """Wait until the only pending activity of the main workflow is in a state."""
         found: list[PendingActivityInfo] = []
 
         async def there() -> bool:
@@ -152,24 +153,24 @@ class Stage:
             await asyncio.sleep(_CHECK_S)
 
     async def reached(self, name: str, suffix: str = MAIN) -> None:
-        """Wait until someone stands at a gate."""
+        """Wait until a workflow task or an activity is blocked at a gate."""
         await gates.wait_for(gates.gate(self.id(suffix), name).reached)
 
     def open(self, name: str, suffix: str = MAIN) -> None:
         gates.gate(self.id(suffix), name).opened.set()
 
     async def signal(self, handle: Handle, name: str, *args: Any) -> None:
-        """Signal, and wait until the workflow has dealt with it."""
+        """Send a signal and wait until the workflow has handled it."""
         await handle.signal(name, args=list(args))
         await self.idle(handle)
 
     async def signal_and_end(self, handle: Handle, name: str, *args: Any) -> Any:
-        """Signal what ends the workflow, and answer how it ended."""
+        """Send the signal that ends the workflow; returns the outcome."""
         await handle.signal(name, args=list(args))
         return await self.outcome(handle.result())
 
     async def reset(self, handle: Handle, event_id: int, **options: Any) -> str:
-        """Reset the current run, and answer the new run's id."""
+        """Reset the current run; returns the new run's id."""
         answer = await self.service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=NAMESPACE,
@@ -187,8 +188,8 @@ class Stage:
     async def worker(
         self, queue: str, workflows: Sequence[type] = (), activities: Sequence[Any] = (), **options: Any
     ) -> AsyncIterator[Worker]:
-        """A worker of its own, for the programs that need to begin or end one."""
-        # Also with a connection of its own: its end is not to reach the polls of the worker that all share.
+        """Run a separate worker, for programs that start or stop one."""
+        # Use a separate connection: closing it must not cancel the polls of the shared worker.
         client = await Client.connect(self.client.service_client.config.target_host, identity="another-client")
         async with make_worker(client, queue, workflows, activities, identity="another-worker", **options) as running:
             yield running
@@ -216,7 +217,7 @@ def make_worker(
         **options,
     )
     if worker._workflow_worker is not None:
-        # A gate holds a task for longer than the SDK's two seconds. Its debug mode would hold the whole event loop.
+        # A gate holds a task longer than the SDK's limit of 2 s. The SDK's debug mode would block the whole event loop.
         worker._workflow_worker._deadlock_timeout_seconds = DEADLOCK_S
     return worker
 
@@ -226,7 +227,7 @@ def execution(workflow_id: str, run_id: str = "") -> WorkflowExecution:
 
 
 def plain(value: Any) -> Any:
-    """Messages as dictionaries, the rest as it is."""
+    """Convert messages to dictionaries and leave other values unchanged."""
     if isinstance(value, Message):
         return MessageToDict(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Whatever is asked for, the server says what is wrong with it, and goes on: no request is a failure of its own."""
+"""The server returns an API error for any bad request and keeps running: no request causes an internal error."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -51,6 +51,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.api.workflowservice.v1 import service_pb2 as workflow_api
 from temporalio.client import Client
 
+from tests.patience import PATIENCE_S
 from tests.sdk.random_messages import (
     BYTES,
     GARBAGE,
@@ -72,20 +73,20 @@ from tests.sdk.stage import make_worker
 SEED = 20_261_116
 MESSAGES = 5000
 TOGETHER_MAX = 48
-# Those that wait for something get an answer in any case within this time; the others are not to need it.
+# Deadline in seconds of requests that wait for an event; other requests must respond without it.
 WAITING_S = 1.2
-ANSWER_S_MAX = 30.0
+ANSWER_S_MAX = PATIENCE_S
 NAMESPACE = "fuzzed"
-# What is done to this one may end it.
+# Id of a workflow that requests may end.
 VICTIM = "victim"
 FAILURES = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS}
-FAILURES_TOLD_MAX = 20
+FAILURES_SHOWN_MAX = 20
 
 WORKFLOWS = 12
 TOKENS = 8
 COMMANDS = 480
 _SECOND = Duration(seconds=1)
-# Values with which the server gets further than its first checks, by the names of the fields where they are expected.
+# Values that pass the server's first checks, by the names of the fields that take them.
 REASONABLE: dict[str, Sequence[Any]] = {
     "namespace": [NAMESPACE],
     "workflow_type": [WorkflowType(name="x")],
@@ -130,7 +131,7 @@ METHODS: list[MethodDescriptor] = [
     *workflow_api.DESCRIPTOR.services_by_name["WorkflowService"].methods,
     *operator_api.DESCRIPTOR.services_by_name["OperatorService"].methods,
 ]
-# They answer when there is something, or when the caller has waited long enough.
+# These methods respond when there is a result, or at the caller's deadline.
 WAIT = {
     "ExecuteMultiOperation",
     "GetWorkflowExecutionHistory",
@@ -143,7 +144,7 @@ OF_NAMESPACES = {"DeleteNamespace", "DeprecateNamespace", "UpdateNamespace"}
 
 
 def commands() -> list[Command]:
-    """One of each, as a worker sends them."""
+    """One command of each type, as a worker sends them."""
     kind, queue = WorkflowType(name="x"), TaskQueue(name="nobody-polls-this")
     other = WorkflowExecution(workflow_id="w1")
     attributes: dict[str, Message] = {
@@ -185,8 +186,8 @@ def commands() -> list[Command]:
     ]
 
 
-class Answer(NamedTuple):
-    """What came back."""
+class Response(NamedTuple):
+    """The response to one request."""
 
     code: grpc.StatusCode
     message: str
@@ -195,7 +196,7 @@ class Answer(NamedTuple):
 
 @workflow.defn
 class Alive:
-    """Shows that all is well."""
+    """Completes at once: shows that the server still works."""
 
     @workflow.run
     async def run(self) -> str:
@@ -204,7 +205,7 @@ class Alive:
 
 
 class Attacker:
-    """Sends bytes to any method, and keeps what should not have come back."""
+    """Sends bytes to any method and keeps the responses that are server failures."""
 
     def __init__(self, address: str) -> None:
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -215,8 +216,8 @@ class Attacker:
     async def close(self) -> None:
         await self._channel.close(None)
 
-    async def send(self, method: MethodDescriptor, request: Message | bytes, what: str) -> Answer:
-        """One request; a failure of the server is noted."""
+    async def send(self, method: MethodDescriptor, request: Message | bytes, what: str) -> Response:
+        """Send one request and record a failure of the server."""
         data = request.SerializeToString() if isinstance(request, Message) else request
         waits = method.name.startswith("Poll") or method.name in WAIT
         loop = asyncio.get_running_loop()
@@ -229,9 +230,9 @@ class Attacker:
             )
             try:
                 await call(data, timeout=WAITING_S if waits else ANSWER_S_MAX)
-                answer = Answer(grpc.StatusCode.OK, "", loop.time() - began_s)
+                answer = Response(grpc.StatusCode.OK, "", loop.time() - began_s)
             except grpc.aio.AioRpcError as error:
-                answer = Answer(error.code(), error.details() or "", loop.time() - began_s)
+                answer = Response(error.code(), error.details() or "", loop.time() - began_s)
         too_late = answer.code is grpc.StatusCode.DEADLINE_EXCEEDED and not waits
         if answer.code in FAILURES or too_late or answer.code is grpc.StatusCode.UNAVAILABLE:
             shown = MessageToString(request, as_one_line=True) if isinstance(request, Message) else data.hex()
@@ -239,13 +240,13 @@ class Attacker:
         return answer
 
     def check(self) -> None:
-        """Fail with the offending requests."""
-        told = "\n".join(self.failures[:FAILURES_TOLD_MAX])
+        """Fail the test with the requests that made the server fail."""
+        told = "\n".join(self.failures[:FAILURES_SHOWN_MAX])
         assert not self.failures, f"seed {SEED}: {len(self.failures)} requests made the server fail:\n{told}"
 
 
 class Target(NamedTuple):
-    """A server, how to attack it, and values that are known there."""
+    """A server, its attacker, and values that exist on the server."""
 
     attacker: Attacker
     client: Client
@@ -254,7 +255,7 @@ class Target(NamedTuple):
 
 @pytest.fixture
 async def target(tmp_path: Path) -> AsyncIterator[Target]:
-    """Afterwards a workflow still runs, from its start to its end."""
+    """A server to attack; after the tests a workflow must still run from start to end."""
     with serving("fairlead", tmp_path) as address:
         client = await Client.connect(address)
         for name in (NAMESPACE, VICTIM):
@@ -273,7 +274,7 @@ async def target(tmp_path: Path) -> AsyncIterator[Target]:
 
 
 async def _known(client: Client) -> dict[str, Sequence[Any]]:
-    """Names, runs and tokens that are there, by the names of the fields in which they are expected."""
+    """Existing names, runs and tokens, by the names of the fields that take them."""
     runs = [await _start(client, f"w{number}", "q") for number in range(WORKFLOWS)]
     tokens = [GARBAGE, b"", *[(await _poll(client, "q")).task_token for _ in range(TOKENS)]]
     executions = [WorkflowExecution(workflow_id=f"w{number}", run_id=run) for number, run in enumerate(runs)]
@@ -322,7 +323,7 @@ def _known_to(method: MethodDescriptor, known: dict[str, Sequence[Any]]) -> dict
 
 
 @pytest.mark.parametrize("namespace", ["", "nowhere"])
-async def test_a_request_with_nothing_else_is_answered_or_refused_for_a_reason(target: Target, namespace: str) -> None:
+async def test_an_empty_request_gets_a_response_or_a_meaningful_error(target: Target, namespace: str) -> None:
     async def ask(method: MethodDescriptor) -> None:
         request = new_message(method.input_type)
         has_namespace = "namespace" in method.input_type.fields_by_name
@@ -337,7 +338,7 @@ async def test_a_request_with_nothing_else_is_answered_or_refused_for_a_reason(t
     await asyncio.gather(*(ask(method) for method in METHODS))
 
 
-# They need none.
+# Methods that accept any namespace.
 SERVES_ANY_NAMESPACE: set[str] = set()
 
 
@@ -351,7 +352,7 @@ async def test_long_texts_and_wrong_tokens_are_no_failure(target: Target) -> Non
         for path in strings:
             if path[0].name == "namespace":
                 continue
-            # Values that are alternatives to each other can't be there at the same time: the last one is.
+            # The last field that is set clears the other fields of its oneof.
             set_at(everything, path, "x" * LONG_CHARACTERS)
         attacks.append((method, everything, "all texts long"))
         changes: list[tuple[FieldPath, str | bytes]] = [(path, "x" * LONG_CHARACTERS) for path in strings]
@@ -378,10 +379,10 @@ async def test_oversize_payloads_are_no_failure(target: Target) -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_what_chance_brings_is_no_failure(target: Target) -> None:
-    """The message of a number is made again by `make_message` with the same values that are known."""
+async def test_random_requests_cause_no_internal_error(target: Target) -> None:
+    """`make_message` rebuilds the message with a given number from the same known values."""
     codes = await asyncio.gather(*(_attack(target, number) for number in range(MESSAGES)))
-    # Some of it has to get through, or nothing but the first check was tried.
+    # Some requests must succeed; otherwise only the first checks were tested.
     assert codes.count(grpc.StatusCode.OK) > MESSAGES / 50
 
 
@@ -393,7 +394,7 @@ async def _attack(target: Target, number: int) -> grpc.StatusCode:
 
 
 def make_message(method: MethodDescriptor, chance: Chance, turn: int) -> Message | bytes:
-    """Mostly one that is nearly right, since these get furthest; sometimes what chance makes, or not even that."""
+    """Mostly a nearly valid message, which passes the most checks; sometimes a random message or random bytes."""
     if turn % 5 == 0:
         return chance.message(method.input_type)
     request = chance.variation(chance.plausible(method.input_type))
@@ -402,7 +403,7 @@ def make_message(method: MethodDescriptor, chance: Chance, turn: int) -> Message
 
 @pytest.mark.timeout(300)
 async def test_commands_that_are_nearly_right_are_no_failure(target: Target) -> None:
-    """A worker that has gone wrong hurts its workflow, and nobody else."""
+    """A worker that sends wrong commands harms only its own workflow."""
     respond = next(method for method in METHODS if method.name == "RespondWorkflowTaskCompleted")
 
     async def attack(number: int) -> grpc.StatusCode:

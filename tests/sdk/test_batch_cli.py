@@ -1,4 +1,4 @@
-"""Temporal's own command line makes batch jobs, lists, describes and stops them."""
+"""Temporal's own command line creates, lists, describes and stops batch jobs."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ class CommandLine:
         self._address = address
 
     def __call__(self, *arguments: str) -> Any:
-        """What a command prints, as JSON."""
+        """Run a command and return its JSON output."""
         command = [TEMPORAL, *arguments, "--address", self._address, "-o", "json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
         assert done.returncode == 0, done.stderr

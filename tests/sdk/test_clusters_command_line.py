@@ -1,4 +1,4 @@
-"""The official command line on two clusters, each a process of its own: added to each other, and failed over."""
+"""The official command line on two clusters, each its own process: they are connected, then failed over."""
 
 import asyncio
 import json
@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from tests.cli.processes import FAIRLEAD
-from tests.frontend.serving import TEMPORAL, needs_command_line
+from tests.frontend.served import TEMPORAL, needs_command_line
+from tests.patience import PATIENCE_S
 
 pytestmark = [needs_command_line, pytest.mark.timeout(240)]
-READY_S_MAX = 60.0
-COMMAND_S_MAX = 60.0
-KNOWN_S_MAX = 20.0
+READY_S_MAX = PATIENCE_S
+COMMAND_S_MAX = PATIENCE_S
+KNOWN_S_MAX = PATIENCE_S
 
 
-class Refused(Exception):
-    """The command ended with a failure, and this is what it said."""
+class CommandFailed(Exception):
+    """The command failed; the message is its output."""
 
 
 class Cluster:
@@ -29,36 +30,36 @@ class Cluster:
         self.address = address
 
     async def temporal(self, *arguments: str) -> Any:
-        """What the command says, as JSON where it is."""
+        """Run the command; returns its output, decoded if it is JSON."""
         process = await asyncio.create_subprocess_exec(
             *(str(TEMPORAL), *arguments, "--address", self.address, "-o", "json"), stdout=PIPE, stderr=PIPE
         )
         async with asyncio.timeout(COMMAND_S_MAX):
             output, errors = await process.communicate()
         if process.returncode:
-            raise Refused(errors.decode())
+            raise CommandFailed(errors.decode())
         try:
             return json.loads(output)
         except json.JSONDecodeError:
             return output.decode()
 
     async def until(self, active: str, is_so: Callable[[Any], bool] = lambda _described: True) -> Any:
-        """Wait until it knows that the namespace is active in a cluster, and what else is said of it is so."""
+        """Wait until the cluster shows the namespace as active in a cluster, with these other fields."""
         async with asyncio.timeout(KNOWN_S_MAX):
             while True:
                 try:
                     described = await self.temporal("operator", "namespace", "describe", "-n", "orders")
                     if described["replicationConfig"]["activeClusterName"] == active and is_so(described):
                         return described
-                except Refused as refusal:
-                    if "not found" not in str(refusal):
+                except CommandFailed as error:
+                    if "not found" not in str(error):
                         raise
                 await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
 async def cluster(*arguments: str) -> AsyncIterator[Cluster]:
-    """Run it as a process, which ends with its input."""
+    """Run a cluster as a process, which ends when its input is closed."""
     process = await asyncio.create_subprocess_exec(
         *(str(FAIRLEAD), "server", "start-dev", "--port", "0", "--stop-with-input", *arguments),
         stdin=PIPE,
@@ -103,43 +104,44 @@ async def test_clusters_are_added_shared_with_failed_over_and_removed() -> None:
         assert at_a["namespaceInfo"]["id"] == at_b["namespaceInfo"]["id"]
         assert (at_b["isGlobalNamespace"], at_b["failoverVersion"]) == (True, "1")
 
-        # Asked for at the cluster that is to be active, and told to the other; then configured there.
+        # The request goes to the cluster that becomes active, which notifies the other cluster; then it is configured
+        # there.
         await b.temporal("operator", "namespace", "update", "-n", "orders", "--active-cluster", "b")
         assert (await a.until("b"))["failoverVersion"] == "2"
         await a.temporal("operator", "namespace", "update", "-n", "orders", "--description", "of both")
         await b.until("b", lambda described: described["namespaceInfo"].get("description") == "of both")
 
-        # A workflow that is started in the passive cluster is in the active one.
+        # A start in the passive cluster creates the workflow in the active cluster.
         await a.temporal("workflow", "start", "-n", "orders", "--type", "Any", "--task-queue", "q", "-w", "w")
         assert (await b.temporal("workflow", "describe", "-n", "orders", "-w", "w"))["workflowExecutionInfo"]
 
-        with pytest.raises(Refused, match="Cluster b is one of those of namespace orders: take it out there first"):
+        with pytest.raises(CommandFailed, match="Cluster b is used by namespace orders: remove it there first"):
             await a.temporal("operator", "cluster", "remove", "--name", "b")
-        with pytest.raises(Refused, match="lives in clusters a, b"):
+        with pytest.raises(CommandFailed, match="is in clusters a, b"):
             await a.temporal("operator", "namespace", "delete", "-n", "orders", "--yes")
         await b.temporal("operator", "namespace", "update", "-n", "orders", "--cluster", "b")
         await a.until("b", lambda described: len(described["replicationConfig"]["clusters"]) == 1)
         await a.temporal("operator", "namespace", "delete", "-n", "orders", "--yes")
 
 
-async def test_what_the_command_line_is_refused() -> None:
+async def test_invalid_commands_about_clusters_are_refused() -> None:
     async with cluster("--cluster-name", "a") as a, cluster() as alone:
         upsert = ("operator", "cluster", "upsert", "--enable-connection", "--frontend-address")
-        with pytest.raises(Refused, match=r"no cluster answers at 127\.0\.0\.1:1 "):
+        with pytest.raises(CommandFailed, match=r"no cluster responds at 127\.0\.0\.1:1 "):
             await a.temporal(*upsert, "127.0.0.1:1")
-        with pytest.raises(Refused, match="Cannot update current cluster metadata from rpc calls"):
+        with pytest.raises(CommandFailed, match="Cannot update current cluster metadata from rpc calls"):
             await a.temporal(*upsert, a.address)
-        # One without `cluster` in its configuration takes no part in this, on either side.
-        with pytest.raises(Refused, match=f"no cluster answers at {alone.address}"):
+        # A server without `cluster` in its configuration can't be connected, in either direction.
+        with pytest.raises(CommandFailed, match=f"no cluster responds at {alone.address}"):
             await a.temporal(*upsert, alone.address)
-        with pytest.raises(Refused, match="This cluster is configured to be alone"):
+        with pytest.raises(CommandFailed, match="This cluster has no cluster configuration"):
             await alone.temporal(*upsert, a.address)
         create = ("operator", "namespace", "create", "-n", "orders")
-        with pytest.raises(Refused, match="Cannot register global namespace when not enabled"):
+        with pytest.raises(CommandFailed, match="Cannot register global namespace when not enabled"):
             await alone.temporal(*create, "--global")
-        with pytest.raises(Refused, match="Invalid cluster name: x"):
+        with pytest.raises(CommandFailed, match="Invalid cluster name: x"):
             await a.temporal(*create, "--global", "--active-cluster", "a", "--cluster", "x")
-        with pytest.raises(Refused, match="The cluster to be deleted cannot be found"):
+        with pytest.raises(CommandFailed, match="The cluster to be deleted cannot be found"):
             await a.temporal("operator", "cluster", "remove", "--name", "x")
 
 

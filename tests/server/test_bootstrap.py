@@ -1,4 +1,4 @@
-"""What a store holds from its first start on."""
+"""Data that a server writes to its store at the first start."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from temporalio.api.enums.v1 import IndexedValueType
 
-from fairlead.history.namespaces import Namespaces
+from fairlead.api.namespaces import Namespaces
 from fairlead.server.bootstrap import (
     SHARDS_KEY,
     CannotBootstrap,
@@ -16,7 +16,7 @@ from fairlead.server.bootstrap import (
     fix_cluster,
     fix_shards,
 )
-from fairlead.settings.static import (
+from fairlead.settings.static.config import (
     ClusterConfig,
     MemoryConfig,
     NamespaceConfig,
@@ -24,8 +24,9 @@ from fairlead.settings.static import (
     SearchAttributeType,
     StaticConfig,
 )
-from fairlead.storage.history_contract import MetadataConflict, StoredMetadata
-from fairlead.storage.history_memory import MemoryHistory
+from fairlead.storage.history import StoredMetadata
+from fairlead.storage.history_conflicts import MetadataConflict
+from fairlead.storage.memory.history import MemoryHistory
 
 KEYWORD, INT = SearchAttributeType.KEYWORD, SearchAttributeType.INT
 
@@ -49,21 +50,21 @@ async def test_the_first_start_fixes_the_number_of_shards() -> None:
     store = MemoryHistory()
     assert await fix_shards(store, config(16)) == 16
     assert await fix_shards(store, config(16)) == 16
-    # Who says nothing takes what there is, whatever would be the default.
+    # Without a setting, a server uses the stored number, whatever the default is.
     assert await fix_shards(store, config()) == 16
     assert await fix_shards(store, StaticConfig(store=PostgresConfig(""))) == 16
 
 
-async def test_another_number_of_shards_is_refused_with_what_to_write() -> None:
+async def test_another_number_of_shards_is_refused_with_an_error_that_names_the_right_one() -> None:
     store = MemoryHistory()
     assert await fix_shards(store, config()) == 4
-    with pytest.raises(ShardsFixed, match=r"begun with 4, .* write history: \{shards: 4\}, or leave it out"):
+    with pytest.raises(ShardsFixed, match=r"created with 4 shards, .* write history: \{shards: 4\}, or leave it out"):
         await fix_shards(store, config(8))
     assert await fix_shards(store, config()) == 4
 
 
 class AnotherIsFaster(MemoryHistory):
-    """Between the look of one host and its write, another one writes."""
+    """A store in which another host writes between this host's read and its write."""
 
     async def write_metadata(self, key: str, payload: bytes, *, expected_version: int) -> int:
         stored = StoredMetadata(key, b"32", 1)
@@ -71,15 +72,15 @@ class AnotherIsFaster(MemoryHistory):
         raise MetadataConflict("taken", stored)
 
 
-async def test_of_two_hosts_that_start_at_once_the_first_one_fixes_it() -> None:
+async def test_the_first_of_two_hosts_that_start_together_fixes_the_number_of_shards() -> None:
     assert await fix_shards(AnotherIsFaster(), config()) == 32
     with pytest.raises(ShardsFixed):
         await fix_shards(AnotherIsFaster(), config(8))
 
 
-async def test_a_store_goes_on_as_the_cluster_that_it_is_of() -> None:
+async def test_a_store_keeps_the_name_of_its_cluster() -> None:
     store = MemoryHistory()
-    # One that was alone may get a name; from then on it has it.
+    # A cluster without a name may get one; from then on the name is fixed.
     await fix_cluster(store, StaticConfig())
     await fix_cluster(store, StaticConfig(cluster=ClusterConfig("a", 1, 10)))
     await fix_cluster(store, StaticConfig(cluster=ClusterConfig("a", 1, 10)))
@@ -88,19 +89,19 @@ async def test_a_store_goes_on_as_the_cluster_that_it_is_of() -> None:
             await fix_cluster(store, StaticConfig(cluster=other))
 
 
-async def test_the_namespaces_are_made_once() -> None:
+async def test_the_configured_namespaces_are_created_once() -> None:
     store = MemoryHistory()
     await ensure(store, NamespaceConfig("default"), NamespaceConfig("orders", 7200.0))
     namespaces = await ensure(store, NamespaceConfig("orders", 3600.0))
     found = {namespace.name: namespace for namespace in await namespaces.list(after=None, limit=10)}
     assert sorted(found) == ["default", "orders"]
-    # What is there stays as it is: it may have been changed on purpose.
+    # Existing namespaces are not changed: an operator may have changed them on purpose.
     assert found["orders"].retention_ns == 7200 * 10**9
     assert found["default"].retention_ns == 24 * 3600 * 10**9
     assert found["orders"].created_ns == 5
 
 
-async def test_search_attributes_that_are_missing_are_added() -> None:
+async def test_missing_search_attributes_are_added() -> None:
     store = MemoryHistory()
     await ensure(store, named("orders", {"Customer": KEYWORD}))
     namespaces = await ensure(store, named("orders", {"Customer": KEYWORD, "Amount": INT}))
@@ -108,7 +109,7 @@ async def test_search_attributes_that_are_missing_are_added() -> None:
         "Customer": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
         "Amount": IndexedValueType.INDEXED_VALUE_TYPE_INT,
     }
-    # Those that are no longer named are still there.
+    # Attributes that are no longer configured are kept.
     namespaces = await ensure(store, named("orders", {}))
     assert len((await namespaces.find("orders")).search_attributes) == 2
 
@@ -118,11 +119,11 @@ async def test_a_search_attribute_of_another_type_is_refused() -> None:
     await ensure(store, named("orders", {"Customer": KEYWORD}))
     with pytest.raises(CannotBootstrap, match="Customer of namespace orders is Keyword already, not Int"):
         await ensure(store, named("orders", {"Customer": INT}))
-    with pytest.raises(CannotBootstrap, match="WorkflowId is there in every namespace"):
+    with pytest.raises(CannotBootstrap, match="WorkflowId exists in every namespace"):
         await ensure(store, named("orders", {"WorkflowId": KEYWORD}))
 
 
-async def test_the_number_of_shards_is_kept_as_text() -> None:
+async def test_the_number_of_shards_is_stored_as_text() -> None:
     store = MemoryHistory()
     await fix_shards(store, config(9))
     stored = await store.read_metadata(SHARDS_KEY)

@@ -24,7 +24,7 @@ from fairlead.settings.duration import format_duration, parse_duration_s
         (0.5, 0.5),
     ],
 )
-def test_a_duration_is_a_text_with_units_or_a_number_of_seconds(raw: object, seconds: float) -> None:
+def test_a_duration_can_have_units_or_be_a_number_of_seconds(raw: object, seconds: float) -> None:
     assert parse_duration_s(raw) == pytest.approx(seconds, rel=1e-12)
 
 
@@ -32,7 +32,7 @@ def test_a_duration_is_a_text_with_units_or_a_number_of_seconds(raw: object, sec
     "raw",
     ["", "s", "10 s", "-5s", "1e3s", "10x", "ten", "٣s", "1m30", None, True, [], "9" * 65, math.nan, math.inf, 10**400],
 )
-def test_what_is_no_duration_is_refused(raw: object) -> None:
+def test_an_invalid_duration_is_rejected(raw: object) -> None:
     with pytest.raises(InvalidValue):
         parse_duration_s(raw)
 
@@ -50,6 +50,6 @@ def test_what_is_no_duration_is_refused(raw: object) -> None:
         (5400, "1h30m"),
     ],
 )
-def test_a_duration_is_written_as_people_write_it(seconds: float, text: str) -> None:
+def test_a_duration_is_formatted_with_the_largest_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
     assert parse_duration_s(text) == pytest.approx(seconds)

@@ -1,4 +1,4 @@
-"""Every store, opened empty for each test, and a look at what it leaves behind."""
+"""Fixtures that open every store empty for each test, and close what a test leaves open."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import TaskStore
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.memory.tasks import MemoryStore
 from fairlead.storage.postgres import PostgresStore
 from fairlead.storage.sqlite import SqliteStore
+from fairlead.storage.tasks import TaskStore
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TaskStore]:
-    """One empty store after the other."""
+    """Runs the test once with each kind of store, empty."""
     opened: TaskStore
     if request.param == "memory":
         opened = MemoryStore()
@@ -28,7 +28,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(autouse=True)
 def no_thread_survives() -> Iterator[None]:
-    """Whatever a test opens, it closes."""
+    """Opens stores; closes all of them after the test."""
     before = set(threading.enumerate())
     yield
     survivors = [thread.name for thread in threading.enumerate() if thread not in before and "sqlite" in thread.name]

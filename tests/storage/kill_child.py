@@ -1,7 +1,8 @@
-"""Appends and deletes as fast as it can, and says on standard output what was acknowledged, until it is killed.
+"""Append and delete as fast as possible, and print what was acknowledged, until the process is killed.
 
-`opening`, then lines of three words: what, a pass, an id. `appended` names the last level of an append whose tasks are
-all stored, each with the append's size in its payload; `deleting` comes before a delete is begun, `deleted` after it.
+The output is `opening`, then lines of three words: an operation, a pass, an id. `appended` names the last level of
+an append that is stored completely (each task's payload holds the size of its append); `deleting` precedes a delete,
+`deleted` follows it.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ from pathlib import Path
 
 from fairlead.core.fairness import IdBlock, Level
 from fairlead.core.partitions import TaskType
-from fairlead.storage.contract import Levels, QueueId, StoredTask
 from fairlead.storage.sqlite import SqliteStore
+from fairlead.storage.tasks import Levels, QueueId, StoredTask
 
 KEPT = QueueId("namespace", "kept", TaskType.ACTIVITY)
 DRAINED = QueueId("namespace", "drained", TaskType.ACTIVITY)
@@ -26,7 +27,7 @@ def say(line: str) -> None:
 
 
 async def append(store: SqliteStore, queue: QueueId, range_id: int, ids: IdBlock, chance: random.Random) -> Level:
-    """Append one to five tasks with rising levels, and say so when they are durable."""
+    """Append one to five tasks with rising levels, and print them once they are durable."""
     taken = ids.take(chance.randint(1, 5))
     payload = f"{len(taken)} {taken[0]} ".encode() + bytes(chance.randrange(2000))
     tasks = [StoredTask(Level(task_id, task_id), f"tenant-{task_id % 7}", 1.0, payload) for task_id in taken]

@@ -1,7 +1,8 @@
-"""A private PostgreSQL server for the tests: started here on a free loopback port, and gone when its users are.
+"""A private PostgreSQL server for the tests, on a free loopback port; it stops when the last test process ends.
 
-All processes of a test run share one server, each test has its own database. Run as a program, this file is the keeper
-of that shared server: it waits until no process holds the run's lock any more, were they killed or not, and stops it.
+All processes of a test run share one server, and each test has its own database. Run as a program, this file is the
+keeper of the shared server: it waits until no process holds the run's lock (killed processes release it too), and
+then stops the server.
 """
 
 import contextlib
@@ -35,38 +36,44 @@ _keepers: list[subprocess.Popen[bytes]] = []
 
 
 class ClusterFailed(Exception):
-    """PostgreSQL is not there, or did not start."""
+    """PostgreSQL is not installed, or did not start."""
 
 
 @dataclass(slots=True)
 class PostgresCluster:
-    """One server on its own folder; `stop` and `start` may alternate, and the port stays the same."""
+    """One server with its own folder; it can be stopped and started repeatedly, and keeps its port."""
 
     folder: Path
     port: int = 0
     _server: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
+    @property
+    def pid(self) -> int:
+        """The process of a server that was started here."""
+        assert self._server is not None
+        return self._server.pid
+
     def dsn(self, database: str) -> str:
-        """How to connect to a database of it."""
+        """Connection string of one of the server's databases."""
         return f"host=127.0.0.1 port={self.port} user=postgres dbname={database}"
 
     def create_database(self) -> str:
-        """A new, empty database that nobody else uses; returns how to connect to it."""
+        """Create an empty database for one test; returns its connection string."""
         database = f"test_{os.getpid()}_{next(_database_numbers)}"
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {database}".encode())
         return self.dsn(database)
 
     def initialise(self) -> None:
-        """Make the data folder."""
+        """Create the data folder."""
         if os.geteuid() == 0:
             shutil.chown(self.folder, _server_user())
         data = self.folder / "data"
-        # Making the folder needs no fsync, since a crash of the machine ends the test; the server itself does fsync.
+        # initdb needs no fsync: if the machine crashes, the test ends as well. The server itself does fsync.
         self._run("initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 
     def start(self) -> None:
-        """Start the server and wait until it answers."""
+        """Start the server and wait until it accepts connections."""
         for _ in range(PORT_ATTEMPTS_MAX if not self.port else 1):
             port = self.port or _free_port()
             with (self.folder / "server.log").open("ab") as log:
@@ -82,18 +89,18 @@ class PostgresCluster:
                     stdout=log,
                     stderr=log,
                     cwd=self.folder,
-                    # The interrupt of a terminal is for the tests: they stop the server when they are done.
+                    # Ctrl-C in a terminal is for the tests: they stop the server when they are done.
                     start_new_session=True,
                 )
             if self._wait_until_it_answers(port):
                 self.port = port
                 return
-            # Most likely another process took the port since it was found free.
+            # Most likely another process took the port after it was found free.
             self.stop()
         raise ClusterFailed(f"PostgreSQL did not start within {START_S_MAX} s; its log:\n{self._log()}")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End the server, by force where that takes too long. SIGINT shuts it down, SIGQUIT is a crash."""
+        """Stop the server; kill it if that takes too long. SIGINT is an orderly shutdown, SIGQUIT a crash."""
         if self._server is None:
             return
         self._server.send_signal(how)
@@ -109,7 +116,7 @@ class PostgresCluster:
         while self._server is not None and self._server.poll() is None and time.monotonic() < deadline_s:
             with contextlib.suppress(psycopg.OperationalError):
                 psycopg.connect(f"host=127.0.0.1 port={port} user=postgres dbname=postgres connect_timeout=5").close()
-                # Whoever answered may be another server, which came first and made this one give up.
+                # The response may come from another server that took the port first; this one then gave up.
                 return self._server.poll() is None
             time.sleep(0.05)
         return False
@@ -139,7 +146,9 @@ def private_cluster() -> Iterator[PostgresCluster]:
 
 @contextlib.contextmanager
 def shared_cluster(run_folder: Path) -> Iterator[PostgresCluster]:
-    """The one server of a test run; `run_folder` is the same for all its processes. The last to leave sees it gone."""
+    """The server of the whole test run; `run_folder` is the same in all its processes. The last process waits for its
+    end.
+    """
     with (run_folder / "postgres.lock").open("a+") as door, contextlib.ExitStack() as stay:
         with _locked(door):
             cluster, users = _join(run_folder) or _open(run_folder)
@@ -153,12 +162,12 @@ def shared_cluster(run_folder: Path) -> Iterator[PostgresCluster]:
 
 
 def run_folder_of(base_temp: Path) -> Path:
-    """The folder that all processes of a test run share, given the base temporary folder of one of them."""
+    """The folder shared by all processes of a test run, derived from the base temporary folder of one of them."""
     return base_temp.parent if "PYTEST_XDIST_WORKER" in os.environ else base_temp
 
 
 def binaries() -> Path:
-    """The folder of PostgreSQL's programs, which are installed if they are missing."""
+    """The folder of PostgreSQL's programs; installs them if they are missing."""
     found = _find_binaries()
     if found is None:
         result = subprocess.run([INSTALL], capture_output=True, text=True, check=False)  # noqa: S603 - our own script
@@ -178,7 +187,7 @@ def _find_binaries() -> Path | None:
 
 
 def _server_user() -> str:
-    """Whom the server runs as where we are root, which it refuses."""
+    """The user that runs the server if the tests run as root: PostgreSQL refuses root."""
     try:
         return pwd.getpwnam("postgres").pw_name
     except KeyError:
@@ -189,7 +198,7 @@ def _as_server_user() -> list[str]:
     if os.geteuid() != 0:
         return []
     user = pwd.getpwnam(_server_user())
-    # It replaces itself with the server, so that the process we signal is the server's own.
+    # The program replaces itself with the server, so that signals reach the server itself.
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
 
 
@@ -200,13 +209,13 @@ def _free_port() -> int:
 
 
 def _discard(cluster: PostgresCluster) -> None:
-    # At once: an orderly shutdown would take seconds to bring to the disk what is deleted next.
+    # Immediate shutdown: an orderly one would spend seconds on writing data that is deleted next.
     cluster.stop(signal.SIGQUIT)
     shutil.rmtree(cluster.folder, ignore_errors=True)
 
 
 def _join(run_folder: Path) -> tuple[PostgresCluster, IO[str]] | None:
-    """Become a user of the server that another process of the run has started, if it is still there."""
+    """Register as a user of the server that another process of the run has started, if it still runs."""
     with contextlib.ExitStack() as undo:
         try:
             known = json.loads((run_folder / "postgres.json").read_text())
@@ -215,7 +224,7 @@ def _join(run_folder: Path) -> tuple[PostgresCluster, IO[str]] | None:
             fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (FileNotFoundError, BlockingIOError):
             return None
-        # The keeper removes the file while it holds the lock: who has the lock and sees the file came in time.
+        # The keeper removes the file while it holds the lock: if we hold the lock and the file exists, the server runs.
         if not users_file.exists():
             return None
         undo.pop_all()
@@ -223,7 +232,7 @@ def _join(run_folder: Path) -> tuple[PostgresCluster, IO[str]] | None:
 
 
 def _open(run_folder: Path) -> tuple[PostgresCluster, IO[str]]:
-    """Start the run's server in the care of a keeper, and become its first user."""
+    """Start the keeper and the run's server, and register as its first user."""
     binaries()
     folder = Path(tempfile.mkdtemp(prefix="fairlead-postgres-"))
     users = (folder / "users").open("w+")
@@ -233,7 +242,7 @@ def _open(run_folder: Path) -> tuple[PostgresCluster, IO[str]]:
         command = [sys.executable, __file__, str(folder), str(run_folder / "postgres.json")]
         keeper = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
     _keepers.append(keeper)
-    # The keeper tells where the server is once it answers, in one step: the name appears with all of the content.
+    # The keeper writes the file by an atomic rename once the server accepts connections.
     while not (folder / "ready").exists():
         if keeper.poll() is not None:
             users.close()
@@ -244,7 +253,7 @@ def _open(run_folder: Path) -> tuple[PostgresCluster, IO[str]]:
 
 
 def _wait_if_last(folder: Path) -> None:
-    """Return at once where others use the server, else when it is gone: no process of ours survives the run."""
+    """Return at once if other processes use the server; else wait until it has stopped."""
     deadline_s = time.monotonic() + STOP_S_MAX + 5.0
     while folder.exists() and not _has_users(folder / "users") and time.monotonic() < deadline_s:
         time.sleep(0.02)
@@ -258,7 +267,8 @@ def _has_users(users_file: Path) -> bool:
         for mode in (fcntl.LOCK_EX, fcntl.LOCK_SH):
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(users, mode | fcntl.LOCK_NB)
-                # Refused the whole lock and granted a share: so do others hold shares, and not the keeper the whole.
+                # If the exclusive lock is refused and a share is granted, then other users hold shares, and the keeper
+                # holds nothing.
                 return mode == fcntl.LOCK_SH
     return False
 
@@ -273,7 +283,7 @@ def _locked(door: IO[str]) -> Iterator[None]:
 
 
 def _keep(folder: Path, known_file: Path) -> None:
-    """Run the server until it has no users left, or this process is told to end."""
+    """Run the server until it has no users left or this process gets a signal to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     cluster = PostgresCluster(folder)
     with (folder / "users").open("r+") as users:

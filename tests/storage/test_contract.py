@@ -1,4 +1,4 @@
-"""One suite for every store: what the matching service may rely on, whichever it runs on."""
+"""The contract of a task store, tested on every store: what the matching service relies on."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.core.fairness import LEVEL_ZERO, Level, StoredKey
 from fairlead.core.partitions import PartitionConfig, TaskType
-from fairlead.storage.contract import (
+from fairlead.storage.tasks import (
     MEMBER_FORGOTTEN_AFTER_S,
     Lease,
     LeaseLost,
@@ -46,12 +46,12 @@ async def all_tasks(store: TaskStore, queue: QueueId = QUEUE, priority: int = PR
 # --- the lease
 
 
-async def test_a_queue_is_created_by_the_first_who_takes_it(store: TaskStore) -> None:
+async def test_the_first_lease_of_a_queue_creates_it(store: TaskStore) -> None:
     assert await store.take_lease(QUEUE) == Lease(1, {}, None)
 
 
-async def test_every_lease_has_another_range_id(store: TaskStore) -> None:
-    """Seed 003: the new owner updates the range id, so that a write of the old one fails."""
+async def test_every_lease_has_a_higher_range_id(store: TaskStore) -> None:
+    """FB-17: the new owner raises the range id, so that writes of the old owner fail."""
     range_ids = [(await store.take_lease(QUEUE)).range_id]
     range_ids.append((await store.take_lease(QUEUE)).range_id)
     range_ids.append(await store.renew_lease(QUEUE, range_ids[-1]))
@@ -59,7 +59,7 @@ async def test_every_lease_has_another_range_id(store: TaskStore) -> None:
     assert range_ids == [1, 2, 3, 4]
 
 
-async def test_leases_of_different_queues_have_nothing_to_do_with_each_other(store: TaskStore) -> None:
+async def test_leases_of_different_queues_are_independent(store: TaskStore) -> None:
     other = QUEUE._replace(type=TaskType.WORKFLOW)
     mine = await store.take_lease(QUEUE)
     await store.take_lease(other)
@@ -68,13 +68,13 @@ async def test_leases_of_different_queues_have_nothing_to_do_with_each_other(sto
     assert await all_tasks(store, other) == []
 
 
-async def test_owners_that_race_for_a_queue_all_get_another_range_id(store: TaskStore) -> None:
+async def test_owners_that_race_for_a_queue_get_distinct_range_ids(store: TaskStore) -> None:
     leases = await asyncio.gather(*(store.take_lease(QUEUE) for _ in range(20)))
     assert sorted(lease.range_id for lease in leases) == list(range(1, 21))
 
 
-async def test_a_renewed_lease_refuses_the_writes_of_the_old_range_id(store: TaskStore) -> None:
-    """What `OutcomeUnknown` promises: after a renewal an earlier write has taken effect, or never will."""
+async def test_writes_with_the_old_range_id_fail_after_a_renewal(store: TaskStore) -> None:
+    """The promise of `OutcomeUnknown`: after a renewal, an earlier write has taken effect or never will."""
     lease = await store.take_lease(QUEUE)
     renewed = await store.renew_lease(QUEUE, lease.range_id)
     with pytest.raises(LeaseLost):
@@ -104,10 +104,10 @@ WRITES: dict[str, Callable[[TaskStore, int], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-async def test_after_a_takeover_the_old_owner_can_do_nothing(
+async def test_every_write_of_the_old_owner_fails_after_a_takeover(
     store: TaskStore, write: Callable[[TaskStore, int], Awaitable[object]]
 ) -> None:
-    """Design, 'Fairness': every write is conditional on the range id, deletes included."""
+    """FL-42: every write is conditional on the range id, deletes included."""
     old = await store.take_lease(QUEUE)
     await append(store, old.range_id, task(1, 1), task(2, 2))
     await store.save_rules(QUEUE, old.range_id, CONFIG, b"rules")
@@ -122,7 +122,7 @@ async def test_after_a_takeover_the_old_owner_can_do_nothing(
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-async def test_nobody_can_write_to_a_queue_that_nobody_has_taken(
+async def test_a_write_to_a_queue_without_a_lease_fails(
     store: TaskStore, write: Callable[[TaskStore, int], Awaitable[object]]
 ) -> None:
     for range_id in (0, 1):
@@ -133,7 +133,7 @@ async def test_nobody_can_write_to_a_queue_that_nobody_has_taken(
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-async def test_a_range_id_of_the_future_owns_nothing(
+async def test_a_write_with_a_range_id_above_the_current_one_fails(
     store: TaskStore, write: Callable[[TaskStore, int], Awaitable[object]]
 ) -> None:
     lease = await store.take_lease(QUEUE)
@@ -141,8 +141,8 @@ async def test_a_range_id_of_the_future_owns_nothing(
         await write(store, lease.range_id + 1)
 
 
-async def test_of_two_owners_that_write_at_once_only_the_later_is_heard(store: TaskStore) -> None:
-    """Each append of the old owner took effect before the takeover, where the new one sees it, or not at all."""
+async def test_writes_of_two_concurrent_owners_succeed_only_for_the_later_one(store: TaskStore) -> None:
+    """Each append of the old owner took effect before the takeover and is visible to the new owner, or failed."""
     old = await store.take_lease(QUEUE)
     appends = [asyncio.ensure_future(append(store, old.range_id, task(number, number))) for number in range(1, 51)]
     new = await store.take_lease(QUEUE)
@@ -160,7 +160,7 @@ async def test_of_two_owners_that_write_at_once_only_the_later_is_heard(store: T
 
 
 async def test_tasks_are_read_in_order_of_pass_then_id(store: TaskStore) -> None:
-    """Seed 003: fair levels are ordered lexicographically, and ordered that way by persistence."""
+    """FB-2: the store orders levels by pass, then by id."""
     lease = await store.take_lease(QUEUE)
     await append(store, lease.range_id, task(10, 1), task(2, 2), task(2**40, 3))
     await append(store, lease.range_id, task(2, 5), task(1, 6))
@@ -169,7 +169,7 @@ async def test_tasks_are_read_in_order_of_pass_then_id(store: TaskStore) -> None
     assert levels == [Level(1, 6), Level(2, 2), Level(2, 4), Level(2, 5), Level(10, 1), Level(2**40, 3)]
 
 
-async def test_priorities_are_backlogs_of_their_own(store: TaskStore) -> None:
+async def test_each_priority_has_its_own_backlog(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     for priority in (1, 5):
         await append(store, lease.range_id, task(priority, priority), priority=priority)
@@ -182,14 +182,14 @@ async def test_priorities_are_backlogs_of_their_own(store: TaskStore) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
-async def test_a_page_is_full_unless_there_are_no_more(store: TaskStore, limit: int) -> None:
+async def test_a_page_is_full_unless_it_is_the_last(store: TaskStore, limit: int) -> None:
     lease = await store.take_lease(QUEUE)
     tasks = [task(number // 2, number) for number in range(1, 6)]
     await append(store, lease.range_id, *tasks)
     assert await store.read(QUEUE, PRIORITY, after=LEVEL_ZERO, limit=limit) == tasks[:limit]
 
 
-async def test_a_read_begins_above_the_level_that_it_names(store: TaskStore) -> None:
+async def test_a_read_begins_above_the_given_level(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     tasks = [task(1, 1), task(1, 3), task(2, 2)]
     await append(store, lease.range_id, *tasks)
@@ -208,9 +208,9 @@ async def test_a_read_begins_above_the_level_that_it_names(store: TaskStore) -> 
         assert await store.read(QUEUE, PRIORITY, after=after, limit=10) == found
 
 
-async def test_pages_one_after_the_other_are_the_whole_backlog(store: TaskStore) -> None:
+async def test_consecutive_pages_hold_the_whole_backlog(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
-    # The ids fall as the passes rise, so that the second page begins among lower ids than the first ended.
+    # Ids fall as passes rise, so that the second page begins with lower ids than the first page ended with.
     tasks = [task(number // 7, 10_000 - number, key=f"tenant-{number % 13}") for number in range(5000)]
     for start in range(0, 5000, 500):
         await append(store, lease.range_id, *tasks[start : start + 500])
@@ -220,7 +220,7 @@ async def test_pages_one_after_the_other_are_the_whole_backlog(store: TaskStore)
     assert found == sorted(tasks)
 
 
-async def test_every_part_of_a_task_comes_back_as_it_was(store: TaskStore) -> None:
+async def test_every_field_of_a_task_is_read_as_it_was_written(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     tasks = [
         task(0, 1, key="", weight=0.001, payload=b""),
@@ -232,8 +232,20 @@ async def test_every_part_of_a_task_comes_back_as_it_was(store: TaskStore) -> No
     assert all(type(found.payload) is bytes for found in await all_tasks(store))
 
 
-async def test_a_large_payload_is_stored_whole(store: TaskStore) -> None:
-    """Limits: a blob may have 2 MiB."""
+async def test_an_old_task_is_not_deleted(store: TaskStore) -> None:
+    """FB-18: a task has no time to live."""
+    lease = await store.take_lease(QUEUE)
+    old = task(2, 1)._replace(created_s=1.0)
+    await append(store, lease.range_id, old)
+    # A store would clean up during a write, a delete, or the removal of expired members.
+    await append(store, lease.range_id, task(1, 2), task(3, 3))
+    await store.heartbeat(Member("host-a:7235", 2e9))
+    await store.delete_through(QUEUE, lease.range_id, PRIORITY, through=Level(1, 2), limit=100)
+    assert await all_tasks(store) == [old, task(3, 3)]
+
+
+async def test_a_payload_of_2_mib_is_stored_completely(store: TaskStore) -> None:
+    """The limit of a blob is 2 MiB."""
     lease = await store.take_lease(QUEUE)
     large = [task(1, number, payload=bytes([number]) * 2 * 1024 * 1024) for number in range(1, 12)]
     await asyncio.gather(*(append(store, lease.range_id, one) for one in large))
@@ -243,7 +255,7 @@ async def test_a_large_payload_is_stored_whole(store: TaskStore) -> None:
 @pytest.mark.parametrize(
     "name", ["/_sys/orders/3", "a/b//c", "заказы", "订单 📦", " ", "a'b\"c;--", "x" * 1000, "É" * 1000]
 )
-async def test_names_are_kept_to_the_letter(store: TaskStore, name: str) -> None:
+async def test_names_are_stored_exactly(store: TaskStore, name: str) -> None:
     queue = QueueId("пространство/1", name, TaskType.WORKFLOW)
     lease = await store.take_lease(queue)
     await store.append(queue, lease.range_id, PRIORITY, [task(1, 1)], reached([task(1, 1)]))
@@ -252,8 +264,8 @@ async def test_names_are_kept_to_the_letter(store: TaskStore, name: str) -> None
     assert await all_tasks(store, queue._replace(name=name.swapcase() + " ")) == []
 
 
-async def test_names_that_differ_only_in_case_or_form_are_different(store: TaskStore) -> None:
-    # The last two look alike: one letter, and a letter with a combining accent.
+async def test_names_that_differ_only_in_case_or_unicode_form_are_different_queues(store: TaskStore) -> None:
+    # The last two look alike: a precomposed letter, and a letter with a combining accent.
     names = ["orders", "Orders", "orders ", "\u00e9", "e\u0301"]
     for number, name in enumerate(names, start=1):
         queue = QUEUE._replace(name=name)
@@ -271,7 +283,7 @@ async def test_an_unknown_queue_is_empty(store: TaskStore) -> None:
     assert await store.load_config(QUEUE) is None
 
 
-async def test_an_append_is_stored_whole_or_not_at_all(store: TaskStore) -> None:
+async def test_an_append_is_stored_completely_or_not_at_all(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     await append(store, lease.range_id, task(5, 5))
     with pytest.raises(LevelTaken):
@@ -281,7 +293,7 @@ async def test_an_append_is_stored_whole_or_not_at_all(store: TaskStore) -> None
     assert (await store.take_lease(QUEUE)).levels == {PRIORITY: Levels(LEVEL_ZERO, Level(5, 5))}
 
 
-async def test_an_append_that_names_a_level_twice_is_refused_whole(store: TaskStore) -> None:
+async def test_an_append_with_a_duplicate_level_is_refused_completely(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     with pytest.raises(LevelTaken):
         await append(store, lease.range_id, task(4, 4), task(4, 4, payload=b"another"))
@@ -289,8 +301,8 @@ async def test_an_append_that_names_a_level_twice_is_refused_whole(store: TaskSt
     assert await store.count(QUEUE, lease.range_id) == 0
 
 
-async def test_a_refused_append_spoils_none_of_those_that_came_with_it(store: TaskStore) -> None:
-    """Group commit: callers share a transaction, not their errors."""
+async def test_a_refused_append_fails_no_other_append_of_the_same_transaction(store: TaskStore) -> None:
+    """Group commit: callers share a transaction, but not its errors."""
     lease = await store.take_lease(QUEUE)
     stale = await store.take_lease(QUEUE._replace(name="stale"))
     await store.take_lease(QUEUE._replace(name="stale"))
@@ -313,7 +325,7 @@ async def test_a_refused_append_spoils_none_of_those_that_came_with_it(store: Ta
     assert await all_tasks(store, QUEUE._replace(name="stale")) == []
 
 
-async def test_many_appends_to_many_queues_at_once_are_all_stored(store: TaskStore) -> None:
+async def test_concurrent_appends_to_many_queues_are_all_stored(store: TaskStore) -> None:
     queues = [QUEUE._replace(name=f"orders-{number}") for number in range(20)]
     leases = await asyncio.gather(*(store.take_lease(queue) for queue in queues))
 
@@ -328,7 +340,7 @@ async def test_many_appends_to_many_queues_at_once_are_all_stored(store: TaskSto
         assert (await store.take_lease(queue)).levels == {PRIORITY: Levels(LEVEL_ZERO, Level(50, 50))}
 
 
-async def test_what_was_acknowledged_is_seen_by_the_next_read(store: TaskStore) -> None:
+async def test_a_read_sees_every_acknowledged_append(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     for number in range(1, 51):
         await append(store, lease.range_id, task(number, number))
@@ -341,7 +353,7 @@ async def test_what_was_acknowledged_is_seen_by_the_next_read(store: TaskStore) 
 # --- the keys of the stored tasks
 
 
-async def test_stored_keys_tell_lowest_and_highest_pass_and_the_weight_of_the_highest(store: TaskStore) -> None:
+async def test_stored_keys_have_their_lowest_and_highest_pass_and_the_last_tasks_weight(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     await append(
         store,
@@ -351,7 +363,7 @@ async def test_stored_keys_tell_lowest_and_highest_pass_and_the_weight_of_the_hi
         task(5, 3, key="a", weight=3.0),
         task(4, 4, key="b", weight=4.0),
         task(9, 5, key="", weight=0.5),
-        # Of two tasks of one pass the one with the higher id is the last.
+        # If two tasks have the same pass, the one with the higher id is the last.
         task(6, 8, key="c", weight=8.0),
         task(6, 7, key="c", weight=7.0),
         task(6, 9, key="c", weight=0.25),
@@ -365,7 +377,7 @@ async def test_stored_keys_tell_lowest_and_highest_pass_and_the_weight_of_the_hi
     ]
 
 
-async def test_stored_keys_count_only_what_is_above_the_level(store: TaskStore) -> None:
+async def test_stored_keys_count_only_tasks_above_the_level(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     await append(
         store, lease.range_id, task(1, 1, key="a"), task(2, 2, key="a"), task(2, 3, key="b"), task(3, 4, key="b")
@@ -382,7 +394,7 @@ async def test_stored_keys_count_only_what_is_above_the_level(store: TaskStore) 
 # --- deleting
 
 
-async def test_a_delete_takes_the_level_that_it_names_and_nothing_above_it(store: TaskStore) -> None:
+async def test_a_delete_includes_its_level_and_nothing_above_it(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     tasks = [task(1, 1), task(1, 4), task(2, 2), task(2, 3), task(3, 5)]
     await append(store, lease.range_id, *tasks)
@@ -393,7 +405,7 @@ async def test_a_delete_takes_the_level_that_it_names_and_nothing_above_it(store
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, 1), (4, 4), (5, 5), (6, 5)])
-async def test_a_delete_takes_the_lowest_first_and_no_more_than_its_limit(
+async def test_a_delete_begins_with_the_lowest_level_and_stops_at_its_limit(
     store: TaskStore, limit: int, expected: int
 ) -> None:
     lease = await store.take_lease(QUEUE)
@@ -405,21 +417,21 @@ async def test_a_delete_takes_the_lowest_first_and_no_more_than_its_limit(
 
 
 async def test_a_delete_saves_its_level_as_the_ack_level(store: TaskStore) -> None:
-    """An owner that comes after a crash must not begin below what has been deleted."""
+    """The next owner after a crash must not begin below the deleted levels."""
     lease = await store.take_lease(QUEUE)
     await append(store, lease.range_id, *(task(number, number) for number in range(1, 8)))
     await store.delete_through(QUEUE, lease.range_id, PRIORITY, through=Level(5, 9), limit=2)
     assert (await store.take_lease(QUEUE)).levels == {PRIORITY: Levels(Level(5, 9), Level(7, 7))}
 
 
-async def test_a_delete_of_a_priority_that_was_never_written_saves_its_level_too(store: TaskStore) -> None:
+async def test_a_delete_in_a_priority_without_tasks_saves_its_level_too(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     assert await store.delete_through(QUEUE, lease.range_id, PRIORITY, through=Level(5, 9), limit=2) == 0
     assert (await store.take_lease(QUEUE)).levels == {PRIORITY: Levels(Level(5, 9), LEVEL_ZERO)}
 
 
-async def test_deletes_and_appends_at_once_keep_the_count_right(store: TaskStore) -> None:
-    """The drain rule: a partition is drained when the database holds no task of it."""
+async def test_concurrent_deletes_and_appends_keep_the_count_exact(store: TaskStore) -> None:
+    """A partition is drained only when the store holds no task of it, so the count must be exact."""
     lease = await store.take_lease(QUEUE)
     work: list[Awaitable[object]] = []
     for number in range(1, 101):
@@ -438,7 +450,8 @@ async def test_deletes_and_appends_at_once_keep_the_count_right(store: TaskStore
 # --- levels and configuration
 
 
-async def test_levels_are_handed_to_the_next_owner(store: TaskStore) -> None:
+async def test_a_new_lease_returns_the_saved_levels(store: TaskStore) -> None:
+    """FB-5, FB-7: the next owner begins with the last saved levels."""
     lease = await store.take_lease(QUEUE)
     levels = {1: Levels(Level(1, 2), Level(3, 4)), 5: Levels(LEVEL_ZERO, Level(2**62, 2**62))}
     await store.save_levels(QUEUE, lease.range_id, levels)
@@ -448,8 +461,8 @@ async def test_levels_are_handed_to_the_next_owner(store: TaskStore) -> None:
 
 
 @pytest.mark.parametrize("how", ["append", "save_levels"])
-async def test_saved_levels_never_go_back(store: TaskStore, how: str) -> None:
-    """Seed 003: A can only move forwards; writes of one owner may arrive in another order than they were made in."""
+async def test_saved_levels_never_decrease(store: TaskStore, how: str) -> None:
+    """FB-4: A never decreases, although writes of one owner may arrive out of order."""
     lease = await store.take_lease(QUEUE)
     await store.save_levels(QUEUE, lease.range_id, {PRIORITY: Levels(Level(5, 5), Level(8, 8))})
     older = Levels(Level(5, 4), Level(7, 9))
@@ -458,7 +471,7 @@ async def test_saved_levels_never_go_back(store: TaskStore, how: str) -> None:
     else:
         await store.save_levels(QUEUE, lease.range_id, {PRIORITY: older})
     assert (await store.take_lease(QUEUE)).levels == {PRIORITY: Levels(Level(5, 5), Level(8, 8))}
-    # Each of the two by itself.
+    # Each of the two levels by itself.
     await store.save_levels(QUEUE, lease.range_id + 1, {PRIORITY: Levels(Level(5, 6), Level(1, 1))})
     await store.save_levels(QUEUE, lease.range_id + 1, {PRIORITY: Levels(Level(1, 1), Level(9, 1))})
     assert (await store.take_lease(QUEUE)).levels == {PRIORITY: Levels(Level(5, 6), Level(9, 1))}
@@ -470,7 +483,7 @@ async def test_an_append_saves_its_levels_with_its_tasks(store: TaskStore) -> No
     assert (await store.take_lease(QUEUE)).levels == {2: Levels(Level(3, 3), Level(4, 4))}
 
 
-async def test_the_configuration_is_read_by_anyone_as_it_was_saved_last(store: TaskStore) -> None:
+async def test_the_configuration_can_be_read_without_a_lease(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     assert await store.load_config(QUEUE) is None
     for config in (PartitionConfig(version=1, read=4, write=4), PartitionConfig(version=2, read=4, write=2)):
@@ -480,7 +493,7 @@ async def test_the_configuration_is_read_by_anyone_as_it_was_saved_last(store: T
     assert await store.load_config(QUEUE._replace(type=TaskType.WORKFLOW)) is None
 
 
-async def test_the_rules_are_saved_with_the_configuration_and_outlast_it(store: TaskStore) -> None:
+async def test_rules_are_saved_with_the_configuration_and_kept_when_it_changes(store: TaskStore) -> None:
     assert await store.load_rules(QUEUE) is None
     lease = await store.take_lease(QUEUE)
     assert await store.load_rules(QUEUE) is None
@@ -496,7 +509,21 @@ async def test_the_rules_are_saved_with_the_configuration_and_outlast_it(store: 
     assert await store.load_rules(QUEUE._replace(type=TaskType.WORKFLOW)) is None
 
 
-async def test_a_count_is_of_all_priorities(store: TaskStore) -> None:
+async def test_a_root_lists_its_stored_partitions_and_which_of_them_hold_tasks(store: TaskStore) -> None:
+    names = ["/_sys/{}/1", "/_sys/{}/12", "/_sys/{}/x/3", "/_sys/{}0/4", "{}", "{}/5"]
+    for name in names:
+        await store.take_lease(QUEUE._replace(name=name.format(QUEUE.name)))
+    await store.take_lease(QUEUE._replace(name=f"/_sys/{QUEUE.name}/7", type=TaskType.WORKFLOW))
+    await store.take_lease(QUEUE._replace(name=f"/_sys/{QUEUE.name}/8", namespace_id="other"))
+    full = QUEUE._replace(name=f"/_sys/{QUEUE.name}/12")
+    lease = await store.take_lease(full)
+    await store.append(full, lease.range_id, 2, [task(4, 4)], Levels(LEVEL_ZERO, Level(4, 4)))
+    assert await store.list_partitions(QUEUE) == {1: False, 12: True}
+    await store.delete_through(full, lease.range_id, 2, through=Level(4, 4), limit=10)
+    assert await store.list_partitions(QUEUE) == {1: False, 12: False}
+
+
+async def test_the_task_count_includes_all_priorities(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     assert await store.count(QUEUE, lease.range_id) == 0
     for priority in range(1, 6):
@@ -524,7 +551,7 @@ async def test_queues_are_listed_in_pages_in_order(store: TaskStore) -> None:
     assert all(isinstance(queue.type, TaskType) for queue in found)
 
 
-async def test_the_queues_of_one_namespace_are_listed_alone(store: TaskStore) -> None:
+async def test_a_list_of_one_namespaces_queues_has_no_others(store: TaskStore) -> None:
     for namespace in ("a", "b", "c"):
         for number in range(5):
             await store.take_lease(QueueId(namespace, f"orders-{number}", TaskType.ACTIVITY))
@@ -539,7 +566,7 @@ async def test_the_queues_of_one_namespace_are_listed_alone(store: TaskStore) ->
 # --- members
 
 
-async def test_a_member_is_alive_until_its_time_is_over(store: TaskStore) -> None:
+async def test_a_member_is_alive_until_its_heartbeat_expires(store: TaskStore) -> None:
     await store.heartbeat(Member("host-b:7235", 110.5))
     await store.heartbeat(Member("host-a:7235", 120.0))
     assert await store.members(now_s=100.0) == [Member("host-a:7235", 120.0), Member("host-b:7235", 110.5)]
@@ -548,13 +575,13 @@ async def test_a_member_is_alive_until_its_time_is_over(store: TaskStore) -> Non
     assert await store.members(now_s=120.0) == []
 
 
-async def test_a_heartbeat_prolongs_a_member(store: TaskStore) -> None:
+async def test_a_heartbeat_extends_a_members_life(store: TaskStore) -> None:
     await store.heartbeat(Member("host-a:7235", 110.0))
     await store.heartbeat(Member("host-a:7235", 130.0))
     assert await store.members(now_s=120.0) == [Member("host-a:7235", 130.0)]
 
 
-async def test_a_member_that_leaves_is_gone_at_once(store: TaskStore) -> None:
+async def test_a_member_that_leaves_is_removed_at_once(store: TaskStore) -> None:
     await store.heartbeat(Member("host-a:7235", 110.0))
     await store.heartbeat(Member("host-b:7235", 110.0))
     await store.leave("host-a:7235")
@@ -564,18 +591,18 @@ async def test_a_member_that_leaves_is_gone_at_once(store: TaskStore) -> None:
     assert await store.members(now_s=100.0) == [Member("host-a:7235", 115.0), Member("host-b:7235", 110.0)]
 
 
-async def test_members_that_are_long_silent_are_forgotten(store: TaskStore) -> None:
+async def test_members_without_a_heartbeat_for_long_are_deleted(store: TaskStore) -> None:
     await store.heartbeat(Member("host-a:7235", 100.0))
     await store.heartbeat(Member("host-b:7235", 101.0))
     await store.heartbeat(Member("host-c:7235", 100.0 + MEMBER_FORGOTTEN_AFTER_S))
-    # Of the past, where both would be alive if they were still known.
+    # Ask about a past moment, at which both would be alive if their rows still existed.
     assert [member.host for member in await store.members(now_s=0.0)] == ["host-b:7235", "host-c:7235"]
 
 
 # --- closing
 
 
-async def test_closing_finishes_what_was_begun(store: TaskStore) -> None:
+async def test_close_finishes_the_writes_under_way(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     appends = [asyncio.ensure_future(append(store, lease.range_id, task(1, number))) for number in range(1, 101)]
     await asyncio.sleep(0)
@@ -584,7 +611,7 @@ async def test_closing_finishes_what_was_begun(store: TaskStore) -> None:
     assert outcomes == [None] * 100
 
 
-async def test_a_closed_store_refuses_everything(store: TaskStore) -> None:
+async def test_a_closed_store_refuses_every_operation(store: TaskStore) -> None:
     lease = await store.take_lease(QUEUE)
     await store.close()
     await store.close()

@@ -1,4 +1,4 @@
-"""The memory store goes wrong in every way that a real one can, when and how it is told to."""
+"""The memory store injects every fault that a real store can have."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
 from fairlead.core.partitions import TaskType
-from fairlead.storage.contract import Levels, Member, OutcomeUnknown, QueueId, StoredTask, StoreUnavailable
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.memory.tasks import MemoryStore
+from fairlead.storage.tasks import Levels, Member, OutcomeUnknown, QueueId, StoredTask, StoreUnavailable
 
 QUEUE = QueueId("namespace", "orders", TaskType.ACTIVITY)
 PRIORITY = 3
@@ -19,7 +19,7 @@ Wait = Callable[[], Awaitable[None]]
 
 @dataclass
 class Script:
-    """Does to each operation what the test has written down for it, and remembers what it was asked."""
+    """Applies the planned fault to each operation, and records the operations."""
 
     before_it: dict[str, Callable[[], Awaitable[Wait | None]]] = field(default_factory=dict)
     after_it: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
@@ -65,12 +65,12 @@ async def stored_ids(store: MemoryStore) -> list[int]:
 
 
 async def settle() -> None:
-    """Let everything run that can."""
+    """Run the event loop until nothing is ready."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-async def test_unavailable_before_means_that_nothing_was_changed() -> None:
+async def test_a_fault_before_the_write_changes_nothing() -> None:
     script = Script(before_it={"append": raising(StoreUnavailable("down"))})
     store = MemoryStore(script)
     lease = await store.take_lease(QUEUE)
@@ -79,7 +79,7 @@ async def test_unavailable_before_means_that_nothing_was_changed() -> None:
     assert await stored_ids(store) == []
 
 
-async def test_an_answer_can_be_lost_after_the_change_took_effect() -> None:
+async def test_a_response_can_be_lost_after_the_write_took_effect() -> None:
     script = Script(after_it={"append": raising(OutcomeUnknown("no answer"))})
     store = MemoryStore(script)
     lease = await store.take_lease(QUEUE)
@@ -88,8 +88,8 @@ async def test_an_answer_can_be_lost_after_the_change_took_effect() -> None:
     assert await stored_ids(store) == [1]
 
 
-async def test_a_change_can_take_effect_after_its_caller_was_told_that_nobody_knows() -> None:
-    """Seed 003: if a write returns 'timed out', we may observe it to take effect at some point in the future."""
+async def test_a_write_can_take_effect_after_its_caller_got_outcome_unknown() -> None:
+    """FB-16: a write that timed out may take effect later."""
     event = asyncio.Event()
     store = MemoryStore(Script(before_it={"append": late(event)}))
     lease = await store.take_lease(QUEUE)
@@ -104,8 +104,8 @@ async def test_a_change_can_take_effect_after_its_caller_was_told_that_nobody_kn
 
 
 @pytest.mark.parametrize("how", ["renew_lease", "take_lease"])
-async def test_a_late_change_is_refused_when_the_lease_was_renewed_or_taken_meanwhile(how: str) -> None:
-    """Seed 003: that guarantees that either the write took effect before the new owner's update, or it will fail."""
+async def test_a_late_write_is_refused_after_a_renewal_or_a_takeover(how: str) -> None:
+    """FB-17: a write takes effect before the new owner's takeover, or it fails."""
     event = asyncio.Event()
     store = MemoryStore(Script(before_it={"append": late(event), "delete_through": late(event)}))
     lease = await store.take_lease(QUEUE)
@@ -124,7 +124,7 @@ async def test_a_late_change_is_refused_when_the_lease_was_renewed_or_taken_mean
     await store.close()
 
 
-async def test_a_late_append_at_a_level_that_is_taken_is_refused_quietly() -> None:
+async def test_a_late_append_at_an_existing_level_is_dropped_without_an_error() -> None:
     event = asyncio.Event()
     script = Script(before_it={"append": late(event)})
     store = MemoryStore(script)
@@ -138,7 +138,7 @@ async def test_a_late_append_at_a_level_that_is_taken_is_refused_quietly() -> No
     await store.close()
 
 
-async def test_delayed_changes_can_be_overtaken() -> None:
+async def test_a_delayed_write_can_be_overtaken_by_a_later_one() -> None:
     event = asyncio.Event()
 
     async def hold() -> None:
@@ -157,7 +157,7 @@ async def test_delayed_changes_can_be_overtaken() -> None:
     assert await stored_ids(store) == [1, 2]
 
 
-async def test_a_read_can_fail_and_be_delayed_like_a_change() -> None:
+async def test_a_read_can_fail_or_be_delayed_like_a_write() -> None:
     script = Script()
     store = MemoryStore(script)
     await store.take_lease(QUEUE)
@@ -169,7 +169,7 @@ async def test_a_read_can_fail_and_be_delayed_like_a_change() -> None:
         await store.members(now_s=0.0)
 
 
-async def test_the_faults_are_asked_about_every_operation_by_name() -> None:
+async def test_every_operation_asks_the_faults_by_its_name() -> None:
     script = Script()
     store = MemoryStore(script)
     lease = await store.take_lease(QUEUE)
@@ -185,7 +185,7 @@ async def test_the_faults_are_asked_about_every_operation_by_name() -> None:
     ]
 
 
-async def test_closing_drops_what_is_still_late() -> None:
+async def test_close_drops_writes_that_are_still_late() -> None:
     event = asyncio.Event()
     store = MemoryStore(Script(before_it={"append": late(event)}))
     lease = await store.take_lease(QUEUE)
@@ -195,8 +195,8 @@ async def test_closing_drops_what_is_still_late() -> None:
     assert [other for other in asyncio.all_tasks() if other is not asyncio.current_task()] == []
 
 
-async def test_without_faults_a_call_runs_to_its_end_without_waiting() -> None:
-    """So that a simulation of which nothing is to go wrong has no interleavings in the store."""
+async def test_without_faults_a_call_never_waits() -> None:
+    """A simulation without faults then has no interleavings in the store."""
     store = MemoryStore()
     call = store.take_lease(QUEUE)
     with pytest.raises(StopIteration) as ended:

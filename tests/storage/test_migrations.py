@@ -1,17 +1,18 @@
-"""The schema comes to this release by itself, step by step, and never goes back."""
+"""Migrations bring a database to the schema of this release, step by step, and never back."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
 from fairlead.core.partitions import TaskType
-from fairlead.storage.contract import Levels, QueueId, SchemaTooNew, StoredTask
 from fairlead.storage.migrations import BrokenMigrations, Migration, load_migrations, pending
 from fairlead.storage.sqlite import CannotOpen, SqliteStore
 from fairlead.storage.sqlite import file as sqlite_file
 from fairlead.storage.sqlite.file import split_statements
+from fairlead.storage.tasks import Levels, QueueId, SchemaTooNew, StoredTask
 
 QUEUE = QueueId("namespace", "orders", TaskType.ACTIVITY)
 TASK = StoredTask(Level(1, 1), "tenant", 1.0, b"payload")
@@ -19,8 +20,8 @@ KNOWN = [Migration(1, "one", ""), Migration(2, "two", ""), Migration(3, "three",
 
 
 def run(file: Path, *statements: str) -> list[tuple[object, ...]]:
-    """Run statements on a file that no store has open; the rows of the last."""
-    with sqlite3.connect(file) as connection:
+    """Run statements on a file that no store has open; returns the rows of the last one."""
+    with closing(sqlite3.connect(file)) as connection, connection:
         rows = [connection.execute(statement).fetchall() for statement in statements]
     connection.close()
     return rows[-1]
@@ -34,7 +35,7 @@ async def made_by_this_release(file: Path) -> None:
 
 
 def add_migration(monkeypatch: pytest.MonkeyPatch, *statements: str) -> int:
-    """Make the release one with another step, and return its number."""
+    """Add another step to this release, and return its number."""
     known = load_migrations("sqlite")
     known.append(Migration(len(known) + 1, "planted", ";\n".join(statements) + ";\n"))
     monkeypatch.setattr(sqlite_file, "load_migrations", lambda _: known)
@@ -52,12 +53,12 @@ def test_a_new_database_needs_every_step() -> None:
     assert pending(KNOWN, applied=[], database="x") == KNOWN
 
 
-def test_an_older_database_needs_the_steps_that_it_has_not_taken() -> None:
+def test_an_older_database_needs_the_missing_steps() -> None:
     assert pending(KNOWN, applied=[2, 1], database="x") == KNOWN[2:]
     assert pending(KNOWN, applied=[1, 2, 3], database="x") == []
 
 
-def test_a_newer_database_is_refused_with_what_to_do() -> None:
+def test_a_newer_database_is_refused_with_an_error_that_says_what_to_do() -> None:
     with pytest.raises(SchemaTooNew, match=r"x has schema version 5, this release knows versions up to 3: .*start the"):
         pending(KNOWN, applied=[1, 2, 3, 4, 5], database="x")
 
@@ -67,14 +68,14 @@ def test_a_database_that_skipped_a_step_is_refused() -> None:
         pending(KNOWN, applied=[1, 3], database="x")
 
 
-async def test_the_steps_are_recorded(tmp_path: Path) -> None:
+async def test_applied_steps_are_recorded_in_the_database(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     await made_by_this_release(file)
     recorded = run(file, "SELECT version, name FROM schema_migrations ORDER BY version")
     assert recorded == [(migration.version, migration.name) for migration in load_migrations("sqlite")]
 
 
-async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_release_is_refused_and_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     await made_by_this_release(file)
     known = len(load_migrations("sqlite"))
@@ -83,13 +84,13 @@ async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Pat
     with pytest.raises(SchemaTooNew, match=f"{file} has schema version {known + 1}, this release knows .* {known}: "):
         await SqliteStore.open(file)
     assert file.read_bytes() == before
-    # Nor is it locked: the release that can open it may.
+    # Nor is the file locked: the newer release can open it.
     run(file, "DELETE FROM schema_migrations WHERE name = 'from_the_future'")
     store = await SqliteStore.open(file)
     await store.close()
 
 
-async def test_a_file_of_an_older_release_takes_the_missing_steps_and_keeps_its_tasks(
+async def test_opening_a_file_of_an_older_release_runs_the_missing_steps_and_keeps_its_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tasks.db"
@@ -103,7 +104,7 @@ async def test_a_file_of_an_older_release_takes_the_missing_steps_and_keeps_its_
     assert run(file, "SELECT max(version), count(*) FROM schema_migrations") == [(version, version)]
 
 
-async def test_a_step_that_fails_is_undone_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_step_is_rolled_back_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tasks.db"
     await made_by_this_release(file)
     version = add_migration(
@@ -116,6 +117,6 @@ async def test_a_step_that_fails_is_undone_whole(tmp_path: Path, monkeypatch: py
     assert run(file, "SELECT max(version) FROM schema_migrations") == [(version - 1,)]
 
 
-def test_a_script_is_split_where_its_statements_end() -> None:
+def test_a_script_is_split_into_its_statements() -> None:
     script = "-- a; comment\nCREATE TABLE a (x TEXT);\nINSERT INTO a\nVALUES (';\n');\n\n-- the end\n"
     assert [statement.split()[-1] for statement in split_statements(script)] == ["TEXT);", "');"]

@@ -1,4 +1,4 @@
-"""What only PostgreSQL shows: several hosts on one database, lost connections, a server that goes and comes back."""
+"""Properties of the PostgreSQL store only: several hosts on one database, lost connections, server restarts."""
 
 import asyncio
 import os
@@ -15,7 +15,10 @@ import pytest
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
 from fairlead.core.partitions import PartitionConfig, TaskType
-from fairlead.storage.contract import (
+from fairlead.storage.postgres import PostgresStore
+from fairlead.storage.postgres.appends import APPENDS_WAITING_MAX, GROUP_TASKS_MAX
+from fairlead.storage.postgres.connections import Unstorable
+from fairlead.storage.tasks import (
     LeaseLost,
     Levels,
     LevelTaken,
@@ -26,9 +29,7 @@ from fairlead.storage.contract import (
     StoredTask,
     StoreUnavailable,
 )
-from fairlead.storage.postgres import PostgresStore
-from fairlead.storage.postgres.appends import APPENDS_WAITING_MAX, GROUP_TASKS_MAX
-from fairlead.storage.postgres.connections import Unstorable
+from tests.patience import step, until
 from tests.storage.postgres_cluster import private_cluster
 
 QUEUE = QueueId("namespace", "queue", TaskType.WORKFLOW)
@@ -36,12 +37,12 @@ PRIORITY = 3
 
 Raw = psycopg.AsyncConnection[tuple[object, ...]]
 OpenStore = Callable[..., Awaitable[PostgresStore]]
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
 @pytest.fixture
 async def open_store(postgres_dsn: str) -> AsyncIterator[OpenStore]:
-    """Opens one more store on the test's database; each is another host."""
+    """Opens another store on the test's database; each stands for one host."""
     stores: list[PostgresStore] = []
 
     async def open_one(**options: object) -> PostgresStore:
@@ -61,14 +62,14 @@ async def raw_connection(dsn: str) -> AsyncIterator[Raw]:
 
 @asynccontextmanager
 async def locked_queue(dsn: str) -> AsyncIterator[Raw]:
-    """A transaction that holds the lock on every queue's row, as an owner's write in flight does."""
+    """A transaction that locks every queue's row, like a write in flight."""
     async with raw_connection(dsn) as connection, connection.transaction():
         await connection.execute("SELECT 1 FROM queues FOR UPDATE")
         yield connection
 
 
 async def waiting_backend(dsn: str) -> int:
-    """The process of a store's statement that waits for a lock, as soon as there is one."""
+    """Waits until a statement of a store waits for a lock; returns the process id of its backend."""
     async with raw_connection(dsn) as connection:
         for _ in range(500):
             found = await connection.execute(
@@ -102,10 +103,10 @@ async def stored_numbers(store: PostgresStore) -> set[int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_an_append_in_flight_at_a_takeover_is_seen_by_the_new_owner_or_refused(
+async def test_the_new_owner_sees_an_append_in_flight_at_its_takeover_or_the_append_is_refused(
     open_store: OpenStore, seed: int
 ) -> None:
-    """Seed 003, fencing: "either the write took effect before the new owner's update, or it will fail"."""
+    """FB-17: a write takes effect before the takeover, or it fails."""
     chance = random.Random(seed)
     old, new = await open_store(), await open_store()
     numbers = count(1)
@@ -131,7 +132,7 @@ async def test_an_append_in_flight_at_a_takeover_is_seen_by_the_new_owner_or_ref
         taken = await new.take_lease(QUEUE)
         seen = await stored_numbers(new)
         await asyncio.gather(*writers)
-        # Whether the old owner heard of it before or after the takeover, what it was told to be stored was there then.
+        # Every append that was acknowledged to the old owner, before or after the takeover, was visible to the new one.
         assert seen == acknowledged
         assert await stored_numbers(new) == seen
         assert not refused & seen
@@ -142,7 +143,7 @@ async def test_an_append_in_flight_at_a_takeover_is_seen_by_the_new_owner_or_ref
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_no_write_of_any_kind_takes_effect_after_a_takeover(open_store: OpenStore, seed: int) -> None:
-    """Facts, 2.8: deletes are fenced too, against a stale owner that would delete what the new one has written."""
+    """FL-42: deletes are fenced too, so that a stale owner can't delete tasks of the new one."""
     chance = random.Random(seed)
     old, new = await open_store(), await open_store()
     lease = await old.take_lease(QUEUE)
@@ -163,6 +164,7 @@ async def test_no_write_of_any_kind_takes_effect_after_a_takeover(open_store: Op
         await write()
 
     started = [asyncio.create_task(attempt(write)) for write in attempts]
+    # The takeover comes at a random moment between the writes.
     await asyncio.sleep(chance.random() * 0.01)
     taken = await new.take_lease(QUEUE)
     before = (await stored_numbers(new), await new.load_config(QUEUE), await new.count(QUEUE, taken.range_id))
@@ -174,10 +176,10 @@ async def test_no_write_of_any_kind_takes_effect_after_a_takeover(open_store: Op
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-async def test_a_takeover_waits_for_the_write_under_way_and_sees_its_outcome(
+async def test_a_takeover_waits_for_the_write_in_flight_and_sees_its_result(
     postgres_dsn: str, open_store: OpenStore, is_committed: bool
 ) -> None:
-    """Seed 003, fencing: "the new owner will definitely see the task when it does a read"."""
+    """FB-17: the new owner sees every write that took effect before its takeover."""
     old, new = await open_store(), await open_store()
     lease = await old.take_lease(QUEUE)
     await append(old, lease.range_id, 1)
@@ -186,7 +188,7 @@ async def test_a_takeover_waits_for_the_write_under_way_and_sees_its_outcome(
         await connection.execute("SELECT number FROM queues WHERE range_id = %s FOR UPDATE", (lease.range_id,))
         taking = asyncio.create_task(new.take_lease(QUEUE))
         await waiting_backend(postgres_dsn)
-        # The new owner's statement has begun: what is written from here on is not in the snapshot it began with.
+        # The new owner's statement has begun: later writes are not in its snapshot.
         await connection.execute("UPDATE queue_levels SET max_pass = 14, max_id = 2")
         await connection.execute("INSERT INTO tasks SELECT number, 3, 14, 2, 'key2', 1.5, 'payload 2' FROM queues")
         await connection.execute("UPDATE queues SET config_version = 9, config_read = 2, config_write = 1")
@@ -221,7 +223,7 @@ async def test_a_write_that_waited_for_a_takeover_is_refused(postgres_dsn: str, 
     assert await old.load_config(QUEUE) is None
 
 
-async def test_a_connection_that_is_lost_during_an_append_leaves_its_outcome_unknown(
+async def test_a_connection_lost_during_an_append_leaves_its_outcome_unknown(
     postgres_dsn: str, open_store: OpenStore
 ) -> None:
     store = await open_store()
@@ -238,10 +240,10 @@ async def test_a_connection_that_is_lost_during_an_append_leaves_its_outcome_unk
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_after_a_renewal_lost_appends_are_there_as_a_whole_or_never_appear(
+async def test_after_a_renewal_each_lost_append_is_stored_completely_or_never(
     postgres_dsn: str, open_store: OpenStore, seed: int
 ) -> None:
-    """Facts, invariant 5: a write with a superseded range id never becomes visible."""
+    """FB-17: a write with a superseded range id never becomes visible."""
     chance = random.Random(seed)
     store = await open_store(connections_max=4)
     range_id = (await store.take_lease(QUEUE)).range_id
@@ -278,8 +280,8 @@ async def test_after_a_renewal_lost_appends_are_there_as_a_whole_or_never_appear
             assert await stored_numbers(store) == seen
 
 
-async def retried(ask: Callable[[], Awaitable[Answer]]) -> Answer:
-    """What the store answers once it has found a connection that lives."""
+async def retried(ask: Callable[[], Awaitable[Response]]) -> Response:
+    """The store's response once it has a working connection."""
     deadline_s = time.monotonic() + 20
     while True:
         try:
@@ -290,12 +292,12 @@ async def retried(ask: Callable[[], Awaitable[Answer]]) -> Answer:
             await asyncio.sleep(0.05)
 
 
-async def test_a_connection_that_was_closed_while_unused_is_not_used_again(
+async def test_a_connection_that_was_closed_while_idle_is_not_used_again(
     postgres_dsn: str, open_store: OpenStore
 ) -> None:
     store = await open_store()
     lease = await store.take_lease(QUEUE)
-    # Several connections at once, so that there are several to lose.
+    # Use several connections at once, so that several can be lost.
     await asyncio.gather(*(store.members(now_s=0.0) for _ in range(50)))
     async with raw_connection(postgres_dsn) as killer:
         terminated = await killer.execute(
@@ -308,8 +310,8 @@ async def test_a_connection_that_was_closed_while_unused_is_not_used_again(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-async def test_a_store_recovers_by_itself_when_the_server_was_gone(how: signal.Signals) -> None:
-    """Design, Stores: acknowledged means committed, whether the server was shut down or crashed."""
+async def test_a_store_recovers_by_itself_after_a_restart_of_the_server(how: signal.Signals) -> None:
+    """FL-50: committed writes survive a shutdown and a crash of the database server."""
     with private_cluster() as cluster:
         store = await PostgresStore.open(cluster.create_database())
         lease = await store.take_lease(QUEUE)
@@ -331,7 +333,7 @@ async def test_a_store_recovers_by_itself_when_the_server_was_gone(how: signal.S
                     acknowledged.add(number)
 
         appending = [asyncio.create_task(keep_appending()) for _ in range(20)]
-        await asyncio.sleep(0.3)
+        await until(lambda: bool(acknowledged))
         await asyncio.to_thread(cluster.stop, how)
         before = set(acknowledged)
         assert before
@@ -341,7 +343,7 @@ async def test_a_store_recovers_by_itself_when_the_server_was_gone(how: signal.S
         started_s = time.monotonic()
         await retried(lambda: store.members(now_s=0.0))
         recovered_s = time.monotonic() - started_s
-        await asyncio.sleep(0.2)
+        await until(lambda: acknowledged > before)
         is_over.set()
         await asyncio.gather(*appending)
         seen = await stored_numbers(store)
@@ -351,7 +353,9 @@ async def test_a_store_recovers_by_itself_when_the_server_was_gone(how: signal.S
     assert acknowledged <= seen <= acknowledged | unknown
 
 
-async def test_a_server_that_falls_silent_leaves_the_outcome_unknown(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_a_server_that_stops_responding_leaves_the_outcome_unknown(
+    postgres_dsn: str, open_store: OpenStore
+) -> None:
     store = await open_store(statement_s_max=0.5)
     lease = await store.take_lease(QUEUE)
     async with locked_queue(postgres_dsn):
@@ -359,9 +363,9 @@ async def test_a_server_that_falls_silent_leaves_the_outcome_unknown(postgres_ds
         silent = await waiting_backend(postgres_dsn)
         os.kill(silent, signal.SIGSTOP)
     try:
-        with pytest.raises(OutcomeUnknown, match="no answer"):
+        with pytest.raises(OutcomeUnknown, match="no response"):
             await appending
-        # The others go on without it.
+        # The other connections still work.
         assert await store.members(now_s=0.0) == []
     finally:
         os.kill(silent, signal.SIGCONT)
@@ -372,7 +376,7 @@ async def test_a_server_that_falls_silent_leaves_the_outcome_unknown(postgres_ds
     assert await stored_numbers(store) == seen | {2}
 
 
-async def test_a_statement_that_waits_too_long_has_changed_nothing(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_a_statement_that_times_out_changes_nothing(postgres_dsn: str, open_store: OpenStore) -> None:
     store = await open_store(statement_s_max=0.2)
     lease = await store.take_lease(QUEUE)
     async with locked_queue(postgres_dsn):
@@ -381,12 +385,12 @@ async def test_a_statement_that_waits_too_long_has_changed_nothing(postgres_dsn:
     assert await stored_numbers(store) == set()
 
 
-async def test_a_server_that_is_not_there_is_unavailable(postgres_dsn: str) -> None:
+async def test_an_unreachable_server_raises_unavailable(postgres_dsn: str) -> None:
     with pytest.raises(StoreUnavailable, match="is it running"):
         await PostgresStore.open("host=127.0.0.1 port=1 dbname=none")
 
 
-async def test_appends_to_one_queue_that_wait_are_joined_into_one_transaction(
+async def test_waiting_appends_to_one_queue_are_joined_into_one_transaction(
     postgres_dsn: str, open_store: OpenStore
 ) -> None:
     store = await open_store()
@@ -395,7 +399,7 @@ async def test_appends_to_one_queue_that_wait_are_joined_into_one_transaction(
         first = asyncio.create_task(append(store, lease.range_id, 1))
         await waiting_backend(postgres_dsn)
         others = [asyncio.create_task(append(store, lease.range_id, number)) for number in range(2, 2002)]
-        await asyncio.sleep(0.1)
+        await step()
     await asyncio.gather(first, *others)
     async with raw_connection(postgres_dsn) as connection:
         found = await connection.execute("SELECT count(*) FROM tasks GROUP BY xmin ORDER BY min(task_id)")
@@ -417,7 +421,7 @@ async def test_different_queues_do_not_wait_for_each_other(postgres_dsn: str, op
     await waiting
 
 
-async def test_of_joined_appends_only_the_one_to_blame_fails(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_only_the_invalid_one_of_joined_appends_fails(postgres_dsn: str, open_store: OpenStore) -> None:
     store = await open_store()
     stale = (await store.take_lease(QUEUE)).range_id
     current = await store.renew_lease(QUEUE, stale)
@@ -437,7 +441,7 @@ async def test_of_joined_appends_only_the_one_to_blame_fails(postgres_dsn: str, 
             store.append(QUEUE, current, PRIORITY, [], levels_of(task(8))),
         ]
         outcomes = asyncio.gather(*joined, return_exceptions=True)
-        await asyncio.sleep(0.1)
+        await step()
     await first
     expected = [LevelTaken, LeaseLost, Unstorable, Unstorable, type(None), LevelTaken, type(None)]
     assert [type(outcome) for outcome in await outcomes] == expected
@@ -456,14 +460,14 @@ async def test_appends_of_two_leases_are_not_joined(postgres_dsn: str, open_stor
     assert await stored_numbers(store) == {1, 4}
 
 
-async def test_a_caller_that_is_cancelled_takes_nobody_with_it(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_cancelling_one_caller_does_not_affect_the_others(postgres_dsn: str, open_store: OpenStore) -> None:
     store = await open_store()
     lease = await store.take_lease(QUEUE)
     async with locked_queue(postgres_dsn):
         cancelled = asyncio.create_task(append(store, lease.range_id, 1))
         await waiting_backend(postgres_dsn)
         others = [asyncio.create_task(append(store, lease.range_id, number)) for number in (2, 3)]
-        await asyncio.sleep(0.02)
+        await step()
         cancelled.cancel()
         others[0].cancel()
         await asyncio.wait([cancelled, others[0]])
@@ -471,7 +475,7 @@ async def test_a_caller_that_is_cancelled_takes_nobody_with_it(postgres_dsn: str
     assert await stored_numbers(store) == {1, 2, 3}
 
 
-async def test_appends_beyond_those_that_may_wait_are_refused_and_the_others_stored(
+async def test_appends_above_the_queue_limit_are_refused_and_the_others_stored(
     postgres_dsn: str, open_store: OpenStore
 ) -> None:
     store = await open_store()
@@ -496,6 +500,7 @@ async def test_closing_finishes_what_was_begun(postgres_dsn: str, open_store: Op
         saving = asyncio.create_task(store.save_levels(QUEUE, lease.range_id, {1: levels_of(task(1))}))
         await waiting_backend(postgres_dsn)
         closing = asyncio.create_task(store.close())
+        # Only time can show that the store waits: the database holds its transaction.
         await asyncio.sleep(0.05)
         assert not closing.done()
     await closing
@@ -506,13 +511,14 @@ async def test_closing_finishes_what_was_begun(postgres_dsn: str, open_store: Op
             await refused
 
 
-async def test_closing_waits_for_other_writes_too(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_close_waits_for_writes_of_other_kinds_too(postgres_dsn: str, open_store: OpenStore) -> None:
     store = await open_store()
     lease = await store.take_lease(QUEUE)
     async with locked_queue(postgres_dsn):
         saving = asyncio.create_task(store.save_levels(QUEUE, lease.range_id, {1: levels_of(task(1))}))
         await waiting_backend(postgres_dsn)
         closing = asyncio.create_task(store.close())
+        # Only time can show that the store waits: the database holds its transaction.
         await asyncio.sleep(0.05)
         assert not closing.done()
     await closing
@@ -520,11 +526,11 @@ async def test_closing_waits_for_other_writes_too(postgres_dsn: str, open_store:
     await saving
 
 
-async def test_a_deadlock_is_tried_again(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_a_transaction_that_loses_a_deadlock_is_retried(postgres_dsn: str, open_store: OpenStore) -> None:
     store = await open_store()
     await store.heartbeat(Member("silent", expires_s=0.0))
     async with raw_connection(postgres_dsn) as other:
-        # So that it is the store that finds the deadlock, after the server's one second, and gives way.
+        # Makes the store's session detect the deadlock, after the server's one second, and lose.
         await other.execute("SET deadlock_timeout = '30s'")
         async with other.transaction():
             await other.execute("DELETE FROM members WHERE host = 'silent'")
@@ -535,7 +541,7 @@ async def test_a_deadlock_is_tried_again(postgres_dsn: str, open_store: OpenStor
     assert await store.members(now_s=0.0) == [Member("alive", 100_000.0)]
 
 
-async def test_what_a_session_needs_does_not_depend_on_the_servers_defaults(
+async def test_the_session_settings_do_not_depend_on_the_servers_defaults(
     postgres_dsn: str, open_store: OpenStore
 ) -> None:
     async with raw_connection(postgres_dsn) as connection:
@@ -548,13 +554,13 @@ async def test_what_a_session_needs_does_not_depend_on_the_servers_defaults(
     assert [row for (row,) in rows] == [("on",), ("read committed",), ("3s",), ("host0",)]
 
 
-async def test_hosts_that_start_together_make_one_schema(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_hosts_that_start_at_the_same_time_create_one_schema(postgres_dsn: str, open_store: OpenStore) -> None:
     stores = await asyncio.gather(*(open_store() for _ in range(5)))
     leases = await asyncio.gather(*(store.take_lease(QUEUE) for store in stores))
     assert sorted(lease.range_id for lease in leases) == [1, 2, 3, 4, 5]
 
 
-async def test_a_newer_schema_is_refused_and_left_as_it_is(postgres_dsn: str, open_store: OpenStore) -> None:
+async def test_a_newer_schema_is_refused_and_not_changed(postgres_dsn: str, open_store: OpenStore) -> None:
     await open_store()
     async with raw_connection(postgres_dsn) as connection:
         await connection.execute(
@@ -568,8 +574,23 @@ async def test_a_newer_schema_is_refused_and_left_as_it_is(postgres_dsn: str, op
         assert await found.fetchone() == (None, 99)
 
 
+async def test_a_root_finds_partitions_stored_by_an_older_release(postgres_dsn: str, open_store: OpenStore) -> None:
+    store = await open_store()
+    queue = QUEUE._replace(name="größe/[x]")
+    for number in (1, 12):
+        await store.take_lease(queue._replace(name=f"/_sys/{queue.name}/{number}"))
+    await store.close()
+    async with await psycopg.AsyncConnection.connect(postgres_dsn, autocommit=True) as connection:
+        await connection.execute("ALTER TABLE queues DROP COLUMN root_digest")
+        await connection.execute("DROP FUNCTION keep_queue_with_tasks CASCADE")
+        await connection.execute("DELETE FROM schema_migrations WHERE version >= 5")
+    migrated = await open_store()
+    assert await migrated.list_partitions(queue) == {1: False, 12: False}
+    assert await migrated.list_partitions(QUEUE) == {}
+
+
 async def test_names_longer_than_an_index_entry_are_stored_and_listed_in_order(open_store: OpenStore) -> None:
-    """An index entry of PostgreSQL has less than 2,704 bytes; a name has up to 1,000 characters of up to 4 bytes."""
+    """PostgreSQL limits an index entry to 2,704 bytes; a name has up to 1,000 characters of up to 4 bytes."""
     store = await open_store()
     chance = random.Random(1)
     names = ["".join(chr(chance.randrange(0x10000, 0x10FFFF)) for _ in range(1000)) for _ in range(5)]
@@ -580,7 +601,9 @@ async def test_names_longer_than_an_index_entry_are_stored_and_listed_in_order(o
     assert await store.list_queues("namespace", after=sorted(queues)[3], limit=2) == sorted(queues)[4:6]
 
 
-async def test_what_no_text_can_hold_is_refused_and_a_fairness_key_is_no_text(open_store: OpenStore) -> None:
+async def test_a_name_that_is_not_valid_text_is_refused_but_a_fairness_key_may_hold_any_character(
+    open_store: OpenStore,
+) -> None:
     store = await open_store()
     for wrong in ("\0", "\ud800"):
         for refused in (
@@ -596,3 +619,19 @@ async def test_what_no_text_can_hold_is_refused_and_a_fairness_key_is_no_text(op
     await store.append(QUEUE, lease.range_id, PRIORITY, [odd], levels_of(odd))
     assert await store.read(QUEUE, PRIORITY, after=LEVEL_ZERO, limit=2) == [odd]
     assert [key.key for key in await store.stored_keys(QUEUE, PRIORITY, after=LEVEL_ZERO)] == ["a\0b"]
+
+
+async def test_the_row_of_a_queue_with_tasks_can_not_be_deleted_by_hand(
+    postgres_dsn: str, open_store: OpenStore
+) -> None:
+    """Without the row, the tasks would be lost: they are found by the row's number."""
+    store = await open_store()
+    lease = await store.take_lease(QUEUE)
+    await append(store, lease.range_id, 1, 2)
+    async with raw_connection(postgres_dsn) as connection:
+        with pytest.raises(psycopg.errors.RestrictViolation, match="holds tasks"):
+            await connection.execute("DELETE FROM queues")
+        assert await stored_numbers(store) == {1, 2}
+        await connection.execute("DELETE FROM tasks")
+        deleted = await connection.execute("DELETE FROM queues")
+        assert deleted.rowcount == 1

@@ -1,4 +1,4 @@
-"""The order of a million tasks is the order of a plain sorted list."""
+"""SortedTasks keeps the order of a plain sorted list, at a million tasks too."""
 
 import random
 
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
-from fairlead.storage import sorted_tasks
-from fairlead.storage.contract import StoredTask
-from fairlead.storage.sorted_tasks import SortedTasks
+from fairlead.storage.memory import sorted_tasks
+from fairlead.storage.memory.sorted_tasks import SortedTasks
+from fairlead.storage.tasks import StoredTask
 
 LEVELS = st.builds(Level, st.integers(0, 9), st.integers(0, 9))
 ACTIONS = st.one_of(
@@ -23,11 +23,11 @@ def task(level: Level) -> StoredTask:
 
 
 @given(st.lists(ACTIONS, max_size=80), LEVELS, st.integers(1, 20))
-def test_it_holds_what_a_sorted_list_would_hold(
+def test_sorted_tasks_hold_the_same_as_a_sorted_list(
     actions: list[tuple[str, Level, int]], after: Level, limit: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        # Short runs, so that they are split and emptied all the time.
+        # Short runs, so that they are split and emptied often.
         patch.setattr(sorted_tasks, "_RUN_TASKS_MAX", 4)
         tasks, model = SortedTasks(), list[Level]()
         for action, level, delete_limit in actions:
@@ -45,7 +45,7 @@ def test_it_holds_what_a_sorted_list_would_hold(
         assert tasks.first_after(after, limit) == above[:limit]
 
 
-def test_a_hundred_thousand_tasks_in_any_order_are_held_in_short_runs() -> None:
+def test_a_hundred_thousand_tasks_added_in_random_order_are_held_in_short_runs() -> None:
     levels = [Level(number // 10, number) for number in range(100_000)]
     random.Random(1).shuffle(levels)
     tasks = SortedTasks()

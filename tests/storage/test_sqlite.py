@@ -1,4 +1,4 @@
-"""What only the SQLite store has: one file of one process, group commit, and disks that fail."""
+"""Properties of the SQLite store only: one file for one process, group commit, and failing disks."""
 
 import asyncio
 import os
@@ -7,15 +7,18 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.fairness import LEVEL_ZERO, Level
+from fairlead.core.fairness.ids import BLOCK_SIZE
 from fairlead.core.partitions import TaskType
-from fairlead.storage.contract import (
+from fairlead.storage.sqlite import CannotOpen, SqliteStore, group_commit, statements, tables
+from fairlead.storage.sqlite.file import DatabaseFile
+from fairlead.storage.tasks import (
     Lease,
     Levels,
     LevelTaken,
@@ -25,8 +28,6 @@ from fairlead.storage.contract import (
     StoredTask,
     StoreUnavailable,
 )
-from fairlead.storage.sqlite import CannotOpen, SqliteStore, group_commit, statements, tables
-from fairlead.storage.sqlite.file import DatabaseFile
 
 QUEUE = QueueId("namespace", "orders", TaskType.ACTIVITY)
 PRIORITY = 3
@@ -46,7 +47,7 @@ async def stored_ids(store: SqliteStore) -> list[int]:
 
 @contextmanager
 def full_disk(file: Path) -> Iterator[None]:
-    """No file of this process can grow beyond the size that the log has now."""
+    """Limit the size of all files of this process to the current size of the log."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{file}-wal").stat().st_size, hard))
     try:
@@ -58,8 +59,8 @@ def full_disk(file: Path) -> Iterator[None]:
 # --- group commit
 
 
-async def test_a_thousand_appends_in_flight_cost_a_few_commits(tmp_path: Path) -> None:
-    """Design, 'Stores': one file, WAL, group commit, one writer thread."""
+async def test_a_thousand_concurrent_appends_need_only_a_few_commits(tmp_path: Path) -> None:
+    """FL-49: writes that wait together share a commit."""
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
     before = store.commits
@@ -77,7 +78,9 @@ async def test_commits_are_fsynced(tmp_path: Path) -> None:
     file.close()
 
 
-async def test_a_batch_is_bounded_by_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_changes_in_a_transaction_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(group_commit, "BATCH_CHANGES_MAX", 10)
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
@@ -87,7 +90,7 @@ async def test_a_batch_is_bounded_by_changes(tmp_path: Path, monkeypatch: pytest
     await store.close()
 
 
-async def test_a_batch_is_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_bytes_in_a_transaction_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "BATCH_BYTES_MAX", 1000)
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
@@ -98,19 +101,21 @@ async def test_a_batch_is_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.M
     await store.close()
 
 
-async def test_callers_wait_for_room_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_callers_wait_while_the_write_queue_is_full_and_no_write_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(group_commit, "CHANGES_WAITING_MAX", 5)
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
     before = store.commits
     await asyncio.gather(*(append(store, lease.range_id, task(number)) for number in range(1, 101)))
-    # No more than five can wait, so no commit can be of more than five.
+    # At most five can wait, so no commit holds more than five.
     assert store.commits - before >= 20
     assert len(await stored_ids(store)) == 100
     await store.close()
 
 
-async def test_those_who_wait_for_room_are_refused_when_the_store_closes(
+async def test_callers_that_wait_for_the_full_write_queue_fail_when_the_store_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "CHANGES_WAITING_MAX", 5)
@@ -127,11 +132,11 @@ async def test_those_who_wait_for_room_are_refused_when_the_store_closes(
     await reopened.close()
 
 
-async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_callers_do_not_affect_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "CHANGES_WAITING_MAX", 20)
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
-    # Twenty have been handed to the writer when they are cancelled, ten wait for room.
+    # When they are cancelled, twenty are queued for the writer and ten wait for space in the queue.
     appends = [asyncio.ensure_future(append(store, lease.range_id, task(number))) for number in range(1, 41)]
     await asyncio.sleep(0)
     for cancelled in appends[:30]:
@@ -139,18 +144,18 @@ async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path, monkeypatch: p
     async with asyncio.timeout(30):
         outcomes = await asyncio.gather(*appends, return_exceptions=True)
         assert outcomes[30:] == [None] * 10
-        # The room of the cancelled is free again.
+        # The space of the cancelled ones is free again.
         await asyncio.gather(*(append(store, lease.range_id, task(number)) for number in range(101, 201)))
     assert set(await stored_ids(store)) >= {*range(31, 41), *range(101, 201)}
     await store.close()
 
 
-async def test_something_that_cant_be_stored_spoils_no_other_append(tmp_path: Path) -> None:
+async def test_a_value_that_can_not_be_stored_fails_no_other_append(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
 
     def one(number: int) -> StoredTask:
-        # Neither is a number that SQLite has, nor can half of a surrogate pair be written in UTF-8.
+        # SQLite can't store such a number, and half of a surrogate pair can't be encoded in UTF-8.
         if number == 7:
             return task(2**70)
         return task(number)._replace(fairness_key="\ud800" if number == 8 else "tenant")
@@ -165,13 +170,15 @@ async def test_something_that_cant_be_stored_spoils_no_other_append(tmp_path: Pa
     await store.close()
 
 
-async def test_a_level_taken_shows_when_a_delete_of_the_same_batch_looks(tmp_path: Path) -> None:
+async def test_an_append_at_an_existing_level_is_refused_although_a_delete_shares_its_transaction(
+    tmp_path: Path,
+) -> None:
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
     await append(store, lease.range_id, task(5))
     before = store.commits
     _, taken, appended, deleted = await asyncio.gather(
-        # Keeps the writer busy while the others come, so that they share a transaction.
+        # Keeps the writer busy until the other writes are queued, so that they share a transaction.
         append(store, lease.range_id, task(4, bytes(20_000_000))),
         append(store, lease.range_id, task(5, b"another")),
         append(store, lease.range_id, task(6)),
@@ -182,12 +189,14 @@ async def test_a_level_taken_shows_when_a_delete_of_the_same_batch_looks(tmp_pat
     assert appended is None
     assert deleted == 2
     assert await stored_ids(store) == [6]
-    # The first by itself; and when their transaction was undone, the two that were right, each by itself.
+    # The first commits alone; after the shared transaction is rolled back, the two valid ones commit one by one.
     assert store.commits - before == 3
     await store.close()
 
 
-async def test_more_queues_than_are_remembered_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queues_that_no_longer_fit_in_the_cache_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tables, "QUEUES_REMEMBERED_MAX", 3)
     store = await SqliteStore.open(tmp_path / "tasks.db")
     queues = [QUEUE._replace(name=f"orders-{number}") for number in range(10)]
@@ -207,7 +216,7 @@ async def test_more_queues_than_are_remembered_are_read_again(tmp_path: Path, mo
 
 
 async def test_a_failed_commit_leaves_the_outcome_unknown_until_the_lease_is_renewed(tmp_path: Path) -> None:
-    """Seed 003: a write that 'timed out' may take effect later, unless we can prevent it from succeeding."""
+    """FB-16: a write that timed out may take effect later, until the lease is renewed."""
     file = tmp_path / "tasks.db"
     store = await SqliteStore.open(file)
     lease = await store.take_lease(QUEUE)
@@ -220,7 +229,7 @@ async def test_a_failed_commit_leaves_the_outcome_unknown_until_the_lease_is_ren
         )
         assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown] * 3
         assert "disk I/O error" in str(outcomes[0])
-        # Reads go on.
+        # Reads still succeed.
         assert await stored_ids(store) == [1]
     renewed = await store.renew_lease(QUEUE, lease.range_id)
     await append(store, renewed, task(4))
@@ -229,12 +238,12 @@ async def test_a_failed_commit_leaves_the_outcome_unknown_until_the_lease_is_ren
     await store.close()
     reopened = await SqliteStore.open(file)
     assert await stored_ids(reopened) == [1, 4]
-    # What was remembered of the lost transaction was forgotten with it.
+    # The caches hold nothing of the lost transaction.
     assert (await reopened.take_lease(QUEUE)).levels == {PRIORITY: Levels(LEVEL_ZERO, Level(1, 4))}
     await reopened.close()
 
 
-async def test_a_lease_that_was_not_committed_was_not_taken(tmp_path: Path) -> None:
+async def test_a_lease_whose_commit_failed_is_not_taken(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store = await SqliteStore.open(file)
     lease = await store.take_lease(QUEUE)
@@ -245,15 +254,15 @@ async def test_a_lease_that_was_not_committed_was_not_taken(tmp_path: Path) -> N
     await store.close()
 
 
-async def test_a_transaction_that_fails_before_its_commit_has_changed_nothing(tmp_path: Path) -> None:
+async def test_a_transaction_that_fails_before_its_commit_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store = await SqliteStore.open(file)
     lease = await store.take_lease(QUEUE)
-    # More than the writer keeps in memory, so that SQLite has to write it before the commit.
+    # Larger than the writer's cache, so that SQLite writes to the log before the commit.
     large = bytes(80 * 1024 * 1024)
     with full_disk(file), pytest.raises(StoreUnavailable, match="disk I/O error; nothing was changed"):
         await append(store, lease.range_id, task(1, large))
-    # Nothing of it is left to be written with what comes next.
+    # The next transaction writes nothing of the failed one.
     await store.heartbeat(Member("host", 1.0))
     assert await store.count(QUEUE, lease.range_id) == 0
     assert (await store.take_lease(QUEUE)).levels == {}
@@ -265,7 +274,7 @@ async def test_a_transaction_that_fails_before_its_commit_has_changed_nothing(tm
 # --- one file, one process
 
 
-async def test_what_is_stored_is_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
+async def test_stored_tasks_are_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
     file = tmp_path / "tasks #1%20?.db"
     for number in range(1, 4):
         store = await SqliteStore.open(file)
@@ -273,14 +282,50 @@ async def test_what_is_stored_is_there_when_the_file_is_opened_again(tmp_path: P
         assert lease.range_id == number
         await append(store, lease.range_id, task(number))
         await store.close()
-    # The log was copied into the file: that is all there is, beside its lock.
+    # The log was copied into the file: only the file and its lock are left.
     assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, f"{file.name}.lock"]  # noqa: ASYNC240
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         assert connection.execute("SELECT count(*) FROM tasks").fetchone() == (3,)
     connection.close()
 
 
-async def test_a_file_that_is_open_is_not_opened_again(tmp_path: Path) -> None:
+async def test_the_tasks_of_a_queue_whose_row_was_lost_are_still_read(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    store = await SqliteStore.open(file)
+    await store.take_lease(QUEUE)
+    range_id = await store.renew_lease(QUEUE, 1)
+    first_id = BLOCK_SIZE + 1
+    await append(store, range_id, task(first_id), task(first_id + 1))
+    await store.close()
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("DELETE FROM queues WHERE name = ?", (QUEUE.name,)).rowcount == 1
+    connection.close()
+
+    store = await SqliteStore.open(file)
+    other = QUEUE._replace(name="others")
+    assert (await store.take_lease(other)).levels == {}
+    lease = await store.take_lease(QUEUE)
+    assert lease.levels == {PRIORITY: Levels(LEVEL_ZERO, Level(1, first_id + 1))}
+    # The new lease's ids are above the stored ones.
+    assert lease.range_id == range_id + 1
+    assert await stored_ids(store) == [first_id, first_id + 1]
+    assert await store.count(QUEUE, lease.range_id) == 2
+    assert await store.count(other, 1) == 0
+    await store.close()
+
+
+async def test_queues_with_the_same_hash_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "hash64", lambda _: 7)
+    store = await SqliteStore.open(tmp_path / "tasks.db")
+    other = QUEUE._replace(name="others")
+    await append(store, (await store.take_lease(QUEUE)).range_id, task(1))
+    assert (await store.take_lease(other)).levels == {}
+    assert (await store.take_lease(QUEUE)).levels == {PRIORITY: Levels(LEVEL_ZERO, Level(1, 1))}
+    assert await store.count(other, 1) == 0
+    await store.close()
+
+
+async def test_a_file_that_this_process_has_open_can_not_be_opened_again(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store = await SqliteStore.open(file)
     with pytest.raises(CannotOpen, match=f"open already, in process {os.getpid()}"):
@@ -293,7 +338,7 @@ async def test_a_file_that_is_open_is_not_opened_again(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_another_process_is_refused_while_the_file_is_open(tmp_path: Path) -> None:
+async def test_another_process_can_not_open_the_file_while_it_is_open(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     store = await SqliteStore.open(file)
     script = (
@@ -312,7 +357,7 @@ async def test_another_process_is_refused_while_the_file_is_open(tmp_path: Path)
     await store.close()
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     file.write_bytes(b"not a database at all" * 100)
     with pytest.raises(CannotOpen, match="not a database"):
@@ -320,23 +365,23 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Pa
     assert file.read_bytes() == b"not a database at all" * 100
 
 
-async def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_refused_and_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("CREATE TABLE tasks (something TEXT)")
     connection.close()
     before = file.read_bytes()
-    with pytest.raises(CannotOpen, match="a database of something else"):
+    with pytest.raises(CannotOpen, match="another program's database"):
         await SqliteStore.open(file)
     assert file.read_bytes() == before
 
 
-async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(FixRequest, match=r"missing/tasks\.db can't be opened"):
         await SqliteStore.open(tmp_path / "missing" / "tasks.db")
 
 
-async def test_a_cancelled_opening_leaves_the_file_free(tmp_path: Path) -> None:
+async def test_the_file_is_unlocked_after_a_cancelled_open(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     opening = asyncio.ensure_future(SqliteStore.open(file))
     await asyncio.sleep(0)
@@ -347,7 +392,7 @@ async def test_a_cancelled_opening_leaves_the_file_free(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_reads_under_way_are_finished_when_the_store_closes(tmp_path: Path) -> None:
+async def test_close_finishes_the_reads_under_way(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "tasks.db")
     lease = await store.take_lease(QUEUE)
     await append(store, lease.range_id, *(task(number) for number in range(1, 20_001)))
@@ -358,7 +403,7 @@ async def test_reads_under_way_are_finished_when_the_store_closes(tmp_path: Path
 
 
 @pytest.mark.parametrize("statement", ["READ_TASKS", "LAST_TO_DELETE", "DELETE_TASKS"])
-async def test_backlogs_are_found_by_their_place_not_searched(tmp_path: Path, statement: str) -> None:
+async def test_backlog_statements_find_rows_by_key_without_a_table_scan(tmp_path: Path, statement: str) -> None:
     file = DatabaseFile(tmp_path / "tasks.db", readers=0)
     sql = getattr(statements, statement)
     plan = file.writer.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * sql.count("?")).fetchall()

@@ -1,3 +1,4 @@
+import asyncio
 import logging
 import sqlite3
 from collections.abc import Iterator
@@ -9,11 +10,12 @@ from structlog.testing import capture_logs
 from fairlead.core.fairness import Level
 from fairlead.core.partitions import TaskType
 from fairlead.storage import watched
-from fairlead.storage.contract import LeaseLost, Levels, Member, OutcomeUnknown, QueueId, StoreUnavailable, TaskStore
+from fairlead.storage.commit import Commit
 from fairlead.storage.failures import PoolReasons, follow_pool, reason_of
-from fairlead.storage.history_contract import Commit, HistoryStore
-from fairlead.storage.history_memory import MemoryHistory
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.history import HistoryStore
+from fairlead.storage.memory.history import MemoryHistory
+from fairlead.storage.memory.tasks import MemoryStore
+from fairlead.storage.tasks import LeaseLost, Levels, Member, OutcomeUnknown, QueueId, StoreUnavailable, TaskStore
 from fairlead.storage.watched import UNAVAILABLE_AFTER_S, WatchedStore
 from fairlead.telemetry import Metrics
 from tests.telemetry.scrapes import scrape, value, values
@@ -25,19 +27,25 @@ NOON_S = 1_800_000_000.0
 
 @pytest.fixture(autouse=True)
 def _all_levels() -> Iterator[None]:
-    """Have the log of every level, whatever was configured."""
+    """Capture the log at every level, whatever the configuration."""
     config = structlog.get_config()
     structlog.reset_defaults()
+    # Mark the log as configured: otherwise the first import of a module with a log, inside a test, would hide info
+    # lines.
+    structlog.configure()
     yield
     structlog.configure(**config)
 
 
 class Faults:
-    """What the store fails with, if it does."""
+    """Errors and waits of the store; none unless a test sets them."""
 
     error: Exception | None = None
+    answered: asyncio.Event | None = None
 
     async def before(self, operation: str, queue: QueueId | None) -> None:
+        if self.answered is not None:
+            await self.answered.wait()
         if self.error is not None:
             raise self.error
 
@@ -45,8 +53,19 @@ class Faults:
         return
 
 
+class CorruptIndex(Exception):
+    """Stands for psycopg.errors.IndexCorrupted, which needs the driver."""
+
+    sqlstate = "XX002"
+
+
+async def until_waiting(event: asyncio.Event) -> None:
+    while not event._waiters:  # noqa: ASYNC110 - it happens in another task
+        await asyncio.sleep(0)
+
+
 class HistoryFaults:
-    """What the workflows' part of the store fails with, if it does."""
+    """A history store that fails with the given error, if there is one."""
 
     error: Exception | None = None
 
@@ -71,8 +90,8 @@ class World:
     async def beat(self) -> None:
         await self.store.heartbeat(Member("host", self.now_s + 10))
 
-    def unavailable_since(self) -> str | None:
-        return self.store.unavailable_since
+    def trouble(self) -> str | None:
+        return self.store.trouble
 
     def failing_since_s(self) -> float | None:
         return self.store.is_failing_since_s
@@ -89,7 +108,7 @@ def unavailable() -> StoreUnavailable:
     return error
 
 
-async def test_it_answers_what_the_store_answers(world: World) -> None:
+async def test_a_watched_store_returns_the_stores_results(world: World) -> None:
     store: TaskStore = world.store
     lease = await store.take_lease(QUEUE)
     await store.save_levels(QUEUE, lease.range_id, {3: LEVELS})
@@ -101,7 +120,7 @@ async def test_it_answers_what_the_store_answers(world: World) -> None:
     await store.close()
 
 
-async def test_a_failure_is_counted_and_logged_with_the_stores_own_words(world: World) -> None:
+async def test_a_failure_is_counted_and_logged_with_the_stores_message(world: World) -> None:
     world.faults.error = unavailable()
     with capture_logs() as lines, pytest.raises(StoreUnavailable):
         await world.beat()
@@ -117,7 +136,7 @@ async def test_a_failure_is_counted_and_logged_with_the_stores_own_words(world: 
     assert value(counts, "persistence_error_with_type", operation="members", error_type="OutcomeUnknown") == 2
 
 
-async def test_what_nobody_expected_is_a_failure_too(world: World) -> None:
+async def test_an_unexpected_exception_counts_as_a_failure(world: World) -> None:
     world.faults.error = sqlite3.DatabaseError("database disk image is malformed")
     with pytest.raises(sqlite3.DatabaseError):
         await world.beat()
@@ -125,7 +144,7 @@ async def test_what_nobody_expected_is_a_failure_too(world: World) -> None:
     assert value(scrape(world.metrics), "persistence_error_with_type", error_type="DatabaseError") == 1
 
 
-async def test_an_answer_that_refuses_is_no_failure(world: World) -> None:
+async def test_a_refused_write_does_not_count_as_a_failure(world: World) -> None:
     world.faults.error = LeaseLost("another has it")
     with capture_logs() as lines, pytest.raises(LeaseLost):
         await world.store.take_lease(QUEUE)
@@ -133,42 +152,67 @@ async def test_an_answer_that_refuses_is_no_failure(world: World) -> None:
     assert values(scrape(world.metrics), "persistence_error_with_type") == []
 
 
-async def test_it_is_unavailable_when_all_writes_have_failed_for_long_and_not_before(world: World) -> None:
+async def test_the_store_is_unavailable_only_after_all_writes_have_failed_for_long(world: World) -> None:
     world.faults.error = unavailable()
     with pytest.raises(StoreUnavailable):
         await world.beat()
     world.now_s += UNAVAILABLE_AFTER_S - 0.1
-    assert world.unavailable_since() is None
+    assert world.trouble() is None
     world.now_s += 0.2
-    assert world.unavailable_since() == "2027-01-15T08:00:00Z"
+    assert world.trouble() == "store unavailable since 2027-01-15T08:00:00Z"
     with pytest.raises(StoreUnavailable):
         await world.beat()
     assert world.store.is_failing_since_s == NOON_S
 
 
-async def test_one_write_that_succeeds_makes_it_available_again_and_a_read_does_not(world: World) -> None:
+async def test_one_successful_write_makes_the_store_available_again_and_a_read_does_not(world: World) -> None:
     world.faults.error = unavailable()
     with pytest.raises(StoreUnavailable):
         await world.beat()
     world.now_s += UNAVAILABLE_AFTER_S
     world.faults.error = None
     await world.store.members(now_s=0)
-    assert world.unavailable_since() is not None
+    assert world.trouble() is not None
     with capture_logs() as lines:
         await world.beat()
         await world.beat()
-    assert world.unavailable_since() is None
+    assert world.trouble() is None
     assert [(line["event"], line["failed_s"]) for line in lines] == [("store takes writes again", UNAVAILABLE_AFTER_S)]
 
 
-async def test_a_read_that_fails_says_nothing_of_writes(world: World) -> None:
+async def test_a_store_that_does_not_respond_to_a_heartbeat_is_out_of_service(world: World) -> None:
+    answered = asyncio.Event()
+    world.faults.answered = answered
+    beating = asyncio.create_task(world.beat())
+    await until_waiting(answered)
+    assert world.trouble() is None
+    world.now_s += UNAVAILABLE_AFTER_S
+    assert world.trouble() == "store unavailable since 2027-01-15T08:00:00Z: a heartbeat got no response"
+    answered.set()
+    await beating
+    assert world.trouble() is None
+
+
+@pytest.mark.parametrize("cause", [sqlite3.DatabaseError("database disk image is malformed"), CorruptIndex()])
+async def test_damage_that_a_read_finds_puts_the_store_out_of_service_at_once(world: World, cause: Exception) -> None:
+    world.faults.error = StoreUnavailable("the rows could not be read")
+    world.faults.error.__cause__ = cause
+    with pytest.raises(StoreUnavailable):
+        await world.store.members(now_s=0)
+    world.faults.error = None
+    # Writes elsewhere in the file still succeed.
+    await world.beat()
+    assert world.trouble() == "store damaged, found at 2027-01-15T08:00:00Z: see the log"
+
+
+async def test_a_failing_read_does_not_make_the_store_unavailable(world: World) -> None:
     world.faults.error = unavailable()
     with pytest.raises(StoreUnavailable):
         await world.store.members(now_s=0)
     assert world.store.is_failing_since_s is None
 
 
-async def test_what_comes_when_the_store_is_closing_is_no_failure(world: World) -> None:
+async def test_an_error_of_a_closing_store_does_not_count_as_a_failure(world: World) -> None:
     await world.store.close()
     world.faults.error = StoreUnavailable("the store is closing")
     with capture_logs() as lines, pytest.raises(StoreUnavailable):
@@ -176,12 +220,12 @@ async def test_what_comes_when_the_store_is_closing_is_no_failure(world: World) 
     assert (lines, world.store.is_failing_since_s) == ([], None)
 
 
-def test_a_moment_is_of_universal_time() -> None:
+def test_times_are_shown_in_utc() -> None:
     assert watched.moment(0.0) == "1970-01-01T00:00:00Z"
 
 
 class PoolTimeout(Exception):
-    """As the pool's own, which says only how long it was waited."""
+    """An error like the pool's own, which says only how long it waited."""
 
 
 @pytest.fixture
@@ -195,7 +239,7 @@ def pool_log() -> Iterator[logging.Logger]:
     log.filters[:] = filters
 
 
-def test_the_pools_warnings_are_kept_as_reasons_and_not_logged(
+def test_the_pools_warnings_are_kept_as_failure_reasons_and_not_logged(
     pool_log: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     timeout = StoreUnavailable("no connection within 5 s")
@@ -208,21 +252,21 @@ def test_the_pools_warnings_are_kept_as_reasons_and_not_logged(
     assert caplog.messages == ["broken"]
 
 
-def test_a_reason_of_long_ago_is_none() -> None:
+def test_an_old_failure_reason_is_not_reported() -> None:
     reasons = PoolReasons()
     assert reasons.latest == ""
     warning = logging.LogRecord("psycopg.pool", logging.WARNING, "", 0, "%s", (OSError("refused"),), None)
     assert reasons.filter(warning) is False
     assert reasons.latest == "refused"
-    reasons._told_s -= 31
+    reasons._reported_s -= 31
     assert reasons.latest == ""
 
 
-def test_a_reason_is_never_empty() -> None:
+def test_a_failure_reason_is_never_empty() -> None:
     assert reason_of(TimeoutError()) == "TimeoutError"
 
 
-async def test_the_workflows_of_the_store_are_watched_like_its_tasks(world: World) -> None:
+async def test_the_history_part_of_a_store_is_watched_like_its_task_part(world: World) -> None:
     history = world.store.history
     lease = await history.take_shard(1)
     await history.commit(1, lease.range_id, Commit())
@@ -239,7 +283,7 @@ async def test_the_workflows_of_the_store_are_watched_like_its_tasks(world: Worl
     assert world.failing_since_s() is None
 
 
-def test_all_that_a_store_can_be_asked_is_watched(world: World) -> None:
+def test_every_operation_of_a_store_is_watched(world: World) -> None:
     for contract, store in ((TaskStore, world.store), (HistoryStore, world.store.history)):
         asked = [name for name in vars(contract) if not name.startswith("_") and name != "close"]
         assert asked

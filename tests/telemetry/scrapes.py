@@ -1,4 +1,4 @@
-"""Scrapes read back by the library's own parsers."""
+"""Scrapes, parsed with the Prometheus client library."""
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -15,28 +15,28 @@ def families_of(content: bytes, *, is_openmetrics: bool) -> dict[str, Family]:
     parse = parse_openmetrics if is_openmetrics else parse_text
     found = list(parse(content.decode()))
     names = [family.name for family in found]
-    assert len(names) == len(set(names)), "a metric is there twice"
+    assert len(names) == len(set(names)), "a metric occurs twice"
     return {family.name: family for family in found}
 
 
 def scrape(metrics: Metrics) -> Series:
-    """Every series with its value, by name and labels. Each is there once."""
+    """All series by name and labels; each may occur only once."""
     _, content = render(metrics.snapshot(), OPENMETRICS)
     found: Series = {}
     for family in families_of(content, is_openmetrics=True).values():
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
-            assert key not in found, f"{key} is there twice"
+            assert key not in found, f"{key} occurs twice"
             found[key] = sample.value
     return found
 
 
 def value(series: Series, name: str, **labels: str) -> float:
-    """The one series of this name that has these labels, and maybe others."""
+    """The value of the only series with this name and these labels; it may have other labels too."""
     (found,) = [one for (of, has), one in series.items() if of == name and labels.items() <= dict(has).items()]
     return found
 
 
 def values(series: Series, name: str, **labels: str) -> list[float]:
-    """All series of this name that have these labels."""
+    """The values of all series with this name and these labels."""
     return [one for (of, has), one in series.items() if of == name and labels.items() <= dict(has).items()]

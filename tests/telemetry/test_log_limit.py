@@ -11,7 +11,7 @@ class Clock:
         return self.now_s
 
 
-def test_an_event_passes_ten_times_a_second_and_the_next_tells_how_many_did_not() -> None:
+def test_an_event_passes_ten_times_a_second_and_the_next_one_has_the_suppressed_count() -> None:
     clock = Clock()
     limit = EventLimit(clock)
     assert [limit.take("a") for _ in range(SAME_EVENTS_MAX)] == [0] * SAME_EVENTS_MAX
@@ -38,7 +38,7 @@ def test_a_clock_that_is_set_back_does_not_silence_the_log() -> None:
     assert limit.take("a") == 1
 
 
-def test_names_without_end_are_forgotten_the_longest_unseen_first() -> None:
+def test_the_number_of_event_names_is_bounded_and_the_least_recent_is_evicted() -> None:
     limit = EventLimit(Clock())
     for _ in range(SAME_EVENTS_MAX):
         limit.take("often")
@@ -51,7 +51,7 @@ def test_names_without_end_are_forgotten_the_longest_unseen_first() -> None:
     assert limit.take("once") == 0
 
 
-def test_threads_may_log_at_once() -> None:
+def test_several_threads_can_log_at_once() -> None:
     limit = EventLimit(Clock())
     passed: list[int] = []
     threads = [

@@ -17,7 +17,7 @@ NOW_S = 1_767_323_045.25
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     structlog.reset_defaults()
@@ -46,9 +46,9 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_is_an_event_with_its_fields_in_json() -> None:
+def test_a_json_line_has_the_event_and_its_fields() -> None:
     stream = configured()
-    get_log("matching.engine").info("partition loaded", task_list="orders", partition=3)
+    get_log("matching.engine").info("partition loaded", task_queue="orders", partition=3)
     assert stream.getvalue().endswith("\n")
     (line,) = lines(stream)
     assert list(line.items()) == [
@@ -56,19 +56,19 @@ def test_a_line_is_an_event_with_its_fields_in_json() -> None:
         ("level", "info"),
         ("logger", "matching.engine"),
         ("event", "partition loaded"),
-        ("task_list", "orders"),
+        ("task_queue", "orders"),
         ("partition", 3),
     ]
 
 
-def test_a_log_may_be_had_before_it_is_configured() -> None:
+def test_a_log_can_be_created_before_the_configuration() -> None:
     log = get_log("early")
     stream = configured()
     log.info("later")
     assert [line["event"] for line in lines(stream)] == ["later"]
 
 
-def test_until_then_only_warnings_are_shown_and_not_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_warnings_are_shown_on_standard_error_before_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     log = get_log("early")
     log.info("quiet")
     log.warning("loud")
@@ -77,7 +77,7 @@ def test_until_then_only_warnings_are_shown_and_not_on_standard_output(capsys: p
     assert json.loads(shown.err)["event"] == "loud"
 
 
-def test_levels_below_are_left_out() -> None:
+def test_lines_below_the_configured_level_are_left_out() -> None:
     stream = configured("warning")
     log = get_log("x")
     for level in ("debug", "info", "warning", "error", "critical"):
@@ -85,7 +85,7 @@ def test_levels_below_are_left_out() -> None:
     assert [line["level"] for line in lines(stream)] == ["warning", "error", "critical"]
 
 
-def test_a_terminal_gets_lines_for_people_and_anything_else_json() -> None:
+def test_a_terminal_gets_console_lines_and_a_file_gets_json() -> None:
     terminal, file = Terminal(), io.StringIO()
     configure_logs("info", "auto", stream=terminal)
     get_log("x").info("hello", count=1)
@@ -96,7 +96,7 @@ def test_a_terminal_gets_lines_for_people_and_anything_else_json() -> None:
     assert json.loads(file.getvalue())["count"] == 1
 
 
-def test_lines_for_people_have_no_colours_in_a_file() -> None:
+def test_console_lines_have_no_colours_in_a_file() -> None:
     stream = configured(log_format="console")
     get_log("x").info("hello", text="two words")
     line = "2026-01-02T03:04:05.250000Z [info     ] hello                          [x] text='two words'\n"
@@ -104,9 +104,9 @@ def test_lines_for_people_have_no_colours_in_a_file() -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_no_secret_and_no_payload_is_logged(log_format: str) -> None:
+def test_secrets_and_payloads_are_not_logged(log_format: str) -> None:
     stream = configured(log_format=log_format)
-    secret = "hunter2"  # noqa: S105 - no real one
+    secret = "hunter2"  # noqa: S105 - not a real password
     log = get_log("x").bind(password=secret)
     log.info(
         f"connecting to postgresql://app:{secret}@db/x",
@@ -123,7 +123,7 @@ def test_no_secret_and_no_payload_is_logged(log_format: str) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_values_of_variables_are_not_in_a_traceback(log_format: str) -> None:
+def test_a_traceback_does_not_contain_the_values_of_variables(log_format: str) -> None:
     stream = configured(log_format=log_format)
 
     def fail(number: int) -> None:
@@ -134,13 +134,13 @@ def test_values_of_variables_are_not_in_a_traceback(log_format: str) -> None:
     try:
         fail(4711)
     except ValueError as failure:
-        get_log("x").error("told", exc_info=failure)
+        get_log("x").error("reported", exc_info=failure)
     assert "ValueError: failed" in stream.getvalue()
     assert "in fail" in stream.getvalue()
     assert "payload 4711" not in stream.getvalue()
 
 
-def test_an_exception_is_one_line_in_json() -> None:
+def test_an_exception_is_one_json_line() -> None:
     stream = configured()
     try:
         _ = 1 // 0
@@ -148,21 +148,21 @@ def test_an_exception_is_one_line_in_json() -> None:
         get_log("x").exception("failed", number=1)
     (line,) = lines(stream)
     assert (line["level"], line["event"], line["number"]) == ("error", "failed", 1)
-    told = str(line["exception"]).splitlines()
-    assert told[0] == "Traceback (most recent call last):"
-    assert told[-1] == "ZeroDivisionError: integer division or modulo by zero"
+    reported = str(line["exception"]).splitlines()
+    assert reported[0] == "Traceback (most recent call last):"
+    assert reported[-1] == "ZeroDivisionError: integer division or modulo by zero"
 
 
 def test_a_long_traceback_keeps_its_end() -> None:
     stream = configured()
     failure = ValueError("\n".join(str(number) for number in range(1000)))
     get_log("x").error("failed", exc_info=failure)
-    told = str(lines(stream)[0]["exception"]).splitlines()
-    assert len(told) == TRACEBACK_LINES_MAX
-    assert told[-1] == "999"
+    reported = str(lines(stream)[0]["exception"]).splitlines()
+    assert len(reported) == TRACEBACK_LINES_MAX
+    assert reported[-1] == "999"
 
 
-def test_no_field_takes_the_place_of_what_every_line_begins_with() -> None:
+def test_a_field_cannot_replace_level_time_or_logger() -> None:
     stream = configured()
     get_log("x").info("event", level="low", time=5, logger="mine")
     (line,) = lines(stream)
@@ -170,14 +170,14 @@ def test_no_field_takes_the_place_of_what_every_line_begins_with() -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_no_value_can_forge_a_line(log_format: str) -> None:
+def test_a_value_cannot_forge_a_line(log_format: str) -> None:
     stream = configured(log_format=log_format)
     get_log("x").info("one\nforged", field="two\nforged\x1b[2J", nested=["three\nforged"])
     assert len(stream.getvalue().splitlines()) == 1
     assert "\x1b" not in stream.getvalue()
 
 
-def test_the_same_event_is_logged_ten_times_a_second_and_the_next_tells_of_the_rest() -> None:
+def test_the_same_event_is_logged_ten_times_a_second_and_the_next_line_has_the_suppressed_count() -> None:
     stream, now_s = io.StringIO(), [NOW_S]
     configure_logs("info", "json", stream=stream, clock=lambda: now_s[0])
     log = get_log("x")
@@ -194,13 +194,13 @@ def test_the_same_event_is_logged_ten_times_a_second_and_the_next_tells_of_the_r
     assert all("suppressed" not in line for line in lines(stream)[:-1])
 
 
-def test_libraries_log_the_same_way() -> None:
+def test_log_lines_of_libraries_have_the_same_format() -> None:
     stream = configured()
     logging.getLogger("grpc._cython").warning("broken %s, password=%s", "pipe", "hunter2")
     logging.getLogger("asyncio").log(25, "between the levels")
     logging.getLogger("asyncio").debug("too little")
     logging.getLogger("asyncio").error("failed", exc_info=OSError("gone"))
-    # Not by way of pytest's own handlers, which fail of it.
+    # Call the handler directly: pytest's own handlers raise an error for such a record.
     wrong = logging.LogRecord("wrong", logging.ERROR, "file", 1, "no %d", ("number",), None)
     logging.getLogger().handlers[-1].handle(wrong)
     found = [(line["level"], line["logger"], line["event"], line["message"]) for line in lines(stream)]
@@ -213,7 +213,7 @@ def test_libraries_log_the_same_way() -> None:
     assert "OSError: gone" in str(lines(stream)[2]["exception"])
 
 
-def test_logs_may_be_configured_again() -> None:
+def test_logs_can_be_configured_again() -> None:
     log = get_log("x")
     first = configured()
     log.info("before")
@@ -224,7 +224,7 @@ def test_logs_may_be_configured_again() -> None:
     assert [line["event"] for line in lines(second)] == ["ours", "asyncio"]
 
 
-def test_a_log_that_can_not_be_written_fails_nothing() -> None:
+def test_a_stream_that_cannot_be_written_raises_no_error() -> None:
     closed = io.StringIO()
     closed.close()
     ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
@@ -238,7 +238,7 @@ def test_a_log_that_can_not_be_written_fails_nothing() -> None:
     ascii_only.close()
 
 
-def test_what_there_is_not_is_refused() -> None:
+def test_an_unknown_level_or_format_is_rejected() -> None:
     with pytest.raises(InvalidLogSetting, match="log level 'loud' is unknown: choose one of debug, info"):
         configure_logs("loud")
     with pytest.raises(InvalidLogSetting, match="log format 'xml' is unknown: choose one of auto, json, console"):
@@ -254,7 +254,7 @@ def test_a_process_logs_on_standard_error() -> None:
     assert json.loads(result.stderr)["event"] == "hello"
 
 
-def test_a_process_without_standard_error_runs_all_the_same() -> None:
+def test_a_process_without_standard_error_can_run() -> None:
     program = (
         f"{sys.executable} -c \"from fairlead.telemetry import *; configure_logs(); get_log('x').info('hello')\" 2>&-"
     )

@@ -25,7 +25,7 @@ from tests.telemetry.scrapes import scrape, value, values
 ACTIVITY, WORKFLOW = TaskType.ACTIVITY, TaskType.WORKFLOW
 
 
-def test_a_partition_counts_under_its_own_labels() -> None:
+def test_the_counts_of_a_partition_have_its_labels() -> None:
     metrics = Metrics()
     counts = metrics.partition("orders", "checkout", ACTIVITY, 3)
     counts.tasks_added += 2
@@ -38,7 +38,7 @@ def test_a_partition_counts_under_its_own_labels() -> None:
     assert value(series, "poll_success", **labels) == 0
 
 
-def test_a_partition_has_the_same_counts_while_it_is_loaded() -> None:
+def test_a_loaded_partition_keeps_its_counts() -> None:
     metrics = Metrics()
     counts = metrics.partition("n", "t", ACTIVITY, 1)
     assert metrics.partition("n", "t", ACTIVITY, 1) is counts
@@ -46,7 +46,7 @@ def test_a_partition_has_the_same_counts_while_it_is_loaded() -> None:
         assert metrics.partition(*other) is not counts
 
 
-def test_a_partition_that_is_unloaded_keeps_its_series_and_counts_on_when_it_is_back() -> None:
+def test_an_unloaded_partition_keeps_its_series_and_continues_it_when_loaded_again() -> None:
     metrics = Metrics()
     counts = metrics.partition("n", "t", ACTIVITY, 0)
     counts.tasks_added += 5
@@ -56,7 +56,7 @@ def test_a_partition_that_is_unloaded_keeps_its_series_and_counts_on_when_it_is_
     assert value(scrape(metrics), "tasks_added") == 6
 
 
-def test_where_there_is_no_room_the_series_of_the_partition_that_was_unloaded_first_ends() -> None:
+def test_the_series_of_the_partition_that_was_unloaded_first_is_evicted() -> None:
     metrics = Metrics(partition_series_max=2)
     first, second = metrics.partition("n", "t", ACTIVITY, 0), metrics.partition("n", "t", ACTIVITY, 1)
     metrics.forget(second)
@@ -65,8 +65,8 @@ def test_where_there_is_no_room_the_series_of_the_partition_that_was_unloaded_fi
     assert {dict(labels)["partition"] for name, labels in scrape(metrics) if name == "tasks_added"} == {"0", "2"}
 
 
-def test_a_partition_that_is_loaded_never_loses_its_series() -> None:
-    """One is loaded again before it has been unloaded, as when its lease comes back while it is still closing."""
+def test_the_series_of_a_loaded_partition_is_never_evicted() -> None:
+    """The partition is loaded again before it is unloaded, as when its lease returns while it is closing."""
     metrics = Metrics(partition_series_max=1)
     old = metrics.partition("n", "t", ACTIVITY, 0)
     metrics.partition("n", "t", ACTIVITY, 0)
@@ -75,7 +75,7 @@ def test_a_partition_that_is_loaded_never_loses_its_series() -> None:
     assert values(scrape(metrics), "tasks_added", partition="0") == [0]
 
 
-def test_a_partition_that_is_back_does_not_lose_its_series_for_having_been_away() -> None:
+def test_the_series_of_a_partition_that_was_loaded_again_is_not_evicted() -> None:
     metrics = Metrics(partition_series_max=1)
     metrics.forget(metrics.partition("n", "t", ACTIVITY, 0))
     metrics.partition("n", "t", ACTIVITY, 0)
@@ -83,7 +83,7 @@ def test_a_partition_that_is_back_does_not_lose_its_series_for_having_been_away(
     assert values(scrape(metrics), "tasks_added", partition="0") == [0]
 
 
-def test_partitions_for_which_there_is_no_room_are_counted_together() -> None:
+def test_partitions_above_the_bound_share_one_series() -> None:
     metrics = Metrics(partition_series_max=1)
     metrics.partition("n", "t", ACTIVITY, 0)
     folded = [metrics.partition("n", f"t{number}", ACTIVITY, number) for number in range(5)]
@@ -102,15 +102,15 @@ def test_partitions_for_which_there_is_no_room_are_counted_together() -> None:
     assert value(scrape(metrics), "folded_partition_count") == 1
 
 
-def test_all_sticky_task_lists_of_a_namespace_are_one_series() -> None:
-    """Each worker has one of its own, under a name that never comes again."""
+def test_all_sticky_task_queues_of_a_namespace_share_one_series() -> None:
+    """Each worker has its own sticky task queue, with a name that is never used again."""
     metrics = Metrics()
     for number in range(3):
         metrics.partition("n", f"worker-{number}", WORKFLOW, 0, is_sticky=True).tasks_added += 1
     assert value(scrape(metrics), "tasks_added", taskqueue=STICKY, partition=STICKY) == 3
 
 
-def test_the_partitions_of_a_task_list_share_its_latencies() -> None:
+def test_the_partitions_of_a_task_queue_share_its_latencies() -> None:
     metrics = Metrics()
     for number in range(3):
         metrics.partition("n", "t", ACTIVITY, number).task_write_latency.observe(0.003)
@@ -123,7 +123,7 @@ def test_the_partitions_of_a_task_list_share_its_latencies() -> None:
     assert values(series, "poll_latency_count") == []
 
 
-def test_latencies_end_with_the_last_partition_of_their_task_list() -> None:
+def test_the_latencies_of_a_task_queue_end_with_its_last_partition() -> None:
     metrics = Metrics(partition_series_max=2)
     for number in range(2):
         counts = metrics.partition("n", "t", ACTIVITY, number)
@@ -135,7 +135,7 @@ def test_latencies_end_with_the_last_partition_of_their_task_list() -> None:
     assert values(scrape(metrics), "poll_latency_count", taskqueue="t") == []
 
 
-def test_the_dispatch_latency_is_that_of_both_ways_to_be_matched() -> None:
+def test_the_dispatch_latency_covers_sync_and_async_matches() -> None:
     metrics = Metrics()
     counts = metrics.partition("n", "t", ACTIVITY, 0)
     counts.syncmatch_latency.observe(0.001)
@@ -148,7 +148,7 @@ def test_the_dispatch_latency_is_that_of_both_ways_to_be_matched() -> None:
     assert value(series, "asyncmatch_latency_count") == 1
 
 
-def test_the_scaler_events_are_the_sum_of_their_kinds() -> None:
+def test_the_scale_events_are_the_sum_of_upscales_downscales_and_drains() -> None:
     metrics = Metrics()
     root = metrics.partition("n", "t", ACTIVITY, 0)
     root.partition_upscale_per_tl += 1
@@ -161,12 +161,12 @@ def test_the_scaler_events_are_the_sum_of_their_kinds() -> None:
 def partition(
     number: int, *, count: float | None = None, age_s: float | None = None, **more: object
 ) -> PartitionGauges:
-    labels = {"namespace": "n", "task_list": "t", "task_type": ACTIVITY, "partition": number}
+    labels = {"namespace": "n", "task_queue": "t", "task_type": ACTIVITY, "partition": number}
     values = {"approximate_backlog_count": count, "approximate_backlog_age_seconds": age_s}
     return PartitionGauges(**(labels | values | more))  # type: ignore[arg-type]
 
 
-def test_gauges_are_asked_for_at_every_scrape() -> None:
+def test_gauges_are_read_at_every_scrape() -> None:
     metrics = Metrics()
     metrics.partition("n", "t", ACTIVITY, 0)
     backlog = [7.0]
@@ -180,7 +180,7 @@ def test_gauges_are_asked_for_at_every_scrape() -> None:
     assert value(scrape(metrics), "approximate_backlog_count") == 8
 
 
-def test_what_is_not_known_is_not_shown() -> None:
+def test_an_unknown_gauge_is_not_shown() -> None:
     metrics = Metrics()
     metrics.partition("n", "t", ACTIVITY, 0)
     metrics.watch(lambda: [partition(0, count=0.0)])
@@ -191,7 +191,7 @@ def test_what_is_not_known_is_not_shown() -> None:
     assert values(series, "task_list_partition_config_version") == []
 
 
-def test_gauges_of_partitions_that_are_counted_together_are_folded() -> None:
+def test_the_gauges_of_partitions_above_the_bound_are_combined() -> None:
     metrics = Metrics(partition_series_max=1)
     for number in range(4):
         metrics.partition("n", "t", ACTIVITY, number)
@@ -205,8 +205,8 @@ def test_gauges_of_partitions_that_are_counted_together_are_folded() -> None:
     assert values(series, "task_list_partition_config_version") == [3]
 
 
-def test_every_component_shows_the_configuration_that_it_goes_by() -> None:
-    """Seed 001, 'Partition Configurations': emitted by root and non-root partitions, pollers, and producers."""
+def test_every_component_shows_the_configuration_that_it_uses() -> None:
+    """SC-15: root, other partitions, pollers and producers."""
     metrics = Metrics()
     for number in range(2):
         metrics.partition("n", "t", ACTIVITY, number)
@@ -225,7 +225,7 @@ def test_every_component_shows_the_configuration_that_it_goes_by() -> None:
     assert value(series, f"{name}num_write", component="producer", taskqueue="t") == 4
 
 
-def test_configurations_of_more_clients_than_can_be_looked_at_are_left_out_and_counted() -> None:
+def test_client_configurations_above_the_bound_are_omitted_and_counted() -> None:
     metrics = Metrics()
     config = PartitionConfig(1, 1, 1)
     rows = [
@@ -237,8 +237,8 @@ def test_configurations_of_more_clients_than_can_be_looked_at_are_left_out_and_c
     assert value(series, "omitted_partition_config_count") == 3
 
 
-def test_a_root_shows_what_its_scaler_sees() -> None:
-    """Seed 001, 'QPS and Thresholds'."""
+def test_a_root_shows_the_values_of_its_scaler() -> None:
+    """SC-14."""
     metrics = Metrics()
     metrics.partition("n", "t", ACTIVITY, 0)
     scaler = ScalerGauges(qps=310.0, upscale_threshold_qps=400.0, downscale_threshold_qps=150.0, target=3)
@@ -252,7 +252,7 @@ def test_a_root_shows_what_its_scaler_sees() -> None:
     assert value(series, "partition_scale_write") == 2
 
 
-def test_a_method_counts_its_requests_its_errors_by_kind_and_its_latency() -> None:
+def test_a_method_counts_requests_errors_by_type_and_latency() -> None:
     metrics = Metrics()
     add = metrics.calls("matching", "Add")
     add.answered(0.002)
@@ -268,7 +268,7 @@ def test_a_method_counts_its_requests_its_errors_by_kind_and_its_latency() -> No
     assert value(series, "service_latency_bucket", le="0.0025", **labels) == 1
 
 
-def test_methods_and_kinds_of_errors_are_bounded() -> None:
+def test_the_numbers_of_methods_and_error_types_are_bounded() -> None:
     metrics = Metrics()
     for number in range(CALL_SERIES_MAX + 50):
         metrics.calls("s", f"m{number}").answered(1.0)
@@ -294,7 +294,7 @@ def test_rare_events_are_counted_by_their_labels() -> None:
     assert value(series, "dynamic_config_reloads", outcome="refused") == 2
 
 
-def test_rare_events_are_bounded_and_need_their_labels() -> None:
+def test_the_series_of_rare_events_are_bounded_and_need_their_labels() -> None:
     metrics = Metrics()
     for number in range(EVENT_SERIES_MAX + 5):
         metrics.count(DYNAMIC_CONFIG_RELOADS, f"outcome {number}")
@@ -311,7 +311,7 @@ POLLS = Latencies._fields.index("poll_latency")
 
 
 def counted(metrics: Metrics) -> dict[tuple[str, ...], int]:
-    """Two metrics of a scrape, by their labels: that of partitions has one more than that of task lists."""
+    """Two metrics of a scrape, by their labels: adds by partition, and polls by task queue."""
     snapshot = metrics.snapshot()
     found: dict[tuple[str, ...], int] = {("added", *labels): counts[ADDED] for labels, counts in snapshot.counters}
     return found | {("polls", *labels): sum(of_all[POLLS].counts) for labels, of_all in snapshot.latencies}
@@ -319,11 +319,12 @@ def counted(metrics: Metrics) -> dict[tuple[str, ...], int]:
 
 @pytest.mark.sim
 @given(STEPS, st.integers(1, 6))
-def test_no_count_goes_backwards_and_nothing_is_counted_twice(
+def test_counters_never_decrease_and_nothing_is_counted_twice(
     steps: list[tuple[str, int, int]], partition_series_max: int
 ) -> None:
-    """Through any order of loading and unloading, as Prometheus sees it: a count that is lower than before has begun
-    again at 0, and what is new in all series together is never more than what has happened.
+    """In any order of loads and unloads, no series counts more than the events that happened.
+
+    Prometheus reads a counter that is lower than before as restarted at 0.
     """
     metrics = Metrics(partition_series_max=partition_series_max)
     held: dict[int, list[PartitionMetrics]] = {number: [] for number in range(6)}
@@ -352,11 +353,11 @@ def test_no_count_goes_backwards_and_nothing_is_counted_twice(
                 labels = [(f"t{one % 2}", "Activity", str(one)) for one in loaded_since if partition_key(one) in seen]
                 is_loaded = any(key[2:] in (of_partition, of_partition[:2]) for of_partition in labels)
                 if is_loaded or partition_series_max == 6:
-                    assert now[key] >= before, f"{key} went back"
+                    assert now[key] >= before, f"{key} decreased"
             assert taken_for_new <= true
             if partition_series_max == 6:
                 assert taken_for_new == true
-            # One more is that of all others.
+            # One more series is for all other partitions.
             assert sum(name == "added" for name, *_ in now) <= partition_series_max + 1
             seen, loaded_since = now, {number for number, holding in held.items() if holding}
 

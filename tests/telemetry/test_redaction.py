@@ -29,13 +29,13 @@ from fairlead.telemetry.redaction import (
         *("Authorization", "dsn", "DSN", "client_secret", "clientSecret", "credentials", "cookie"),
     ],
 )
-def test_fields_that_are_named_like_secrets_are_redacted(name: str) -> None:
+def test_fields_with_names_of_secrets_are_redacted(name: str) -> None:
     assert redact_fields({name: "hunter2"}) == {name: REDACTED}
     assert redact({"inner": [{name: "hunter2"}]}) == {"inner": [{name: REDACTED}]}
 
 
-@pytest.mark.parametrize("name", ["tokens_left", "secretary", "partition", "task_list", "keyboard"])
-def test_other_fields_are_not(name: str) -> None:
+@pytest.mark.parametrize("name", ["tokens_left", "secretary", "partition", "task_queue", "keyboard"])
+def test_other_fields_are_not_redacted(name: str) -> None:
     assert redact_fields({name: "hunter2"}) == {name: "hunter2"}
 
 
@@ -55,12 +55,12 @@ def test_other_fields_are_not(name: str) -> None:
         ("nothing secret here", "nothing secret here"),
     ],
 )
-def test_secrets_within_texts_are_redacted(text: str, expected: str) -> None:
+def test_secrets_within_a_text_are_redacted(text: str, expected: str) -> None:
     assert redact_text(text) == expected
     assert redact(ValueError(text)) == f"ValueError: {expected}"
 
 
-def test_payloads_are_told_by_their_length() -> None:
+def test_payloads_are_replaced_by_their_length() -> None:
     assert redact(b"payload") == "[7 bytes]"
     assert redact(bytearray(3)) == "[3 bytes]"
     assert redact([memoryview(b"ab")]) == ["[2 bytes]"]
@@ -88,12 +88,12 @@ class Opaque:
 
 
 @pytest.mark.parametrize("whole", [Task(b"abc", "x"), Named(b"abc", "x"), Message(b"abc", "x")])
-def test_what_has_fields_is_told_field_by_field(whole: object) -> None:
+def test_an_object_with_fields_is_redacted_field_by_field(whole: object) -> None:
     assert redact(whole) == {"payload": "[3 bytes]", "token": REDACTED}
     assert redact([whole]) == [{"payload": "[3 bytes]", "token": REDACTED}]
 
 
-def test_what_is_not_known_is_only_named() -> None:
+def test_an_object_of_unknown_type_is_replaced_by_its_type() -> None:
     assert redact(Opaque()) == "[Opaque]"
     assert redact(Task) == "[type]"
 
@@ -110,11 +110,11 @@ def test_plain_values_stay_as_they_are() -> None:
     assert redact(UUID(int=1)) == "00000000-0000-0000-0000-000000000001"
 
 
-def test_nothing_begins_a_new_line_or_speaks_to_the_terminal() -> None:
+def test_line_breaks_and_terminal_sequences_are_escaped() -> None:
     assert redact_text("a\nb\r\x1b[2J\x9b\u2028c") == r"a\nb\r\x1b[2J\x9b\u2028c"
 
 
-def test_everything_has_an_end() -> None:
+def test_the_sizes_of_redacted_values_are_bounded() -> None:
     text = redact_text("x" * (TEXT_CHARACTERS_MAX + 5))
     assert text == f"{'x' * TEXT_CHARACTERS_MAX} [5 more characters]"
     assert len(redact_fields({f"f{number}": number for number in range(ITEMS_MAX + 5)})) == ITEMS_MAX
@@ -128,14 +128,14 @@ def test_everything_has_an_end() -> None:
     assert (found, depth) == ("[list]", DEPTH_MAX)
 
 
-def test_a_secret_that_is_cut_in_two_is_redacted() -> None:
+def test_a_secret_at_the_cut_of_a_long_text_is_redacted() -> None:
     text = redact_text("x" * (TEXT_CHARACTERS_MAX - 14) + " password=hunter2 and more")
     assert "hunt" not in text
     assert "more characters" in text
 
 
 @pytest.mark.parametrize("piece", ["a.", "a-", "://a:", "password", "token=", "bearer ", "a://", "'", "token:'"])
-def test_no_text_takes_long_to_search(piece: str) -> None:
-    started_s = time.perf_counter()
+def test_the_search_for_secrets_takes_bounded_time(piece: str) -> None:
+    started_s = time.process_time()
     redact_text(piece * 10_000)
-    assert time.perf_counter() - started_s < 1.0
+    assert time.process_time() - started_s < 1.0

@@ -1,4 +1,4 @@
-"""`fairlead config`: which dynamic settings there are, what is in force and why, and whether a file is right."""
+"""`fairlead config`: lists dynamic settings with their values and sources, and validates a settings file."""
 
 import json
 import sys
@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from fairlead.cli.report import Output, Report, Table, show
 from fairlead.core.partitions import TaskType
+from fairlead.report import Output, Report, Table, show
 from fairlead.settings import (
     EVERYWHERE,
     SETTINGS,
@@ -22,8 +22,8 @@ from fairlead.settings import (
     parse_file,
     parse_overrides,
     read_file,
-    reference,
 )
+from fairlead.settings.dynamic.reference import reference
 
 EXIT_PROBLEMS = 1
 
@@ -41,15 +41,15 @@ _OUTPUT = click.option(
 
 @click.group(no_args_is_help=True)
 def config() -> None:
-    """Look at the dynamic settings: those that can be changed while the server runs.
+    """Show the dynamic settings: those that can be changed while the server runs.
 
-    They come from their defaults, then from a YAML file in Temporal's shape, then from --dynamic-config-value.
+    Their values come from the defaults, then from a YAML file in Temporal's format, then from --dynamic-config-value.
     docs/settings.md describes the file and every setting.
     """
 
 
 def _from_sources(command: Command) -> Command:
-    """Give a command the options that say where the settings come from and for which scope they are asked."""
+    """Add the options for the sources of the settings and for the scope."""
     options = (
         click.option(
             "--file", type=click.Path(path_type=Path), metavar="FILE", help="The settings file. [default: none]"
@@ -59,15 +59,17 @@ def _from_sources(command: Command) -> Command:
             "values",
             multiple=True,
             metavar="KEY=JSON",
-            help="A value that comes before the file, as `fairlead server start` takes it. Any number of times.",
+            help="A value that overrides the file, as for `fairlead server start`. May be repeated.",
         ),
-        click.option("--namespace", metavar="NAME", help="As it is in this namespace."),
-        click.option("--task-list", metavar="NAME", help="As it is for this task list."),
+        click.option("--namespace", metavar="NAME", help="Show the value for this namespace."),
+        click.option(
+            "--task-queue", "--task-list", "task_queue", metavar="NAME", help="Show the value for this task queue."
+        ),
         click.option(
             "--type",
             "task_type",
             type=click.Choice([task_type.name.lower() for task_type in TaskType]),
-            help="As it is for tasks of this type.",
+            help="Show the value for this task type.",
         ),
         _OUTPUT,
     )
@@ -85,29 +87,29 @@ def list_settings(
     file: Path | None,
     values: tuple[str, ...],
     namespace: str | None,
-    task_list: str | None,
+    task_queue: str | None,
     task_type: str | None,
     output: str,
 ) -> None:
-    """List the settings with the value in force, where it comes from, and the default.
+    """List the settings with the current value, its source, and the default.
 
-    FILTER leaves those whose key, alias or description contains it.
+    FILTER selects the settings whose key, alias or description contains it.
 
     \b
     fairlead config list forwarder
-    fairlead config list --file settings.yaml --namespace orders --task-list checkout --type activity
+    fairlead config list --file settings.yaml --namespace orders --task-queue checkout --type activity
     """
     settings = DynamicSettings(file=file, overrides=parse_overrides(values))
-    scope = _scope(namespace, task_list, task_type)
+    scope = _scope(namespace, task_queue, task_type)
     chosen = [setting for setting in SETTINGS if _contains(setting, text)]
     if Output(output) is Output.JSON:
-        told = [_described(settings, setting, scope) for setting in chosen]
-        click.echo(json.dumps({"subject": "settings", "scope": str(scope), "settings": told}, indent=2))
+        reported = [_described(settings, setting, scope) for setting in chosen]
+        click.echo(json.dumps({"subject": "settings", "scope": str(scope), "settings": reported}, indent=2))
         return
     rows = [_row(settings, setting, scope) for setting in chosen]
     changed = sum(settings.rule(setting, scope) is not None for setting in chosen)
     table = Table("settings", "Settings", ("key", "value", "from", "default", "about"), rows)
-    summary = f"{len(rows)} settings, {changed} of them not by default"
+    summary = f"{len(rows)} settings, {changed} of them not at their default"
     _show(table, subject="settings", summary=summary, file=file, scope=scope)
 
 
@@ -120,20 +122,20 @@ def get_setting(
     file: Path | None,
     values: tuple[str, ...],
     namespace: str | None,
-    task_list: str | None,
+    task_queue: str | None,
     task_type: str | None,
     output: str,
 ) -> None:
-    """Show all about one setting: the value in force, where it comes from, its bounds, its other spellings.
+    """Show one setting: the current value, its source, the allowed values, and other spellings of its key.
 
-    KEY may be any of its spellings, in any case of letters.
+    KEY may be any of its spellings, in upper or lower case.
 
     \b
     fairlead config get matching.numTaskqueueReadPartitions --file settings.yaml --namespace orders
     """
     settings = DynamicSettings(file=file, overrides=parse_overrides(values))
     setting: Setting[Any] = SETTINGS.find(key)
-    scope = _scope(namespace, task_list, task_type)
+    scope = _scope(namespace, task_queue, task_type)
     described = _described(settings, setting, scope)
     if Output(output) is Output.JSON:
         click.echo(json.dumps(described, indent=2))
@@ -151,21 +153,29 @@ def get_setting(
 @click.argument("file", type=click.Path(path_type=Path))
 @_OUTPUT
 def validate(file: Path, output: str) -> None:
-    """Tell all that is wrong with a settings file, a line each; or that nothing is.
+    """Print all errors of a settings file, one per line, or that it is valid.
 
-    Exits with 0 if the file is right, with 1 if it is not.
+    The exit code is 0 if the file is valid, else 1.
     """
     content, problems = read_file(file)
     parsed = ParsedFile((), problems) if content is None else parse_file(content, SETTINGS)
     settings = len({rule.setting for rule in parsed.rules})
     if Output(output) is Output.JSON:
-        told = [{"line": problem.line, "message": problem.message} for problem in parsed.problems]
-        click.echo(json.dumps({"file": str(file), "is_valid": not told, "problems": told}, indent=2))
+        reported = [{"line": problem.line, "message": problem.message} for problem in parsed.problems]
+        found = {
+            "file": str(file),
+            "is_valid": not reported,
+            "problems": reported,
+            "without_effect": parsed.without_effect,
+        }
+        click.echo(json.dumps(found, indent=2))
     elif parsed.problems:
         for line, message in parsed.problems:
             click.echo(f"{file}:{line or 1}: {message}")
     else:
-        click.echo(f"{file}: right. It gives {len(parsed.rules)} values to {settings} settings.")
+        click.echo(f"{file}: valid. It sets {len(parsed.rules)} values of {settings} settings.")
+        if parsed.without_effect:
+            click.echo(f"Settings without effect here (see docs/settings.md): {', '.join(parsed.without_effect)}")
     if parsed.problems:
         sys.exit(EXIT_PROBLEMS)
 
@@ -176,8 +186,8 @@ def docs() -> None:
     click.echo(reference(), nl=False)
 
 
-def _scope(namespace: str | None, task_list: str | None, task_type: str | None) -> Scope:
-    return Scope(namespace, task_list, TaskType[task_type.upper()] if task_type else None)
+def _scope(namespace: str | None, task_queue: str | None, task_type: str | None) -> Scope:
+    return Scope(namespace, task_queue, TaskType[task_type.upper()] if task_type else None)
 
 
 def _contains(setting: Setting[Any], text: str) -> bool:
@@ -185,13 +195,13 @@ def _contains(setting: Setting[Any], text: str) -> bool:
 
 
 def _row(settings: DynamicSettings, setting: Setting[Any], scope: Scope) -> tuple[str, str, str, str, str]:
-    """The setting on one line of a table."""
+    """Return the setting as a table row."""
     value, default = (as_text(setting.kind.plain(each)) for each in (settings.get(setting, scope), setting.default))
     return setting.key, value, _source(settings, setting, scope), default, setting.about
 
 
 def _described(settings: DynamicSettings, setting: Setting[Any], scope: Scope) -> dict[str, Plain]:
-    """All that there is to say about the setting, for programs."""
+    """Return all facts about the setting, for JSON."""
     rule = settings.rule(setting, scope)
     return {
         "key": setting.key,

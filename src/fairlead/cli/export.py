@@ -1,4 +1,4 @@
-"""`fairlead export`: the histories of a store as a journal, for the pipeline."""
+"""`fairlead export`: writes the histories of a store to a journal, for the pipeline."""
 
 import asyncio
 import os
@@ -11,13 +11,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.report import Cell, Output, Report, counted, show
+from fairlead.report import Cell, Output, Report, counted, show
 from fairlead.settings import InvalidSettings, InvalidValue
-from fairlead.settings.static import SqliteConfig, StaticConfig, StoreConfig, load_config
-from fairlead.settings.static_clusters import NAME_DEFAULT, parse_cluster_name
+from fairlead.settings.static.clusters import NAME_DEFAULT, parse_cluster_name
+from fairlead.settings.static.config import SqliteConfig, StaticConfig, StoreConfig, load_config
 
 if TYPE_CHECKING:
-    from fairlead.history.exporting import Exported
+    from fairlead.history.export import Exported
 
 RUNS_BETWEEN_SIGHTS = 50
 
@@ -39,9 +39,9 @@ def _cluster(_context: click.Context, _option: click.Parameter, name: str | None
     "--cluster",
     callback=_cluster,
     metavar="NAME",
-    help=f"The cluster that this store is of. [default: as the configuration says, else {NAME_DEFAULT}]",
+    help=f"Name of the store's cluster. [default: that of the configuration, else {NAME_DEFAULT}]",
 )
-@click.option("--namespace", metavar="NAME", help="This namespace alone.")
+@click.option("--namespace", metavar="NAME", help="Only this namespace.")
 @click.option(
     "-o",
     "--output",
@@ -55,15 +55,15 @@ def export(
 ) -> None:
     """Write the histories of a store to a journal, with payloads, for `fairlead pipeline ingest`.
 
-    The store is only read, and a server may be at work with it meanwhile. What was exported to this journal before is
-    not written again: only what is new since. However it ends, the journal has all of an export or nothing.
+    The store is only read, and a server may use it meanwhile. Events that were exported to this journal before are not
+    written again. Even after a crash, the journal has the whole export or nothing of it.
 
     \b
     fairlead export --db fairlead.db --journal journal/
     fairlead export --config fairlead.yaml --journal journal/ --namespace orders
     """
     if (file is None) == (db is None):
-        raise click.UsageError("give the store by --config or by --db", click.get_current_context())
+        raise click.UsageError("give the store: either --config or --db", click.get_current_context())
     config = StaticConfig(store=SqliteConfig(db)) if db is not None else _load(file or Path())
     name = cluster or (config.cluster.name if config.cluster else NAME_DEFAULT)
     done = asyncio.run(_export(config.store, journal / name, namespace))
@@ -87,22 +87,22 @@ def _load(file: Path) -> StaticConfig:
     try:
         return load_config(file, os.environ)
     except InvalidSettings as wrong:
-        from fairlead.cli.serving import tell_problems  # noqa: PLC0415 - loads the server
+        from fairlead.cli.server_messages import report_problems  # noqa: PLC0415 - loads the settings
 
-        tell_problems(file, wrong)
+        report_problems(file, wrong)
 
 
 async def _export(config: StoreConfig, folder: Path, namespace: str | None) -> "Exported":
-    # Who only asks for help need not wait for it to load.
-    from fairlead.history.exporting import export_histories  # noqa: PLC0415
+    # Imported late, so that --help is fast.
+    from fairlead.history.export import export_histories  # noqa: PLC0415
     from fairlead.server.bootstrap import read_shards  # noqa: PLC0415
     from fairlead.server.stores import damage, open_reading  # noqa: PLC0415
 
     reading = await open_reading(config)
     try:
-        with _bar() as tell:
+        with _bar() as notify:
             return await export_histories(
-                reading.history, folder, shards=await read_shards(reading.history), namespace=namespace, tell=tell
+                reading.history, folder, shards=await read_shards(reading.history), namespace=namespace, notify=notify
             )
     except Exception as failure:
         if (damaged := damage(config, failure)) is not None:
@@ -114,15 +114,15 @@ async def _export(config: StoreConfig, folder: Path, namespace: str | None) -> "
 
 @contextmanager
 def _bar() -> Iterator[Callable[["Exported"], None]]:
-    """Says on a terminal how far the export has come, and elsewhere nothing."""
+    """Show the progress of the export on a terminal, else nothing."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         row = bar.add_task("export", total=None)
 
-        def tell(done: "Exported") -> None:
+        def notify(done: "Exported") -> None:
             if done.runs % RUNS_BETWEEN_SIGHTS == 0:
                 text = f"{done.runs:,} runs, {done.events:,} new events"
                 bar.update(row, description=text, total=done.shards, completed=done.shards_done)
 
-        yield tell
+        yield notify

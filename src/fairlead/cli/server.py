@@ -1,19 +1,13 @@
-"""`fairlead server start`: one process of a cluster, or all of it."""
+"""`fairlead server start`: one process of a cluster, or the whole cluster."""
 
-import dataclasses
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fairlead.cli.start_dev import start_dev
-from fairlead.settings import InvalidSettings, parse_overrides
-from fairlead.settings.static import DEFAULTS, LogLevel, StaticConfig, load_config
-from fairlead.telemetry import configure_logs
 
-if TYPE_CHECKING:
-    from fairlead.server import Server
+# Copied from the settings, which are not imported to print the help.
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.group(no_args_is_help=True)
@@ -38,48 +32,73 @@ server.add_command(start_dev)
     "values",
     multiple=True,
     metavar="KEY=JSON",
-    help="A dynamic setting that comes before the settings file. Any number of times.",
+    help="A dynamic setting that overrides the settings file. May be repeated.",
 )
 @click.option(
     "--log-level",
-    type=click.Choice([level.value for level in LogLevel]),
-    help="In place of what the file says. [default: info]",
+    type=click.Choice(LOG_LEVELS),
+    help="Overrides the configuration file. [default: info]",
 )
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen beyond loopback even without authorization: everybody who reaches the server may do everything.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Run N hosts as processes of this machine, for its cores; needs PostgreSQL. They share the port for SDKs and "
+    "the metrics, and use N ports from that of `listen` on.",
+)
+@click.option("--process", type=int, hidden=True, help="Number of this process of a supervisor.")
+@click.option("--channel", type=int, hidden=True, help="File descriptor of the channel to the supervisor.")
 @click.option("--stop-with-input", is_flag=True, hidden=True, help="Stop when standard input ends.")
-def start(file: Path | None, values: tuple[str, ...], log_level: str | None, *, stop_with_input: bool) -> None:
-    """Start a server, and run it until it is told to stop.
+def start(
+    file: Path | None,
+    values: tuple[str, ...],
+    log_level: str | None,
+    *,
+    insecure: bool,
+    processes: int,
+    process: int | None,
+    channel: int | None,
+    stop_with_input: bool,
+) -> None:
+    """Start a server, and run it until it is stopped.
 
-    SIGTERM or SIGINT (Ctrl-C) stops it in order: it lets SDKs go, leaves the ring, answers while others take over,
-    stores what it has taken, and exits with 0. A second one, half a second later or more, stops it at once; nothing
-    that was acknowledged is lost by that.
+    SIGTERM or SIGINT (Ctrl-C) stops it cleanly: it disconnects SDKs, leaves the ring, serves requests while other hosts
+    take over, stores its tasks, and exits with 0. A second signal, at least half a second later, stops it at once,
+    without losing anything that was acknowledged.
+
+    With --processes, SIGTERM stops the processes one by one, and SIGHUP restarts them one by one, without a failed
+    request. A process that dies is started again.
 
     \b
     fairlead server start
     fairlead server start --config fairlead.yaml
+    fairlead server start --config fairlead.yaml --processes 4
     fairlead server start --dynamic-config-value matching.numTasklistReadPartitions=4
     """
-    # Who only asks for help need not wait for it to load.
-    from fairlead.cli.serving import run_server, tell_problems  # noqa: PLC0415
-    from fairlead.server import Server  # noqa: PLC0415
+    # Imported late, so that --help is fast.
+    if processes > 1:
+        from fairlead.cli.supervised import run_supervised  # noqa: PLC0415
 
-    config = DEFAULTS
-    try:
-        if file is not None:
-            config = load_config(file, os.environ)
-    except InvalidSettings as wrong:
-        tell_problems(file, wrong)
-    if log_level is not None:
-        config = dataclasses.replace(config, log_level=LogLevel(log_level))
-    overrides = parse_overrides(values)
-    configure_logs(config.log_level, config.log_format)
-    run_server(config, lambda: Server(config, overrides=overrides), ready_line, stops_with_input=stop_with_input)
+        run_supervised(processes, file, values, log_level, is_insecure=insecure)
+        return
+    from fairlead.cli.lean_imports import import_lean  # noqa: PLC0415
 
+    import_lean()
+    from fairlead.cli.configured_server import run_configured  # noqa: PLC0415
 
-def ready_line(config: StaticConfig, server: "Server") -> str:
-    """What whoever started the server wants to know."""
-    from fairlead.cli.serving import store_line  # noqa: PLC0415 - see above
-
-    metrics = f"metrics at http://{server.metrics_address}/metrics" if server.metrics_address else "no metrics"
-    place = server.address or server.frontend_address
-    frontend = f"SDKs connect to {server.frontend_address}, " if server.frontend_address else ""
-    return f"Fairlead is ready at {place}: {frontend}{store_line(config)}, {metrics}. Ctrl-C stops it."
+    run_configured(
+        file,
+        values,
+        log_level,
+        is_insecure=insecure,
+        stop_with_input=stop_with_input,
+        process=process,
+        channel=channel,
+    )

@@ -1,71 +1,30 @@
 """`fairlead server start-dev`: everything in one process, with the flags of `temporal server start-dev`."""
 
-import os
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from fairlead import __version__
-from fairlead.core.versions import InvalidClusters
-from fairlead.settings import SETTINGS, InvalidValue, Plain, UnknownSetting, parse_overrides
-from fairlead.settings.static import (
-    Address,
-    ClusterConfig,
-    JournalConfig,
-    LogFormat,
-    LogLevel,
-    MemoryConfig,
-    NamespaceConfig,
-    RemoteClusterConfig,
-    SearchAttributeType,
-    SqliteConfig,
-    StaticConfig,
-    parse_remote_address,
-)
-from fairlead.settings.static_clusters import INCREMENT_DEFAULT, INITIAL_VERSION_DEFAULT, parse_cluster_name
-from fairlead.settings.static_namespaces import parse_namespace_name, parse_search_attributes
-from fairlead.telemetry import configure_logs
-
-if TYPE_CHECKING:
-    from fairlead.server import Server
 
 DEFAULT_NAMESPACE = "default"
-GRACE_S = 5.0
-_NEVER = "never"
-# As the reference calls them.
-_LEVELS = {
-    "debug": LogLevel.DEBUG,
-    "info": LogLevel.INFO,
-    "warn": LogLevel.WARNING,
-    "error": LogLevel.ERROR,
-    _NEVER: LogLevel.ERROR,
-}
-_FORMATS = {"text": LogFormat.CONSOLE, "pretty": LogFormat.CONSOLE, "json": LogFormat.JSON}
+LOG_LEVELS = ("debug", "info", "warn", "error", "never")
+LOG_FORMATS = ("text", "pretty", "json")
+# Types of search attributes; copied from the settings, which are not imported to print the help.
+ATTRIBUTE_TYPES = ("Text", "Keyword", "Int", "Double", "Bool", "Datetime", "KeywordList")
+INITIAL_VERSION_DEFAULT = 1
+INCREMENT_DEFAULT = 10
 
-# Flags of the reference with nothing behind them here, by their parameters, and what is said to who gives one.
-_UI = "there is no web page in this server"
+# Flags of Temporal's CLI without effect here, by parameter name, with the reason that is printed.
 _WITHOUT_EFFECT = {
-    "ui_port": _UI,
-    "ui_ip": _UI,
-    "ui_asset_path": _UI,
-    "ui_codec_endpoint": _UI,
-    "ui_public_path": _UI,
-    "ui_disable_news_fetch": _UI,
-    "http_port": "there is no HTTP API here: use gRPC",
-    "sqlite_pragma": "the store sets its own, which its durability needs",
+    "sqlite_pragma": "the store sets the pragmas that its durability needs",
 }
 
-_REMOTE = re.compile(r"(?P<name>[^=]+)=(?P<version>[0-9]{1,7})@(?P<address>.+)", re.ASCII)
 _PORT = click.IntRange(0, 65_535)
 
 
 @click.command("start-dev")
-@click.option("-p", "--port", type=_PORT, default=7233, show_default=True, help="Where SDKs connect. 0: any free one.")
-@click.option("--ip", default="127.0.0.1", show_default=True, metavar="IP", help="The address that it listens at.")
+@click.option("-p", "--port", type=_PORT, default=7233, show_default=True, help="Port for SDKs. 0: any free port.")
+@click.option("--ip", default="127.0.0.1", show_default=True, metavar="IP", help="The address to listen at.")
 @click.option(
     "-f",
     "--db-filename",
@@ -79,40 +38,39 @@ _PORT = click.IntRange(0, 65_535)
     "namespaces",
     multiple=True,
     metavar="NAME",
-    help='A namespace to create at launch, beside "default", which always is. Any number of times.',
+    help='A namespace to create at launch, beside "default". May be repeated.',
 )
 @click.option(
     "--search-attribute",
     "attributes",
     multiple=True,
     metavar="KEY=TYPE",
-    help="A search attribute of these "
-    f"namespaces: {', '.join(kind.value for kind in SearchAttributeType)}. Any number of times.",
+    help=f"A search attribute of these namespaces: {', '.join(ATTRIBUTE_TYPES)}. May be repeated.",
 )
 @click.option(
     "--dynamic-config-value",
     "values",
     multiple=True,
     metavar="KEY=JSON",
-    help="A dynamic setting, see `fairlead config list`. Any number of times.",
+    help="A dynamic setting, see `fairlead config list`. May be repeated.",
 )
 @click.option(
     "--journal",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write down in this folder what it does, for `fairlead pipeline`. [default: nowhere]",
+    help="Write a journal to this folder, for `fairlead pipeline`. [default: no journal]",
 )
-@click.option("--journal-payloads", "has_payloads", is_flag=True, help="Of --journal: events with all that is in them.")
 @click.option(
-    "--cluster-name", metavar="NAME", help="Share namespaces with other clusters, which know it by this name."
+    "--journal-payloads", "has_payloads", is_flag=True, help="With --journal: include the payloads of events."
 )
+@click.option("--cluster-name", metavar="NAME", help="Name of this cluster; enables global namespaces.")
 @click.option(
     "--cluster-initial-version",
     "initial_version",
     type=int,
     default=INITIAL_VERSION_DEFAULT,
     show_default=True,
-    help="Of --cluster-name: another one in each cluster, below the increment.",
+    help="Initial failover version; must differ between clusters and be below --cluster-increment.",
 )
 @click.option(
     "--cluster-increment",
@@ -120,40 +78,48 @@ _PORT = click.IntRange(0, 65_535)
     type=int,
     default=INCREMENT_DEFAULT,
     show_default=True,
-    help="Of --cluster-name: the same in all clusters.",
+    help="Failover version increment; must be the same in all clusters.",
 )
 @click.option(
     "--remote-cluster",
     "remotes",
     multiple=True,
     metavar="NAME=VERSION@HOST:PORT",
-    help="Another cluster: its name, its initial version, and where SDKs connect to it. Any number of times.",
+    help="A remote cluster: its name, initial failover version and address for SDKs. May be repeated.",
 )
-@click.option("--metrics-port", type=_PORT, default=0, help="Where /metrics is served. [default: any free port]")
+@click.option("--metrics-port", type=_PORT, default=0, help="Port of /metrics. [default: any free port]")
 @click.option(
     "--log-level",
-    type=click.Choice(list(_LEVELS)),
+    type=click.Choice(LOG_LEVELS),
     default="warn",
     show_default=True,
-    help="How much is logged, to standard error.",
+    help="Minimum level of the logs on standard error.",
 )
 @click.option(
     "--log-format",
-    type=click.Choice(list(_FORMATS)),
+    type=click.Choice(LOG_FORMATS),
     default="text",
     show_default=True,
-    help="For people, or for programs.",
+    help="Format of the logs: for people, or JSON for programs.",
 )
 @click.option("--log-config", is_flag=True, help="Print the configuration to standard error.")
-@click.option("--headless", is_flag=True, help="Accepted: there is no web page to leave out.")
-@click.option("--http-port", type=_PORT, help="Accepted, without effect.")
+@click.option("--http-port", type=_PORT, default=0, help="Port of the HTTP API. [default: any free port]")
+@click.option("--headless", is_flag=True, help="Serve no web page.")
+@click.option("--ui-port", type=_PORT, help="Port of the web page. [default: --port plus 1000, or any free port]")
+@click.option("--ui-ip", metavar="IP", help="The address at which the web page listens. [default: --ip]")
+@click.option(
+    "--ui-asset-path",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Built pages of Temporal's web UI. [default: those that `fairlead ui fetch` has fetched]",
+)
+@click.option("--ui-codec-endpoint", metavar="URL", help="A codec server, which the web page asks to decode payloads.")
+@click.option("--ui-public-path", metavar="PATH", help="The path at which a browser sees the web page, say /temporal.")
+@click.option("--ui-disable-news-fetch", is_flag=True, help="Accepted: the web page never looks for news.")
 @click.option("--sqlite-pragma", multiple=True, metavar="KEY=VALUE", help="Accepted, without effect.")
-@click.option("--ui-port", type=_PORT, help="Accepted, without effect, as all that begin with --ui.")
-@click.option("--ui-ip", metavar="IP", hidden=True)
-@click.option("--ui-asset-path", metavar="PATH", hidden=True)
-@click.option("--ui-codec-endpoint", metavar="URL", hidden=True)
-@click.option("--ui-public-path", metavar="PATH", hidden=True)
-@click.option("--ui-disable-news-fetch", is_flag=True, default=None, hidden=True)
+@click.option(
+    "--insecure", is_flag=True, help="Needed for an --ip that other machines reach: everybody there may do everything."
+)
 @click.option("--stop-with-input", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def start_dev(
     *,
@@ -169,139 +135,81 @@ def start_dev(
     initial_version: int,
     increment: int,
     remotes: tuple[str, ...],
+    http_port: int,
     metrics_port: int,
     log_level: str,
     log_format: str,
     log_config: bool,
-    headless: bool,  # noqa: ARG001 - it asks for what is so anyway
+    headless: bool,
+    ui_port: int | None,
+    ui_ip: str | None,
+    ui_asset_path: Path | None,
+    ui_codec_endpoint: str | None,
+    ui_public_path: str | None,
+    ui_disable_news_fetch: bool,  # noqa: ARG001 - the page never looks for news
+    insecure: bool,
     stop_with_input: bool,
     **without_effect: object,
 ) -> None:
     """Start a server for development: all services in one process, ready for SDKs and the `temporal` command.
 
-    It takes the flags of `temporal server start-dev`. Everything is in memory, and lost with the process, unless
-    --db-filename is given. Memory grows with what is kept: closed workflows are deleted after a day.
+    It takes the flags of `temporal server start-dev`. All data is in memory, and lost when the process ends, unless
+    --db-filename is given. Memory grows with the stored data; closed workflows are deleted after a day.
 
     \b
     fairlead server start-dev
     fairlead server start-dev --db-filename dev.db --namespace orders --search-attribute Customer=Keyword
     fairlead server start-dev --cluster-name a --remote-cluster b=2@127.0.0.1:7234
     """
-    config = StaticConfig(
-        frontend_listen=Address(ip, port),
-        # For `fairlead admin`; nobody else needs to know where it is.
-        listen=Address("127.0.0.1", 0),
-        store=MemoryConfig() if db_filename is None else SqliteConfig(db_filename),
-        namespaces=parse_namespaces(namespaces, attributes),
-        metrics_listen=Address(ip, metrics_port),
-        journal=None if journal is None else JournalConfig(journal, has_payloads),
-        cluster=parse_cluster(cluster_name, initial_version, increment, remotes),
-        log_level=_LEVELS[log_level],
-        log_format=_FORMATS[log_format],
-        grace_s=GRACE_S,
+    if db_filename is not None:
+        _check_place(db_filename)
+    _say_what_begins(port, ip, db_filename)
+    # Imported after the first line is printed: these imports take most of the time until the server is ready.
+    from fairlead.cli.lean_imports import import_lean  # noqa: PLC0415
+
+    import_lean()
+    from fairlead.cli.dev_server import UiFlags, run_dev  # noqa: PLC0415
+
+    run_dev(
+        port=port,
+        ip=ip,
+        db_filename=db_filename,
+        namespaces=namespaces,
+        attributes=attributes,
+        values=values,
+        journal=journal,
+        has_payloads=has_payloads,
+        cluster_name=cluster_name,
+        initial_version=initial_version,
+        increment=increment,
+        remotes=remotes,
+        http_port=http_port,
+        metrics_port=metrics_port,
+        log_level=log_level,
+        log_format=log_format,
+        log_config=log_config,
+        ui=None if headless else UiFlags(ui_port, ui_ip, ui_asset_path, ui_codec_endpoint, ui_public_path),
+        is_insecure=insecure,
+        stop_with_input=stop_with_input,
+        without_effect={
+            f"--{name.replace('_', '-')}": _WITHOUT_EFFECT[name]
+            for name, given in without_effect.items()
+            if given not in (None, ())
+        },
     )
-    overrides = _known(parse_overrides(values))
-    for name, given in without_effect.items():
-        if given not in (None, ()):
-            _note(f"--{name.replace('_', '-')} has no effect: {_WITHOUT_EFFECT[name]}")
-    if log_config:
-        for field in fields(config):
-            _note(f"{field.name}: {getattr(config, field.name)}")
-    configure_logs(config.log_level, config.log_format, stream=_nowhere() if log_level == _NEVER else None)
-    # Who only asks for help, or gets a complaint, need not wait for it to load.
-    from fairlead.cli.serving import run_server  # noqa: PLC0415
-    from fairlead.server import Server  # noqa: PLC0415
-
-    run_server(config, lambda: Server(config, overrides=overrides), banner, stops_with_input=stop_with_input)
 
 
-def banner(config: StaticConfig, server: "Server") -> str:
-    """What whoever started the server wants to know, with `Ready` on the last line."""
-    store = f"SQLite file {config.store.file}" if isinstance(config.store, SqliteConfig) else "in memory"
-    lines = {
-        "Server": server.frontend_address,
-        **({"Cluster": config.cluster_name} if config.cluster else {}),
-        "Namespaces": ", ".join(namespace.name for namespace in config.namespaces),
-        "Persistence": store,
-        "Metrics": f"http://{server.metrics_address}/metrics",
-        "Admin": f"fairlead admin --address {server.address} ...",
-    }
-    told = "\n".join(f"{what + ':':13}{value}" for what, value in lines.items())
-    return f"Fairlead {__version__}\n\n{told}\n\nReady. Ctrl-C stops it."
+def _check_place(db_filename: Path) -> None:
+    """Raise an error for a file that the store could not open, before the imports."""
+    if not db_filename.parent.is_dir():
+        raise click.UsageError(
+            f"--db-filename {db_filename}: there is no folder {db_filename.parent}; make it, or give another file"
+        )
+    if db_filename.is_dir():
+        raise click.UsageError(f"--db-filename {db_filename} is a folder: give a file")
 
 
-def parse_namespaces(names: Sequence[str], attributes: Sequence[str]) -> tuple[NamespaceConfig, ...]:
-    """The default namespace and those that are named, each with the search attributes, which are KEY=TYPE."""
-    wanted: dict[str, Plain] = {}
-    for text in attributes:
-        key, separator, kind = text.partition("=")
-        if not separator:
-            raise click.UsageError(f"--search-attribute {text!r} is not of the form KEY=TYPE")
-        if wanted.setdefault(key, kind) != kind:
-            raise click.UsageError(f"--search-attribute {key} is given twice: keep one")
-    try:
-        found = parse_search_attributes(wanted)
-        distinct = dict.fromkeys([DEFAULT_NAMESPACE, *names])
-        return tuple(NamespaceConfig(_name(name), search_attributes=found) for name in distinct)
-    except InvalidValue as wrong:
-        raise click.UsageError(f"--search-attribute {wrong}") from wrong
-
-
-def parse_cluster(
-    name: str | None, initial_version: int, increment: int, remotes: Sequence[str]
-) -> ClusterConfig | None:
-    """The cluster that is named, and the others, which are NAME=VERSION@HOST:PORT."""
-    if name is None:
-        if remotes:
-            raise click.UsageError("--remote-cluster is given without --cluster-name: name this cluster, too")
-        return None
-    found: dict[str, RemoteClusterConfig] = {}
-    for text in remotes:
-        match = _REMOTE.fullmatch(text)
-        if match is None:
-            raise click.UsageError(f"--remote-cluster {text!r} is not of the form NAME=VERSION@HOST:PORT")
-        if match["name"] in found:
-            raise click.UsageError(f"--remote-cluster {match['name']} is given twice: keep one")
-        address = _parsed(f"--remote-cluster {text!r}: the address", match["address"], parse_remote_address)
-        remote_name = _parsed(f"--remote-cluster {text!r}: the name", match["name"], parse_cluster_name)
-        found[remote_name] = RemoteClusterConfig(int(match["version"]), address)
-    try:
-        checked = _parsed(f"--cluster-name {name!r}", name, parse_cluster_name)
-        return ClusterConfig(checked, initial_version, increment, found)
-    except InvalidClusters as wrong:
-        raise click.UsageError(str(wrong)) from wrong
-
-
-def _parsed(what: str, text: str, parse: Callable[[Plain], str]) -> str:
-    try:
-        return parse(text)
-    except InvalidValue as wrong:
-        raise click.UsageError(f"{what} {wrong}") from wrong
-
-
-def _name(name: str) -> str:
-    try:
-        return parse_namespace_name(name)
-    except InvalidValue as wrong:
-        raise click.UsageError(f"--namespace {name!r} {wrong}") from wrong
-
-
-def _known(overrides: dict[str, Plain]) -> dict[str, Plain]:
-    """Those that are settings here. Scripts for the reference give its own, most of which have no meaning here."""
-    known: dict[str, Plain] = {}
-    for key, value in overrides.items():
-        try:
-            SETTINGS.find(key)
-        except UnknownSetting as unknown:
-            _note(f"--dynamic-config-value {key} has no effect: {unknown}")
-        else:
-            known[key] = value
-    return known
-
-
-def _note(line: str) -> None:
-    click.echo(line, err=True)
-
-
-def _nowhere() -> TextIO:
-    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - as long as the process lives
+def _say_what_begins(port: int, ip: str, db_filename: Path | None) -> None:
+    place = f"{ip}:{port}" if port else f"a free port of {ip}"
+    store = "in memory" if db_filename is None else f"SQLite file {db_filename}"
+    click.echo(f"Fairlead {__version__} is starting at {place}, {store}.")

@@ -1,25 +1,25 @@
-"""The root of every error of ours, and its four kinds: what the caller should do about it.
+"""The base class of all errors of Fairlead, and its four kinds, by what the caller should do.
 
-Each package derives its own errors from one of the four, so that a caller may treat a whole kind alike and the
-frontend can map kinds to gRPC codes in one place.
+Each package derives its errors from one of the four, so that a caller can handle a whole kind alike, and the frontend
+can map kinds to gRPC codes in one place.
 """
 
 
 class FairleadError(Exception):
-    """Everything that Fairlead refuses or fails at."""
+    """Base class of all errors that Fairlead raises on purpose."""
 
 
 class FixRequest(FairleadError):
-    """The request can never succeed as it stands: change it."""
+    """The request can never succeed unchanged: fix it."""
 
 
 class RetryElsewhere(FairleadError):
-    """The request is right but went to the wrong place or with an old view: look again, then retry."""
+    """The request went to the wrong host or was based on old data: refresh, then retry."""
 
 
 class RetryLater(FairleadError):
-    """The request is right and in the right place, but not now: wait, then retry."""
+    """The request is right, but can't be carried out now: wait, then retry."""
 
 
 class GiveUp(FairleadError):
-    """Stored or received data contradicts itself: nothing was changed, and a person must look."""
+    """Stored or received data contradicts itself: nothing was changed, and a person must investigate."""

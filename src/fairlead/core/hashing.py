@@ -1,4 +1,4 @@
-"""The one hash of the system: XXH64 with seed 42, which is what Spark's own `xxhash64` computes.
+"""The hash that all code uses: XXH64 with seed 42, like Spark's `xxhash64`.
 
 So a ring position is the same number in the server and in a Spark column expression.
 """
@@ -11,5 +11,5 @@ _SEED = 42
 
 
 def hash64(text: str) -> int:
-    """Place `text` evenly on the circle of 64-bit numbers, the same on every machine."""
+    """Hash `text` to a 64-bit number, the same on every machine."""
     return xxhash.xxh64_intdigest(text.encode(), _SEED)

@@ -1,7 +1,16 @@
-"""Temporal's WorkflowService and OperatorService: checks what clients send, and hands it to history and matching."""
+"""Temporal's WorkflowService and OperatorService: validate requests, and pass them on to history and matching."""
 
-from fairlead.frontend.context import Frontend, Handler
-from fairlead.frontend.service import OPERATOR_SERVICE, WORKFLOW_SERVICE, add_services
-from fairlead.frontend.system import read_cluster_id
+from fairlead.frontend.gateway.context import Frontend, Handler
+from fairlead.frontend.gateway.service import OPERATOR_SERVICE, SERVICES, WORKFLOW_SERVICE, add_services, answerers
+from fairlead.frontend.handlers.system import read_cluster_id
 
-__all__ = ["OPERATOR_SERVICE", "WORKFLOW_SERVICE", "Frontend", "Handler", "add_services", "read_cluster_id"]
+__all__ = [
+    "OPERATOR_SERVICE",
+    "SERVICES",
+    "WORKFLOW_SERVICE",
+    "Frontend",
+    "Handler",
+    "add_services",
+    "answerers",
+    "read_cluster_id",
+]

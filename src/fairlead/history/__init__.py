@@ -1,1 +1,1 @@
-"""Runs workflows: the state of a run, what each event does to it, and the events that requests and commands make."""
+"""The history service: the states of workflow runs, and the events by which requests and commands change them."""

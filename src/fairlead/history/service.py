@@ -1,9 +1,8 @@
-"""The history service of one host: the shards that it owns, and what is asked of them."""
+"""The history service of one host: opens and closes its shards, and runs operations in them."""
 
 import asyncio
 import random
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -12,45 +11,54 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from structlog.typing import FilteringBoundLogger
 
-from fairlead.cluster.calls import Caller, CallLost, Handlers, Method
-from fairlead.cluster.ring import RingView
+from fairlead.api.clusters import Clusters
+from fairlead.api.errors import ApiError, Gone, InvalidArgument, NotActive, NotFound, Unimplemented
+from fairlead.api.ids import id_maker
+from fairlead.api.namespaces import Namespace, Namespaces
+from fairlead.api.principals import use_principal
+from fairlead.api.run_limits import RunLimits
+from fairlead.api.size_warnings import SizeWarnings
+from fairlead.api.times import SECOND_NS
+from fairlead.api.worker_deployments import Deployments, decode_mark
 from fairlead.core.errors import FairleadError, RetryElsewhere, RetryLater
 from fairlead.core.routing import NoHosts
-from fairlead.history.client import CALL, HistoryAnswer, HistoryCall, HistoryClient, place_of, shard_of
-from fairlead.history.clusters import Clusters, is_not_active
-from fairlead.history.deployments import Deployments, decode_mark
-from fairlead.history.duties import run_row
-from fairlead.history.journaling import HistoryJournal
-from fairlead.history.large_calls import NEXT_PART, PART_BYTES_MAX, SEND_PART, KeptParts, NoRoom, new_key
-from fairlead.history.namespaces import Namespace, Namespaces
-from fairlead.history.operations import OPERATIONS
-from fairlead.history.refusals import Refused, invalid, unimplemented
-from fairlead.history.scope import Operation, Scope, Services
-from fairlead.history.shard import TIMER, TRANSFER, NotOwner, Shard
-from fairlead.history.shard_operations import SHARD_OPERATIONS, ShardOperation
-from fairlead.history.state import DEFAULT_LIMITS, RunClosed
-from fairlead.history.state.errors import NotPending
-from fairlead.history.stream_messages import BranchesAnswer, BranchesRequest, TreeRequest
-from fairlead.history.sweeping import Sweeper
-from fairlead.history.tasks_wire import decode_matched
+from fairlead.history.client import CALL, HistoryCall, HistoryClient, HistoryResponse, partition_of, shard_of
+from fairlead.history.handlers import OPERATIONS
+from fairlead.history.handlers.direct_start import start_directly
+from fairlead.history.handlers.shard import SHARD_OPERATIONS, ShardOperation
+from fairlead.history.messages.large_calls import NEXT_PART, PART_BYTES_MAX, SEND_PART, KeptParts, NoRoom, new_key
+from fairlead.history.messages.matching_tasks import decode_matched
+from fairlead.history.messages.stream import BranchesRequest, BranchesResponse, TreeRequest
+from fairlead.history.namespace_deletion import Sweeper
+from fairlead.history.ndc.shard_work import ShardReplicationWork
+from fairlead.history.shard.context import OperationContext, Services
+from fairlead.history.shard.handover_writes import BeingHandedOver
+from fairlead.history.shard.journal import HistoryJournal
+from fairlead.history.shard.ownership import NotOwner
+from fairlead.history.shard.queue import AHEAD_NS
+from fairlead.history.shard.queues import TIMER, TRANSFER
+from fairlead.history.shard.shard import Shard
+from fairlead.history.state.work import Work
+from fairlead.history.task_executors import run_row
 from fairlead.matching.client import MatchingClient
-from fairlead.matching.starting import NotStarted
-from fairlead.rpc import Code
+from fairlead.matching.task_starter import NotStarted
+from fairlead.membership.ring import RingView
+from fairlead.rpc.hosts.caller import Caller, CallLost, Handlers, Method
 from fairlead.settings import DynamicSettings
-from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.history import HistoryStore, RunKey
 from fairlead.telemetry import SHARD_LOST, HistoryGauges, Metrics
 
 START_TIMEOUT_S = 5.0
-# After a failure to take a shard it is tried again.
+# Seconds after which a host tries again to open a shard.
 REOPEN_S = 0.2
-# Shards that are taken at a time: the others' calls, and the heartbeats, need the store as well.
+# Shards that open at the same time; calls to other shards, and heartbeats, need the store too.
 OPENING_MAX = 8
 
-TREE = Method("history.Tree", TreeRequest, BranchesAnswer)
+TREE = Method("history.Tree", TreeRequest, BranchesResponse)
 
 
 class HistoryService:
-    """Everything that a host of the history role does."""
+    """The history role of a host."""
 
     def __init__(
         self,
@@ -66,12 +74,15 @@ class HistoryService:
         deployments: Deployments | None = None,
         metrics: Metrics,
         clock_ns: Callable[[], int] = time.time_ns,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        new_id: Callable[[], str] | None = None,
         uniform: Callable[[], float] = random.random,
         log: FilteringBoundLogger | None = None,
         journal: HistoryJournal | None = None,
         clusters: Clusters | None = None,
+        on_work: Callable[[RunKey, Work], None] | None = None,
+        timers_ahead_ns: int | None = AHEAD_NS,
     ) -> None:
+        """`on_work` gets the tasks in flight of each run that changes; see `Services`."""
         self.host = host
         self.client = HistoryClient(host, caller, ring, shards=shards)
         self.client.serve_locally(self.run)
@@ -87,13 +98,16 @@ class HistoryService:
             namespaces=namespaces,
             settings=settings,
             clock_ns=clock_ns,
-            new_id=new_id,
+            new_id=new_id or id_maker(clock_ns),
             uniform=uniform,
             metrics=metrics,
-            limits=DEFAULT_LIMITS,
+            limits=RunLimits(settings),
+            size_warnings=SizeWarnings(lambda: clock_ns() / SECOND_NS),
             deployments=deployments or Deployments(store, clock_ns=clock_ns),
             journal=journal,
             clusters=clusters or Clusters(),
+            on_work=on_work,
+            timers_ahead_ns=timers_ahead_ns,
         )
         self._parts = KeptParts()
         self._shards: dict[int, Shard] = {}
@@ -111,12 +125,17 @@ class HistoryService:
         self._services.clusters.on_change(self._clusters_changed)
 
     @property
+    def shards_count(self) -> int:
+        """The number of shards of all hosts."""
+        return self._shards_count
+
+    @property
     def shards(self) -> dict[int, Shard]:
         """The shards that this host has open."""
         return self._shards
 
     def handlers(self) -> Handlers:
-        """What this host answers to others."""
+        """The handlers of calls from other hosts."""
         handlers = Handlers()
         handlers.add(CALL, self._call)
         handlers.add(SEND_PART, self._parts.add)
@@ -125,13 +144,13 @@ class HistoryService:
         return handlers
 
     async def open(self) -> None:
-        """Take the shards that are this host's, now and whenever the ring changes."""
+        """Open the shards of this host, now and at each change of the ring."""
         self._is_open = True
         self._ring_changed()
         self._sweeper.open()
 
     async def close(self) -> None:
-        """Let go of all shards; what is to be done is in the store."""
+        """Close all shards; unfinished tasks are in the store."""
         self._is_open = False
         await self._sweeper.close()
         for task in self._opening.values():
@@ -144,22 +163,31 @@ class HistoryService:
     async def run(
         self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
     ) -> bytes:
-        """Carry out an operation in a shard of this host."""
-        operation = _operation(name)
+        """Run an operation in a shard of this host, and return its encoded response."""
+        operation = OPERATIONS.get(name)
         shard = self._shards.get(shard_id)
-        if shard is None or shard.is_lost:
+        if shard is None or shard.ownership.is_lost:
             shard = await self._opened(shard_id)
-        if isinstance(operation, ShardOperation):
-            return await operation.run(shard, request)
+        if operation is None:
+            return await _shard_operation(name).run(shard, request)
         namespaces = self._services.namespaces
         namespace = namespaces.cached_id(namespace_id) or await namespaces.find_id(namespace_id)
-        scope = Scope(shard, namespace, self._services, timeout_s)
-        answer = await shard.shared.do(namespace, lambda: operation.run(scope, request))
-        return answer if isinstance(answer, bytes) else answer.SerializeToString()
+        context = OperationContext(shard, namespace, self._services, timeout_s)
+        try:
+            answer = await operation.run(context, request)
+        except BeingHandedOver:
+            answer = await shard.handover_writes.do_after_handover(namespace, lambda: operation.run(context, request))
+        return answer if type(answer) is bytes else answer.SerializeToString()  # type: ignore[union-attr]
 
     async def start_task(self, payload: bytes, identity: str, worker: bytes = b"") -> bytes | NotStarted:
-        """Start a task that matching gives to a poll: what the poll is answered with."""
-        name, request = decode_matched(payload, identity, worker)
+        """Start a task that matching has given to a poll, and return the encoded response to the poll.
+
+        A task that history has not added goes to the poll as it is.
+        """
+        decoded = decode_matched(payload, identity, worker)
+        if decoded is None:
+            return payload
+        name, request = decoded
         is_review = decode_mark(worker) is not None
         if is_review:
             name = "ReviewTask"
@@ -167,47 +195,45 @@ class HistoryService:
             answer = await self.client.call(
                 name, request.namespace_id, request.workflow_id, request, timeout_s=START_TIMEOUT_S
             )
-        except (NotPending, RunClosed):
+        except (NotFound, Gone, InvalidArgument, NotActive):
+            # A task of a namespace that is active in another cluster is started there.
             return NotStarted.GONE
-        except Refused as refused:
-            # What is active in another cluster is given out there.
-            is_gone = refused.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT) or is_not_active(refused)
-            return NotStarted.GONE if is_gone else NotStarted.REFUSED
-        except (RetryLater, RetryElsewhere):
+        except (ApiError, RetryLater, RetryElsewhere):
             return NotStarted.REFUSED
         if is_review:
             return NotStarted.REFUSED if answer else NotStarted.GONE
         return answer or NotStarted.GONE
 
-    async def _call(self, call: HistoryCall) -> HistoryAnswer:
-        operation = _operation(call.name)
+    async def _call(self, call: HistoryCall) -> HistoryResponse:
+        operation = OPERATIONS.get(call.name) or _shard_operation(call.name)
+        use_principal(call.principal)
         if not 0 <= call.shard_id < self._shards_count:
-            raise invalid(f"shard {call.shard_id} is not one of {self._shards_count}")
+            raise InvalidArgument(f"shard {call.shard_id} does not exist: there are {self._shards_count} shards")
         data = self._parts.take(call.parts_key) if call.parts_key else call.request
         request = _decode(operation.request, data)
         answer = await self.run(call.name, call.shard_id, call.namespace_id, request, call.timeout_s)
         if len(answer) <= PART_BYTES_MAX:
-            return HistoryAnswer(answer)
+            return HistoryResponse(answer)
         rest_key = new_key()
         try:
             self._parts.keep(rest_key, answer[PART_BYTES_MAX:])
         except NoRoom as full:
-            # Not as it is: who hears that takes it for not carried out.
-            raise CallLost(f"{call.name} was carried out, but its answer can't be kept: {full}") from full
-        return HistoryAnswer(answer[:PART_BYTES_MAX], rest_key)
+            # Not `NoRoom`: the caller would take it for "not carried out".
+            raise CallLost(f"{call.name} was carried out, but its response can't be kept: {full}") from full
+        return HistoryResponse(answer[:PART_BYTES_MAX], rest_key)
 
-    async def _tree(self, request: TreeRequest) -> BranchesAnswer:
+    async def _tree(self, request: TreeRequest) -> BranchesResponse:
         namespace = await self._services.namespaces.find(request.namespace)
         asked = BranchesRequest(request.workflow_id, request.run_id)
         answer = await self.client.call("Branches", namespace.id, request.workflow_id, asked)
-        return msgspec.msgpack.decode(answer, type=BranchesAnswer)
+        return msgspec.msgpack.decode(answer, type=BranchesResponse)
 
     # Shards
 
     def owns(self, shard_id: int) -> bool:
         """Whether the ring gives the shard to this host."""
         try:
-            return self._ring.route(place_of(shard_id)) == self.host
+            return self._ring.route(partition_of(shard_id)) == self.host
         except NoHosts:
             return False
 
@@ -217,49 +243,56 @@ class HistoryService:
 
     def _check_owner(self, shard_id: int) -> None:
         if not self._is_open or not self.owns(shard_id):
-            raise NotOwner(f"shard {shard_id} is not of host {self.host}: ask for its owner again")
+            raise NotOwner(f"host {self.host} does not own shard {shard_id}: call its owner")
 
     def _open(self, shard_id: int) -> "asyncio.Task[Shard]":
         opening = self._opening.get(shard_id)
         if opening is None:
             opening = self._opening[shard_id] = asyncio.get_running_loop().create_task(self._take(shard_id))
             opening.add_done_callback(lambda _done: self._opening.pop(shard_id, None))
-            opening.add_done_callback(_look_at)
+            opening.add_done_callback(_log_failure)
         return opening
 
     async def _take(self, shard_id: int) -> Shard:
         before = self._shards.pop(shard_id, None)
         if before is not None:
-            # To its end, even where this is told to stop.
+            # Close the old shard to the end, even if this task is cancelled.
             await asyncio.shield(self._close(before))
-        shard = Shard(shard_id, services=self._services, do=run_row, on_lost=self._lost)
+        shard = Shard(
+            shard_id,
+            services=self._services,
+            run_task=run_row,
+            replication_work=ShardReplicationWork,
+            start_directly=start_directly,
+            on_lost=self._lost,
+        )
         try:
             async with self._opening_room:
-                # Those that wait here for long may not be this host's any more.
+                # The ring may have moved the shard while this task waited for room.
                 self._check_owner(shard_id)
                 await shard.open()
-            # The ring may have changed meanwhile. Its new owner takes the shard back with its next write.
+            # The ring may have changed during `open`; the next write of the new owner makes it reopen the shard.
             self._check_owner(shard_id)
         except BaseException as failure:
             await shard.close()
             if isinstance(failure, FairleadError) and not isinstance(failure, NotOwner):
-                self._log.warning("shard can't be taken", shard=shard_id, error=str(failure))
+                self._log.warning("shard can't be opened", shard=shard_id, error=str(failure))
                 asyncio.get_running_loop().call_later(REOPEN_S, self._ring_changed)
             raise
         self._shards[shard_id] = shard
-        if shard.is_lost:
-            # By what its queues have begun already, when nobody would have been told.
+        if shard.ownership.is_lost:
+            # A task of its queues lost the shard before `_shards` had it, so `_lost` did not reopen it.
             asyncio.get_running_loop().call_later(REOPEN_S, self._ring_changed)
         return shard
 
     def gauges(self) -> list[HistoryGauges]:
-        """What this host holds now."""
+        """The gauges of this host: numbers of shards, runs and tasks in memory."""
         shards = self._shards.values()
         return [
             HistoryGauges(
                 shards=len(shards),
                 runs=sum(len(shard.runs) for shard in shards),
-                tasks={name: sum(shard.queues[name].pending for shard in shards) for name in (TRANSFER, TIMER)},
+                tasks={name: sum(shard.queues.by_name[name].pending for shard in shards) for name in (TRANSFER, TIMER)},
             )
         ]
 
@@ -284,7 +317,7 @@ class HistoryService:
         for shard_id in range(self._shards_count):
             shard = self._shards.get(shard_id)
             if self.owns(shard_id):
-                if shard is None or shard.is_lost:
+                if shard is None or shard.ownership.is_lost:
                     self._open(shard_id)
             elif shard is not None:
                 del self._shards[shard_id]
@@ -297,15 +330,15 @@ class HistoryService:
         return closing
 
 
-def _operation(name: str) -> Operation | ShardOperation:
-    operation = OPERATIONS.get(name) or SHARD_OPERATIONS.get(name)
+def _shard_operation(name: str) -> ShardOperation:
+    operation = SHARD_OPERATIONS.get(name)
     if operation is None:
-        raise unimplemented(f"history has no operation {name}")
+        raise Unimplemented(f"history has no operation {name}")
     return operation
 
 
-def _look_at(done: "asyncio.Task[Shard]") -> None:
-    """Somebody else has logged how it failed."""
+def _log_failure(done: "asyncio.Task[Shard]") -> None:
+    """Retrieve the exception of a failed opening, which `_take` has logged."""
     if not done.cancelled():
         done.exception()
 
@@ -316,7 +349,7 @@ def _decode(kind: type[Any], data: bytes) -> Message | msgspec.Struct:
             return kind.FromString(data)
         decoded: msgspec.Struct = msgspec.msgpack.decode(data, type=kind)
     except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise invalid(f"no {kind.__name__}: {wrong}") from None
+        raise InvalidArgument(f"request is not a valid {kind.__name__}: {wrong}") from None
     else:
         return decoded
 

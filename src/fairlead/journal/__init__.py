@@ -1,9 +1,10 @@
-"""What a server did, written down for the pipeline: append-only segments that survive a crash."""
+"""The server's journal for the pipeline: append-only segments that survive a crash."""
 
 from fairlead.journal.durable import CannotRecord, DurableQueue
 from fairlead.journal.journal import CannotOpenJournal, Journal, TaskJournal
 from fairlead.journal.records import (
     SCHEMA_VERSION,
+    AuditRecord,
     Happening,
     HistoryRecord,
     Kind,
@@ -11,11 +12,20 @@ from fairlead.journal.records import (
     VersionItem,
     encode_records,
 )
-from fairlead.journal.segments import BadSegment, NoSegment, SegmentName, UnknownSchema, read_segment, recover
+from fairlead.journal.segments import (
+    BadSegment,
+    NoSegment,
+    SegmentLabel,
+    SegmentName,
+    UnknownSchema,
+    read_segment,
+    recover,
+)
 from fairlead.journal.telemetry import PartitionJournal
 
 __all__ = [
     "SCHEMA_VERSION",
+    "AuditRecord",
     "BadSegment",
     "CannotOpenJournal",
     "CannotRecord",
@@ -26,6 +36,7 @@ __all__ = [
     "Kind",
     "NoSegment",
     "PartitionJournal",
+    "SegmentLabel",
     "SegmentName",
     "TaskJournal",
     "TaskRecord",

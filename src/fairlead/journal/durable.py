@@ -1,4 +1,4 @@
-"""Records that may not be lost: whoever leaves them here is told when they are on the disk, and waits for room."""
+"""Queue for records that must not be lost: `write` waits for room, and returns when the records are on disk."""
 
 import asyncio
 from collections import deque
@@ -17,12 +17,12 @@ Item = TypeVar("Item")
 
 QUEUE_BYTES_MAX = 32 << 20
 FRAME_BYTES_MAX = 8 << 20
-# So many wait for no interval.
+# Number of waiting items from which the writer starts without waiting for its interval.
 HURRIED_ITEMS_MIN = 500
 
 
 class CannotRecord(GiveUp):
-    """Of something that should be in the journal no record can be made."""
+    """No journal record can be made of an item."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,30 +33,30 @@ class _Batch(Generic[Item]):
 
 
 class DurableQueue(Generic[Item]):
-    """Items on their way from the event loop to the writer's thread, where `make` makes a record of each."""
+    """Queue from the event loop to the writer's thread, where `make` turns each item into a record."""
 
     is_lossy = False
 
     def __init__(self, make: Callable[[Item], msgspec.Struct], *, bytes_max: int = QUEUE_BYTES_MAX) -> None:
-        # Called when there is enough for a frame.
+        # Called when the queue holds enough for a frame.
         self.on_frame: Callable[[], None] = lambda: None
         self._make = make
         self._bytes_max = bytes_max
-        # Both of its ends may be used by different threads at once.
+        # The event loop appends and the writer's thread pops, at the same time.
         self._batches: deque[_Batch[Item]] = deque()
-        # Of the event loop: what was taken and is not safe yet.
+        # Used by the event loop only: number and bytes of the items that are not on disk yet.
         self._items = 0
         self._bytes = 0
         self._room = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def write(self, items: Sequence[Item], size_bytes: int) -> None:
-        """Have items written; they are on the disk when this returns. Waits while too much is on its way.
+        """Write items; they are on disk when this returns. Waits while too many bytes are queued.
 
-        Raises `CannotRecord`, and none of these items is written, where no record can be made of one of them.
+        Raises `CannotRecord` if no record can be made of one of the items; then none of them is written.
         """
         self._loop = loop = asyncio.get_running_loop()
-        # One that is larger than all that may be on its way goes alone.
+        # A batch larger than the whole queue is written alone.
         while self._bytes and self._bytes + size_bytes > self._bytes_max:
             self._room.clear()
             await self._room.wait()
@@ -66,11 +66,11 @@ class DurableQueue(Generic[Item]):
         self._batches.append(batch)
         if self._items >= HURRIED_ITEMS_MIN:
             self.on_frame()
-        # Who waits may go away: what was begun is written all the same.
+        # If the caller is canceled here, the batch is still written.
         await batch.safe
 
-    def take(self, records_max: int, *, records_min: int) -> Taken:  # noqa: ARG002 - somebody waits for each of them
-        """The next records, in the writer's thread: whole batches, at least one."""
+    def take(self, records_max: int, *, records_min: int) -> Taken:  # noqa: ARG002 - a caller waits for each record
+        """Return the next records, in the writer's thread: whole batches, at least one."""
         taken: list[_Batch[Item]] = []
         lines: list[bytes] = []
         items = size_bytes = 0
@@ -78,17 +78,17 @@ class DurableQueue(Generic[Item]):
             batch = self._batches.popleft()
             try:
                 lines.append(encode_records([self._make(item) for item in batch.items]))
-            except Exception as failure:  # noqa: BLE001 - whatever it is, who waits must hear of it
-                self._tell([batch], failure)
+            except Exception as failure:  # noqa: BLE001 - pass any error to the waiting caller
+                self._notify([batch], failure)
                 continue
             taken.append(batch)
             items += len(batch.items)
             size_bytes += batch.size_bytes
-        return Taken(b"".join(lines), items, lambda: self._tell(taken))
+        return Taken(b"".join(lines), items, lambda: self._notify(taken))
 
-    def _tell(self, batches: Sequence[_Batch[Item]], failure: Exception | None = None) -> None:
+    def _notify(self, batches: Sequence[_Batch[Item]], failure: Exception | None = None) -> None:
         if self._loop is not None:
-            # Closed where the process ends without waiting: nobody is left to be told.
+            # The loop is closed if the process ends without waiting for the journal: then no caller is left.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._are_done, batches, failure)
 
@@ -101,7 +101,7 @@ class DurableQueue(Generic[Item]):
             if failure is None:
                 batch.safe.set_result(None)
             else:
-                refusal = CannotRecord(f"{len(batch.items)} records can't be made for the journal: {failure!r}")
+                refusal = CannotRecord(f"can't make {len(batch.items)} records for the journal: {failure!r}")
                 refusal.__cause__ = failure
                 batch.safe.set_exception(refusal)
         self._room.set()

@@ -1,12 +1,12 @@
-"""Segments that come to a journal all at once or not at all, and what those that came so far told.
+"""Adds segments to a journal atomically, and remembers what earlier exports added.
 
-    <journal>/<cluster>/.export/known.jsonl.zst   what was exported so far, a line each, in an order of the caller's
-    <journal>/<cluster>/.export/staged/           what an export that is under way has written
-    <journal>/<cluster>/.export/ready/            an export that is complete; its segments move up to the journal
+    <journal>/<cluster>/.export/known.jsonl.zst   what was exported so far, one line each, in the caller's order
+    <journal>/<cluster>/.export/staged/           segments of the running export
+    <journal>/<cluster>/.export/ready/            segments of a complete export, to be moved into the journal
 
-An export is complete by one rename, of `staged` to `ready`. What a killed process has left in `staged` is removed by
-the next one, what it left in `ready` is brought to its end. So each record comes into the journal once, and a reader of
-the journal, which sees none of these folders, never finds a part of a segment.
+One rename, of `staged` to `ready`, completes an export. After a kill, the next process removes the files in `staged`,
+and finishes moving the files in `ready`. So each record enters the journal once. Readers of the journal ignore these
+folders, so they never see a partial segment.
 """
 
 import fcntl
@@ -23,10 +23,10 @@ import zstandard
 
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
 from fairlead.journal.records import Kind, encode_records
-from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName, sync_path
+from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName, make_private_folder, sync_path
 from fairlead.journal.writer import FRAME_RECORDS_MAX, NUMBERS_A_SECOND
 
-# In the place of a host's name: no host has this one.
+# Takes the place of the host's name in segment names; no host has this name.
 EXPORT_HOST = "export"
 SEGMENT_BYTES = 64 << 20
 FRAME_BYTES_MAX = 8 << 20
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CannotExport(FixRequest):
-    """The folder that an export is to be written to can't be used."""
+    """The folder of the export can't be used."""
 
 
 class ExportIsBusy(RetryLater):
@@ -45,11 +45,11 @@ class ExportIsBusy(RetryLater):
 
 
 class BrokenExport(GiveUp):
-    """What was exported so far can't be read."""
+    """The file `known.jsonl.zst` is damaged."""
 
 
 class Export:
-    """One export to the folder of a cluster, by this process alone. Nothing of it can be seen before `commit`."""
+    """One export to the folder of a cluster, which this process has locked; nothing is visible before `commit`."""
 
     def __init__(self, folder: Path) -> None:
         """Use `open_export`."""
@@ -67,7 +67,7 @@ class Export:
         self.segments = 0
 
     def known(self) -> Iterator[bytes]:
-        """The lines that the exports before this one remembered, in their order."""
+        """Yield the lines that earlier exports remembered, in their order."""
         path = self._place / _KNOWN
         if not path.exists():
             return
@@ -78,18 +78,18 @@ class Export:
             raise broken_export(path, broken) from broken
 
     def remember(self, line: msgspec.Struct) -> None:
-        """Have the next export find this among `known`."""
+        """Store a line for the next export, which finds it in `known`."""
         self._known.write(self._known_lines.compress(_encode(line) + b"\n"))
 
     def add(self, record: msgspec.Struct, size_bytes: int) -> None:
-        """Write a record of a history."""
+        """Write a history record."""
         self._records.append(record)
         self._records_bytes += size_bytes
         if len(self._records) >= FRAME_RECORDS_MAX or self._records_bytes >= FRAME_BYTES_MAX:
             self._write_frame()
 
     def commit(self) -> None:
-        """Bring what was added into the journal, in one step."""
+        """Move the added records into the journal atomically."""
         self._write_frame()
         self._seal()
         self._known.write(self._known_lines.flush())
@@ -101,7 +101,7 @@ class Export:
         _bring_to_end(self._folder)
 
     def abandon(self) -> None:
-        """Leave the journal as it was."""
+        """Discard the export; the journal does not change."""
         self._known.close()
         shutil.rmtree(self._staged, ignore_errors=True)
 
@@ -116,13 +116,13 @@ class Export:
             self._seal()
 
     def _begin(self) -> OpenSegment:
-        # As in the server's journal, a name never comes again, though segments that were read are deleted.
+        # Names are never reused, as in the server's journal, even after segments were read and deleted.
         self._number = max(self._number + 1, int(time.time() * NUMBERS_A_SECOND))
         while (self._folder / str(SegmentName(Kind.HISTORY, EXPORT_HOST, self._number))).exists():
             self._number += 1
         segment = OpenSegment.create(self._staged, SegmentName(Kind.HISTORY, EXPORT_HOST, self._number))
         if segment is None:
-            raise ExportIsBusy(f"{self._staged}: somebody else writes to this folder")
+            raise ExportIsBusy(f"{self._staged}: another process writes to this folder")
         return segment
 
     def _seal(self) -> None:
@@ -135,9 +135,9 @@ class Export:
 
 @contextmanager
 def open_export(folder: Path) -> Iterator[Export]:
-    """An export to the folder of a cluster, which is none without `commit`; what an earlier one left is seen to."""
+    """Open an export to the folder of a cluster, and recover an interrupted one; it is discarded without `commit`."""
     try:
-        (folder / _PLACE).mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder / _PLACE)
         lock = (folder / _PLACE / "lock").open("w")
     except OSError as refused:
         raise CannotExport(f"can't write to {folder}: {refused.strerror}; give another --journal") from refused
@@ -156,15 +156,15 @@ def open_export(folder: Path) -> Iterator[Export]:
 
 
 def broken_export(path: Path, reason: object) -> BrokenExport:
-    """The refusal of what was exported so far, with what to do."""
+    """Return the error for a damaged `known` file, with what to do."""
     return BrokenExport(
-        f"{path} is damaged ({reason}): remove {path.parent}, and all is exported again; what is in the lake twice "
-        "does no harm"
+        f"{path} is damaged ({reason}): remove {path.parent} to export everything again; duplicates in the lake "
+        "do no harm"
     )
 
 
 def _bring_to_end(folder: Path) -> None:
-    """Move what a complete export has written to its place; each step may have been taken already."""
+    """Move the segments of a complete export into the journal; some may have been moved before a kill."""
     place = folder / _PLACE
     ready = place / "ready"
     if not ready.is_dir():

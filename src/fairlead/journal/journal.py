@@ -1,4 +1,4 @@
-"""The journal of one process: its folder, its two streams, and the settings that they go by."""
+"""The journal of one process: its folder, its streams, and their settings."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,17 +9,21 @@ from typing import Self, TypeVar
 import msgspec
 
 from fairlead.core.errors import FixRequest
-from fairlead.core.partitions import STICKY, TaskList
+from fairlead.core.namespaces import NamespaceNames
+from fairlead.core.partitions import STICKY, TaskQueueId
 from fairlead.journal.durable import DurableQueue
-from fairlead.journal.records import Kind, TaskRecord
-from fairlead.journal.segments import recover
-from fairlead.journal.telemetry import PartitionJournal, TaskQueue
+from fairlead.journal.records import AuditRecord, Kind, TaskRecord
+from fairlead.journal.segments import make_private_folder, recover
+from fairlead.journal.telemetry import PartitionJournal, RecordQueue
 from fairlead.journal.writer import SegmentWriter, Source, WriterLimits
 from fairlead.settings import DynamicSettings
-from fairlead.settings import journal as settings_of
+from fairlead.settings.dynamic import journal as settings_of
 from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, Metrics, get_log
 
 Item = TypeVar("Item")
+
+# Reasons to drop a record: the queue is full, the disk failed, or the record can't be encoded.
+DROP_REASONS = ("full", "disk", "invalid")
 
 _log = get_log("journal")
 
@@ -29,13 +33,22 @@ class CannotOpenJournal(FixRequest):
 
 
 class Journal:
-    """Where a process writes down what it does. The event loop's thread calls; threads of its own write.
+    """The journal of a process. The event loop calls it; its own threads write.
 
-    Each stream is made when somebody has something to tell, and has a thread and segments of its own.
+    Each stream is created on first use, with its own thread and segments.
     """
 
-    def __init__(self, folder: Path, *, host: str, settings: DynamicSettings, metrics: Metrics) -> None:
-        """Use `open`, unless the folder is there and nothing in it is left open."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        host: str,
+        settings: DynamicSettings,
+        metrics: Metrics,
+        names: NamespaceNames | None = None,
+    ) -> None:
+        """Prefer `open`; this requires that the folder exists and has no open segments."""
+        self.names = NamespaceNames() if names is None else names
         self._folder = folder
         self._host = host
         self._settings = settings
@@ -48,36 +61,62 @@ class Journal:
         ]
 
     @classmethod
-    async def open(cls, folder: Path, *, cluster: str, host: str, settings: DynamicSettings, metrics: Metrics) -> Self:
-        """Make the folder, seal what was left open by a process that is gone, and be ready to write."""
+    async def open(
+        cls,
+        folder: Path,
+        *,
+        cluster: str,
+        host: str,
+        settings: DynamicSettings,
+        metrics: Metrics,
+        key: str = "journal.folder",
+        names: NamespaceNames | None = None,
+    ) -> Self:
+        """Make the folder, seal segments that a dead process left open, and get ready to write.
+
+        `key` is the setting of the folder, for the error message if the folder can't be used. `names` has the names of
+        the namespaces, which records carry beside the ids.
+        """
         place = folder / cluster
         try:
             sealed = await asyncio.to_thread(_prepare, place)
         except OSError as refused:
             raise CannotOpenJournal(
-                f"can't keep a journal in {place}: {refused.strerror or refused}; choose another `journal.folder`"
+                f"can't keep a journal in {folder}: {refused.strerror or refused}; choose another `{key}`"
             ) from refused
         if sealed:
             _log.info("journal_recovered", folder=str(place), segments=[path.name for path in sealed])
-        return cls(place, host=host, settings=settings, metrics=metrics)
+        return cls(place, host=host, settings=settings, metrics=metrics, names=names)
 
     def tasks(self) -> "TaskJournal":
-        """Begin to write what matching does."""
-        queue = TaskQueue(
+        """Start the stream of matching's records."""
+        queue = RecordQueue(
             on_full=lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "full"),
             records_max=self._settings.get(settings_of.QUEUE_RECORDS),
         )
         queue.on_frame = self._begin(Kind.TASK, queue).wake
-        return TaskJournal(queue.put, host=self._host)
+        return TaskJournal(queue.put, host=self._host, names=self.names)
 
     def history(self, make: Callable[[Item], msgspec.Struct]) -> DurableQueue[Item]:
-        """Begin to write batches of events; `make` makes the record of one, in the writer's thread."""
+        """Start the stream of event batches; `make` turns a batch into its record, in the writer's thread."""
         queue = DurableQueue(make)
         queue.on_frame = self._begin(Kind.HISTORY, queue).wake
         return queue
 
+    def audit(self) -> Callable[[AuditRecord], None]:
+        """Start the stream of decisions of authorization; returns the function that writes one.
+
+        It never waits: a flood of refused calls drops records, and counts them, rather than hold up the server.
+        """
+        queue = RecordQueue(
+            on_full=lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, Kind.AUDIT, "full"),
+            records_max=self._settings.get(settings_of.QUEUE_RECORDS),
+        )
+        queue.on_frame = self._begin(Kind.AUDIT, queue).wake
+        return queue.put
+
     async def close(self) -> None:
-        """Write what is left, and seal it."""
+        """Write the remaining records, and seal the segments."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
         await asyncio.gather(*(asyncio.to_thread(writer.close) for writer in self._writers))
@@ -105,14 +144,15 @@ class Journal:
 
 
 class TaskJournal:
-    """What matching tells, partition by partition."""
+    """Creates the journals of partitions for matching."""
 
-    def __init__(self, put: Callable[[TaskRecord], None], *, host: str) -> None:
+    def __init__(self, put: Callable[[TaskRecord], None], *, host: str, names: NamespaceNames | None = None) -> None:
         self._put = put
         self._host = host
+        self._names = NamespaceNames() if names is None else names
 
-    def partition(self, task_list: TaskList, number: int, *, is_sticky: bool = False) -> PartitionJournal:
-        """What one partition tells; all sticky task lists of a namespace are told of as one."""
+    def partition(self, task_list: TaskQueueId, number: int, *, is_sticky: bool = False) -> PartitionJournal:
+        """Return the journal of one partition; all sticky task queues of a namespace share one name."""
         return PartitionJournal(
             self._put,
             namespace_id=task_list.namespace_id,
@@ -120,35 +160,38 @@ class TaskJournal:
             task_type=int(task_list.type),
             number=number,
             host=self._host,
+            find_name=self._names.find,
         )
 
 
 class _Counted:
-    """Counts in the event loop what a writer's thread tells."""
+    """Passes the counts of a writer's thread to the metrics, in the event loop."""
 
     def __init__(self, kind: Kind, metrics: Metrics) -> None:
         self._kind = kind
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        for reason in DROP_REASONS:
+            metrics.expect(JOURNAL_RECORDS_DROPPED, kind, reason)
 
     def written(self, records: int, size_bytes: int) -> None:
-        """So many records are on the disk, as so many bytes."""
+        """Count records on disk, and their bytes."""
         self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS, self._kind, amount=records))
         self._in_loop(lambda: self._metrics.count(JOURNAL_BYTES, self._kind, amount=size_bytes))
 
     def dropped(self, records: int, reason: str) -> None:
-        """So many could not be written."""
+        """Count records that were dropped."""
         self._in_loop(lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, self._kind, reason, amount=records))
 
     def _in_loop(self, count: Callable[[], None]) -> None:
-        # Closed where the process ends without waiting for the journal.
+        # The loop is closed if the process ends without waiting for the journal.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(count)
 
 
 def _prepare(folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    # Found out now, and not when the first record is lost.
+    make_private_folder(folder)
+    # Check now that the folder is writable, not when the first record is lost.
     trial = folder / ".writable"
     trial.touch()
     trial.unlink(missing_ok=True)

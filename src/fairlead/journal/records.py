@@ -1,6 +1,6 @@
-"""What a line of the journal says: schema version 1. A field without a value is left out.
+"""The records of the journal, schema version 1: one JSON object per line, without empty fields.
 
-A change that a reader of version 1 would misunderstand is another version, and another name of the segments.
+A change that readers of version 1 would misunderstand needs a new version, which is part of the segments' names.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,15 @@ SCHEMA_VERSION = 1
 
 
 class Kind(StrEnum):
-    """What a segment holds: what matching did, or the batches of events that were committed."""
+    """Content of a segment: records of matching, committed event batches, or decisions of authorization."""
 
     TASK = "task"
     HISTORY = "history"
+    AUDIT = "audit"
 
 
 class Happening(StrEnum):
-    """What a line of kind `task` tells."""
+    """The `kind` of a task record."""
 
     ADDED = "added"
     MATCHED = "matched"
@@ -31,10 +32,12 @@ class Happening(StrEnum):
 
 
 class TaskRecord(msgspec.Struct, omit_defaults=True, gc=False):
-    """Something that happened at a partition. Positional where it is made: tens of thousands are, every second.
+    """Something that happened at a partition. Arguments are positional for speed: tens of thousands a second.
 
-    `task_type` is 1 for workflow, 2 for activity, 3 for Nexus tasks. `wait_us` of a match is since the task was first
-    added, of an empty poll how long that waited. `age_us` is of the oldest task of a backlog.
+    `namespace_id` ends with `#<deployment>:<build id>` if the task queue belongs to one worker version; `namespace` is
+    the name of the namespace, if the server knows it. `task_type` is 1 for workflow, 2 for activity, 3 for Nexus tasks.
+    `wait_us` is the time since the task was first added for a match, and the wait of the poll for an empty poll.
+    `age_us` is the age of the oldest task of a backlog.
     """
 
     time_us: int
@@ -57,20 +60,22 @@ class TaskRecord(msgspec.Struct, omit_defaults=True, gc=False):
     read: int | None = None
     write: int | None = None
     version: int | None = None
+    namespace: str | None = None
 
 
 class VersionItem(msgspec.Struct, frozen=True):
-    """The last event of those that were written in a row at one version."""
+    """An item of a version history: the last event of consecutive events with one version."""
 
     event_id: int
     version: int
 
 
 class HistoryRecord(msgspec.Struct, omit_defaults=True):
-    """A batch of events that was committed, and its run after it.
+    """A committed batch of events, and the state of its run after the batch.
 
-    `status` is Temporal's WorkflowExecutionStatus. `event_types`, `event_digests` and `signals` are left out where the
-    run was deleted before its batch was read. `payload` is the serialized History in base64, by setting.
+    `status` is Temporal's WorkflowExecutionStatus. `event_types`, `event_digests` and `signals` are left out if the run
+    was deleted before its batch was read. `payload` is the serialized History in base64, if the setting is on.
+    `namespace` is the name of the namespace, if it is known.
     """
 
     time_us: int
@@ -90,11 +95,32 @@ class HistoryRecord(msgspec.Struct, omit_defaults=True):
     signals: list[str] | None = None
     new_run_id: str | None = None
     payload: str | None = None
+    namespace: str | None = None
+
+
+class AuditRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A decision of authorization: every refusal, and every call that changes what operators are responsible for.
+
+    `principal` is the name of the caller, empty if it is not known, and `principal_kind` the way in which it proved it:
+    jwt, api-key, certificate, cluster, host. `object` names the object of the call, such as a workflow id. Records have
+    no payloads.
+    """
+
+    time_us: int
+    method: str
+    host: str
+    is_allowed: bool
+    principal_kind: str = ""
+    principal: str = ""
+    namespace: str = ""
+    object: str = ""
+    reason: str = ""
+    peer: str = ""
 
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def encode_records(records: Sequence[msgspec.Struct]) -> bytes:
-    """The records as lines of JSON."""
+    """Encode the records as lines of JSON."""
     return _encode_lines(records)

@@ -1,16 +1,18 @@
-"""The files of the journal: lines of JSON in zstd frames, each with a checksum, sealed by a rename.
+"""The files of the journal: lines of JSON in zstd frames with checksums, sealed by a rename.
 
-    <journal>/<cluster>/<kind>.v1.<host>.<number>.jsonl.zst         sealed: whole, and never changed again
-    <journal>/<cluster>/<kind>.v1.<host>.<number>.jsonl.zst.open    being written, by the process that has it locked
+    <journal>/<cluster>/<kind>.v1.<host>.<number>.jsonl.zst         sealed: complete, and never changed again
+    <journal>/<cluster>/<kind>.v1.<host>.<number>.jsonl.zst.open    being written by the process that holds its lock
 
-A process that is killed leaves an open segment, perhaps with half a frame at its end. Whoever comes next cuts that off
-and seals the rest.
+A killed process leaves an open segment, possibly with a partial frame at its end. The next process cuts off the partial
+frame and seals the rest.
 """
 
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 
@@ -29,7 +31,7 @@ _NAME = re.compile(r"(?P<kind>[a-z]+)\.v(?P<version>\d+)\.(?P<host>[A-Za-z0-9_-]
 
 
 class NoSegment(FixRequest):
-    """A file is no segment of the journal, by its name."""
+    """The file name is not that of a segment of the journal."""
 
 
 class UnknownSchema(FixRequest):
@@ -37,11 +39,11 @@ class UnknownSchema(FixRequest):
 
 
 class BadSegment(GiveUp):
-    """A sealed segment is not whole: it was changed after it was sealed, or the disk has failed."""
+    """A sealed segment is damaged: it was changed after it was sealed, or the disk failed."""
 
 
 class SegmentName(NamedTuple):
-    """What the name of a segment says. Numbers of one host and kind rise with time."""
+    """The parts of a segment's name. The numbers of one host and kind increase with time."""
 
     kind: Kind
     host: str
@@ -49,13 +51,13 @@ class SegmentName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Self:
-        """Read the name of a file, sealed or open."""
+        """Parse the file name of a sealed or an open segment."""
         found = _NAME.fullmatch(name.removesuffix(OPEN_SUFFIX))
         if found is None or found["kind"] not in set(Kind):
-            raise NoSegment(f"{name!r} is no segment of a journal: those are named like task.v1.HOST.NUMBER.jsonl.zst")
+            raise NoSegment(f"{name!r} is not a journal segment: segments are named like task.v1.HOST.NUMBER.jsonl.zst")
         if int(found["version"]) != SCHEMA_VERSION:
             raise UnknownSchema(
-                f"{name!r} has schema version {found['version']}, this release reads {SCHEMA_VERSION}: "
+                f"{name!r} has schema version {found['version']}, but this release reads {SCHEMA_VERSION}: "
                 "use the release that wrote it"
             )
         return cls(Kind(found["kind"]), found["host"], int(found["number"]))
@@ -64,13 +66,26 @@ class SegmentName(NamedTuple):
         return f"{self.kind}.v{SCHEMA_VERSION}.{self.host}.{self.number:012d}.jsonl.zst"
 
 
+class SegmentLabel(NamedTuple):
+    """The kind and the schema version in a segment's name; both may be unknown to this release."""
+
+    kind: str
+    version: int
+
+    @classmethod
+    def read(cls, name: str) -> Self | None:
+        """Read the name of a sealed segment; None if it is not one."""
+        found = _NAME.fullmatch(name)
+        return None if found is None else cls(found["kind"], int(found["version"]))
+
+
 def host_slug(host: str) -> str:
-    """A host's name as it can be part of a file's name."""
+    """Convert a host's name into a valid part of a file name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", host).strip("-")[:HOST_SLUG_CHARACTERS_MAX] or "host"
 
 
 class OpenSegment:
-    """A segment that is being written, by this process alone."""
+    """A segment that this process is writing; no other process can."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         """Use `create`."""
@@ -81,12 +96,12 @@ class OpenSegment:
 
     @classmethod
     def create(cls, folder: Path, name: SegmentName) -> Self | None:
-        """Begin a segment; None if the name is taken, or somebody took the file for one that was left behind."""
+        """Create a segment; None if the name is taken, or if another process has just recovered the new file."""
         path = folder / f"{name}{OPEN_SUFFIX}"
         if (folder / str(name)).exists():
             return None
         try:
-            file = path.open("xb", buffering=0)
+            file = open(path, "xb", buffering=0, opener=partial(_open_private, folder))  # noqa: SIM115
         except FileExistsError:
             return None
         if not _lock(file, path):
@@ -96,28 +111,41 @@ class OpenSegment:
         return cls(file, path)
 
     def append(self, frame: bytes) -> None:
-        """Write a frame; it is safe when `sync` has returned."""
+        """Write a frame; it is on disk after the next `sync`."""
         left = memoryview(frame)
         while left:
             left = left[self._file.write(left) :]
         self.size_bytes += len(frame)
 
     def sync(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush the written frames to disk."""
         os.fsync(self._file.fileno())
         self._safe_bytes = self.size_bytes
 
     def seal(self) -> None:
-        """Let others read it; it is whole from now on. What is not safe is cut off."""
+        """Make the segment visible to readers; frames after the last `sync` are cut off."""
         _seal(self._file, self._path, self._safe_bytes)
 
     def abandon(self) -> None:
-        """Leave it as it is, for the next process to see to."""
+        """Close the segment without sealing it; the next process recovers it."""
         self._file.close()
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, for the server's own user alone."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
+def _open_private(folder: Path, path: str, flags: int) -> int:
+    """Open a new file for the server's own user, and for reading by the group if it may read the folder."""
+    is_shared = folder.stat().st_mode & stat.S_IRGRP
+    return os.open(path, flags, 0o640 if is_shared else 0o600)
+
+
 def recover(folder: Path) -> list[Path]:
-    """Seal what processes that are gone have left open, up to the last whole frame of each; the sealed segments."""
+    """Seal the segments that dead processes left open, up to the last complete frame; return the sealed files."""
     sealed = []
     for path in sorted(folder.glob(f"*{OPEN_SUFFIX}")):
         try:
@@ -142,7 +170,7 @@ def recover(folder: Path) -> list[Path]:
 
 
 def read_segment(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a segment, in order; of one that is open, as far as it is whole."""
+    """Yield the records of a segment in order; of an open segment, those of the complete frames."""
     name = SegmentName.parse(path.name)
     decode = msgspec.json.Decoder(dict[str, Any]).decode_lines
     whole_bytes = 0
@@ -159,11 +187,11 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class _Torn(Exception):
-    """A frame is not whole."""
+    """A frame is incomplete or damaged."""
 
 
 def _frames(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Each whole frame from the beginning of a file, with the byte after it; raises `_Torn` where there is none."""
+    """Yield each frame of a file, with the position after it; raise `_Torn` at an incomplete or damaged frame."""
     decompressor = zstandard.ZstdDecompressor()
     end = 0
     left = b""
@@ -190,7 +218,7 @@ def _frames(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _lock(file: BinaryIO, path: Path) -> bool:
-    """Have an open segment to oneself; False if another process has it, or has been done with it meanwhile."""
+    """Lock an open segment; False if another process holds the lock, or has sealed or removed the file meanwhile."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -202,7 +230,7 @@ def _lock(file: BinaryIO, path: Path) -> bool:
 
 
 def _seal(file: BinaryIO, path: Path, size_bytes: int) -> Path | None:
-    """Keep so many bytes of an open segment, under its final name; one with none is removed."""
+    """Truncate an open segment to `size_bytes` and give it its final name; an empty one is removed."""
     with file:
         if not size_bytes:
             path.unlink()
@@ -216,7 +244,7 @@ def _seal(file: BinaryIO, path: Path, size_bytes: int) -> Path | None:
 
 
 def sync_path(path: Path) -> None:
-    """Bring a file or a folder to the disk: a name is safe when its folder is."""
+    """Flush a file or a folder to disk; a new file name is durable only after its folder is flushed."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -1,54 +1,58 @@
-"""What matching tells the journal: cheap where it happens, and dropped where the disk does not keep up."""
+"""Matching's records for the journal: cheap to make, and dropped if the disk is too slow."""
 
 import threading
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
+from fairlead.core.namespaces import split_version
 from fairlead.core.partitions import PartitionConfig
 from fairlead.journal.records import Happening, TaskRecord, encode_records
 from fairlead.journal.writer import FRAME_RECORDS_MAX, Taken
 from fairlead.telemetry import get_log
 
-# Few enough to be in the processor's cache still, and to hold nobody up while they are encoded: some 20 µs.
+# Records that are encoded at once: few enough to be in the CPU cache still, and to block the event loop for only 20 µs.
 CHUNK_RECORDS = 100
 
-# As plain texts: a member of an enumeration takes longer to write.
+# As plain strings: members of an enumeration take longer to encode.
 _ADDED, _MATCHED, _FORWARDED, _ACKED, _POLL_EMPTY, _CONFIG, _BACKLOG = (str(kind.value) for kind in Happening)
 
 _log = get_log("journal")
 
 
-class TaskQueue:
-    """Records on their way from the event loop to the writer's thread. A record that finds no room is dropped.
+class RecordQueue:
+    """Queue of records from the event loop to the writer's thread. If it is full, new records are dropped.
 
-    The event loop encodes them, a chunk at a time: to bring thousands of small objects from the cache of one processor
-    to that of another costs more than that.
+    The event loop encodes the records in chunks: moving thousands of small objects between the caches of two CPUs would
+    cost more.
     """
 
     is_lossy = True
 
     def __init__(self, *, on_full: Callable[[], None], records_max: int) -> None:
-        """`on_full` is called for each record that is dropped."""
-        # Called when there is enough for a frame.
+        """`on_full` is called for each dropped record."""
+        # Called when the queue holds enough for a frame.
         self.on_frame: Callable[[], None] = lambda: None
         self._on_full = on_full
-        # Only who has the lock takes records out, and uses the rest; only the event loop adds some, without it.
-        self._records: deque[TaskRecord] = deque()
+        # Only the event loop appends to `_records`, without the lock; removing records and all other fields need the
+        # lock.
+        self._records: deque[msgspec.Struct] = deque()
         self._lock = threading.Lock()
         self._chunks: deque[tuple[bytes, int]] = deque()
         self._chunked = 0
         self._invalid = 0
         self._room = records_max
 
-    def put(self, record: TaskRecord) -> None:
-        """Leave a record to be written."""
+    def put(self, record: msgspec.Struct) -> None:
+        """Queue a record for writing."""
         records = self._records
         waiting = len(records)
         if waiting >= self._room:
             self._on_full()
             return
         records.append(record)
-        # While the writer takes some, the chunk grows: it is not waited for.
+        # If the writer holds the lock, do not wait: the chunk grows until the next call.
         if waiting >= CHUNK_RECORDS - 1 and self._lock.acquire(blocking=False):
             try:
                 self._encode()
@@ -58,7 +62,7 @@ class TaskQueue:
                 self.on_frame()
 
     def take(self, records_max: int, *, records_min: int) -> Taken:
-        """The next records, in the writer's thread: at most so many, or one chunk."""
+        """Return the next records, in the writer's thread: at most `records_max`, or one chunk."""
         chunks: list[bytes] = []
         taken = 0
         with self._lock:
@@ -75,14 +79,14 @@ class TaskQueue:
         return Taken(b"".join(chunks), taken, invalid=invalid)
 
     def _encode(self) -> None:
-        """Make a chunk of the records that are here."""
+        """Encode the queued records as a chunk."""
         records = self._records
         chunk = [records.popleft() for _ in range(len(records))]
         try:
             lines, count = encode_records(chunk), len(chunk)
         except (TypeError, ValueError):
-            # A text that is none: neither whoever has told it nor the others of its chunk must suffer.
-            _log.exception("journal_failed", kind="task", records=len(chunk))
+            # One record holds a string that can't be encoded: drop it, keep the rest of the chunk.
+            _log.exception("journal_failed", kind=type(chunk[0]).__name__, records=len(chunk))
             sound = list(filter(None, map(_encode_one, chunk)))
             lines, count = b"".join(sound), len(sound)
             self._invalid += len(chunk) - count
@@ -92,7 +96,7 @@ class TaskQueue:
             self._room -= count
 
 
-def _encode_one(record: TaskRecord) -> bytes | None:
+def _encode_one(record: msgspec.Struct) -> bytes | None:
     try:
         return encode_records([record])
     except (TypeError, ValueError):
@@ -100,9 +104,9 @@ def _encode_one(record: TaskRecord) -> bytes | None:
 
 
 class PartitionJournal:
-    """What one partition tells. Times are seconds of the epoch, by the clock of whoever calls."""
+    """Writes the records of one partition. Times are seconds since the epoch, by the caller's clock."""
 
-    __slots__ = ("_host", "_namespace_id", "_number", "_put", "_task_list", "_task_type")
+    __slots__ = ("_find_name", "_host", "_namespace", "_namespace_id", "_number", "_put", "_task_list", "_task_type")
 
     def __init__(
         self,
@@ -113,8 +117,12 @@ class PartitionJournal:
         task_type: int,
         number: int,
         host: str,
+        find_name: Callable[[str], str | None] = lambda _id: None,
     ) -> None:
+        """`find_name` returns the name of a namespace by its id; it is called for each record, since names change."""
         self._put = put
+        self._find_name = find_name
+        self._namespace = split_version(namespace_id)[0]
         self._namespace_id = namespace_id
         self._task_list = task_list
         self._task_type = task_type
@@ -122,7 +130,7 @@ class PartitionJournal:
         self._host = host
 
     def added(self, now_s: float, fairness_key: str, weight: float, priority: int) -> None:
-        """A task was taken in."""
+        """Record that a task was added."""
         self._put(
             TaskRecord(
                 int(now_s * 1e6),
@@ -135,10 +143,11 @@ class PartitionJournal:
                 fairness_key,
                 weight,
                 priority,
+                namespace=self._find_name(self._namespace),
             )
         )
 
-    def matched(  # noqa: PLR0917 - by position, as all that is told of every task
+    def matched(  # noqa: PLR0917 - by position for speed: called for every task
         self,
         now_s: float,
         fairness_key: str,
@@ -149,7 +158,7 @@ class PartitionJournal:
         was_forwarded: bool,  # noqa: FBT001
         wait_s: float,
     ) -> None:
-        """A task was started for a poll: one that had just come, or one of the backlog, which has a pass."""
+        """Record that a task was started for a poll: by a sync match, or from the backlog, then with a pass."""
         self._put(
             TaskRecord(
                 int(now_s * 1e6),
@@ -166,11 +175,12 @@ class PartitionJournal:
                 was_sync,
                 was_forwarded,
                 int(wait_s * 1e6),
+                namespace=self._find_name(self._namespace),
             )
         )
 
     def acked(self, now_s: float, fairness_key: str, weight: float, priority: int, pass_number: int) -> None:
-        """A task of the backlog need not be kept any more."""
+        """Record that a backlogged task was completed and need not be stored any longer."""
         self._put(
             TaskRecord(
                 int(now_s * 1e6),
@@ -184,29 +194,30 @@ class PartitionJournal:
                 weight,
                 priority,
                 pass_number,
+                namespace=self._find_name(self._namespace),
             )
         )
 
     def forwarded(self, now_s: float, fairness_key: str, weight: float, priority: int) -> None:
-        """A task was offered to the parent."""
+        """Record that a task was offered to the parent partition."""
         record = self._record(_FORWARDED, now_s)
         record.fairness_key, record.weight, record.priority = fairness_key, weight, priority
         self._put(record)
 
     def poll_empty(self, now_s: float, wait_s: float) -> None:
-        """A poll that came here was answered without a task."""
+        """Record that a poll at this partition returned no task."""
         record = self._record(_POLL_EMPTY, now_s)
         record.wait_us = int(wait_s * 1e6)
         self._put(record)
 
     def config(self, now_s: float, config: PartitionConfig) -> None:
-        """The partition goes by this configuration from now on."""
+        """Record that the partition uses this configuration from now on."""
         record = self._record(_CONFIG, now_s)
         record.read, record.write, record.version = config.read, config.write, config.version
         self._put(record)
 
     def backlog(self, now_s: float, *, tasks: int, age_s: float, pollers: int) -> None:
-        """How much waits here at this moment: tasks, the oldest of them for so long, and polls."""
+        """Record the current backlog: number of tasks, age of the oldest one, and waiting polls."""
         record = self._record(_BACKLOG, now_s)
         record.tasks, record.age_us, record.pollers = tasks, int(age_s * 1e6), pollers
         self._put(record)
@@ -220,4 +231,5 @@ class PartitionJournal:
             self._task_type,
             self._number,
             self._host,
+            namespace=self._find_name(self._namespace),
         )

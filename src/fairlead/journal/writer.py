@@ -1,7 +1,7 @@
-"""A thread that writes one kind of records: what came in a while becomes a frame, frames become a segment.
+"""A thread that writes one kind of records: the records of an interval form a frame, frames form a segment.
 
-The event loop never waits for the disk: it leaves records in a source, and this thread takes and compresses them. What
-a source can't bear to lose is tried again until it is written.
+The event loop never waits for the disk: it puts records into a source, and this thread takes and compresses them.
+Records of a source that is not lossy are retried until they are written.
 """
 
 import threading
@@ -19,15 +19,15 @@ from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentNam
 from fairlead.telemetry import get_log
 
 FRAME_RECORDS_MAX = 10_000
-# Frames that are brought to the disk together.
+# Maximum number of frames that are flushed to disk together.
 FRAMES_AT_ONCE_MAX = 8
 RETRY_S_MIN = 0.5
 RETRY_S_MAX = 10.0
-# A number is tenths of a second of the epoch, or the next one: so a name never comes again, though segments that were
-# read are deleted.
+# Segment numbers per second: a number is the time in tenths of a second, or the previous number plus one. So names are
+# never reused, even after segments were read and deleted.
 NUMBERS_A_SECOND = 10
 _NAMES_TRIED_MAX = 1000
-# Why records are dropped.
+# Reasons for dropping records.
 DISK, INVALID = "disk", "invalid"
 
 _log = get_log("journal")
@@ -43,9 +43,9 @@ class WriterLimits:
 
 
 class Taken(NamedTuple):
-    """Lines for one frame, of so many records; `on_safe` is called, in the thread, when they are on the disk.
+    """Encoded lines of one frame; `on_safe` is called, in the writer's thread, when they are on disk.
 
-    `invalid` is how many of those that were left here are not among them: no line can be made of them.
+    `invalid` is the number of queued records that were dropped because they can't be encoded.
     """
 
     lines: bytes
@@ -55,24 +55,24 @@ class Taken(NamedTuple):
 
 
 class Source(Protocol):
-    """Where a writer takes records from. `is_lossy`: what can't be written is given up."""
+    """A queue that a writer takes records from. If `is_lossy`, records that can't be written are dropped."""
 
     is_lossy: bool
 
     def take(self, records_max: int, *, records_min: int) -> Taken:
-        """The next records, none if there are none, or fewer than can wait; called in the writer's thread."""
+        """Return the next records; none if fewer than `records_min` are queued. Called in the writer's thread."""
         ...
 
 
 class Counted(Protocol):
-    """Hears of what was written and of what was given up; called in the writer's thread."""
+    """Counts written and dropped records; called in the writer's thread."""
 
     def written(self, records: int, size_bytes: int) -> None:
-        """So many records are on the disk, as so many bytes."""
+        """Count records on disk, and their bytes."""
         ...
 
     def dropped(self, records: int, reason: str) -> None:
-        """So many could not be written."""
+        """Count records that were dropped."""
         ...
 
 
@@ -83,7 +83,7 @@ class _Frame(NamedTuple):
 
 
 class SegmentWriter:
-    """Writes what a source holds, in a thread of its own, from `start` to `close`. `limits` may be replaced."""
+    """Writes the records of a source, in its own thread, from `start` to `close`. `limits` may be replaced."""
 
     def __init__(
         self, folder: Path, kind: Kind, *, host: str, source: Source, counted: Counted, limits: WriterLimits
@@ -104,15 +104,15 @@ class SegmentWriter:
         self._thread = threading.Thread(target=self._run, name=f"journal-{kind}", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There is enough for a frame: it need not wait."""
+        """Write now: there are enough records for a frame."""
         self._due.set()
 
     def close(self) -> None:
-        """Write what is left, seal the segment, and end. Takes as long as the disk does."""
+        """Write the remaining records, seal the segment, and end the thread. Blocks until the disk has finished."""
         self._closing.set()
         self._due.set()
         if self._thread.ident is not None:
@@ -123,22 +123,22 @@ class SegmentWriter:
         while not is_last:
             self._due.wait(self.limits.flush_interval_s)
             self._due.clear()
-            # Before the last look: what came before that is seen.
+            # Read before the last pass, so that the pass includes all records queued before `close`.
             is_last = self._closing.is_set()
             try:
-                # Once what there is, and then only full frames: else every few records of a busy server would be a
-                # frame of their own, and brought to the disk.
+                # Write all queued records once, then only full frames: otherwise a busy server would write and flush a
+                # frame for every few records.
                 least = chain((1,), repeat(1 if is_last else FRAME_RECORDS_MAX))
                 while frames := self._take_frames(least):
                     self._store(frames)
                 if self._is_full or is_last:
                     self._seal()
-            except Exception:  # noqa: BLE001 - whatever it is, the next records may fare better
+            except Exception:  # noqa: BLE001 - go on after any error: the next records may succeed
                 _log.exception("journal_failed", kind=self._kind)
                 self._leave_segment()
 
     def _take_frames(self, least: Iterator[int]) -> list[_Frame]:
-        """What there is for frames of which each has at least so many records."""
+        """Take up to `FRAMES_AT_ONCE_MAX` frames with at least the numbers of records given by `least`."""
         frames: list[_Frame] = []
         while len(frames) < FRAMES_AT_ONCE_MAX:
             lines, records, on_safe, invalid = self._source.take(FRAME_RECORDS_MAX, records_min=next(least))
@@ -150,7 +150,7 @@ class SegmentWriter:
         return frames
 
     def _store(self, frames: Sequence[_Frame]) -> None:
-        """Bring frames to the disk; where that can't be, give them up, or try for as long as it takes."""
+        """Write frames to disk; if that fails, drop the records of a lossy source, or retry until it succeeds."""
         records, wait_s = sum(frame.records for frame in frames), RETRY_S_MIN
         while True:
             try:
@@ -162,7 +162,7 @@ class SegmentWriter:
             except OSError as failure:
                 self._leave_segment()
                 if not self._has_failed:
-                    # Once, until it is well again: every frame would fail.
+                    # Log only the first failure until a write succeeds: every frame would fail.
                     _log.error("journal_not_written", kind=self._kind, folder=str(self._folder), error=str(failure))
                     self._has_failed = True
                 if self._source.is_lossy or self._closing.wait(wait_s):
@@ -194,7 +194,7 @@ class SegmentWriter:
             if segment is not None:
                 self._segment, self._segment_since_s = segment, time.monotonic()
                 return segment
-        raise OSError(f"{_NAMES_TRIED_MAX} names of segments in a row are taken, the last by number {self._number}")
+        raise OSError(f"{_NAMES_TRIED_MAX} consecutive segment names are taken, up to number {self._number}")
 
     def _seal(self) -> None:
         segment, self._segment = self._segment, None
@@ -202,11 +202,11 @@ class SegmentWriter:
             try:
                 segment.seal()
             except OSError as failure:
-                # All of it is safe, in an open segment, which the next start seals.
+                # All records are on disk in the open segment, which the next start seals.
                 _log.error("journal_not_sealed", kind=self._kind, folder=str(self._folder), error=str(failure))
 
     def _leave_segment(self) -> None:
-        """A segment that can't be written on ends where it was last safe."""
+        """Seal a segment after a failed write, up to its last synced frame."""
         segment, self._segment = self._segment, None
         if segment is not None:
             try:

@@ -1,1 +1,1 @@
-"""Pairs tasks with polls: partition by partition, in the order of priority and fair level, within rate limits."""
+"""The matching service: matches tasks with polls in each partition, by priority and fair level, within rate limits."""

@@ -1,39 +1,41 @@
-"""How everybody else reaches the matching service: chooses a partition, finds its owner, and asks there.
+"""The client of the matching service: chooses a partition, finds its owner, and calls it.
 
-All that a client remembers are hints: which hosts there are, how many partitions, where tasks wait. Each is put right
-by the answers of the partitions; a request that went by a wrong one is refused before anything was done, and made
-again.
+A client caches only hints: the hosts, the number of partitions, and where tasks wait. The responses of the partitions
+correct each hint. A partition rejects a request that was based on a wrong hint before it does anything, and the client
+repeats the request.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from fairlead.cluster.calls import Caller
-from fairlead.cluster.membership import Clock
-from fairlead.cluster.ring import RingView
 from fairlead.core.balancing import InvalidReport, LoadBalancer, Pick
 from fairlead.core.errors import FairleadError
-from fairlead.core.partitions import Partition, PartitionConfig, TaskList
-from fairlead.matching.attempts import AttemptLimits, Attempts, deadline
-from fairlead.matching.configs import PartitionConfigs, scope_of
+from fairlead.core.partitions import Partition, PartitionConfig, TaskQueueId
+from fairlead.matching.client_config_metrics import ConfigUsers
+from fairlead.matching.client_configs import PartitionConfigs, scope_of
+from fairlead.matching.client_retries import AttemptLimits, Attempts, deadline
 from fairlead.matching.messages import (
     ADD,
     POLL,
     REVIEW,
     SHUTDOWN,
-    AddAnswer,
     AddRequest,
+    AddResponse,
     BacklogReport,
     NewTask,
-    PollAnswer,
     PollRequest,
+    PollResponse,
+    QueueKind,
     ReviewRequest,
     ShutdownRequest,
     StaleConfig,
-    TaskListKind,
 )
+from fairlead.matching.reserved_poll import Reserve, ReservedPoll
+from fairlead.membership.members import Clock
+from fairlead.membership.ring import RingView
+from fairlead.rpc.hosts.caller import Caller
 from fairlead.settings import DynamicSettings, weighted_rules
-from fairlead.settings.matching import (
+from fairlead.settings.dynamic.matching import (
     LONG_POLL_EXPIRATION_INTERVAL,
     TASKLIST_LOAD_BALANCER_STRATEGY,
     WEIGHTED_BACKLOG_THRESHOLD,
@@ -43,23 +45,24 @@ from fairlead.settings.matching import (
 
 ADD_TIMEOUT_S = 10.0
 REVIEW_TIMEOUT_S = 60.0
-# A poll is answered when its time is over, and the answer takes a while to arrive: so much longer it is waited for.
+# Seconds that the client waits beyond a poll's timeout, for the response to arrive.
 POLL_MARGIN_S = 1.0
-# Likewise for a task that is offered: whoever starts it takes a while.
+# Seconds that the client waits beyond an offer's timeout, for the task to be started.
 OFFER_MARGIN_S = 10.0
 OFFER_PAUSE_S = 0.05
-# A poll that knows nothing of its task list waits at the root for so long, and then where it has heard that it should.
-# Else all workers that start would wait at the root, for a whole long poll, while tasks come to other partitions.
+# Seconds that the first poll of an unknown task queue waits at the root; the response carries the configuration, and
+# the poll goes on at a partition chosen by it. Otherwise all new workers would wait at the root for a whole long poll
+# while tasks are added to other partitions.
 FIRST_POLL_S = 1.0
 ROOT = 0
 
 
 class MatchingClient:
-    """Adds tasks and polls for them, on whichever host the partition is.
+    """Adds tasks and polls for tasks, on whichever host owns the partition.
 
-    A request that fails is made again while its time lasts, see `Attempts`; every time the partition is chosen anew,
-    so that one which can't be reached is left behind. When it is not made again, the last failure is raised.
-    `forced_read` and `forced_write` are hooks for tests: they win over the choice, once the task list is known.
+    A failed request is retried until its deadline, see `Attempts`. Each attempt chooses the partition again, so that an
+    unreachable one is avoided. If there is no further attempt, the last error is raised. `forced_read` and
+    `forced_write` are hooks for tests: they override the choice once the task queue's configuration is known.
     """
 
     def __init__(
@@ -80,8 +83,12 @@ class MatchingClient:
         self._clock = clock
         self._random = random
         self._limits = limits or AttemptLimits()
-        self._configs = PartitionConfigs(settings)
-        # Drawn once and then counted: no two clients have a poll of the same id.
+        self._configs = PartitionConfigs()
+        self._users = ConfigUsers(self._configs)
+        # Called at each scrape of the metrics, see `Metrics.watch`.
+        self.gauges = self._users.gauges
+        # A random prefix and a counter make poll ids unique among all clients.
+        self._local: Reserve | None = None
         self._poll_id_prefix = f"{int(random() * 2**53):x}-{int(random() * 2**53):x}"
         self._polls = 0
 
@@ -97,61 +104,82 @@ class MatchingClient:
         for setting in (WEIGHTED_BACKLOG_THRESHOLD, WEIGHTED_FLOOR_SHARE, WEIGHTED_REPORT_HALF_LIFE):
             settings.subscribe(setting, balance_anew)
 
+    def reserve_locally(self, reserve: Reserve) -> None:
+        """Set the function that takes a poll which waits at this host, see `MatchingService.reserve`."""
+        self._local = reserve
+
+    def reserve(
+        self, task_queue: TaskQueueId, task: NewTask, *, kind: QueueKind = QueueKind.NORMAL
+    ) -> ReservedPoll | None:
+        """Take a poll that waits at this host, where `add` would offer the task; None if `add` must be called."""
+        if self._local is None:
+            return None
+        config = None if kind is not QueueKind.NORMAL else self._configs.find(task_queue)
+        # At random: an attempt without a poll must not move the balancer on, or round robin would skip partitions.
+        number = ROOT if config is None else int(self._random() * config.write)
+        reserved = self._local(Partition(task_queue, number), task)
+        if reserved is not None and kind is QueueKind.NORMAL:
+            self._users.note_task(task_queue)
+        return reserved
+
     def route(self, partition: Partition) -> str:
-        """The host that owns `partition` now."""
+        """Return the host that owns `partition` now."""
         return self._ring.route(partition)
 
     async def add(
         self,
-        task_list: TaskList,
+        task_queue: TaskQueueId,
         task: NewTask,
         *,
-        kind: TaskListKind = TaskListKind.NORMAL,
+        kind: QueueKind = QueueKind.NORMAL,
         timeout_s: float = ADD_TIMEOUT_S,
-    ) -> AddAnswer:
-        """Have a task kept until a worker takes it; when this returns, it is started or durable.
+    ) -> AddResponse:
+        """Add a task; when this returns, the task was started or is durable.
 
-        After a failure the task may have been taken all the same, unless the failure says that nothing was done.
+        After an error the task may have been added nevertheless, unless the error says that nothing was done.
         """
         deadline_s = deadline(timeout_s)
         attempt_s_max = attempt_s = min(self._limits.attempt_s_max, timeout_s / 2)
         attempts: Attempts | None = None
-        is_at_root = kind is not TaskListKind.NORMAL
+        is_at_root = kind is not QueueKind.NORMAL
         while True:
-            config = None if is_at_root else self._configs.find(task_list)
-            partition = Partition(task_list, ROOT if config is None else self._pick_write(task_list, config))
+            config = None if kind is not QueueKind.NORMAL else self._configs.find(task_queue)
+            number = ROOT if config is None or is_at_root else self._pick_write(task_queue, config)
+            partition = Partition(task_queue, number)
             try:
                 answer = await self._caller.call(
                     self._ring.route(partition),
                     ADD,
-                    AddRequest(partition, task, kind, _sent(config)),
+                    AddRequest(partition, task, kind, config),
                     timeout_s=attempt_s,
                 )
             except FairleadError as failure:
                 attempts = attempts or self._attempts(deadline_s)
-                is_at_root = is_at_root or self._leads_to_root(task_list, config, failure)
+                is_at_root = is_at_root or self._leads_to_root(task_queue, config, failure)
                 if not await attempts.again(failure):
                     raise
                 attempt_s = min(attempt_s_max, attempts.left_s())
             else:
-                if kind is TaskListKind.NORMAL and (config is None or answer.config.version > config.version):
-                    self._configs.accept(task_list, answer.config)
+                if kind is QueueKind.NORMAL and (config is None or answer.config.version > config.version):
+                    self._configs.accept(task_queue, answer.config)
+                if kind is QueueKind.NORMAL:
+                    self._users.note_task(task_queue)
                 return answer
 
     async def offer(
-        self, task_list: TaskList, task: NewTask, *, kind: TaskListKind = TaskListKind.NORMAL, wait_s: float
+        self, task_queue: TaskQueueId, task: NewTask, *, kind: QueueKind = QueueKind.NORMAL, wait_s: float
     ) -> bool:
-        """Have a task started by a poll that waits, or comes within `wait_s`, ahead of all other tasks; or give it up.
+        """Have a query task started by a poll that waits, or comes within `wait_s`, before all other tasks.
 
-        It is never kept. False: no poll came, and nobody will be given it. Whoever is cancelled takes it back, unless
-        it is being started. After `CallLost` it may have been started all the same.
+        The task is never stored. False: no poll came in time, and no poll will get the task. Cancelling the caller
+        withdraws the task, unless it is being started. After `CallLost` it may have been started nevertheless.
         """
         deadline_s = deadline(wait_s)
         attempts = self._attempts(deadline_s)
         while True:
             left_s = attempts.left_s()
-            config = self._configs.find(task_list) if kind is TaskListKind.NORMAL else None
-            partition = Partition(task_list, ROOT if config is None else self._pick_write(task_list, config))
+            config = self._configs.find(task_queue) if kind is QueueKind.NORMAL else None
+            partition = Partition(task_queue, ROOT if config is None else self._pick_write(task_queue, config))
             request = AddRequest(partition, task, kind, wait_s=left_s, is_transient=True)
             try:
                 answer = await self._caller.call(
@@ -161,18 +189,19 @@ class MatchingClient:
                 if not await attempts.again(failure):
                     raise
             else:
-                if kind is TaskListKind.NORMAL:
-                    self._configs.accept(task_list, answer.config)
+                if kind is QueueKind.NORMAL:
+                    self._configs.accept(task_queue, answer.config)
+                    self._users.note_task(task_queue)
                 if answer.is_started or attempts.left_s() <= OFFER_PAUSE_S:
                     return answer.is_started
-                # It was refused before its time: the partition is being unloaded, and there is another soon.
+                # The offer failed before its timeout: the partition is being unloaded, and another host loads it soon.
                 await asyncio.sleep(OFFER_PAUSE_S)
 
-    async def forget_sticky(self, sticky: TaskList, *, timeout_s: float = ADD_TIMEOUT_S) -> list[bytes]:
-        """A worker says goodbye to its own task list: its polls are answered, and tasks for it are refused at once.
+    async def forget_sticky(self, sticky: TaskQueueId, *, timeout_s: float = ADD_TIMEOUT_S) -> list[bytes]:
+        """Shut down a worker's sticky task queue: end its polls and reject new tasks for it.
 
-        The payloads of those that waited there are returned, and are kept no longer: whoever wants them done finds
-        another worker. A failure leaves them where they are, or has them forgotten.
+        Returns the payloads of the tasks that waited there. They are no longer stored: the caller must find another
+        worker for them. After an error the tasks are either still there or lost.
         """
         partition = Partition(sticky, ROOT)
         attempts = self._attempts(deadline(timeout_s))
@@ -187,12 +216,12 @@ class MatchingClient:
             else:
                 return answer.payloads
 
-    async def review(self, task_list: TaskList, worker: bytes, *, timeout_s: float = REVIEW_TIMEOUT_S) -> None:
-        """Have all tasks that wait in a task list asked whether they belong there, see `ReviewRequest`."""
+    async def review(self, task_queue: TaskQueueId, worker: bytes, *, timeout_s: float = REVIEW_TIMEOUT_S) -> None:
+        """Review all tasks that wait in a task queue, see `ReviewRequest`."""
         attempts = self._attempts(deadline(timeout_s))
         number = partitions = 0
         while number <= partitions:
-            partition = Partition(task_list, number)
+            partition = Partition(task_queue, number)
             try:
                 answer = await self._caller.call(
                     self._ring.route(partition), REVIEW, ReviewRequest(partition, worker), timeout_s=attempts.left_s()
@@ -206,35 +235,35 @@ class MatchingClient:
 
     async def poll(
         self,
-        task_list: TaskList,
+        task_queue: TaskQueueId,
         identity: str,
         *,
         timeout_s: float,
-        kind: TaskListKind = TaskListKind.NORMAL,
+        kind: QueueKind = QueueKind.NORMAL,
         rate_per_s: float | None = None,
         worker: bytes = b"",
-    ) -> PollAnswer:
-        """Wait for a task, for `timeout_s` but no longer than a long poll lasts; the answer is empty if none came.
+    ) -> PollResponse:
+        """Wait for a task for `timeout_s`, but no longer than a long poll lasts; the response is empty if none came.
 
-        It is here a little after the time is over, `POLL_MARGIN_S` at most. Whoever is cancelled has its poll taken
-        back, and a task that was given to it goes to another.
+        The response may arrive up to `POLL_MARGIN_S` after the timeout. Cancelling the caller withdraws the poll, and a
+        task that was matched with it goes to another poll.
         """
-        deadline_s = deadline(min(timeout_s, self._settings.get(LONG_POLL_EXPIRATION_INTERVAL, scope_of(task_list))))
+        deadline_s = deadline(min(timeout_s, self._settings.get(LONG_POLL_EXPIRATION_INTERVAL, scope_of(task_queue))))
         now_s = asyncio.get_running_loop().time
         attempts: Attempts | None = None
-        is_at_root = kind is not TaskListKind.NORMAL
+        is_at_root = kind is not QueueKind.NORMAL
         while True:
-            config = None if is_at_root else self._configs.find(task_list)
-            pick = Pick(ROOT) if config is None else self._pick_read(task_list, config)
+            config = None if kind is not QueueKind.NORMAL else self._configs.find(task_queue)
+            pick = Pick(ROOT) if config is None or is_at_root else self._pick_read(task_queue, config)
             left_s = deadline_s - now_s()
             is_first = config is None and not is_at_root and left_s > FIRST_POLL_S
             request = PollRequest(
-                Partition(task_list, pick.partition),
+                Partition(task_queue, pick.partition),
                 identity,
                 self._next_poll_id(),
                 FIRST_POLL_S if is_first else left_s,
                 kind,
-                _sent(config),
+                config,
                 rate_per_s,
                 worker=worker,
             )
@@ -242,21 +271,23 @@ class MatchingClient:
                 answer = await self._wait(request, pick)
             except FairleadError as failure:
                 attempts = attempts or self._attempts(deadline_s)
-                is_at_root = is_at_root or self._leads_to_root(task_list, config, failure)
+                is_at_root = is_at_root or self._leads_to_root(task_queue, config, failure)
                 if not await attempts.again(failure):
                     raise
             else:
-                if kind is TaskListKind.NORMAL and (config is None or answer.config.version > config.version):
-                    self._configs.accept(task_list, answer.config)
-                # Where there is one partition, there is nothing to weigh.
+                if kind is QueueKind.NORMAL and (config is None or answer.config.version > config.version):
+                    self._configs.accept(task_queue, answer.config)
+                if kind is QueueKind.NORMAL:
+                    self._users.note_poll(task_queue)
+                # With one partition there is no choice to balance.
                 if config is not None and config.read > 1:
-                    self._report(task_list, answer.report)
+                    self._report(task_queue, answer.report)
                 if answer.task is not None or not is_first or now_s() >= deadline_s:
                     return answer
-                # Nothing more is to be learnt at the root: if that was nothing, it stays there for the rest.
-                is_at_root = self._configs.find(task_list) is None
+                # If the root's response carried no configuration, the poll spends the rest of its time at the root.
+                is_at_root = self._configs.find(task_queue) is None
 
-    async def _wait(self, request: PollRequest, pick: Pick) -> PollAnswer:
+    async def _wait(self, request: PollRequest, pick: Pick) -> PollResponse:
         try:
             return await self._caller.call(
                 self._ring.route(request.partition), POLL, request, timeout_s=request.timeout_s + POLL_MARGIN_S
@@ -264,18 +295,18 @@ class MatchingClient:
         finally:
             pick.release()
 
-    def _pick_write(self, task_list: TaskList, config: PartitionConfig) -> int:
-        strategy = self._settings.get(TASKLIST_LOAD_BALANCER_STRATEGY, scope_of(task_list))
-        return self._balancer.pick_write(task_list, partitions=config.write, strategy=strategy)
+    def _pick_write(self, task_queue: TaskQueueId, config: PartitionConfig) -> int:
+        strategy = self._settings.get(TASKLIST_LOAD_BALANCER_STRATEGY, scope_of(task_queue))
+        return self._balancer.pick_write(task_queue, partitions=config.write, strategy=strategy)
 
-    def _pick_read(self, task_list: TaskList, config: PartitionConfig) -> Pick:
-        strategy = self._settings.get(TASKLIST_LOAD_BALANCER_STRATEGY, scope_of(task_list))
-        return self._balancer.pick_read(task_list, partitions=config.read, strategy=strategy, now_s=self._clock())
+    def _pick_read(self, task_queue: TaskQueueId, config: PartitionConfig) -> Pick:
+        strategy = self._settings.get(TASKLIST_LOAD_BALANCER_STRATEGY, scope_of(task_queue))
+        return self._balancer.pick_read(task_queue, partitions=config.read, strategy=strategy, now_s=self._clock())
 
-    def _report(self, task_list: TaskList, report: BacklogReport) -> None:
+    def _report(self, task_queue: TaskQueueId, report: BacklogReport) -> None:
         try:
             self._balancer.report(
-                task_list,
+                task_queue,
                 report.partition,
                 backlog=report.tasks,
                 arrival_per_s=report.adds_per_s,
@@ -283,12 +314,12 @@ class MatchingClient:
                 now_s=self._clock(),
             )
         except InvalidReport:
-            # The task that may have come with it has been started: it must not be lost for a bad hint.
+            # The response may carry a started task, which must not be lost because of a bad hint.
             return
 
-    def _leads_to_root(self, task_list: TaskList, config: PartitionConfig | None, failure: FairleadError) -> bool:
-        """Take over the configuration that a refusal carries. If that changes nothing, only the root is sure."""
-        return isinstance(failure, StaleConfig) and self._configs.adopt(task_list, failure.config) == config
+    def _leads_to_root(self, task_queue: TaskQueueId, config: PartitionConfig | None, failure: FairleadError) -> bool:
+        """Adopt the configuration of a `StaleConfig` error. If it is not new, only the root knows the right one."""
+        return isinstance(failure, StaleConfig) and self._configs.adopt(task_queue, failure.config) == config
 
     def _attempts(self, deadline_s: float) -> Attempts:
         return Attempts(self._ring, deadline_s=deadline_s, random=self._random, limits=self._limits)
@@ -296,8 +327,3 @@ class MatchingClient:
     def _next_poll_id(self) -> str:
         self._polls += 1
         return f"{self._poll_id_prefix}-{self._polls}"
-
-
-def _sent(config: PartitionConfig | None) -> PartitionConfig | None:
-    """What a request says that its partition was chosen by: nothing, if that was the settings or nothing at all."""
-    return config if config is not None and config.version else None

@@ -1,4 +1,4 @@
-"""All partitions that this host owns: loaded when they are first asked for, unloaded when idle or no longer owned."""
+"""Loads the partitions that this host owns at their first request, and unloads those that are idle or lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -6,111 +6,121 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fairlead.aio.event import LightEvent
 from fairlead.core.errors import RetryElsewhere, RetryLater
 from fairlead.core.partitions import Partition
-from fairlead.matching.backlog import BacklogClosed, Clock
-from fairlead.matching.messages import TaskListKind
-from fairlead.matching.node import Node
-from fairlead.storage.contract import LeaseLost
+from fairlead.matching.clock import Clock
+from fairlead.matching.messages import QueueKind
+from fairlead.matching.partition.manager import PartitionManager
+from fairlead.matching.partition.task_writer import BacklogClosed
+from fairlead.storage.tasks import LeaseLost
 
 Request = TypeVar("Request")
-Answer = TypeVar("Answer")
-# Of a partition on this host; whether it is the owner, the router says.
-Open = Callable[[Partition, TaskListKind], Node]
+Response = TypeVar("Response")
+# Makes the manager of a partition that this host owns.
+Open = Callable[[Partition, QueueKind], PartitionManager]
 Route = Callable[[Partition], str]
 
 
 class NotOwner(RetryElsewhere):
-    """A partition was asked for at a host that does not own it."""
+    """A request reached a host that does not own its partition."""
 
 
 class EngineClosed(RetryElsewhere):
-    """A host was asked that is shutting down."""
+    """A request reached a host that is shutting down."""
 
 
 class TooManyPartitions(RetryLater):
-    """A host has as many partitions loaded as it may."""
+    """A host has `PARTITIONS_LOADED_MAX` partitions loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
-    """How long an unused partition stays loaded, how often that is looked at, and how long the last requests have."""
+    """Times of the engine, in seconds.
+
+    `idle_s`: an unused partition stays loaded for this long. `sweep_s`: interval between checks for idle partitions.
+    `last_requests_s`: requests in progress get this long to end before their partition is closed.
+    """
 
     idle_s: float = 300.0
     sweep_s: float = 2.0
     last_requests_s: float = 5.0
 
 
-# Of a loaded partition's memory most is its buffer: 1,000 tasks. This many idle ones are some hundred megabytes.
+# Number of partitions that a host loads. Most of a partition's memory is its buffer of 1,000 tasks; this many idle
+# partitions take some hundred megabytes.
 PARTITIONS_LOADED_MAX = 20_000
 
 
 @dataclass(slots=True, eq=False)
 class _Loaded:
-    node: Node
+    manager: PartitionManager
     opening: "asyncio.Task[None]"
     used_s: float
     is_open: bool = False
-    # It is open, and this host owns it as far as is known: nothing else has to be looked at.
+    # Open, and owned by this host as far as it knows, so that requests need no further check.
     is_ready: bool = False
     in_use: int = 0
-    unused: asyncio.Event = field(default_factory=asyncio.Event)
+    unused: LightEvent = field(default_factory=LightEvent)
 
 
 class Engine:
-    """Sends each request to its partition, and keeps exactly those loaded that this host owns and somebody uses.
+    """Passes each request to its partition, and keeps the partitions loaded that this host owns and that are in use.
 
-    A partition is loaded only by its owner: to load it elsewhere would take the lease from the one that has it. A
-    request that meets a partition in the middle of being unloaded is tried once more, on a new one.
+    Only the owner loads a partition: loading it elsewhere would take the lease from the owner. A request that meets a
+    partition while it is unloaded is repeated once, on a newly loaded one.
     """
 
     def __init__(
         self,
         host: str,
         *,
-        open_node: Open,
-        close_node: Callable[[Node], None] = lambda _: None,
+        open_manager: Open,
+        close_manager: Callable[[PartitionManager], None] = lambda _: None,
         route: Route,
         clock: Clock,
         times: EngineTimes | None = None,
     ) -> None:
         self._host = host
-        self._open_node = open_node
-        self._close_node = close_node
+        self._open_manager = open_manager
+        self._close_manager = close_manager
         self._route = route
         self._clock = clock
         self._times = times or EngineTimes()
         self._loaded: dict[Partition, _Loaded] = {}
-        # In the order in which they were begun, so that a simulation repeats itself.
+        # In order of start, so that a simulation repeats itself.
         self._unloading: dict[asyncio.Task[None], None] = {}
         self._sweeping: asyncio.Task[None] | None = None
         self._is_closed = False
 
     @property
     def loaded(self) -> list[Partition]:
-        """The partitions that are loaded here."""
+        """The loaded partitions."""
         return list(self._loaded)
 
-    def nodes(self) -> Iterator[Node]:
-        """The partitions that are loaded and can be asked."""
+    def managers(self) -> Iterator[PartitionManager]:
+        """Yield the managers of all partitions that are open."""
         for loaded in self._loaded.values():
             if loaded.is_open:
-                yield loaded.node
+                yield loaded.manager
 
     def start(self) -> None:
-        """Begin to look for idle partitions."""
+        """Begin to check for idle partitions."""
         self._sweeping = asyncio.create_task(self._sweep_forever())
 
     async def use(
         self,
         partition: Partition,
-        kind: TaskListKind,
-        handle: Callable[[Node, Request], Awaitable[Answer]],
+        kind: QueueKind,
+        handle: Callable[[PartitionManager, Request], Awaitable[Response]],
         request: Request,
         *,
         is_use: bool = True,
-    ) -> Answer:
-        """Have a partition answer, which is loaded if need be. What is no use does not keep it loaded."""
+    ) -> Response:
+        """Call `handle` with the partition's manager, which is loaded if needed.
+
+        A call without `is_use` does not keep the partition loaded.
+        """
         has_failed = False
         while True:
             loaded = self._loaded.get(partition)
@@ -120,9 +130,9 @@ class Engine:
             loaded.in_use += 1
             try:
                 if not is_ready:
-                    # Shared by all who came while it was being loaded: one who goes must not stop it for the others.
+                    # All requests that came meanwhile share the opening: one that is cancelled must not cancel it.
                     await asyncio.shield(loaded.opening)
-                return await handle(loaded.node, request)
+                return await handle(loaded.manager, request)
             except (BacklogClosed, LeaseLost) as lost:
                 if isinstance(lost, LeaseLost) and self._loaded.get(partition) is loaded:
                     self._unload(partition)
@@ -136,19 +146,30 @@ class Engine:
                 if not loaded.in_use:
                     loaded.unused.set()
 
+    def ready(self, partition: Partition) -> PartitionManager | None:
+        """The manager of a partition that is loaded and owned by this host as far as it knows; None otherwise."""
+        loaded = self._loaded.get(partition)
+        if loaded is None or self._is_closed:
+            return None
+        if not loaded.is_ready:
+            if not loaded.is_open or self._route(partition) != self._host:
+                return None
+            loaded.is_ready = True
+        return loaded.manager
+
     def ring_changed(self) -> None:
-        """Look at every partition's owner again when it is next asked for."""
+        """Check the owner of each partition again at its next request."""
         for loaded in self._loaded.values():
             loaded.is_ready = False
 
     def reconsider(self) -> None:
-        """Unload what this host owns no longer."""
+        """Unload the partitions that this host no longer owns."""
         for partition in list(self._loaded):
             if self._route(partition) != self._host:
                 self._unload(partition)
 
     async def close(self) -> None:
-        """Unload everything; requests are refused from now on."""
+        """Unload all partitions and reject further requests."""
         self._is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -159,18 +180,18 @@ class Engine:
             await asyncio.wait(self._unloading)
 
     def is_loaded(self, partition: Partition) -> bool:
-        """Whether a partition that this host owns is loaded; it is not loaded by this."""
+        """Whether a partition that this host owns is loaded; does not load it."""
         self._check_owned(partition)
         return partition in self._loaded
 
     def _check_owned(self, partition: Partition) -> None:
         if self._is_closed:
-            raise EngineClosed(f"host {self._host!r} is shutting down: ask for the partition's owner again")
+            raise EngineClosed(f"host {self._host!r} is shutting down: look up the partition's owner again")
         owner = self._route(partition)
         if owner != self._host:
-            raise NotOwner(f"partition {partition.name!r} is owned by {owner!r}, not by {self._host!r}: ask there")
+            raise NotOwner(f"partition {partition.name!r} is owned by {owner!r}, not by {self._host!r}: call that host")
 
-    def _load(self, partition: Partition, kind: TaskListKind) -> _Loaded:
+    def _load(self, partition: Partition, kind: QueueKind) -> _Loaded:
         self._check_owned(partition)
         loaded = self._loaded.get(partition)
         if loaded is None:
@@ -178,15 +199,15 @@ class Engine:
                 raise TooManyPartitions(
                     f"host {self._host!r} has {PARTITIONS_LOADED_MAX} partitions loaded: retry in a while, or add hosts"
                 )
-            node = self._open_node(partition, kind)
-            loaded = _Loaded(node, asyncio.create_task(node.open()), self._clock())
+            manager = self._open_manager(partition, kind)
+            loaded = _Loaded(manager, asyncio.create_task(manager.open()), self._clock())
             self._loaded[partition] = loaded
             loaded.opening.add_done_callback(lambda opened: self._opened(partition, opened))
         loaded.is_ready = loaded.is_open
         return loaded
 
     def _opened(self, partition: Partition, opening: "asyncio.Task[None]") -> None:
-        """A partition that could not be loaded is let go at once: it may have its lease, and be at work already."""
+        """Unload a partition whose opening failed: it may hold its lease, and parts of it may be running."""
         loaded = self._loaded.get(partition)
         if loaded is None or loaded.opening is not opening:
             return
@@ -202,14 +223,14 @@ class Engine:
 
     async def _close(self, loaded: _Loaded) -> None:
         await asyncio.gather(loaded.opening, return_exceptions=True)
-        loaded.node.stop_waiting()
-        # Those that were let in are answered first: a task that was matched may be in the middle of being started.
+        loaded.manager.stop_waiting()
+        # Let the requests in progress end first: a matched task may just be being started.
         loaded.unused.clear()
         if loaded.in_use:
             with suppress(TimeoutError):
                 await asyncio.wait_for(loaded.unused.wait(), self._times.last_requests_s)
-        await loaded.node.close()
-        self._close_node(loaded.node)
+        await loaded.manager.close()
+        self._close_manager(loaded.manager)
 
     async def _sweep_forever(self) -> None:
         while True:
@@ -217,9 +238,9 @@ class Engine:
             self.sweep()
 
     def sweep(self) -> None:
-        """Unload what nobody has used for long, what has another owner by now, and what goes by other settings."""
+        """Unload idle partitions, partitions whose lease is lost, and those whose fixed settings have changed."""
         now_s = self._clock()
         for partition, loaded in list(self._loaded.items()):
             is_idle = not loaded.in_use and now_s - loaded.used_s >= self._times.idle_s
-            if is_idle or loaded.node.is_outdated:
+            if is_idle or loaded.manager.is_outdated:
                 self._unload(partition)

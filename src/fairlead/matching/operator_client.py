@@ -1,15 +1,13 @@
-"""What operators ask of the matching service: how a task list is doing, and another number of partitions for it."""
+"""The client for operators of the matching service: describes task queues and changes their partitions and rules."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fairlead.cluster.calls import Answer, Caller, Method, Request
-from fairlead.cluster.ring import RING, RingAnswer, RingRequest, RingView
 from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere, RetryLater
-from fairlead.core.partitions import Partition, PartitionConfig, TaskList, TaskType, parse_partition_name
-from fairlead.matching.attempts import AttemptLimits, Attempts, deadline
+from fairlead.core.partitions import Partition, PartitionConfig, TaskQueueId, TaskType, parse_partition_name
+from fairlead.matching.client_retries import AttemptLimits, Attempts, deadline
 from fairlead.matching.messages import (
     CONFIGURE,
     DESCRIBE,
@@ -17,53 +15,55 @@ from fairlead.matching.messages import (
     LIST,
     UPDATE,
     ConfigureRequest,
-    DescribeAnswer,
     DescribeRequest,
+    DescribeResponse,
     DispatchRules,
-    ExplainAnswer,
     ExplainRequest,
-    ListAnswer,
+    ExplainResponse,
     ListRequest,
+    ListResponse,
     PollerInfo,
     PriorityStats,
+    QueueKind,
     RateChange,
-    TaskListKind,
-    UpdateAnswer,
     UpdateRequest,
+    UpdateResponse,
 )
+from fairlead.membership.ring import RING, RingRequest, RingResponse, RingView
+from fairlead.rpc.hosts.caller import Caller, Method, Request, Response
 
 Key = TypeVar("Key")
 
 OPERATOR_TIMEOUT_S = 10.0
-# Partitions, or hosts, that are asked at a time.
+# Number of partitions or hosts that are called at the same time.
 ASKED_AT_ONCE_MAX = 16
-# A list of more would be of no use to a person, and fill the memory of a small machine.
+# Number of partitions in one list. A longer list is of no use to a person, and fills the memory of a small machine.
 LISTED_PARTITIONS_MAX = 1_000_000
 ROOT = 0
 
 
 class TooManyToList(FixRequest):
-    """There are more partitions than one list holds."""
+    """The store has more than `LISTED_PARTITIONS_MAX` partitions."""
 
 
 class NobodyToAsk(RetryLater):
-    """No host of the ring has answered."""
+    """No host of the ring responded."""
 
 
 @dataclass(frozen=True, slots=True)
-class TaskListDescription:
-    """What the read partitions of a task list say of themselves, by number.
+class TaskQueueDescription:
+    """Descriptions of the partitions of a task queue that are read or being drained, by number.
 
-    `config` is the root's; None if the root could not be asked, and then nobody knows which other partitions there
-    are. `missing` says of each partition that could not be asked why.
+    `config` is the root's configuration; None if the root did not answer, and then the other partitions are unknown.
+    `missing` maps each partition that did not answer to the reason.
     """
 
     config: PartitionConfig | None
-    partitions: dict[int, DescribeAnswer] = field(default_factory=dict)
+    partitions: dict[int, DescribeResponse] = field(default_factory=dict)
     missing: dict[int, FairleadError] = field(default_factory=dict)
 
     def by_priority(self) -> list[PriorityStats]:
-        """How each priority is doing over all partitions that answered: sums, and the age of the oldest task."""
+        """Return the figures of each priority over all partitions that responded: sums, and the oldest task's age."""
         stats: dict[int, PriorityStats] = {}
         for answer in self.partitions.values():
             for one in answer.by_priority:
@@ -72,14 +72,14 @@ class TaskListDescription:
         return [stats[priority] for priority in sorted(stats)]
 
     def total(self) -> PriorityStats:
-        """How the task list is doing: all of its priorities together, as priority 0."""
+        """Return the figures of all priorities together, as priority 0."""
         total = PriorityStats(0, 0, 0.0, 0.0, 0.0)
         for one in self.by_priority():
             total = _sum(total, one)
         return total
 
     def pollers(self) -> list[PollerInfo]:
-        """Who has polled any partition of late, each as it did last; those who did last of all first."""
+        """Return the latest poll of each recent poller over all partitions, the most recent first."""
         pollers: dict[str, PollerInfo] = {}
         for answer in self.partitions.values():
             for one in answer.pollers:
@@ -90,7 +90,7 @@ class TaskListDescription:
 
 
 class OperatorClient:
-    """Asks partitions and hosts by their names: nothing is chosen here, and nothing remembered."""
+    """Calls partitions and hosts that the caller names. It makes no choice of its own and caches nothing."""
 
     def __init__(self, caller: Caller, ring: RingView, *, random: Callable[[], float]) -> None:
         self._caller = caller
@@ -99,61 +99,66 @@ class OperatorClient:
         self._limits = AttemptLimits()
 
     def route(self, partition: Partition) -> str:
-        """The host that owns `partition` now."""
+        """Return the host that owns `partition` now."""
         return self._ring.route(partition)
 
     async def describe(
         self,
-        task_list: TaskList,
+        task_queue: TaskQueueId,
         *,
-        kind: TaskListKind = TaskListKind.NORMAL,
+        kind: QueueKind = QueueKind.NORMAL,
         with_drain: bool = False,
         keys_max: int = 0,
         timeout_s: float = OPERATOR_TIMEOUT_S,
-    ) -> TaskListDescription:
-        """What every read partition says of itself, or why it can't be asked.
+    ) -> TaskQueueDescription:
+        """Describe every partition that is read or being drained, or give the error of its call.
 
-        `with_drain` has each count its tasks in the store, `keys_max` is how many fairness keys each lists.
+        With `with_drain` each partition counts its tasks in the store. `keys_max` is the number of fairness keys that
+        each lists.
         """
         deadline_s = deadline(timeout_s)
 
-        async def ask(number: int) -> DescribeAnswer:
-            partition = Partition(task_list, number)
+        async def ask(number: int) -> DescribeResponse:
+            partition = Partition(task_queue, number)
             request = DescribeRequest(partition, kind, with_drain, keys_max)
             return await self._ask(partition, DESCRIBE, request, deadline_s=deadline_s)
 
         root, missing = await _ask_all([ROOT], ask)
         if missing:
-            return TaskListDescription(None, missing=missing)
+            return TaskQueueDescription(None, missing=missing)
         config = root[ROOT].config
-        others, missing = await _ask_all(range(1, config.read), ask)
-        return TaskListDescription(config, root | others, missing)
+        counts = root[ROOT].counts
+        outside = [] if counts is None else counts.outside
+        others, missing = await _ask_all([*range(1, config.read), *outside], ask)
+        return TaskQueueDescription(config, root | others, missing)
 
-    async def describe_root(self, task_list: TaskList, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> DescribeAnswer:
-        """What the root of a task list says of itself: with the configuration, which it alone is sure of."""
-        root = Partition(task_list, ROOT)
+    async def describe_root(
+        self, task_queue: TaskQueueId, *, timeout_s: float = OPERATOR_TIMEOUT_S
+    ) -> DescribeResponse:
+        """Describe the root of a task queue, with the authoritative configuration."""
+        root = Partition(task_queue, ROOT)
         return await self._ask(root, DESCRIBE, DescribeRequest(root), deadline_s=deadline(timeout_s))
 
     async def update(
         self,
-        task_list: TaskList,
+        task_queue: TaskQueueId,
         *,
         read: int,
         write: int,
         force: bool = False,
         timeout_s: float = OPERATOR_TIMEOUT_S,
-    ) -> UpdateAnswer:
-        """Change the number of partitions, within the guardrails; what was in force, and what is now.
+    ) -> UpdateResponse:
+        """Change the number of partitions, within the guardrails; return the configurations before and after.
 
-        `NotDrained` is told at once. After `CallLost` nobody knows whether it was done; to ask again is harmless.
+        `NotDrained` is raised at once. After `CallLost` the change may have been made; repeating it is harmless.
         """
-        root = Partition(task_list, ROOT)
+        root = Partition(task_queue, ROOT)
         request = UpdateRequest(root, read, write, force)
         return await self._ask(root, UPDATE, request, deadline_s=deadline(timeout_s), is_repeatable=False)
 
     async def configure(
         self,
-        task_list: TaskList,
+        task_queue: TaskQueueId,
         *,
         identity: str = "",
         queue_rate: RateChange | None = None,
@@ -162,45 +167,45 @@ class OperatorClient:
         unset_weights: Iterable[str] = (),
         timeout_s: float = OPERATOR_TIMEOUT_S,
     ) -> DispatchRules:
-        """Change the rules by which a task list dispatches; what is in force now.
+        """Change the dispatch rules of a task queue, and return the rules in force.
 
-        What is not given stays as it is. After `CallLost` nobody knows whether it was done; to ask again is harmless.
+        Rules that are not given stay. After `CallLost` the change may have been made; repeating it is harmless.
         """
-        root = Partition(task_list, ROOT)
+        root = Partition(task_queue, ROOT)
         request = ConfigureRequest(root, identity, queue_rate, key_rate, dict(set_weights or {}), list(unset_weights))
         answer = await self._ask(root, CONFIGURE, request, deadline_s=deadline(timeout_s))
         return answer.rules
 
-    async def explain(self, task_list: TaskList, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> ExplainAnswer:
-        """What the scaler of a task list decided, and why."""
-        root = Partition(task_list, ROOT)
+    async def explain(self, task_queue: TaskQueueId, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> ExplainResponse:
+        """Return the latest decisions of a task queue's scaler, with their reasons."""
+        root = Partition(task_queue, ROOT)
         return await self._ask(root, EXPLAIN, ExplainRequest(root), deadline_s=deadline(timeout_s))
 
-    async def list_task_lists(
+    async def list_task_queues(
         self, namespace_id: str | None = None, *, timeout_s: float = OPERATOR_TIMEOUT_S
-    ) -> dict[TaskList, list[int]]:
-        """The task lists that the store knows, of one namespace or of all, and the numbers of their partitions."""
+    ) -> dict[TaskQueueId, list[int]]:
+        """List the task queues in the store, of one namespace or of all, with the numbers of their partitions."""
         deadline_s = deadline(timeout_s)
-        found: dict[TaskList, list[int]] = {}
+        found: dict[TaskQueueId, list[int]] = {}
         after: tuple[str, str, int] | None = None
         listed = 0
         while True:
             request = ListRequest(namespace_id, after)
             page = (await self._ask_any(request, deadline_s=deadline_s)).partitions
             for in_namespace, name, task_type in page:
-                task_list_name, number = parse_partition_name(name)
-                found.setdefault(TaskList(in_namespace, task_list_name, TaskType(task_type)), []).append(number)
+                task_queue_name, number = parse_partition_name(name)
+                found.setdefault(TaskQueueId(in_namespace, task_queue_name, TaskType(task_type)), []).append(number)
             if len(page) < request.limit:
-                return {task_list: sorted(numbers) for task_list, numbers in sorted(found.items())}
+                return {task_queue: sorted(numbers) for task_queue, numbers in sorted(found.items())}
             listed += len(page)
             if listed >= LISTED_PARTITIONS_MAX:
                 raise TooManyToList(f"more than {LISTED_PARTITIONS_MAX} partitions: list one namespace at a time")
             after = page[-1]
 
-    async def rings(self, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> dict[str, RingAnswer | FairleadError]:
-        """How each host sees the ring, or why it can't be asked."""
+    async def rings(self, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> dict[str, RingResponse | FairleadError]:
+        """Return each host's view of the ring, or the error of the call to it."""
 
-        async def ask(host: str) -> RingAnswer:
+        async def ask(host: str) -> RingResponse:
             return await self._caller.call(host, RING, RingRequest(), timeout_s=timeout_s)
 
         deadline(timeout_s)
@@ -210,19 +215,19 @@ class OperatorClient:
     async def _ask(
         self,
         partition: Partition,
-        method: Method[Request, Answer],
+        method: Method[Request, Response],
         request: Request,
         *,
         deadline_s: float,
         is_repeatable: bool = True,
-    ) -> Answer:
-        """Ask the owner of a partition, wherever that turns out to be.
+    ) -> Response:
+        """Call the owner of a partition, with retries.
 
-        What is not repeatable is asked again only where it was not asked for at all.
+        A call that is not repeatable is retried only if the previous attempt did nothing.
         """
         attempts = Attempts(self._ring, deadline_s=deadline_s, random=self._random, limits=self._limits)
         now_s = asyncio.get_running_loop().time
-        # One host that does not answer has half of the time, so that there is some left to ask the next owner.
+        # One host gets at most half of the time, so that time is left to call the next owner.
         attempt_s_max = (deadline_s - now_s()) / (2 if is_repeatable else 1)
         while True:
             timeout_s = min(attempt_s_max, deadline_s - now_s())
@@ -233,8 +238,8 @@ class OperatorClient:
                 if not may_repeat or not await attempts.again(failure):
                     raise
 
-    async def _ask_any(self, request: ListRequest, *, deadline_s: float) -> ListAnswer:
-        """Ask one host after the other, until one answers: all of them see the same store."""
+    async def _ask_any(self, request: ListRequest, *, deadline_s: float) -> ListResponse:
+        """Call one host after the other until one responds: all of them use the same store."""
         failures: list[str] = []
         for host in self._ring.hosts:
             timeout_s = min(self._limits.attempt_s_max, deadline_s - asyncio.get_running_loop().time())
@@ -244,7 +249,7 @@ class OperatorClient:
                 raise
             except FairleadError as failure:
                 failures.append(f"{host}: {failure}")
-        raise NobodyToAsk(f"no host of the ring has answered: {'; '.join(failures) or 'it is empty'}")
+        raise NobodyToAsk(f"no host of the ring responded: {'; '.join(failures) or 'the ring is empty'}")
 
 
 def _sum(one: PriorityStats, other: PriorityStats) -> PriorityStats:
@@ -258,10 +263,10 @@ def _sum(one: PriorityStats, other: PriorityStats) -> PriorityStats:
 
 
 async def _ask_all(
-    names: Iterable[Key], ask: Callable[[Key], Awaitable[Answer]]
-) -> tuple[dict[Key, Answer], dict[Key, FairleadError]]:
-    """Ask several, a few at a time: the answers, and why there are none of others. A wrong request fails as a whole."""
-    answers: dict[Key, Answer] = {}
+    names: Iterable[Key], ask: Callable[[Key], Awaitable[Response]]
+) -> tuple[dict[Key, Response], dict[Key, FairleadError]]:
+    """Call `ask` for each name, a few at a time; return the responses and the errors, but raise a `FixRequest`."""
+    answers: dict[Key, Response] = {}
     missing: dict[Key, FairleadError] = {}
     waiting = iter(names)
 

@@ -1,21 +1,32 @@
-"""The matching service of one host: answers what clients and other hosts ask of the partitions that it owns."""
+"""The matching service of one host: handles the requests of clients and other hosts to the partitions that it owns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from fairlead.cluster.calls import Caller, Handlers
-from fairlead.cluster.ring import RING, RingAnswer, RingRequest, RingView
 from fairlead.core.errors import FixRequest
+from fairlead.core.namespaces import NamespaceNames
 from fairlead.core.partitions import Partition, TaskType
 from fairlead.core.routing import NoHosts
 from fairlead.journal import TaskJournal
-from fairlead.matching.backlog import Clock
+from fairlead.matching.backlog_journal import BacklogSnapshots
+from fairlead.matching.clock import Clock
 from fairlead.matching.engine import Engine, EngineTimes
-from fairlead.matching.journaling import BacklogSnapshots
+from fairlead.matching.forwarding.peers import Peers
+from fairlead.matching.handlers.add_task import add_task, offer_query_task
+from fairlead.matching.handlers.poll_task import poll_task
+from fairlead.matching.handlers.reserve_poll import reserve_poll
+from fairlead.matching.handlers.review_tasks import review_tasks
+from fairlead.matching.handlers.sticky_worker import (
+    add_sticky_task,
+    poll_sticky_task,
+    shut_down_worker,
+    sticky_worker_gone,
+)
 from fairlead.matching.messages import (
     ADD,
     CONFIGURE,
@@ -29,55 +40,58 @@ from fairlead.matching.messages import (
     REVIEW,
     SHUTDOWN,
     UPDATE,
-    AddAnswer,
     AddRequest,
-    ConfigureAnswer,
+    AddResponse,
     ConfigureRequest,
-    DescribeAnswer,
+    ConfigureResponse,
     DescribeRequest,
-    ExplainAnswer,
+    DescribeResponse,
     ExplainRequest,
-    ListAnswer,
+    ExplainResponse,
     ListRequest,
-    PollAnswer,
+    ListResponse,
     PollRequest,
-    PushAnswer,
+    PollResponse,
     PushRequest,
-    RecallAnswer,
+    PushResponse,
+    QueueKind,
     RecallRequest,
-    ReportAnswer,
+    RecallResponse,
     ReportRequest,
-    ReviewAnswer,
+    ReportResponse,
     ReviewRequest,
-    ShutdownAnswer,
+    ReviewResponse,
     ShutdownRequest,
-    TaskListKind,
-    UpdateAnswer,
+    ShutdownResponse,
     UpdateRequest,
+    UpdateResponse,
 )
-from fairlead.matching.node import Node, sticky_worker_gone
-from fairlead.matching.peers import Peers
-from fairlead.matching.starting import Starter, start_plainly
-from fairlead.settings import EVERYWHERE, DynamicSettings, matching
-from fairlead.storage.contract import QueueId, TaskStore
+from fairlead.matching.partition.manager import PartitionManager
+from fairlead.matching.reserved_poll import Reserve
+from fairlead.matching.task_starter import Starter, start_plainly
+from fairlead.membership.ring import RING, RingRequest, RingResponse, RingView
+from fairlead.rpc.hosts.caller import Caller, Handlers
+from fairlead.settings import EVERYWHERE, DynamicSettings
+from fairlead.settings.dynamic import matching
+from fairlead.storage.tasks import QueueId, TaskStore
 from fairlead.telemetry import Metrics, PartitionGauges, ScalerGauges
 
 Request = TypeVar("Request")
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 LIST_MAX = 1000
 KEYS_LISTED_MAX = 1000
 IDENTITY_CHARACTERS_MAX = 1000
-# A description of a worker is remembered for each of those that polled a partition of late.
+# Bytes of a worker's description; a partition keeps one for each recent poller.
 WORKER_BYTES_MAX = 4096
 
 
 class InvalidRequest(FixRequest):
-    """A request has a value that makes no sense; the message begins with the field's name."""
+    """A field of a request is invalid; the message begins with the field's name."""
 
 
 class MatchingService:
-    """Everything that a host of the matching role does. Time, chance, stores and peers are given to it."""
+    """The matching role of a host. The caller injects the clock, the store, the transport and the ring."""
 
     def __init__(
         self,
@@ -93,7 +107,9 @@ class MatchingService:
         times: EngineTimes | None = None,
         log: FilteringBoundLogger | None = None,
         journal: TaskJournal | None = None,
+        names: NamespaceNames | None = None,
     ) -> None:
+        """`names` are the names of namespaces for the log; without them it has the ids."""
         self.host = host
         self._journal = journal
         self._store = store
@@ -104,10 +120,11 @@ class MatchingService:
         self._metrics = metrics
         self._start = start
         self._log = (log or structlog.get_logger()).bind(host=host)
+        self._names = names or NamespaceNames()
         self.engine = Engine(
             host,
-            open_node=self._open_node,
-            close_node=self._node_closed,
+            open_manager=self._open_manager,
+            close_manager=self._manager_closed,
             route=self._owner,
             clock=clock,
             times=times or EngineTimes(idle_s=settings.get(matching.MAX_TASK_QUEUE_IDLE_TIME)),
@@ -118,7 +135,7 @@ class MatchingService:
         metrics.watch(self.gauges)
 
     def handlers(self) -> Handlers:
-        """What this host answers."""
+        """Return the handlers of all methods of the service."""
         handlers = Handlers()
         handlers.add(ADD, self.add)
         handlers.add(POLL, self.poll)
@@ -136,32 +153,32 @@ class MatchingService:
         return handlers
 
     def start(self) -> None:
-        """Begin to look after the partitions."""
+        """Begin to check for idle partitions, and to record backlogs in the journal."""
         self.engine.start()
         if self._snapshots is not None:
             self._snapshots.start()
 
     async def close(self) -> None:
-        """Unload everything: polls are answered, what was taken is stored."""
+        """Unload all partitions: end their polls, and store the tasks that were accepted."""
         if self._reconsidering is not None:
             self._reconsidering.cancel()
         if self._snapshots is not None:
             await self._snapshots.close()
         await self.engine.close()
 
-    def add(self, request: AddRequest) -> Awaitable[AddAnswer]:
-        """Take a task."""
-        if request.kind is TaskListKind.STICKY:
+    def add(self, request: AddRequest) -> Awaitable[AddResponse]:
+        """Add a task."""
+        if request.kind is QueueKind.STICKY:
             _check_sticky(request.partition)
-            # Its worker loads it: for one that does not poll, nothing is loaded.
+            # Only a poll of its worker loads a sticky queue.
             if not self.engine.is_loaded(request.partition):
                 raise sticky_worker_gone(request.partition)
-            return self.engine.use(request.partition, request.kind, Node.add_sticky, request)
+            return self.engine.use(request.partition, request.kind, add_sticky_task, request)
         if request.is_transient:
-            return self.engine.use(request.partition, request.kind, Node.offer, request)
-        return self.engine.use(request.partition, request.kind, Node.add, request)
+            return self.engine.use(request.partition, request.kind, offer_query_task, request)
+        return self.engine.use(request.partition, request.kind, add_task, request)
 
-    def poll(self, request: PollRequest) -> Awaitable[PollAnswer]:
+    def poll(self, request: PollRequest) -> Awaitable[PollResponse]:
         """Wait for a task."""
         if len(request.identity) > IDENTITY_CHARACTERS_MAX:
             raise InvalidRequest(
@@ -169,87 +186,99 @@ class MatchingService:
             )
         if len(request.worker) > WORKER_BYTES_MAX:
             raise InvalidRequest(f"worker has {len(request.worker)} bytes, more than {WORKER_BYTES_MAX}: shorten it")
-        if request.kind is TaskListKind.STICKY:
-            return self.engine.use(request.partition, request.kind, Node.poll_sticky, request)
-        return self.engine.use(request.partition, request.kind, Node.poll, request)
+        if request.kind is QueueKind.STICKY:
+            return self.engine.use(request.partition, request.kind, poll_sticky_task, request)
+        return self.engine.use(request.partition, request.kind, poll_task, request)
 
-    async def recall(self, request: RecallRequest) -> RecallAnswer:
-        """Let a poll that was forwarded here go home."""
+    @property
+    def reserve(self) -> Reserve:
+        """Takes a poll that waits at this host for a task that its owner is about to write."""
+        return partial(reserve_poll, self.engine)
 
-        async def recall(node: Node, request: RecallRequest) -> RecallAnswer:
-            return RecallAnswer(node.idle_polls.recall(request.poll_id))
+    async def recall(self, request: RecallRequest) -> RecallResponse:
+        """Send a poll that was forwarded here back to its partition."""
+
+        async def recall(manager: PartitionManager, request: RecallRequest) -> RecallResponse:
+            return RecallResponse(manager.idle_polls.recall(request.poll_id))
 
         return await self._ask_quietly(request.partition, recall, request)
 
-    async def report(self, request: ReportRequest) -> ReportAnswer:
-        """Hear of a backlog without polls."""
+    async def report(self, request: ReportRequest) -> ReportResponse:
+        """Note the report of a partition that has a backlog and no polls."""
 
-        async def note(node: Node, request: ReportRequest) -> ReportAnswer:
-            node.idle_polls.note_report(request.report)
-            return ReportAnswer(node.config)
+        async def note(manager: PartitionManager, request: ReportRequest) -> ReportResponse:
+            manager.idle_polls.note_report(request.report)
+            if manager.root is not None:
+                manager.root.note_outside(request.report.partition)
+            return ReportResponse(manager.configs.config)
 
         return await self._ask_quietly(request.partition, note, request)
 
-    async def push(self, request: PushRequest) -> PushAnswer:
-        """Hear of a configuration."""
+    async def push(self, request: PushRequest) -> PushResponse:
+        """Use a configuration and rules that the root pushes."""
 
-        async def push(node: Node, request: PushRequest) -> PushAnswer:
-            return PushAnswer(node.push(request.config, request.rules))
+        async def push(manager: PartitionManager, request: PushRequest) -> PushResponse:
+            versions = manager.configs.push(request.config, request.rules)
+            return PushResponse(versions.config, versions.rules)
 
         return await self._ask_quietly(request.partition, push, request)
 
-    async def describe(self, request: DescribeRequest) -> DescribeAnswer:
-        """Say how a partition is doing."""
+    async def describe(self, request: DescribeRequest) -> DescribeResponse:
+        """Describe a partition."""
         if request.keys_max > KEYS_LISTED_MAX:
             raise InvalidRequest(f"keys_max is {request.keys_max}: ask for {KEYS_LISTED_MAX} at most")
-        return await self._ask_quietly(request.partition, Node.describe, request, kind=request.kind)
 
-    async def update(self, request: UpdateRequest) -> UpdateAnswer:
+        async def describe(manager: PartitionManager, request: DescribeRequest) -> DescribeResponse:
+            return await manager.describer.describe(request)
+
+        return await self._ask_quietly(request.partition, describe, request, kind=request.kind)
+
+    async def update(self, request: UpdateRequest) -> UpdateResponse:
         """Change the number of partitions by hand."""
 
-        async def update(node: Node, request: UpdateRequest) -> UpdateAnswer:
-            return await node.root.update(read=request.read, write=request.write, force=request.force)
+        async def update(manager: PartitionManager, request: UpdateRequest) -> UpdateResponse:
+            return await manager.require_root().update(read=request.read, write=request.write, force=request.force)
 
         return await self._ask_quietly(request.partition, update, request)
 
-    async def configure(self, request: ConfigureRequest) -> ConfigureAnswer:
-        """Change the rules of dispatch."""
+    async def configure(self, request: ConfigureRequest) -> ConfigureResponse:
+        """Change the dispatch rules."""
 
-        async def configure(node: Node, request: ConfigureRequest) -> ConfigureAnswer:
-            return await node.root.configure(request)
+        async def configure(manager: PartitionManager, request: ConfigureRequest) -> ConfigureResponse:
+            return await manager.require_root().configure(request)
 
         return await self._ask_quietly(request.partition, configure, request)
 
-    async def shut_down_worker(self, request: ShutdownRequest) -> ShutdownAnswer:
-        """The worker of a sticky task list goes; one that has not polled of late has nothing loaded to see to."""
+    async def shut_down_worker(self, request: ShutdownRequest) -> ShutdownResponse:
+        """Shut down the worker of a sticky task queue; without recent polls its partition is not loaded: do nothing."""
         if not self.engine.is_loaded(request.partition):
-            return ShutdownAnswer([])
-        return await self._ask_quietly(request.partition, Node.shut_down_worker, request, kind=TaskListKind.STICKY)
+            return ShutdownResponse([])
+        return await self._ask_quietly(request.partition, shut_down_worker, request, kind=QueueKind.STICKY)
 
-    async def review(self, request: ReviewRequest) -> ReviewAnswer:
-        """Ask of the tasks of a partition whether they belong there."""
-        return await self._ask_quietly(request.partition, Node.review, request)
+    async def review(self, request: ReviewRequest) -> ReviewResponse:
+        """Review the tasks of a partition."""
+        return await self._ask_quietly(request.partition, review_tasks, request)
 
-    async def explain(self, request: ExplainRequest) -> ExplainAnswer:
-        """Say what the scaler decided, and why."""
+    async def explain(self, request: ExplainRequest) -> ExplainResponse:
+        """Return the scaler's latest decisions and their reasons."""
 
-        async def explain(node: Node, _request: ExplainRequest) -> ExplainAnswer:
-            return node.root.explain()
+        async def explain(manager: PartitionManager, _request: ExplainRequest) -> ExplainResponse:
+            return manager.require_root().explain()
 
         return await self._ask_quietly(request.partition, explain, request)
 
     async def _ask_quietly(
         self,
         partition: Partition,
-        handle: Callable[[Node, Request], Awaitable[Answer]],
+        handle: Callable[[PartitionManager, Request], Awaitable[Response]],
         request: Request,
-        kind: TaskListKind = TaskListKind.NORMAL,
-    ) -> Answer:
-        """Have a partition answer; it is not kept loaded by that."""
+        kind: QueueKind = QueueKind.NORMAL,
+    ) -> Response:
+        """Call `handle` with a partition's manager, without keeping the partition loaded."""
         return await self.engine.use(partition, kind, handle, request, is_use=False)
 
-    async def list(self, request: ListRequest) -> ListAnswer:
-        """The queues that the store knows, in order."""
+    async def list(self, request: ListRequest) -> ListResponse:
+        """List the queues in the store, in order."""
         if not 1 <= request.limit <= LIST_MAX:
             raise InvalidRequest(f"limit is {request.limit}: ask for 1 to {LIST_MAX}")
         after = None
@@ -258,13 +287,13 @@ class MatchingService:
             try:
                 after = QueueId(namespace_id, name, TaskType(number))
             except ValueError as unknown:
-                raise InvalidRequest(f"after has task type {number}, which there is not") from unknown
+                raise InvalidRequest(f"after has task type {number}, which does not exist") from unknown
         queues = await self._store.list_queues(request.namespace_id, after=after, limit=request.limit)
-        return ListAnswer([(queue.namespace_id, queue.name, int(queue.type)) for queue in queues])
+        return ListResponse([(queue.namespace_id, queue.name, int(queue.type)) for queue in queues])
 
-    async def ring(self, _request: RingRequest) -> RingAnswer:
-        """Say who is in the cluster."""
-        return RingAnswer(
+    async def ring(self, _request: RingRequest) -> RingResponse:
+        """Return the hosts of the cluster as this host sees them."""
+        return RingResponse(
             host=self.host,
             hosts=list(self._ring.hosts),
             loaded=len(self.engine.loaded),
@@ -272,20 +301,20 @@ class MatchingService:
         )
 
     def gauges(self) -> Iterable[PartitionGauges]:
-        """How every loaded partition is doing, for the metrics."""
-        for node in self.engine.nodes():
-            task_list, number = node.partition_id
-            report = node.report()
-            root = node.root_or_none
-            decision = None if root is None else root.latest
-            levels = node.partition.backlog.priorities
+        """Yield the gauges of every loaded partition, for the metrics."""
+        for manager in self.engine.managers():
+            task_queue, number = manager.partition_id
+            report = manager.reports.current()
+            root = manager.root
+            decision = None if root is None else root.decisions.latest
+            levels = manager.queue.backlog.priorities.infos()
             yield PartitionGauges(
-                namespace=task_list.namespace_id,
-                task_list=task_list.name,
-                task_type=task_list.type,
+                namespace=task_queue.namespace_id,
+                task_queue=task_queue.name,
+                task_type=task_queue.type,
                 partition=number,
-                is_sticky=node.kind is TaskListKind.STICKY,
-                config=node.config,
+                is_sticky=manager.kind is QueueKind.STICKY,
+                config=manager.configs.config,
                 scaler=None
                 if decision is None
                 else ScalerGauges(
@@ -297,28 +326,29 @@ class MatchingService:
                 approximate_backlog_count=report.tasks,
                 approximate_backlog_age_seconds=report.age_s,
                 task_lag_per_tl=max((max(0, one.max_level[1] - one.ack_level[1]) for one in levels), default=0),
-                loaded_tasks=node.partition.tasks_loaded,
-                pending_polls=node.partition.polls_waiting,
+                loaded_tasks=manager.queue.tasks_loaded,
+                pending_polls=manager.queue.polls_waiting,
                 task_add_rate=report.adds_per_s,
-                task_dispatch_rate=node.partition.dispatches_per_s,
+                task_dispatch_rate=manager.queue.dispatches_per_s,
             )
 
     def _owner(self, partition: Partition) -> str:
         try:
             return self._ring.route(partition)
         except NoHosts:
-            # While this host is in no ring, it owns nothing.
+            # A host that is in no ring owns nothing.
             return ""
 
-    def _open_node(self, partition: Partition, kind: TaskListKind) -> Node:
-        task_list, number = partition
-        if kind is TaskListKind.STICKY:
+    def _open_manager(self, partition: Partition, kind: QueueKind) -> PartitionManager:
+        task_queue, number = partition
+        if kind is QueueKind.STICKY:
             _check_sticky(partition)
-        # Refuses a name that nobody may use, before anything is made for it.
+        # Raises an error if the name is invalid.
         _ = partition.name
-        self._log.debug("partition loaded", task_list=task_list.name, partition=number)
-        is_sticky = kind is TaskListKind.STICKY
-        return Node(
+        log = self._log.bind(namespace=self._names.shown(task_queue.namespace_id))
+        log.debug("partition loaded", task_queue=task_queue.name, partition=number)
+        is_sticky = kind is QueueKind.STICKY
+        return PartitionManager(
             partition,
             kind,
             host=self.host,
@@ -328,20 +358,24 @@ class MatchingService:
             clock=self._clock,
             start=self._start,
             counts=self._metrics.partition(
-                task_list.namespace_id, task_list.name, task_list.type, number, is_sticky=is_sticky
+                task_queue.namespace_id, task_queue.name, task_queue.type, number, is_sticky=is_sticky
             ),
-            log=self._log,
-            journal=None if self._journal is None else self._journal.partition(task_list, number, is_sticky=is_sticky),
+            log=log,
+            journal=None if self._journal is None else self._journal.partition(task_queue, number, is_sticky=is_sticky),
         )
 
-    def _node_closed(self, node: Node) -> None:
-        self._metrics.forget(node.counts)
+    def _manager_closed(self, manager: PartitionManager) -> None:
+        self._metrics.forget(manager.counts)
+        task_queue, number = manager.partition_id
         self._log.debug(
-            "partition unloaded", task_list=node.partition_id.task_list.name, partition=node.partition_id[1]
+            "partition unloaded",
+            namespace=self._names.shown(task_queue.namespace_id),
+            task_queue=task_queue.name,
+            partition=number,
         )
 
     def _ring_changed(self) -> None:
-        """Wait a moment before partitions are let go: the next change often follows at once."""
+        """Wait a moment before unloading partitions: the next change often follows at once."""
         self.engine.ring_changed()
         if self._reconsidering is None:
             delay_s = self._settings.get(matching.MEMBERSHIP_UNLOAD_DELAY)
@@ -354,4 +388,4 @@ class MatchingService:
 
 def _check_sticky(partition: Partition) -> None:
     if partition.number:
-        raise InvalidRequest(f"partition is {partition.number} of a sticky task list: these have partition 0 only")
+        raise InvalidRequest(f"partition is {partition.number}: a sticky task queue has only partition 0")

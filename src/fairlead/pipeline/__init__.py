@@ -1,1 +1,1 @@
-"""The data pipeline on Spark: what the server journaled becomes tables, findings and recommendations."""
+"""The data pipeline on Spark: turns the server's journal into tables, findings and recommendations."""

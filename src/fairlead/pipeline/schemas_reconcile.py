@@ -1,4 +1,4 @@
-"""The schemas of the check between clusters: what goes to the kernel, what comes from it, and the tables."""
+"""Schemas of the reconcile job: the kernel's input and output, and the tables."""
 
 from pyspark.sql.types import (
     ArrayType,
@@ -19,7 +19,7 @@ def _struct(fields: dict[str, DataType]) -> StructType:
 
 
 ITEM = _struct({"event_id": _LONG, "version": _LONG})
-LINE = ArrayType(ITEM)
+BRANCH = ArrayType(ITEM)
 RUN_KEY = {"namespace_id": _STRING, "workflow_id": _STRING, "run_id": _STRING}
 
 BATCH = _struct(
@@ -35,12 +35,14 @@ BATCH = _struct(
         "status": _INT,
         "types_count": _INT,
         "digests": _STRING,
-        "items": LINE,
+        "items": BRANCH,
         "signals": ArrayType(_STRING),
         "event_types": ArrayType(_INT),
+        "arrived_us": _LONG,
+        "payload_fault": _STRING,
     }
 )
-# The runs in which one goes on: by their ids alone, whether they are there is another question.
+# `successors` are the ids of the runs that continue this run, whether or not those runs exist.
 _CARRIED: dict[str, DataType] = {**RUN_KEY, "successors": ArrayType(_STRING)}
 RUN_BATCHES = _struct({**_CARRIED, "expected": ArrayType(_STRING), "batches": ArrayType(BATCH)})
 
@@ -67,6 +69,7 @@ COPY = _struct(
         "events": _LONG,
         "first_us": _LONG,
         "last_us": _LONG,
+        "tree_id": _STRING,
     }
 )
 PAIR = _struct(
@@ -78,6 +81,7 @@ PAIR = _struct(
         "only_right": _LONG,
         "different": _LONG,
         "late": _LONG,
+        "not_comparable": _LONG,
     }
 )
 SEND = _struct(
@@ -87,14 +91,14 @@ SEND = _struct(
         "version": _LONG,
         "first_event_id": _LONG,
         "last_event_id": _LONG,
-        "items": LINE,
+        "items": BRANCH,
         "kind": _STRING,
     }
 )
 LOST_SIGNAL = _struct({"signal": _STRING, "event_id": _LONG, "version": _LONG})
 
 _SUMMARY: dict[str, DataType] = {
-    "branches": ArrayType(LINE),
+    "branches": ArrayType(BRANCH),
     "drawing": _STRING,
     "ancestor": ITEM,
     "disagreeing": ArrayType(_STRING),
@@ -115,12 +119,14 @@ JUDGED = _struct(
         "sends": ArrayType(SEND),
         "current_signals": ArrayType(_STRING),
         "lost_signals": ArrayType(LOST_SIGNAL),
+        "opened_age_us": _LONG,
+        "last_age_us": _LONG,
     }
 )
-# What is found only by looking at several runs of a workflow id.
+# Findings that need several runs of a workflow id.
 FOUND = _struct({**RUN_KEY, "finding": FINDING})
 
-# The first of `branches` is the current one; `verdict` is agreed, late, expired or wrong.
+# The first of `branches` is the current one; `verdict` is agreed, late, not_comparable, expired or wrong.
 VERDICTS = _struct(
     {**RUN_KEY, "verdict": _STRING, "kinds": ArrayType(_STRING), **_SUMMARY, "clusters": ArrayType(_STRING)}
 )
@@ -138,9 +144,10 @@ PAIRS = _struct(
         "events_only_right": _LONG,
         "events_different": _LONG,
         "events_late": _LONG,
+        "events_not_comparable": _LONG,
     }
 )
-# `items` is the line that the events stand on, up to the last of them.
+# `items` is the branch of the events, up to the last of them.
 REPAIR_PLAN = _struct(
     {
         **RUN_KEY,
@@ -149,7 +156,7 @@ REPAIR_PLAN = _struct(
         "version": _LONG,
         "first_event_id": _LONG,
         "last_event_id": _LONG,
-        "items": LINE,
+        "items": BRANCH,
         "kind": _STRING,
     }
 )

@@ -1,4 +1,4 @@
-"""The tables of the `traffic` job. A window is named by its beginning, in µs of the epoch."""
+"""The tables of the `traffic` job. `window_us` is the beginning of a window, in µs since the epoch."""
 
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType
 
@@ -6,14 +6,14 @@ from fairlead.pipeline.schemas import struct
 
 _LONG, _INT, _STRING, _DOUBLE = LongType(), IntegerType(), StringType(), DoubleType()
 
-_TASK_LIST = struct(cluster=_STRING, namespace_id=_STRING, task_list=_STRING, task_type=_INT)
+_TASK_QUEUE = struct(cluster=_STRING, namespace_id=_STRING, task_list=_STRING, task_type=_INT)
 _FLOW = struct(
     window_us=_LONG,
     added=_LONG,
     matched=_LONG,
     matched_at_once=_LONG,
     matched_forwarded=_LONG,
-    forwarded=_LONG,  # offers to the parent, whether they led to a match or not
+    forwarded=_LONG,  # offers to the parent partition, with or without a match
     polls_empty=_LONG,
     write_qps=_DOUBLE,
     dispatch_qps=_DOUBLE,
@@ -22,24 +22,24 @@ _FLOW = struct(
     wait_s_p99=_DOUBLE,
     at_once_share=_DOUBLE,
     forwarded_share=_DOUBLE,
-    idle_share=_DOUBLE,  # of the polls, those that were answered empty
-    backlog=_LONG,  # when last told in the window
+    idle_share=_DOUBLE,  # share of polls that returned no task
+    backlog=_LONG,  # last value reported in the window
     backlog_max=_LONG,
     backlog_age_s_max=_DOUBLE,
     pollers_mean=_DOUBLE,
 )
 
-# One row for each partition and window in which anything happened there.
-TRAFFIC = StructType([*_TASK_LIST.fields, *struct(partition=_INT).fields, *_FLOW.fields])
-# The same for all partitions of a task list together.
+# One row for each partition and window with any activity.
+TRAFFIC = StructType([*_TASK_QUEUE.fields, *struct(partition=_INT).fields, *_FLOW.fields])
+# The same for all partitions of a task queue together.
 TRAFFIC_LISTS = StructType(
     [
-        *_TASK_LIST.fields,
+        *_TASK_QUEUE.fields,
         *_FLOW.fields,
         *struct(
             partitions=_LONG,
-            skew=_DOUBLE,  # what the busiest partition got, over what they got on average
-            skew_deviation=_DOUBLE,  # the standard deviation over the average
+            skew=_DOUBLE,  # tasks of the busiest partition, divided by the mean
+            skew_deviation=_DOUBLE,  # the standard deviation divided by the mean
         ).fields,
     ]
 )

@@ -1,4 +1,4 @@
-"""The streaming form of `ingest`: segments come into the same tables by the same stages, as they are sealed."""
+"""The streaming form of `ingest`: moves segments into the same tables, by the same stages, as they are sealed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +9,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.core.errors import FixRequest
 from fairlead.pipeline.job import JobContext, Summary
-from fairlead.pipeline.jobs.ingest import Absorbed, absorb, describe, not_yet_in, taken_in
+from fairlead.pipeline.jobs.ingest import (
+    Absorbed,
+    TakenIn,
+    absorb,
+    describe,
+    quarantine_alarm,
+    sort_out,
+    taken_in,
+    unknown_in,
+)
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.sources.journal import segments_as_sealed
@@ -20,9 +29,9 @@ WAIT_S = 1
 
 
 def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) -> Summary:
-    """Follow the journal until it is not wanted any more; with the option `once`, until all that is there is in.
+    """Follow the journal until `is_wanted` returns False; with the option `once`, until all present segments are in.
 
-    Where it stopped is kept in the lake, whose lock is held all the time: one stream, and no ingest beside it.
+    The position is stored in the lake, whose lock is held throughout: no second stream or ingest can run beside it.
     """
     journal = context.journal
     if journal is None:
@@ -44,6 +53,7 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
         finally:
             for query in queries:
                 query.stop()
+        alarm, unknown = quarantine_alarm(context.lake), unknown_in(context.lake)
     quarantined = [found for total in totals.values() for found in total.quarantined]
     return Summary(
         job="stream",
@@ -52,13 +62,17 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
             "segments": sum(total.segments for total in totals.values()),
             "batches": sum(total.batches for total in totals.values()),
             "quarantined": [describe(found) for found in quarantined],
+            "segments_duplicate": [
+                f"{one.cluster}/{one.name}" for total in totals.values() for one in total.duplicates
+            ],
+            **unknown,
         },
-        alarm=f"{len(quarantined)} segments can't be read and went into quarantine" if quarantined else None,
+        alarm=alarm,
     )
 
 
 def _remove_drafts(checkpoint: Path) -> None:
-    """Take away what a killed stream was about to write: Spark refuses to begin where it finds its first draft."""
+    """Remove the drafts of a killed stream: Spark does not start if its first checkpoint file exists as a draft."""
     for draft in [*checkpoint.rglob(".*.tmp"), *checkpoint.rglob("..*.tmp.crc")]:
         draft.unlink(missing_ok=True)
 
@@ -68,7 +82,7 @@ def _start(context: JobContext, journal: Path, kind: str, total: Absorbed) -> St
     _remove_drafts(checkpoint)
     interval_s = context.options.get("interval_s", INTERVAL_S)
     trigger = {"availableNow": True} if context.options.get("once") else {"processingTime": f"{interval_s} seconds"}
-    # What is in the lake is looked up once: nobody else writes to it before this ends.
+    # Read once: the lock prevents other writers until the stream ends.
     done = taken_in(context.lake, kind)
     absorb_named = partial(_absorb, lake=context.lake, journal=journal, kind=kind, total=total, done=done)
     return (
@@ -89,18 +103,22 @@ def _absorb(
     journal: Path,
     kind: str,
     total: Absorbed,
-    done: dict[tuple[str, str], int],
+    done: TakenIn,
 ) -> None:
-    """Bring a micro-batch of segments into the lake.
+    """Ingest a micro-batch of segments.
 
-    Those that are there already are left out: Spark repeats a micro-batch whose end it has not recorded, and the batch
-    job may have come before.
+    Segments that are already in the lake are skipped: Spark repeats a micro-batch whose end was not recorded, and the
+    job `ingest` may have ingested them before.
     """
     keys = {(row.cluster, Path(row.path).name) for row in named.collect()}
     here = [segment for segment in find_segments(journal, [kind]) if segment.key in keys]
-    news, _changed = not_yet_in(lake, done, here)
-    if news:
-        absorbed = absorb(named.sparkSession, lake, kind, news)
+    sorted_out = sort_out(lake, done, here)
+    total.duplicates += sorted_out.duplicates
+    total.quarantined += sorted_out.waiting
+    if sorted_out.news:
+        absorbed = absorb(named.sparkSession, lake, kind, sorted_out.news)
         bad = {(found.entry.cluster, found.entry.name) for found in absorbed.quarantined}
-        done |= {segment.key: segment.bytes for segment in news if segment.key not in bad}
+        for segment in sorted_out.news:
+            if segment.key not in bad:
+                done.add(segment)
         total.add(absorbed)

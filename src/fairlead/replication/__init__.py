@@ -1,1 +1,1 @@
-"""Clusters that share namespaces: streams pulled from the others, and what they ask of this one."""
+"""Replication between clusters: pulls the streams of other clusters, and serves their requests."""

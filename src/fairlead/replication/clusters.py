@@ -1,49 +1,53 @@
-"""Which clusters there are: those of the configuration, and those that operators have added while it runs."""
+"""The registry of clusters: those of the configuration, and those that operators added at runtime."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import fnmatch
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.api.clusters import Clusters
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater
 from fairlead.core.versions import ClusterVersions, UnknownCluster
-from fairlead.history.clusters import Clusters
 from fairlead.replication.messages import ClusterInfo
 from fairlead.replication.remote import Remote
-from fairlead.settings.static import ClusterConfig
-from fairlead.storage.history_contract import HistoryStore, MetadataConflict, StoredMetadata
+from fairlead.settings.static.config import ClusterConfig
+from fairlead.storage.history import HistoryStore, StoredMetadata
+from fairlead.storage.history_conflicts import MetadataConflict
 from fairlead.telemetry import get_log
 
 PREFIX = "clusters/"
 CLUSTERS_MAX = 64
 REFRESH_S = 1.0
-# What a cluster may take to say who it is.
+# Seconds that a cluster may take to answer Info.
 INFO_S_MAX = 5.0
 WRITE_ATTEMPTS_MAX = 5
 
 _log = get_log("replication.clusters")
 
 
-class ClusterRefused(FixRequest):
+class ClusterRejected(FixRequest):
     """A cluster can't be added, changed or removed."""
 
 
 class ClusterUnreachable(RetryLater):
-    """No cluster answers at the address that was given."""
+    """No cluster responds at the given address."""
 
 
 class NotConnected(RetryLater):
-    """Another cluster has not said yet that it is the one that is configured, or nobody wants to be connected."""
+    """A cluster has not confirmed its identity yet, or its connection is disabled."""
 
 
 class NotThatCluster(GiveUp):
-    """At the address of a cluster is another one, or one that counts its versions otherwise than is known here."""
+    """The address of a cluster belongs to another one, or to one with other failover versions than configured here."""
 
 
 class UnreadableCluster(GiveUp):
-    """What is stored of a cluster is not what this code wrote."""
+    """The stored record of a cluster can't be decoded."""
 
 
 class KnownCluster(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -54,7 +58,7 @@ class KnownCluster(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     initial_version: int
     cluster_id: str = ""
     shards: int = 0
-    # Whether it is called at all, and whether histories and namespaces are shared with it.
+    # Whether this cluster connects to it at all, and whether runs and namespaces are replicated with it.
     is_connected: bool = True
     is_replicated: bool = True
 
@@ -63,7 +67,7 @@ class ClosableRemote(Remote, Protocol):
     """Another cluster, and the connection to it."""
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...
 
 
@@ -74,10 +78,10 @@ _decode = msgspec.msgpack.Decoder(KnownCluster).decode
 
 
 class ClusterRegistry:
-    """Knows all clusters, keeps `clusters` up to date, and has the connections to the others.
+    """Knows all clusters, keeps `clusters` up to date, and owns the connections to the others.
 
-    Nothing is exchanged with a cluster before it has said that it is the one that is known here: two that take each
-    other for a third would write at each other's versions.
+    Nothing is exchanged with a cluster before it has confirmed its identity: a cluster mistaken for another one would
+    write at versions that it does not own.
     """
 
     def __init__(
@@ -106,12 +110,12 @@ class ClusterRegistry:
         self.clusters = Clusters(config.name, config.versions, self._configured)
 
     async def open(self) -> None:
-        """Know all from now on, and follow what is changed at other hosts."""
+        """Read all clusters, and refresh them in the background."""
         await self.refresh()
         self._running = asyncio.create_task(self._refresh_forever())
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -121,35 +125,49 @@ class ClusterRegistry:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def remotes(self) -> list[KnownCluster]:
-        """All other clusters, by name, with what they have said of themselves."""
-        return [self._told(self._known[name]) for name in sorted(self._known)]
+        """All other clusters, by name, with their reported ids and shard counts."""
+        return [self._described(self._known[name]) for name in sorted(self._known)]
 
     def address(self, name: str) -> str:
-        """Where the frontend of another cluster is."""
+        """The frontend address of another cluster."""
         return self._cluster(name).address
 
     def remote(self, name: str) -> Remote:
-        """Another cluster, once it is known to be the right one."""
+        """Another cluster, if its identity is confirmed."""
         cluster = self._cluster(name)
         if name in self._wrong:
             raise self._wrong[name]
         if not cluster.is_connected or name not in self._infos:
             raise NotConnected(
                 f"cluster {name!r} at {cluster.address} "
-                + ("has not answered yet: is it running?" if cluster.is_connected else "is not to be connected to")
+                + (
+                    "has not responded yet: check that it is running"
+                    if cluster.is_connected
+                    else "is disabled: enable its connection"
+                )
             )
         return self._connection(cluster)
 
+    @property
+    def config(self) -> ClusterConfig:
+        """The configuration of this cluster."""
+        return self._config
+
     async def add(self, address: str, *, is_connected: bool, is_replicated: bool) -> KnownCluster:
-        """Have the cluster at `address` from now on, or have it changed; it says itself who it is."""
+        """Add the cluster at `address`, or change it; the cluster itself reports its name and version."""
+        if not is_address_allowed(address, self._config.allowed_addresses):
+            raise ClusterRejected(
+                f"address {address} is not one to which this cluster may connect: an operator of the server can add it "
+                "to cluster.allowedAddresses"
+            )
         trial = self._connect(address)
         try:
             async with asyncio.timeout(INFO_S_MAX):
                 info = await trial.info()
         except (FairleadError, TimeoutError) as failure:
             raise ClusterUnreachable(
-                f"no cluster answers at {address} ({str(failure) or f'within {INFO_S_MAX:g} s'}): is it running, is it "
-                "Fairlead with `cluster` in its configuration, and is this the address of its frontend?"
+                f"no cluster responds at {address} ({str(failure) or f'within {INFO_S_MAX:g} s'}): check that it runs, "
+                "that it is Fairlead with `cluster` in its configuration, and that this is its frontend's address"
             ) from None
         finally:
             await trial.close()
@@ -169,11 +187,11 @@ class ClusterRegistry:
         return added
 
     async def remove(self, name: str) -> None:
-        """Know a cluster no more. That no namespace is shared with it is for the caller to see to."""
+        """Remove a cluster. The caller must ensure that it is in no namespace."""
         self._cluster(name)
         if name in self._configured:
-            raise ClusterRefused(
-                f"cluster {name!r} is in the configuration: take it out of cluster.remotes, in all hosts, and restart"
+            raise ClusterRejected(
+                f"cluster {name!r} is in the configuration: remove it from cluster.remotes on all hosts, and restart"
             )
         await self._write(
             name, lambda stored: self._store.delete_metadata(PREFIX + name, expected_version=stored), is_needed=True
@@ -181,7 +199,7 @@ class ClusterRegistry:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Look at what is stored, and ask those who they are that have not said it."""
+        """Read the stored clusters, and drop connections whose cluster or address has changed."""
         stored = await self._store.list_metadata(prefix=PREFIX, after=None, limit=CLUSTERS_MAX)
         known = dict(self._configured)
         for row in stored:
@@ -207,7 +225,7 @@ class ClusterRegistry:
                 await asyncio.sleep(self._refresh_s)
                 await self.refresh()
                 is_failing = False
-            except Exception as failure:  # noqa: BLE001 - whatever it is, what is known stays, and it is looked again
+            except Exception as failure:  # noqa: BLE001 - known clusters stay, and the refresh is retried
                 if not is_failing:
                     unexpected = None if isinstance(failure, FairleadError) else failure
                     _log.warning("clusters not refreshed", reason=str(failure), exc_info=unexpected)
@@ -218,7 +236,7 @@ class ClusterRegistry:
         return [one for one in self._known.values() if one.is_connected and one.name not in self._infos]
 
     async def _ask(self, cluster: KnownCluster) -> None:
-        """Whether it is what is known here; who does not answer is asked again."""
+        """Confirm the identity of a cluster; one that does not respond is asked again."""
         try:
             async with asyncio.timeout(INFO_S_MAX):
                 info = await self._connection(cluster).info()
@@ -232,12 +250,12 @@ class ClusterRegistry:
             return
         if cluster.name not in self._wrong:
             wrong = self._wrong[cluster.name] = NotThatCluster(
-                f"the cluster at {cluster.address} says that it is {_described(*said)}, but here it is configured as "
-                f"{_described(*expected)}: nothing is exchanged with it until they agree"
+                f"the cluster at {cluster.address} is {_described(*said)}, but here it is configured as "
+                f"{_described(*expected)}: nothing is exchanged until both configurations agree"
             )
             _log.error("cluster not connected", cluster=cluster.name, reason=str(wrong))
 
-    def _told(self, cluster: KnownCluster) -> KnownCluster:
+    def _described(self, cluster: KnownCluster) -> KnownCluster:
         info = self._infos.get(cluster.name)
         return cluster if info is None else replace(cluster, cluster_id=info.cluster_id, shards=info.shards)
 
@@ -255,7 +273,7 @@ class ClusterRegistry:
 
     def _disconnect(self, name: str) -> None:
         _, remote = self._connections.pop(name)
-        # Whoever is at its address next must say anew who it is.
+        # The next cluster at this address must confirm its identity again.
         self._infos.pop(name, None)
         self._wrong.pop(name, None)
         closing = asyncio.get_running_loop().create_task(remote.close())
@@ -263,31 +281,31 @@ class ClusterRegistry:
         closing.add_done_callback(self._closing.discard)
 
     def _check_addable(self, info: ClusterInfo) -> None:
-        """In the words of Temporal's server."""
+        """Reject a cluster that can't be added, with the messages of Temporal's server."""
         if info.name == self._config.name:
-            raise ClusterRefused("Cannot update current cluster metadata from rpc calls")
+            raise ClusterRejected("Cannot update current cluster metadata from rpc calls")
         if info.increment != self._config.increment:
-            raise ClusterRefused("Cannot add remote cluster due to failover version increment mismatch")
+            raise ClusterRejected("Cannot add remote cluster due to failover version increment mismatch")
         if info.initial_version == self._config.initial_version or any(
             other.initial_version == info.initial_version for other in self._known.values() if other.name != info.name
         ):
-            raise ClusterRefused("Cannot add remote cluster due to initial failover version conflict")
+            raise ClusterRejected("Cannot add remote cluster due to initial failover version conflict")
         present = self._known.get(info.name)
         if present is not None and present.initial_version != info.initial_version:
-            raise ClusterRefused(
-                f"cluster {info.name!r} has initial version {present.initial_version} here, and says itself "
-                f"{info.initial_version}: events that it has written would be another's"
+            raise ClusterRejected(
+                f"cluster {info.name!r} is known here with initial version {present.initial_version}, but it "
+                f"reports {info.initial_version}: the initial version of a cluster can't change"
             )
         if not 0 < info.initial_version < info.increment:
-            raise ClusterRefused(
-                f"cluster {info.name!r} says that its initial version is {info.initial_version}: it must be above 0 "
-                f"and below the increment, which is {info.increment}"
+            raise ClusterRejected(
+                f"cluster {info.name!r} reports initial version {info.initial_version}: it must be above 0 "
+                f"and below the increment {info.increment}"
             )
         if present is None and len(self._known) >= CLUSTERS_MAX:
-            raise ClusterRefused(f"{len(self._known)} other clusters are known: {CLUSTERS_MAX} are the most")
+            raise ClusterRejected(f"{len(self._known)} other clusters are known, which is the limit: remove one first")
 
     def _contradicts(self, stored: KnownCluster, known: Mapping[str, KnownCluster]) -> bool:
-        """The configuration was changed since: what it says holds, and both can't."""
+        """Whether a stored cluster contradicts the configuration, which was changed since and takes precedence."""
         taken = {self._config.initial_version: self._config.name}
         taken |= {cluster.initial_version: name for name, cluster in known.items()}
         holder = taken.get(stored.initial_version, stored.name)
@@ -307,7 +325,24 @@ class ClusterRegistry:
                 stored = conflict.present
             else:
                 return
-        raise ClusterUnreachable(f"others changed what is stored of cluster {name!r} as often: try again")
+        raise ClusterUnreachable(
+            f"the record of cluster {name!r} changed during {WRITE_ATTEMPTS_MAX} attempts to write it: try again"
+        )
+
+
+def is_address_allowed(address: str, patterns: Sequence[str]) -> bool:
+    """Whether HOST:PORT matches one of the patterns; every address does if there are none."""
+    if not patterns:
+        return True
+    address = address.lower()
+    host = address.rpartition(":")[0].strip("[]")
+    for pattern in patterns:
+        if fnmatch.fnmatchcase(address, pattern) or fnmatch.fnmatchcase(host, pattern):
+            return True
+        with suppress(ValueError):
+            if ipaddress.ip_address(host) in ipaddress.ip_network(pattern):
+                return True
+    return False
 
 
 def _decoded(row: StoredMetadata) -> KnownCluster:
@@ -315,7 +350,7 @@ def _decoded(row: StoredMetadata) -> KnownCluster:
         return _decode(row.payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise UnreadableCluster(
-            f"what is stored as {row.key} can't be read ({wrong}): is it of a newer release? Add the cluster again"
+            f"the stored {row.key} can't be decoded ({wrong}): if no newer release wrote it, add the cluster again"
         ) from None
 
 

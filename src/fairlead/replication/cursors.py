@@ -1,17 +1,18 @@
-"""How far this cluster is with a stream of another one: kept in the store, with whose stream it is a place in."""
+"""Stored cursors: how far this cluster has read another cluster's stream, and the id of that cluster."""
 
 import msgspec
 
 from fairlead.core.errors import GiveUp
-from fairlead.storage.history_contract import HistoryStore, MetadataConflict
+from fairlead.storage.history import HistoryStore
+from fairlead.storage.history_conflicts import MetadataConflict
 
 BEGINNING = -1
 
 
 class Cursor(msgspec.Struct, array_like=True, frozen=True):
-    """All up to `task_id` is safe here, of the stream that the cluster with this id has.
+    """All tasks up to `task_id` are safe here, of the stream of the cluster with this id.
 
-    A cluster that was set up anew has another id, and its tasks have the ids of others from before.
+    A cluster that was set up anew has another id, and reuses the task ids of the old one.
     """
 
     source_id: str
@@ -19,40 +20,40 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
 
 
 class UnreadableCursor(GiveUp):
-    """What is stored as the place in a stream is none."""
+    """A stored cursor can't be decoded."""
 
 
-# A number alone does not say whose stream it is of: rows of an older form, which are begun anew.
+# Old rows hold only a number, without the cluster's id: their streams are read again from the beginning.
 _decode = msgspec.msgpack.Decoder(Cursor | int).decode
 encode_cursor = msgspec.msgpack.Encoder().encode
 
 
 class StoredCursor:
-    """The place in one stream as it is stored. It goes forward, or back to the beginning."""
+    """The stored cursor of one stream. It moves forward, or back to the beginning."""
 
     def __init__(self, store: HistoryStore, key: str) -> None:
         self._store = store
         self._key = key
         self._version = 0
-        # Empty until it is known whose stream it is.
+        # Empty until the source cluster's id is known.
         self.source_id = ""
         self.task_id = BEGINNING
 
     async def read(self) -> None:
-        """Know what is stored."""
+        """Read the stored cursor."""
         stored = await self._store.read_metadata(self._key)
         if stored is not None:
             self._version = stored.version
-            self.source_id, self.task_id = self._place(stored.payload)
+            self.source_id, self.task_id = self._decode_position(stored.payload)
 
     async def begin_anew(self, source_id: str) -> None:
-        """Go back to the beginning of the stream that the cluster with this id has, whatever others have stored."""
+        """Move to the beginning of the stream of the cluster with this id, whatever other hosts have stored."""
         self.source_id, self.task_id = source_id, BEGINNING
         while not await self._write(BEGINNING):
             pass
 
     async def save(self, task_id: int) -> None:
-        """Go forward."""
+        """Move forward."""
         while task_id > self.task_id:
             if await self._write(task_id):
                 self.task_id = task_id
@@ -65,17 +66,17 @@ class StoredCursor:
             present = conflict.present
             self._version = 0 if present is None else present.version
             if present is not None and task_id != BEGINNING:
-                # Another host has pulled it meanwhile, or did before: what it says of this stream is true as well.
-                source_id, reached = self._place(present.payload)
+                # Another host has pulled the stream: its cursor for the same source is valid, too.
+                source_id, reached = self._decode_position(present.payload)
                 self.task_id = max(self.task_id, reached if source_id == self.source_id else BEGINNING)
             return False
         return True
 
-    def _place(self, payload: bytes) -> tuple[str, int]:
+    def _decode_position(self, payload: bytes) -> tuple[str, int]:
         try:
             found = _decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
             raise UnreadableCursor(
-                f"{self._key} is stored as {payload!r} ({wrong}): is it of a newer release?"
+                f"the stored cursor {self._key} can't be decoded ({wrong}): a newer release may have written it"
             ) from None
         return ("", BEGINNING) if isinstance(found, int) else (found.source_id, found.task_id)

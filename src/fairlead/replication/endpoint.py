@@ -1,58 +1,61 @@
-"""What this cluster answers to the others: its streams, its histories, its namespaces."""
+"""The service for other clusters: streams, histories and namespaces of this cluster."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
-from fairlead.cluster.wire import ERROR_KEY
+from fairlead.api.clusters import Clusters
+from fairlead.api.codes import code_of
+from fairlead.api.errors import InvalidArgument, OutOfRange
 from fairlead.core.errors import FairleadError
 from fairlead.history.client import HistoryClient
-from fairlead.history.clusters import Clusters
-from fairlead.history.refusals import Refused, invalid, refused
-from fairlead.history.shard_operations import PULL_WAIT_S_MAX
-from fairlead.history.stream_messages import ReadLineRequest
+from fairlead.history.messages.stream import PULL_WAIT_S_MAX, ReadBranchRequest
+from fairlead.replication.admission import ClusterAdmission
 from fairlead.replication.dead_letters import DeadLetters
 from fairlead.replication.messages import (
     ClusterInfo,
+    DeadLetterCount,
+    DeadLetterCountRequest,
     Done,
-    FailOverAnswer,
     FailOverRequest,
-    LettersAsked,
-    LettersCounted,
-    NamespacesAnswer,
+    FailOverResponse,
     NamespacesRequest,
+    NamespacesResponse,
     Nudge,
-    PullAnswer,
     PullRequest,
-    ReadLineAnswer,
-    RemoteReadLine,
-    RepairAnswer,
+    PullResponse,
+    ReadBranchResponse,
+    RemoteReadBranch,
     RepairRequest,
+    RepairResponse,
 )
 from fairlead.replication.wire import (
+    DEAD_LETTERS,
     ERRORS,
     FAIL_OVER,
     INFO,
-    LETTERS,
     NAMESPACES,
     NUDGE,
     PULL,
-    READ_LINE,
+    READ_BRANCH,
     REPAIR,
     decode,
     encode,
     parts_of,
 )
-from fairlead.rpc import Call, Code, RpcServer, RpcStatus
+from fairlead.replication.wire import Call as ClusterCall
+from fairlead.rpc import Call, RpcServer, RpcStatus, UnaryHandler
+from fairlead.rpc.hosts.wire import ERROR_KEY
 from fairlead.telemetry import get_log
 
 READ_S = 15.0
 
 _log = get_log("replication.endpoint")
 
-Handle = Callable[[bytes], Awaitable[bytes]]
+Handle = Callable[[Any], Awaitable[bytes]]
 
 
 class Endpoint:
-    """Answers other clusters, by gRPC or, in a simulation, directly: it has the methods of a `Remote`."""
+    """Serves requests of other clusters, by gRPC or, in a simulation, directly: it has the methods of a `Remote`."""
 
     def __init__(
         self,
@@ -61,15 +64,16 @@ class Endpoint:
         history: HistoryClient,
         cluster_id: str,
         shards: int,
-        namespaces: Callable[[NamespacesRequest], NamespacesAnswer],
-        fail_over: Callable[[FailOverRequest], Awaitable[FailOverAnswer]],
+        namespaces: Callable[[NamespacesRequest], NamespacesResponse],
+        fail_over: Callable[[FailOverRequest], Awaitable[FailOverResponse]],
         on_nudge: Callable[[str], Awaitable[None]],
-        repair: Callable[[RepairRequest], Awaitable[RepairAnswer]],
-        letters: DeadLetters,
+        repair: Callable[[RepairRequest], Awaitable[RepairResponse]],
+        dead_letters: DeadLetters,
     ) -> None:
-        """`namespaces` and `fail_over` answer what is not about histories; `on_nudge` is told who has news.
+        """`namespaces` and `fail_over` handle the requests of the same name; `on_nudge` gets the cluster that has
+        changes.
 
-        `repair` gets what this cluster lacks from others.
+        `repair` fetches events that this cluster lacks from others.
         """
         self._clusters = clusters
         self._history = history
@@ -79,58 +83,57 @@ class Endpoint:
         self._fail_over = fail_over
         self._on_nudge = on_nudge
         self._repair = repair
-        self._letters = letters
+        self._dead_letters = dead_letters
 
     async def info(self) -> ClusterInfo:
-        """Who this cluster is."""
+        """The identity of this cluster."""
         versions = self._clusters.versions
         here = self._clusters.here
         return ClusterInfo(here, self._cluster_id, versions.initial_versions[here], versions.increment, self._shards)
 
-    async def pull(self, request: PullRequest) -> PullAnswer:
-        """The next tasks of one of the shards here."""
-        return decode(await self._pull(request), PullAnswer)
+    async def pull(self, request: PullRequest) -> PullResponse:
+        """The next tasks of one of this cluster's shards."""
+        return decode(await self._pull(request), PullResponse)
 
-    async def read_line(self, request: RemoteReadLine) -> ReadLineAnswer:
-        """Events of one of the runs here."""
-        return decode(await self._read_line(request), ReadLineAnswer)
+    async def read_branch(self, request: RemoteReadBranch) -> ReadBranchResponse:
+        """Events of one of this cluster's runs."""
+        return decode(await self._read_branch(request), ReadBranchResponse)
 
-    async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
-        """The global namespaces here."""
+    async def namespaces(self, request: NamespacesRequest) -> NamespacesResponse:
+        """The global namespaces of this cluster."""
         return self._namespaces(request)
 
-    async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
+    async def fail_over(self, request: FailOverRequest) -> FailOverResponse:
         """Make a cluster the active one of a namespace."""
         return await self._fail_over(request)
 
-    async def count_letters(self, request: LettersAsked) -> LettersCounted:
-        """How much of what was written in a namespace could not be taken in here."""
-        count = await self._letters.count_of(source=request.source, namespace_id=request.namespace_id)
-        return LettersCounted(count)
+    async def count_dead_letters(self, request: DeadLetterCountRequest) -> DeadLetterCount:
+        """Number of dead letters here of a source's writes in a namespace."""
+        count = await self._dead_letters.count_of(source=request.source, namespace_id=request.namespace_id)
+        return DeadLetterCount(count)
 
     async def nudge(self, cluster: str) -> None:
-        """Look at the namespaces of a cluster now."""
+        """Pull the namespaces of a cluster now."""
         if cluster not in self._clusters.remotes:
-            raise invalid(f"cluster {cluster!r} is none that {self._clusters.here!r} is connected with")
+            raise InvalidArgument(f"cluster {self._clusters.here!r} is not connected to {cluster!r}")
         await self._on_nudge(cluster)
 
-    async def repair(self, request: RepairRequest) -> RepairAnswer:
-        """Get events from other clusters that this one lacks."""
+    async def repair(self, request: RepairRequest) -> RepairResponse:
+        """Fetch events that this cluster lacks from other clusters."""
         return await self._repair(request)
 
     async def _pull(self, request: PullRequest) -> bytes:
         if request.source_id not in ("", self._cluster_id):
-            raise refused(
-                Code.OUT_OF_RANGE,
-                f"cluster {self._clusters.here!r} has the id {self._cluster_id} and not {request.source_id}, whose "
-                "stream is asked for: it was set up anew; begin anew",
+            raise OutOfRange(
+                f"cluster {self._clusters.here!r} has id {self._cluster_id}, but the stream of {request.source_id} was "
+                "requested: the cluster was set up anew; pull its stream from the beginning",
             )
-        # As bytes: what a shard answers is what is sent.
+        # Not decoded: the shard's response is sent as it is.
         timeout_s = min(max(request.wait_s, 0.0), PULL_WAIT_S_MAX) + READ_S
         return await self._history.call_shard("PullStream", request.shard_id, request, timeout_s=timeout_s)
 
-    async def _read_line(self, request: RemoteReadLine) -> bytes:
-        asked = ReadLineRequest(
+    async def _read_branch(self, request: RemoteReadBranch) -> bytes:
+        asked = ReadBranchRequest(
             request.workflow_id,
             request.run_id,
             request.items,
@@ -138,73 +141,76 @@ class Endpoint:
             request.to_event_id,
             request.bytes_max,
         )
-        return await self._history.call("ReadLine", request.namespace_id, request.workflow_id, asked, timeout_s=READ_S)
+        return await self._history.call(
+            "ReadBranch", request.namespace_id, request.workflow_id, asked, timeout_s=READ_S
+        )
 
-    # By gRPC
+    # gRPC
 
-    def add_to(self, server: RpcServer) -> None:
-        """Answer at this server from now on."""
+    def add_to(self, server: RpcServer, admission: ClusterAdmission | None = None) -> None:
+        """Register the methods with a server; `admission` lets callers in."""
 
-        async def info(_data: bytes) -> bytes:
+        async def info(_: Done) -> bytes:
             return encode(await self.info())
 
-        async def pull(data: bytes) -> bytes:
-            return await self._pull(decode(data, PULL.request))
+        async def namespaces(request: NamespacesRequest) -> bytes:
+            return encode(await self.namespaces(request))
 
-        async def read_line(data: bytes) -> bytes:
-            return await self._read_line(decode(data, READ_LINE.request))
+        async def fail_over(request: FailOverRequest) -> bytes:
+            return encode(await self.fail_over(request))
 
-        async def namespaces(data: bytes) -> bytes:
-            return encode(await self.namespaces(decode(data, NAMESPACES.request)))
+        async def count_dead_letters(request: DeadLetterCountRequest) -> bytes:
+            return encode(await self.count_dead_letters(request))
 
-        async def fail_over(data: bytes) -> bytes:
-            return encode(await self.fail_over(decode(data, FAIL_OVER.request)))
-
-        async def count_letters(data: bytes) -> bytes:
-            return encode(await self.count_letters(decode(data, LETTERS.request)))
-
-        async def nudge(data: bytes) -> bytes:
-            await self.nudge(decode(data, Nudge).cluster)
+        async def nudge(request: Nudge) -> bytes:
+            await self.nudge(request.cluster)
             return encode(Done())
 
-        async def repair(data: bytes) -> bytes:
-            return encode(await self.repair(decode(data, REPAIR.request)))
+        async def repair(request: RepairRequest) -> bytes:
+            return encode(await self.repair(request))
 
-        for call, handle in (
+        methods: tuple[tuple[ClusterCall[Any, Any], Handle], ...] = (
             (INFO, info),
-            (PULL, pull),
-            (READ_LINE, read_line),
+            (PULL, self._pull),
+            (READ_BRANCH, self._read_branch),
             (NAMESPACES, namespaces),
             (FAIL_OVER, fail_over),
-            (LETTERS, count_letters),
+            (DEAD_LETTERS, count_dead_letters),
             (NUDGE, nudge),
             (REPAIR, repair),
-        ):
-            if call.in_parts:
-                server.add_stream(call.path, _in_parts(handle))
+        )
+        for method, handle in methods:
+            answer = _answerer(method, handle, admission)
+            if method.in_parts:
+                server.add_stream(method.path, _in_parts(answer))
             else:
-                server.add(call.path, _whole(handle))
+                server.add(method.path, answer)
 
 
-def _whole(handle: Handle) -> Callable[[bytes, Call], Awaitable[bytes]]:
-    async def answer(data: bytes, call: Call) -> bytes:
-        return await _handled(handle, data, call)
-
-    return answer
-
-
-def _in_parts(handle: Handle) -> Callable[[bytes, Call], AsyncIterator[bytes]]:
-    async def answer(data: bytes, call: Call) -> AsyncIterator[bytes]:
-        for part in parts_of(await _handled(handle, data, call)):
+def _in_parts(answer: UnaryHandler) -> Callable[[bytes, Call], AsyncIterator[bytes]]:
+    async def answer_in_parts(data: bytes, call: Call) -> AsyncIterator[bytes]:
+        for part in parts_of(await answer(data, call)):
             yield part
 
+    return answer_in_parts
+
+
+def _answerer(method: ClusterCall[Any, Any], handle: Handle, admission: ClusterAdmission | None) -> UnaryHandler:
+    async def answer(data: bytes, call: Call) -> bytes:
+        async def handled() -> bytes:
+            request = decode(data, method.request) if data else Done()
+            if admission is not None:
+                await admission.admit(call, method.name, request)
+            return await handle(request)
+
+        return await _with_status(handled(), call)
+
     return answer
 
 
-async def _handled(handle: Handle, data: bytes, call: Call) -> bytes:
+async def _with_status(handling: Awaitable[bytes], call: Call) -> bytes:
     try:
-        return await handle(data)
+        return await handling
     except FairleadError as failure:
         call.set_trailer(ERROR_KEY, ERRORS.encode(failure))
-        code = Code(failure.code) if isinstance(failure, Refused) else Code.UNAVAILABLE
-        raise RpcStatus(code, str(failure)) from failure
+        raise RpcStatus(code_of(failure), str(failure)) from failure

@@ -1,23 +1,23 @@
-"""Tasks that have come and are being taken in: in order within a workflow id, in parallel across, so many at a time."""
+"""Applies received tasks: in order within a workflow id, in parallel across workflow ids, within limits."""
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fairlead.history.stream_messages import ReplicationTask
+from fairlead.history.messages.stream import ReplicationTask
 
-# Tasks of one stream that may have come and not be done.
+# Number of tasks of one stream that are received and not applied.
 TASKS_MAX = 2_000
-# What a task is counted with beside its events.
+# Bytes that a task counts in addition to its events.
 TASK_BYTES = 500
-# Tasks of one run that are done together, and the bytes of them.
+# Number and bytes of tasks of one run that are applied together.
 TOGETHER_MAX = 50
 TOGETHER_BYTES_MAX = 256 << 10
 
 
 class Room:
-    """What all streams of a host together may hold in memory, and have under way."""
+    """Limits for all streams of a host together: bytes in memory, and calls in flight."""
 
     def __init__(self, *, bytes_max: int, calls_max: int) -> None:
         self.bytes_max = bytes_max
@@ -27,43 +27,43 @@ class Room:
         self._has_room.set()
 
     def take(self, size: int) -> None:
-        """So much more is held."""
+        """Add bytes that are held in memory."""
         self.bytes += size
         if self.bytes >= self.bytes_max:
             self._has_room.clear()
 
     def give_back(self, size: int) -> None:
-        """So much less."""
+        """Release bytes."""
         self.bytes -= size
         if self.bytes < self.bytes_max:
             self._has_room.set()
 
     async def wait(self) -> None:
-        """Until there is room for more."""
+        """Wait until there is room for more."""
         await self._has_room.wait()
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A task, and when it was written: by this host's own running clock, whatever the clocks of the clusters say."""
+    """A task, and when it was written: in this host's monotonic time, independent of the clusters' clocks."""
 
     task: ReplicationTask
     written_s: float
 
     @property
     def size(self) -> int:
-        """What it is counted with."""
+        """Bytes that the task counts."""
         return len(self.task.events) + TASK_BYTES
 
 
 class Lanes:
-    """The tasks of one stream that have come and are not done."""
+    """The tasks of one stream that are received and not applied."""
 
     def __init__(self, do: Callable[[Sequence[Received]], Awaitable[None]], *, room: Room) -> None:
-        """`do` carries out tasks of one run that follow each other, to their end or to dead letters; it never fails."""
+        """`do` applies consecutive tasks of one run, or makes them dead letters; it never raises."""
         self._do = do
         self._room = room
-        # In the order of their ids.
+        # Sorted by task id.
         self._outstanding: dict[int, Received] = {}
         self._lanes: dict[tuple[str, str], deque[Received]] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -74,11 +74,11 @@ class Lanes:
 
     @property
     def first(self) -> Received | None:
-        """The one with the lowest id that is not done."""
+        """The task with the lowest id that is not applied."""
         return next(iter(self._outstanding.values()), None)
 
     def add(self, received: Received) -> None:
-        """Have a task done after those of the same workflow id that came before it."""
+        """Apply a task after the earlier ones of the same workflow id."""
         task = received.task
         key = (task.namespace_id, task.workflow_id)
         self._outstanding[task.task_id] = received
@@ -93,13 +93,13 @@ class Lanes:
         running.add_done_callback(self._running.discard)
 
     async def wait_below(self, count: int) -> None:
-        """Until fewer than so many are left."""
+        """Wait until fewer than `count` tasks are left."""
         while len(self._outstanding) >= count:
             self._is_less.clear()
             await self._is_less.wait()
 
     async def close(self) -> None:
-        """Give up what is left."""
+        """Drop the remaining tasks."""
         for running in self._running:
             running.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,12 +1,18 @@
-"""What clusters say to each other: asked by the one that receives, answered by the one that has."""
+"""Messages between clusters: the receiving cluster sends requests to the cluster that has the data."""
 
 import msgspec
 
-from fairlead.history.stream_messages import PullAnswer, PullRequest, ReadLineAnswer, ReadLineBatch, ReplicationTask
+from fairlead.history.messages.stream import (
+    PullRequest,
+    PullResponse,
+    ReadBranchBatch,
+    ReadBranchResponse,
+    ReplicationTask,
+)
 
 
 class ClusterInfo(msgspec.Struct, array_like=True, frozen=True):
-    """Who a cluster says it is. `shards` is how many streams it has to be pulled."""
+    """The identity of a cluster. `shards` is the number of its streams."""
 
     name: str
     cluster_id: str
@@ -15,10 +21,10 @@ class ClusterInfo(msgspec.Struct, array_like=True, frozen=True):
     shards: int
 
 
-class RemoteReadLine(msgspec.Struct, array_like=True, frozen=True):
-    """Ask for the events [`from_event_id`, `to_event_id`) of the line of a run that `items` describe.
+class RemoteReadBranch(msgspec.Struct, array_like=True, frozen=True):
+    """Request the events [`from_event_id`, `to_event_id`) of the branch with the version history `items`.
 
-    With `from_event_id` 0 it asks how far the activities of the run have come instead.
+    With `from_event_id` 0 it requests the progress of the run's activities instead.
     """
 
     namespace_id: str
@@ -31,7 +37,7 @@ class RemoteReadLine(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NamespaceRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A global namespace as a cluster has it: `payload` is its `Namespace`, encoded."""
+    """A global namespace of a cluster: `payload` is its encoded `Namespace`."""
 
     namespace_id: str
     name: str
@@ -39,14 +45,14 @@ class NamespaceRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NamespacesRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Ask for the global namespaces after an id, unless `digest` says that the asker has all of them already."""
+    """Request the global namespaces after an id, unless the sender has all of them already, as `digest` shows."""
 
     digest: str = ""
     after_id: str = ""
 
 
-class NamespacesAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """All of them by id, or none where the digests are equal. `next_after_id` is there where a page is not the last."""
+class NamespacesResponse(msgspec.Struct, array_like=True, frozen=True):
+    """Namespaces sorted by id; none if the digests are equal. `next_after_id` is empty on the last page."""
 
     digest: str
     records: tuple[NamespaceRecord, ...] = ()
@@ -54,7 +60,7 @@ class NamespacesAnswer(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FailOverRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Ask to make `to` the active cluster of a namespace."""
+    """Request to make `to` the active cluster of a namespace."""
 
     namespace: str
     to: str
@@ -62,34 +68,36 @@ class FailOverRequest(msgspec.Struct, array_like=True, frozen=True):
     timeout_s: float
 
 
-class FailOverAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """What the namespace is after it."""
+class FailOverResponse(msgspec.Struct, array_like=True, frozen=True):
+    """The namespace's active cluster and version after the request."""
 
     active_cluster: str
     failover_version: int
 
 
-class LettersAsked(msgspec.Struct, array_like=True, frozen=True):
-    """Ask how many dead letters a cluster has of what `source` wrote in a namespace."""
+class DeadLetterCountRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Request the number of dead letters of `source`'s writes in a namespace."""
 
     source: str
     namespace_id: str
 
 
-class LettersCounted(msgspec.Struct, array_like=True, frozen=True):
-    """So many."""
+class DeadLetterCount(msgspec.Struct, array_like=True, frozen=True):
+    """Number of dead letters."""
 
     count: int
 
 
 class Nudge(msgspec.Struct, array_like=True, frozen=True):
-    """Look at the namespaces of `cluster` now."""
+    """Request to pull the namespaces of `cluster` now."""
 
     cluster: str
 
 
 class RepairStep(msgspec.Struct, array_like=True, frozen=True):
-    """Events of one version that a cluster lacks, the line `items` that they stand on, and who has them."""
+    """Events of one version that a cluster lacks, the version history `items` of their branch, and the cluster with
+    them.
+    """
 
     source: str
     first_event_id: int
@@ -99,9 +107,9 @@ class RepairStep(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RepairRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Have `target` get events of one of its runs from others; `is_dry`: say only what would become of them.
+    """Request to `target` to fetch events of one run from others; `is_dry`: only report the outcome.
 
-    `sources` are all clusters that a plan names for the target: without steps, the request asks whether it knows them.
+    `sources` are all clusters that a plan names for the target: without steps, the request checks that it knows them.
     """
 
     target: str
@@ -114,41 +122,41 @@ class RepairRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Repaired(msgspec.Struct, array_like=True, frozen=True):
-    """What became of a step, or would; `events` is how many are written by it. With an `error` nothing else counts."""
+    """The outcome of a step, done or dry; `events` is the number of events written. An `error` voids the rest."""
 
     outcome: str = ""
     events: int = 0
     error: str = ""
 
 
-class RepairAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """One for each step."""
+class RepairResponse(msgspec.Struct, array_like=True, frozen=True):
+    """One result for each step."""
 
     repaired: tuple[Repaired, ...] = ()
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
-    """An answer that says nothing else."""
+    """An empty response."""
 
 
 __all__ = [
     "ClusterInfo",
+    "DeadLetterCount",
+    "DeadLetterCountRequest",
     "Done",
-    "FailOverAnswer",
     "FailOverRequest",
-    "LettersAsked",
-    "LettersCounted",
+    "FailOverResponse",
     "NamespaceRecord",
-    "NamespacesAnswer",
     "NamespacesRequest",
+    "NamespacesResponse",
     "Nudge",
-    "PullAnswer",
     "PullRequest",
-    "ReadLineAnswer",
-    "ReadLineBatch",
-    "RemoteReadLine",
-    "RepairAnswer",
+    "PullResponse",
+    "ReadBranchBatch",
+    "ReadBranchResponse",
+    "RemoteReadBranch",
     "RepairRequest",
+    "RepairResponse",
     "RepairStep",
     "Repaired",
     "ReplicationTask",

@@ -1,4 +1,4 @@
-"""Keeps the namespaces that clusters share the same in all of them: each asks the others what they have, and merges."""
+"""Keeps global namespaces equal in all clusters: each cluster pulls the records of the others and merges them."""
 
 import asyncio
 from collections import Counter
@@ -7,24 +7,23 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.cluster.turns import Turns
+from fairlead.aio.coalescing import Coalescer
+from fairlead.api.clusters import Clusters
+from fairlead.api.errors import AlreadyExists
+from fairlead.api.namespaces import DELETED, Namespace, Namespaces
 from fairlead.core.errors import FairleadError, GiveUp
 from fairlead.core.versions import LOCAL_VERSION, UnownedVersion
-from fairlead.history.clusters import Clusters
-from fairlead.history.namespaces import DELETED, Namespace, Namespaces
-from fairlead.history.refusals import Refused
-from fairlead.replication.merging import DifferentNamespaces, digest_of, merge, replicated
-from fairlead.replication.messages import NamespaceRecord, NamespacesAnswer, NamespacesRequest
+from fairlead.replication.messages import NamespaceRecord, NamespacesRequest, NamespacesResponse
+from fairlead.replication.namespace_merge import DifferentNamespaces, digest_of, merge, replicated
 from fairlead.replication.remote import Remote
-from fairlead.rpc import Code
 from fairlead.telemetry import NAMESPACE_CONFLICTS, Metrics, get_log
 
 INTERVAL_S = 1.0
-# Of one answer; one record is always in it.
+# Bytes of one page; a page has at least one record.
 PAGE_BYTES_MAX = 1 << 20
-# Pages of one look: more than all namespaces that a cluster may have, even if each is as large as it may be.
+# Pages of one pull: more than the largest possible set of namespaces needs.
 PAGES_MAX = 1_000
-FAILED_LOOKS_TOLD = 5
+FAILED_REFRESHES_REPORTED = 5
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Namespace).decode
@@ -32,14 +31,14 @@ _log = get_log("replication.namespaces")
 
 
 class ContradictoryRecord(GiveUp):
-    """Another cluster says that a namespace is active where its version does not belong."""
+    """A record says that a namespace is active in a cluster that does not own its version."""
 
 
 class NamespaceSync:
-    """Pulls the global namespaces of every other cluster, each second and when one of them says that it has news.
+    """Pulls the global namespaces of every other cluster, each second and when a cluster reports changes.
 
-    A namespace that is new here is created with the id that it has there, if this cluster is one of its own. One that
-    has the same name here and another id is left alone, and told once.
+    A new namespace is created with the same id, if it includes this cluster. A namespace whose name another namespace
+    has here is skipped, and an error is logged once.
     """
 
     def __init__(
@@ -52,40 +51,40 @@ class NamespaceSync:
         is_leader: Callable[[], bool] = lambda: True,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """`is_leader`: whether this host is the one of its cluster that looks each second; all look when nudged."""
+        """`is_leader`: whether this host pulls each second for its cluster; all hosts pull when nudged."""
         self._clusters = clusters
         self._remotes = remotes
         self._namespaces = namespaces
         self._metrics = metrics
         self._is_leader = is_leader
         self._interval_s = interval_s
-        # What each cluster had when all of it had been merged here.
+        # Digest of each cluster's namespaces when all of them were merged here.
         self._digests: dict[str, str] = {}
-        self._looks = Turns(self._pull)
-        # Looks in a row that failed.
+        self._refreshes = Coalescer(self._pull)
+        # Failed pulls in a row, by cluster.
         self._failed: Counter[str] = Counter()
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._running: asyncio.Task[None] | None = None
         self._shared: tuple[list[Namespace], str] | None = None
-        namespaces.on_change(self._forget_shared)
+        namespaces.on_change(self._forget_global)
 
     def open(self) -> None:
-        """Look from now on."""
-        self._running = asyncio.create_task(self._look_forever())
+        """Start pulling."""
+        self._running = asyncio.create_task(self._refresh_forever())
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop pulling."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self._running = None
-        await self._looks.close()
+        await self._refreshes.close()
 
-    def answer(self, request: NamespacesRequest) -> NamespacesAnswer:
-        """What another cluster gets when it looks at this one."""
-        shared, digest = self._all_shared()
+    def answer(self, request: NamespacesRequest) -> NamespacesResponse:
+        """The response to another cluster's pull."""
+        shared, digest = self._all_global()
         if request.digest == digest:
-            return NamespacesAnswer(digest)
+            return NamespacesResponse(digest)
         records: list[NamespaceRecord] = []
         size_bytes = 0
         for namespace in shared:
@@ -93,14 +92,14 @@ class NamespaceSync:
                 continue
             payload = _encode(namespace)
             if records and size_bytes + len(payload) > PAGE_BYTES_MAX:
-                return NamespacesAnswer(digest, tuple(records), records[-1].namespace_id)
+                return NamespacesResponse(digest, tuple(records), records[-1].namespace_id)
             size_bytes += len(payload)
             records.append(NamespaceRecord(namespace.id, namespace.name, payload))
-        return NamespacesAnswer(digest, tuple(records))
+        return NamespacesResponse(digest, tuple(records))
 
     async def pull(self, cluster: str) -> None:
-        """Have all that `cluster` has; who asks while this is under way waits for a look that begins after it."""
-        await self._looks.take(cluster)
+        """Pull all namespaces of `cluster`; a call during a running pull waits for the next one."""
+        await self._refreshes.refresh(cluster)
 
     async def _pull(self, cluster: str) -> None:
         remote = self._remotes(cluster)
@@ -108,7 +107,7 @@ class NamespaceSync:
         for _ in range(PAGES_MAX):
             asked = NamespacesRequest("" if after_id else self._digests.get(cluster, ""), after_id)
             page = await remote.namespaces(asked)
-            # Those that changed while this looked are seen by the next look.
+            # Namespaces that changed during this pull are pulled again next time.
             is_whole = is_whole and digest in ("", page.digest)
             digest = page.digest
             for record in page.records:
@@ -120,48 +119,50 @@ class NamespaceSync:
             self._digests[cluster] = digest
 
     async def _take(self, cluster: str, record: NamespaceRecord) -> bool:
-        """Merge one; False where it has to be tried again."""
+        """Merge one record; False if it must be tried again."""
         try:
             arriving = _decode(record.payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-            self._tell(cluster, record, f"it can't be read ({wrong}): is it of a newer release?")
+            self._log_once(
+                cluster, record, f"the record can't be decoded ({wrong}): a newer release may have written it"
+            )
             return False
         try:
             self._check(arriving)
             await self._merge(arriving)
         except DifferentNamespaces as different:
-            self._tell(cluster, record, str(different))
+            self._log_once(cluster, record, str(different))
         except (ContradictoryRecord, UnownedVersion) as wrong:
-            # Where the cluster is made known that it belongs to, it is taken then.
-            self._tell(cluster, record, str(wrong))
+            # The record is merged later, when the cluster that owns its version is known here.
+            self._log_once(cluster, record, str(wrong))
             return False
         except FairleadError as failure:
             _log.warning("namespace not merged", namespace=record.name, source=cluster, reason=str(failure))
             return False
         return True
 
-    def _tell(self, cluster: str, record: NamespaceRecord, reason: str) -> None:
-        """Once, though it is looked at again and again."""
-        if (cluster, record.name) not in self._told:
-            self._told.add((cluster, record.name))
+    def _log_once(self, cluster: str, record: NamespaceRecord, reason: str) -> None:
+        """Log a record that can't be merged: once, although it is pulled again and again."""
+        if (cluster, record.name) not in self._logged:
+            self._logged.add((cluster, record.name))
             self._metrics.count(NAMESPACE_CONFLICTS, cluster)
             _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=reason)
 
     def _check(self, arriving: Namespace) -> None:
-        """Refuse one that could not be active anywhere: nobody could write for it."""
+        """Raise for a namespace that no cluster, or more than one, could write to."""
         version = arriving.failover_version
         if version == LOCAL_VERSION or not arriving.is_global:
             if self._clusters.here not in arriving.clusters:
                 return
             raise ContradictoryRecord(
-                f"namespace {arriving.name!r} is said to live in {', '.join(arriving.clusters)} and has version "
-                f"{version}, at which each of them would write: promote it in the cluster that says so"
+                f"namespace {arriving.name!r} has the clusters {', '.join(arriving.clusters)}, but is not global "
+                f"(version {version}): promote it in the cluster that sent it"
             )
         owner = self._clusters.versions.owner(version)
         if owner != arriving.active_cluster:
             raise ContradictoryRecord(
-                f"namespace {arriving.name!r} is said to be active in {arriving.active_cluster!r} at version "
-                f"{version}, which is one of {owner!r}: look at the cluster that says so"
+                f"namespace {arriving.name!r} is active in {arriving.active_cluster!r} at version {version}, which "
+                f"{owner!r} owns: check the configuration of the cluster that sent it"
             )
 
     async def _merge(self, arriving: Namespace) -> None:
@@ -179,34 +180,33 @@ class NamespaceSync:
             merge(holder, arriving)
         try:
             await self._namespaces.create(merge(None, arriving))
-        except Refused as refusal:
-            if refusal.code != Code.ALREADY_EXISTS:
-                raise
-            # Another host of this cluster was faster; or somebody else has the name, and merging says so.
+        except AlreadyExists:
+            # Another host of this cluster created the namespace first, or another namespace has the name. In the second
+            # case the merge below raises an error.
             stored = await self._namespaces.read(arriving.name)
             merge(stored, arriving)
             await self._namespaces.change(stored.id, lambda now: merge(now, arriving))
 
-    async def _look_forever(self) -> None:
+    async def _refresh_forever(self) -> None:
         while True:
             if self._is_leader():
-                await asyncio.gather(*(self._look(cluster) for cluster in sorted(self._clusters.remotes)))
+                await asyncio.gather(*(self._refresh(cluster) for cluster in sorted(self._clusters.remotes)))
             await asyncio.sleep(self._interval_s)
 
-    async def _look(self, cluster: str) -> None:
+    async def _refresh(self, cluster: str) -> None:
         try:
             await self.pull(cluster)
             self._failed[cluster] = 0
-        except Exception as failure:  # noqa: BLE001 - whatever it is, it is looked again
-            # What is known stays in use. It is told once, and not of one that is just starting.
+        except Exception as failure:  # noqa: BLE001 - the next pull follows after any error
+            # The merged records stay in use. Warn once, after some failures: a cluster that just starts is no problem.
             self._failed[cluster] += 1
-            if self._failed[cluster] == FAILED_LOOKS_TOLD:
+            if self._failed[cluster] == FAILED_REFRESHES_REPORTED:
                 unexpected = None if isinstance(failure, FairleadError) else failure
                 _log.warning(
-                    "namespaces of another cluster not seen", source=cluster, reason=str(failure), exc_info=unexpected
+                    "namespaces of another cluster not pulled", source=cluster, reason=str(failure), exc_info=unexpected
                 )
 
-    def _all_shared(self) -> tuple[list[Namespace], str]:
+    def _all_global(self) -> tuple[list[Namespace], str]:
         if self._shared is None:
             shared = sorted(
                 (
@@ -219,12 +219,12 @@ class NamespaceSync:
             self._shared = (shared, f"{digest_of(shared):016x}")
         return self._shared
 
-    def _forget_shared(self, _namespace: Namespace) -> None:
+    def _forget_global(self, _namespace: Namespace) -> None:
         self._shared = None
 
 
 async def nudge_all(remotes: Callable[[str], Remote], clusters: Clusters, *, timeout_s: float = INTERVAL_S) -> None:
-    """Have all other clusters look at this one's namespaces; those that do not answer look by themselves."""
+    """Have all other clusters pull this one's namespaces; those that don't respond pull them later by themselves."""
 
     async def nudge(cluster: str) -> None:
         with suppress(FairleadError, TimeoutError):

@@ -1,4 +1,4 @@
-"""The plan of repair that `fairlead pipeline reconcile` writes: which events are to be sent to whom, and by whom."""
+"""The repair plan of `fairlead pipeline reconcile`: the events to send, with their source and target clusters."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PLAN_BYTES_MAX = 512 << 20
 
 
 class UnreadablePlan(FixRequest):
-    """A file is no plan of repair, or one of another release: nothing was changed."""
+    """A file is not a repair plan, or one of another release: nothing was changed."""
 
 
 class PlannedItem(msgspec.Struct, frozen=True):
@@ -23,7 +23,9 @@ class PlannedItem(msgspec.Struct, frozen=True):
 
 
 class PlannedSend(msgspec.Struct, frozen=True):
-    """Events of one version that `target` lacks and `source` has; `items` is their line, up to the last of them."""
+    """Events of one version that `target` lacks and `source` has; `items` is their version history up to the last
+    event.
+    """
 
     namespace_id: str
     workflow_id: str
@@ -34,22 +36,24 @@ class PlannedSend(msgspec.Struct, frozen=True):
     first_event_id: int
     last_event_id: int
     items: tuple[PlannedItem, ...]
-    # Why: missing_run, missing_events or gap.
+    # Reason: missing_run, missing_events or gap.
     kind: str
+    # Namespace name, for display; empty in plans of earlier releases.
+    namespace: str = ""
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The line as clusters tell it each other."""
+        """The version history in the form of replication messages."""
         return tuple((item.event_id, item.version) for item in self.items)
 
     @property
     def events(self) -> int:
-        """How many they are."""
+        """Number of events."""
         return self.last_event_id - self.first_event_id + 1
 
 
 class ByHand(msgspec.Struct, frozen=True):
-    """What no sending of events mends."""
+    """A difference that sending events does not repair."""
 
     namespace_id: str
     workflow_id: str
@@ -62,10 +66,11 @@ class ByHand(msgspec.Struct, frozen=True):
     first_event_id: int | None = None
     last_event_id: int | None = None
     detail: str = ""
+    namespace: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The whole plan; `now_us` is the moment at which the clusters were compared."""
+    """The whole plan; `now_us` is the time at which the clusters were compared."""
 
     schema: int
     now_us: int
@@ -79,11 +84,11 @@ class _Head(msgspec.Struct):
 
 
 def read_plan(file: Path) -> Plan:
-    """The plan in a file; each of its sends is one that a cluster could carry out."""
+    """Read a plan from a file, and check that each send is valid."""
     try:
         size_bytes = file.stat().st_size
         if size_bytes > PLAN_BYTES_MAX:
-            raise UnreadablePlan(f"{file} has {size_bytes} bytes, a plan has {PLAN_BYTES_MAX} at most")
+            raise UnreadablePlan(f"{file} has {size_bytes} bytes, more than the limit of {PLAN_BYTES_MAX} for a plan")
         data = file.read_bytes()
     except OSError as wrong:
         raise UnreadablePlan(f"{file} can't be read: {wrong.strerror or wrong}") from None
@@ -91,25 +96,25 @@ def read_plan(file: Path) -> Plan:
         head = msgspec.json.decode(data, type=_Head)
         if head.schema != PLAN_SCHEMA:
             raise UnreadablePlan(
-                f"{file} is a plan of schema {head.schema}, and this release reads {PLAN_SCHEMA}: reconcile again"
+                f"{file} has schema {head.schema}, but this release reads schema {PLAN_SCHEMA}: reconcile again"
             )
         plan = msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-        raise UnreadablePlan(f"{file} is no plan of `fairlead pipeline reconcile`: {wrong}") from None
-    for place, send in enumerate(plan.sends):
-        _check(file, place, send)
+        raise UnreadablePlan(f"{file} is not a plan of `fairlead pipeline reconcile`: {wrong}") from None
+    for position, send in enumerate(plan.sends):
+        _check(file, position, send)
     return plan
 
 
-def _check(file: Path, place: int, send: PlannedSend) -> None:
-    where = f"{file}: sends[{place}]"
+def _check(file: Path, position: int, send: PlannedSend) -> None:
+    where = f"{file}: sends[{position}]"
     for name in ("namespace_id", "workflow_id", "run_id", "target", "source"):
         if not getattr(send, name):
             raise UnreadablePlan(f"{where} has no {name}")
     if send.target == send.source:
-        raise UnreadablePlan(f"{where} has {send.target!r} for its target and for its source")
+        raise UnreadablePlan(f"{where} has the same target and source, {send.target!r}")
     try:
-        line = VersionHistory.from_pairs(send.pairs)
-        EventBatch(EventRange(send.first_event_id, send.last_event_id), send.version, line)
+        versions = VersionHistory.from_pairs(send.pairs)
+        EventBatch(EventRange(send.first_event_id, send.last_event_id), send.version, versions)
     except GiveUp as wrong:
         raise UnreadablePlan(f"{where}: {wrong}") from None

@@ -1,63 +1,63 @@
-"""Another cluster, as this one asks it."""
+"""The interface to another cluster."""
 
 from typing import Protocol
 
 from fairlead.core.errors import RetryLater
 from fairlead.replication.messages import (
     ClusterInfo,
-    FailOverAnswer,
+    DeadLetterCount,
+    DeadLetterCountRequest,
     FailOverRequest,
-    LettersAsked,
-    LettersCounted,
-    NamespacesAnswer,
+    FailOverResponse,
     NamespacesRequest,
-    PullAnswer,
+    NamespacesResponse,
     PullRequest,
-    ReadLineAnswer,
-    RemoteReadLine,
-    RepairAnswer,
+    PullResponse,
+    ReadBranchResponse,
+    RemoteReadBranch,
     RepairRequest,
+    RepairResponse,
 )
 
 
 class RemoteUnavailable(RetryLater):
-    """Another cluster did not answer: what it was asked for may have been done, or may yet be."""
+    """Another cluster did not respond: the request may have been carried out, or may still be."""
 
 
 class Remote(Protocol):
     """One other cluster, over gRPC or over the network of a simulation.
 
-    Every method raises `RemoteUnavailable` where no answer came; what was asked for may have been done all the same.
+    Every method raises `RemoteUnavailable` if no response came; the request may have been carried out all the same.
     """
 
     async def info(self) -> ClusterInfo:
-        """Who it is."""
+        """The identity of that cluster."""
         ...
 
-    async def pull(self, request: PullRequest) -> PullAnswer:
+    async def pull(self, request: PullRequest) -> PullResponse:
         """The next tasks of one of its shards."""
         ...
 
-    async def read_line(self, request: RemoteReadLine) -> ReadLineAnswer:
+    async def read_branch(self, request: RemoteReadBranch) -> ReadBranchResponse:
         """Events of one of its runs."""
         ...
 
-    async def namespaces(self, request: NamespacesRequest) -> NamespacesAnswer:
+    async def namespaces(self, request: NamespacesRequest) -> NamespacesResponse:
         """Its global namespaces."""
         ...
 
-    async def fail_over(self, request: FailOverRequest) -> FailOverAnswer:
-        """Have it make a cluster the active one of a namespace."""
+    async def fail_over(self, request: FailOverRequest) -> FailOverResponse:
+        """Have that cluster make `request.to` the active cluster of a namespace."""
         ...
 
-    async def count_letters(self, request: LettersAsked) -> LettersCounted:
-        """How much of what was written in a namespace it could not take in."""
+    async def count_dead_letters(self, request: DeadLetterCountRequest) -> DeadLetterCount:
+        """Number of its dead letters of a source's writes in a namespace."""
         ...
 
     async def nudge(self) -> None:
-        """Have it look at this cluster's namespaces now."""
+        """Have it pull this cluster's namespaces now."""
         ...
 
-    async def repair(self, request: RepairRequest) -> RepairAnswer:
-        """Have it get events that it lacks."""
+    async def repair(self, request: RepairRequest) -> RepairResponse:
+        """Have it fetch events that it lacks."""
         ...

@@ -1,32 +1,32 @@
-"""The replication of one host: the streams of other clusters that it pulls, and what operators ask of it."""
+"""Replication on one host: the streams of other clusters that it pulls, and the operations for operators."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 
 import msgspec
 
-from fairlead.cluster.calls import Handlers, Method
-from fairlead.cluster.ring import RingView
+from fairlead.api.clusters import Clusters
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.core.routing import NoHosts
 from fairlead.history.client import HistoryClient
-from fairlead.history.clusters import Clusters
-from fairlead.replication.applying import Applier
+from fairlead.membership.ring import RingView
+from fairlead.replication.applier import Applier
 from fairlead.replication.dead_letters import PAGE_MAX, DeadLetter, DeadLetters
 from fairlead.replication.lanes import Room
-from fairlead.replication.pulling import Puller, Stream, StreamStatus
+from fairlead.replication.puller import Puller, Stream, StreamStatus
 from fairlead.replication.remote import Remote
+from fairlead.rpc.hosts.caller import Handlers, Method
 from fairlead.settings import DynamicSettings
-from fairlead.settings.replication import ATTEMPTS_MAX
-from fairlead.settings.static import SHARDS_MAX
-from fairlead.storage.history_contract import HistoryStore
+from fairlead.settings.dynamic.replication import ATTEMPTS_MAX
+from fairlead.settings.static.config import SHARDS_MAX
+from fairlead.storage.history import HistoryStore
 from fairlead.telemetry import Buckets, Metrics, ReplicationGauges, get_log
 
-# What has come from other clusters and is not taken in yet, and the calls under way for it, of all streams of a host.
+# Limits for all streams of a host: bytes of received tasks that are not applied, and calls in flight to apply them.
 ROOM_BYTES_MAX = 64 << 20
 CALLS_MAX = 64
-# How often it is looked which clusters there are, and how many shards each has: until it says, and now and then after.
+# Seconds between checks of the connected clusters, and between requests for a cluster's number of shards.
 WATCH_S = 1.0
 SHARDS_S = 30.0
 
@@ -34,27 +34,27 @@ _log = get_log("replication")
 
 
 class UnknownSource(FixRequest):
-    """Dead letters of a cluster that this one is not connected with can't be got again."""
+    """Dead letters of a cluster that is not connected: their events can't be fetched."""
 
 
 class UnlikelyShards(GiveUp):
-    """A cluster says that it has a number of shards that none can have."""
+    """A cluster reports an impossible number of shards."""
 
 
 class StatusRequest(msgspec.Struct, array_like=True, frozen=True):
-    """How far is this host with the streams that it pulls."""
+    """A request for the progress of the streams that this host pulls."""
 
 
-class StatusAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """Each of them; and the clusters that don't answer when they are asked for their streams, with the reason."""
+class StatusResponse(msgspec.Struct, array_like=True, frozen=True):
+    """The progress of each stream; and the clusters that don't respond to Info, with the reason."""
 
     here: str
     streams: tuple[StreamStatus, ...]
     silent: tuple[tuple[str, str], ...] = ()
 
 
-class LettersRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Dead letters of a source, or of all: the first after a key. Of `task_ids` only, where there are any."""
+class DeadLettersRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Request a page of dead letters of a source, or of all sources, after a key; with `task_ids`, only these tasks."""
 
     source: str = ""
     after: str = ""
@@ -62,34 +62,36 @@ class LettersRequest(msgspec.Struct, array_like=True, frozen=True):
     task_ids: tuple[int, ...] = ()
 
 
-class LettersAnswer(msgspec.Struct, array_like=True, frozen=True):
-    """A page of them; `next_after` is empty where it is the last."""
+class DeadLettersResponse(msgspec.Struct, array_like=True, frozen=True):
+    """A page of dead letters; `next_after` is empty on the last page."""
 
-    letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[DeadLetter, ...]
     next_after: str = ""
 
 
-class DoneWithLetters(msgspec.Struct, array_like=True, frozen=True):
-    """How many of a page were done with, what has become of the others, and where the next page begins."""
+class ProcessedDeadLetters(msgspec.Struct, array_like=True, frozen=True):
+    """Number of dead letters of a page that were merged or purged, the errors of the others, and the start of the next
+    page.
+    """
 
     done: int
     failures: tuple[tuple[int, str], ...] = ()
     next_after: str = ""
 
 
-STATUS = Method("replication.Status", StatusRequest, StatusAnswer)
-LIST = Method("replication.ListDeadLetters", LettersRequest, LettersAnswer)
-MERGE = Method("replication.MergeDeadLetters", LettersRequest, DoneWithLetters)
-PURGE = Method("replication.PurgeDeadLetters", LettersRequest, DoneWithLetters)
+STATUS = Method("replication.Status", StatusRequest, StatusResponse)
+LIST = Method("replication.ListDeadLetters", DeadLettersRequest, DeadLettersResponse)
+MERGE = Method("replication.MergeDeadLetters", DeadLettersRequest, ProcessedDeadLetters)
+PURGE = Method("replication.PurgeDeadLetters", DeadLettersRequest, ProcessedDeadLetters)
 
 
-def place_of(stream: Stream) -> Partition:
-    """What the ring routes a stream by: so the hosts of this cluster divide them among themselves."""
-    return Partition(TaskList("replication", f"{stream.source}/{stream.shard_id}", TaskType.WORKFLOW), 0)
+def partition_of(stream: Stream) -> Partition:
+    """The partition that stands for a stream on the hash ring, which divides the streams among this cluster's hosts."""
+    return Partition(TaskQueueId("replication", f"{stream.source}/{stream.shard_id}", TaskType.WORKFLOW), 0)
 
 
 class Replication:
-    """Pulls the streams of other clusters that the ring gives to this host."""
+    """Pulls the streams of other clusters that the ring assigns to this host."""
 
     def __init__(
         self,
@@ -113,12 +115,12 @@ class Replication:
         self._settings = settings
         self._metrics = metrics
         self._clock_ns = clock_ns
-        self.letters = DeadLetters(store)
+        self.dead_letters = DeadLetters(store)
         self._room = Room(bytes_max=ROOM_BYTES_MAX, calls_max=CALLS_MAX)
-        # How many shards each source has, once it has said so, and when that was.
+        # Number of shards of each source that has responded, and the time of that response.
         self._shards: dict[str, int] = {}
         self._shards_s: dict[str, float] = {}
-        # Those that don't answer, as the log says, and why.
+        # Sources that don't respond, with the reason; each is logged once.
         self._silent: dict[str, str] = {}
         self._latencies: dict[str, Buckets] = {}
         self._pullers: dict[Stream, Puller] = {}
@@ -129,7 +131,7 @@ class Replication:
         ring.on_change(self._arrange)
 
     def handlers(self) -> Handlers:
-        """What this host answers to operators."""
+        """The operations that this host offers to operators."""
         handlers = Handlers()
         handlers.add(STATUS, self._status)
         handlers.add(LIST, self._list)
@@ -138,12 +140,12 @@ class Replication:
         return handlers
 
     def open(self) -> None:
-        """Pull from now on."""
+        """Start pulling."""
         self._is_open = True
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Stop; what was taken in is safe, and the rest is pulled by whoever comes next."""
+        """Stop; applied tasks are safe, and the next owner of each stream pulls the rest."""
         self._is_open = False
         if self._watching is not None:
             self._watching.cancel()
@@ -152,15 +154,15 @@ class Replication:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def status(self) -> list[StreamStatus]:
-        """How far this host is with each stream."""
+        """The progress of each stream that this host pulls."""
         return [self._pullers[stream].status() for stream in sorted(self._pullers)]
 
     def silent(self) -> dict[str, str]:
-        """The clusters that don't answer when they are asked for their streams, and why."""
+        """The clusters that don't respond to Info, with the reason."""
         return {source: why for source, why in self._silent.items() if source in self._clusters.remotes}
 
     def gauges(self) -> list[ReplicationGauges]:
-        """The same by source, for a scrape."""
+        """The progress by source, for a scrape of the metrics."""
         by_source: dict[str, list[StreamStatus]] = {}
         for one in self.status():
             by_source.setdefault(one.source, []).append(one)
@@ -185,8 +187,8 @@ class Replication:
             try:
                 await asyncio.gather(*(self._ask_shards(source) for source in old))
                 self._arrange()
-            except Exception:  # noqa: BLE001 - whatever it is, it is looked again
-                _log.exception("streams of other clusters not arranged")
+            except Exception:  # noqa: BLE001 - the next check follows after any error
+                _log.exception("streams of other clusters not assigned")
             await asyncio.sleep(WATCH_S)
 
     async def _ask_shards(self, source: str) -> None:
@@ -194,21 +196,21 @@ class Replication:
             self._shards[source] = _likely((await self._remotes(source).info()).shards)
             self._shards_s[source] = asyncio.get_running_loop().time()
             self._silent.pop(source, None)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the other clusters have said it
+        except Exception as failure:  # noqa: BLE001 - an error of one cluster must not affect others
             unexpected = None if isinstance(failure, FairleadError) else failure
             is_known = source in self._silent
             self._silent[source] = str(failure)
             if is_known:
                 return
             _log.info(
-                "cluster does not answer: it is asked again each second",
+                "cluster does not respond: retrying each second",
                 source=source,
                 reason=str(failure),
                 exc_info=unexpected,
             )
 
     def _arrange(self) -> None:
-        """Pull what is this host's now, and nothing else."""
+        """Open and close pullers so that this host pulls exactly the streams assigned to it."""
         wanted = set(self._wanted()) if self._is_open else set()
         for stream in sorted(self._pullers.keys() - wanted):
             closing = asyncio.get_running_loop().create_task(self._pullers.pop(stream).close())
@@ -223,7 +225,7 @@ class Replication:
             for shard_id in range(self._shards.get(source, 0)):
                 stream = Stream(source, shard_id)
                 try:
-                    if self._ring.route(place_of(stream)) == self._host:
+                    if self._ring.route(partition_of(stream)) == self._host:
                         yield stream
                 except NoHosts:
                     return
@@ -241,7 +243,7 @@ class Replication:
             remote=remote,
             applier=self._applier(source),
             store=self._store,
-            letters=self.letters,
+            dead_letters=self.dead_letters,
             room=self._room,
             streams=lambda: len(self._pullers),
             attempts_max=lambda: self._settings.get(ATTEMPTS_MAX),
@@ -255,55 +257,59 @@ class Replication:
 
     # Operators
 
-    async def _status(self, _request: StatusRequest) -> StatusAnswer:
-        return StatusAnswer(self._clusters.here, tuple(self.status()), tuple(sorted(self.silent().items())))
+    async def _status(self, _request: StatusRequest) -> StatusResponse:
+        return StatusResponse(self._clusters.here, tuple(self.status()), tuple(sorted(self.silent().items())))
 
-    async def _list(self, request: LettersRequest) -> LettersAnswer:
+    async def _list(self, request: DeadLettersRequest) -> DeadLettersResponse:
         page = await self._page(request)
-        letters = tuple(letter for letter in page if not request.task_ids or letter.task_id in request.task_ids)
-        return LettersAnswer(letters, _next_after(page, request))
+        dead_letters = tuple(
+            dead_letter for dead_letter in page if not request.task_ids or dead_letter.task_id in request.task_ids
+        )
+        return DeadLettersResponse(dead_letters, _next_after(page, request))
 
-    async def _merge(self, request: LettersRequest) -> DoneWithLetters:
-        """Try each letter of a page again; those that end well go."""
+    async def _merge(self, request: DeadLettersRequest) -> ProcessedDeadLetters:
+        """Retry each dead letter of a page; those that succeed are removed."""
         page = await self._page(request)
         done = 0
         failures: list[tuple[int, str]] = []
-        for letter in page:
-            if request.task_ids and letter.task_id not in request.task_ids:
+        for dead_letter in page:
+            if request.task_ids and dead_letter.task_id not in request.task_ids:
                 continue
-            if not letter.is_readable:
-                # Whoever can read it may have it merged yet: nothing is written in its place.
-                failures.append((letter.task_id, letter.error))
+            if not dead_letter.is_readable:
+                # Keep the stored record: a newer release may be able to decode and merge it.
+                failures.append((dead_letter.task_id, dead_letter.error))
                 continue
             try:
-                if letter.source not in self._clusters.remotes:
+                if dead_letter.source not in self._clusters.remotes:
                     raise UnknownSource(
-                        f"cluster {letter.source!r} is none that {self._clusters.here!r} is connected with: add it, "
-                        "or purge its letters"
+                        f"cluster {self._clusters.here!r} is not connected to {dead_letter.source!r}: add it, or "
+                        f"purge the dead letters of {dead_letter.source!r}"
                     )
-                await self._applier(letter.source).replay(letter)
-                done += await self._remove(letter)
+                await self._applier(dead_letter.source).replay(dead_letter)
+                done += await self._remove(dead_letter)
             except FairleadError as failure:
                 error = f"{type(failure).__name__}: {failure}"
-                failures.append((letter.task_id, error))
-                await self.letters.put(msgspec.structs.replace(letter, error=error, attempts=letter.attempts + 1))
-        return DoneWithLetters(done, tuple(failures), _next_after(page, request))
+                failures.append((dead_letter.task_id, error))
+                await self.dead_letters.put(
+                    msgspec.structs.replace(dead_letter, error=error, attempts=dead_letter.attempts + 1)
+                )
+        return ProcessedDeadLetters(done, tuple(failures), _next_after(page, request))
 
-    async def _purge(self, request: LettersRequest) -> DoneWithLetters:
+    async def _purge(self, request: DeadLettersRequest) -> ProcessedDeadLetters:
         page = await self._page(request)
         done = 0
-        for letter in page:
-            if not request.task_ids or letter.task_id in request.task_ids:
-                done += await self._remove(letter)
-        return DoneWithLetters(done, (), _next_after(page, request))
+        for dead_letter in page:
+            if not request.task_ids or dead_letter.task_id in request.task_ids:
+                done += await self._remove(dead_letter)
+        return ProcessedDeadLetters(done, (), _next_after(page, request))
 
-    async def _page(self, request: LettersRequest) -> list[DeadLetter]:
+    async def _page(self, request: DeadLettersRequest) -> list[DeadLetter]:
         limit = max(1, min(request.limit, PAGE_MAX))
-        return await self.letters.page(source=request.source, after=request.after or None, limit=limit)
+        return await self.dead_letters.page(source=request.source, after=request.after or None, limit=limit)
 
-    async def _remove(self, letter: DeadLetter) -> bool:
-        is_gone = await self.letters.remove(letter)
-        puller = self._pullers.get(Stream(letter.source, letter.shard_id))
+    async def _remove(self, dead_letter: DeadLetter) -> bool:
+        is_gone = await self.dead_letters.remove(dead_letter)
+        puller = self._pullers.get(Stream(dead_letter.source, dead_letter.shard_id))
         if puller is not None and is_gone:
             puller.dead_letters -= 1
         return is_gone
@@ -311,9 +317,9 @@ class Replication:
 
 def _likely(shards: int) -> int:
     if not 0 < shards <= SHARDS_MAX:
-        raise UnlikelyShards(f"it says that it has {shards} shards: there are 1 to {SHARDS_MAX}")
+        raise UnlikelyShards(f"the cluster reports {shards} shards: the number must be from 1 to {SHARDS_MAX}")
     return shards
 
 
-def _next_after(page: list[DeadLetter], request: LettersRequest) -> str:
+def _next_after(page: list[DeadLetter], request: DeadLettersRequest) -> str:
     return page[-1].key if len(page) >= max(1, min(request.limit, PAGE_MAX)) else ""

@@ -1,6 +1,6 @@
-"""How clusters talk: the methods of one gRPC service at a cluster's frontend address, in msgpack, errors by their kind.
+"""The protocol between clusters: one gRPC service at the frontend address, with msgpack messages and typed errors.
 
-Answers that may be large come as a stream of parts, so that a batch beyond the size of a gRPC message gets through.
+Responses that may be large are a stream of parts, so that a batch may be larger than a gRPC message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,91 +9,91 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from fairlead.cluster.wire import Errors
+from fairlead.api.errors import API_ERRORS
 from fairlead.core.errors import GiveUp
-from fairlead.history.refusals import Refused
 from fairlead.replication.messages import (
     ClusterInfo,
+    DeadLetterCount,
+    DeadLetterCountRequest,
     Done,
-    FailOverAnswer,
     FailOverRequest,
-    LettersAsked,
-    LettersCounted,
-    NamespacesAnswer,
+    FailOverResponse,
     NamespacesRequest,
+    NamespacesResponse,
     Nudge,
-    PullAnswer,
     PullRequest,
-    ReadLineAnswer,
-    RemoteReadLine,
-    RepairAnswer,
+    PullResponse,
+    ReadBranchResponse,
+    RemoteReadBranch,
     RepairRequest,
+    RepairResponse,
 )
+from fairlead.rpc.hosts.wire import Errors
 
 SERVICE: Final = "fairlead.replication.v1.Replication"
-# Well below what either side takes as one message.
+# Bytes of one part: well below the message limit of either side.
 PART_BYTES_MAX = 1 << 20
-# No answer is larger: one batch of a run is the most that is sent without choice.
+# Bytes of one response: the largest is a single batch of a run, which can't be divided.
 ANSWER_BYTES_MAX = 80 << 20
-# Those that a caller in another cluster must tell from others of their kind.
-ERRORS = Errors((Refused,))
+# Error classes that callers in other clusters must distinguish from others of their kind.
+ERRORS = Errors(API_ERRORS)
 
 Request = TypeVar("Request")
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
 class UnreadableMessage(GiveUp):
-    """Another cluster sent something that is not what it should be: it is of another release."""
+    """A message of another cluster can't be decoded: that cluster probably runs another release."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Request, Answer]):
-    """One thing that another cluster can be asked for; `in_parts`: its answer is a stream of parts."""
+class Call(Generic[Request, Response]):
+    """A method of the service; `in_parts`: its response is a stream of parts."""
 
     name: str
     request: type[Request]
-    answer: type[Answer]
+    answer: type[Response]
     in_parts: bool = False
 
     @property
     def path(self) -> str:
-        """As gRPC names it."""
+        """The method's gRPC path."""
         return f"/{SERVICE}/{self.name}"
 
 
 INFO = Call("Info", Done, ClusterInfo)
-PULL = Call("Pull", PullRequest, PullAnswer, in_parts=True)
-READ_LINE = Call("ReadLine", RemoteReadLine, ReadLineAnswer, in_parts=True)
-NAMESPACES = Call("Namespaces", NamespacesRequest, NamespacesAnswer, in_parts=True)
-FAIL_OVER = Call("FailOver", FailOverRequest, FailOverAnswer)
-LETTERS = Call("CountLetters", LettersAsked, LettersCounted)
+PULL = Call("Pull", PullRequest, PullResponse, in_parts=True)
+READ_BRANCH = Call("ReadBranch", RemoteReadBranch, ReadBranchResponse, in_parts=True)
+NAMESPACES = Call("Namespaces", NamespacesRequest, NamespacesResponse, in_parts=True)
+FAIL_OVER = Call("FailOver", FailOverRequest, FailOverResponse)
+DEAD_LETTERS = Call("CountDeadLetters", DeadLetterCountRequest, DeadLetterCount)
 NUDGE = Call("Nudge", Nudge, Done)
-REPAIR = Call("Repair", RepairRequest, RepairAnswer)
+REPAIR = Call("Repair", RepairRequest, RepairResponse)
 
 encode = msgspec.msgpack.Encoder().encode
 _decoders: dict[type, msgspec.msgpack.Decoder[Any]] = {}
 
 
-def decode(data: bytes, kind: type[Answer]) -> Answer:
-    """A message of another cluster."""
+def decode(data: bytes, kind: type[Response]) -> Response:
+    """Decode a message of another cluster."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
-        found: Answer = decoder.decode(data)
+        found: Response = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise UnreadableMessage(
-            f"{len(data)} bytes are no {kind.__name__} ({wrong}): is the sender of this release?"
+            f"{len(data)} bytes are not a valid {kind.__name__} ({wrong}): do both clusters run the same release?"
         ) from None
     return found
 
 
 def parts_of(data: bytes) -> Iterator[bytes]:
-    """What a large answer is sent as; at least one."""
+    """The parts of a large response; at least one."""
     for begin in range(0, max(1, len(data)), PART_BYTES_MAX):
         yield data[begin : begin + PART_BYTES_MAX]
 
 
 def joined(parts: Iterable[bytes]) -> bytes:
-    """What the parts were made of."""
+    """The response from its parts."""
     return b"".join(parts)

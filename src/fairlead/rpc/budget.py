@@ -1,8 +1,8 @@
-"""How much of something a peer may do: a burst at once, and a rate from then on."""
+"""Rate limit for one peer: a burst at once, then a steady rate."""
 
 
 class Budget:
-    """A bucket of tokens that fills with time."""
+    """Token bucket that refills over time."""
 
     __slots__ = ("_burst_max", "_per_s_max", "_spent_s", "_tokens")
 
@@ -13,13 +13,13 @@ class Budget:
         self._spent_s = 0.0
 
     def spend(self, now_s: float) -> bool:
-        """Whether there was one left."""
-        # The first time is no matter: the bucket is full as it is.
+        """Take one token; False if none was left."""
+        # The first refill counts from time 0; it adds nothing, since the bucket starts full.
         refill = (now_s - self._spent_s) * self._per_s_max
         self._spent_s = now_s
         self._tokens = min(self._burst_max, self._tokens + refill) - 1
         return self._tokens >= 0
 
     def earn(self, tokens: int) -> None:
-        """Some more, for something that a flood does not do."""
+        """Add tokens, for frames that a flood of control frames doesn't contain."""
         self._tokens = min(self._burst_max, self._tokens + tokens)

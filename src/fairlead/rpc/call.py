@@ -1,35 +1,51 @@
-"""A call, as its handler sees it."""
+"""One gRPC call, as its handler sees it."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from fairlead.core.errors import FixRequest
+from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.head import Head
 
 _TRAILER_NAME = re.compile(r"[0-9a-z_.-]+")
 _TRAILER_TEXT = re.compile(r"[\x20-\x7e]*")
 BINARY_SUFFIX = "-bin"
-# gRPC's own names.
+# Prefix of the trailer names that gRPC reserves for itself.
 RESERVED_PREFIX = "grpc-"
 
 
 class InvalidTrailer(FixRequest):
-    """A handler's trailer can't go over the wire."""
+    """A handler set a trailer that can't be sent."""
 
 
 class Call:
-    """What a handler may know of the call that it answers, and add to the answer."""
+    """Path, headers and deadline of a call, for its handler, which may add trailers to the response."""
 
-    __slots__ = ("_clock", "deadline_s", "head", "peer", "trailers")
+    __slots__ = ("_clock", "certificate", "deadline_s", "head", "peer", "trailers")
 
-    def __init__(self, head: Head, *, peer: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        head: Head,
+        *,
+        peer: str,
+        clock: Callable[[], float],
+        timeout_s: float | None = None,
+        certificate: PeerCertificate | None = None,
+    ) -> None:
+        """`timeout_s` replaces the head's: calls with different timeouts share a cached head.
+
+        `certificate` is that of the caller, if it presented one that was verified.
+        """
         self.head = head
         self.peer = peer
+        self.certificate = certificate
         self._clock = clock
-        # By the clock of the loop; None: the caller waits for as long as it takes.
-        self.deadline_s: float | None = None if head.timeout_s is None else clock() + head.timeout_s
+        # In seconds of the event loop's clock; None if the caller set no deadline.
+        timeout_s = head.timeout_s if timeout_s is None else timeout_s
+        self.deadline_s: float | None = None if timeout_s is None else clock() + timeout_s
         self.trailers: list[tuple[str, str | bytes]] | None = None
 
     @property
@@ -48,11 +64,11 @@ class Call:
         return self.head.binary_metadata
 
     def remaining_s(self) -> float | None:
-        """How long the caller still waits; None: for as long as it takes."""
+        """Seconds until the deadline; None if the caller set none."""
         return None if self.deadline_s is None else max(0.0, self.deadline_s - self._clock())
 
     def set_trailer(self, name: str, value: str | bytes) -> None:
-        """Send this after the answer, whether it is a message or a status; bytes need a name that ends in -bin."""
+        """Send a trailer after the response, successful or not; bytes need a name that ends in -bin."""
         is_binary = isinstance(value, bytes)
         if not _TRAILER_NAME.fullmatch(name) or name.startswith(RESERVED_PREFIX):
             raise InvalidTrailer(f"trailer {name!r}: use lower-case letters, digits and _.-, and no name of gRPC's own")
@@ -70,22 +86,19 @@ StreamHandler: TypeAlias = Callable[[bytes, Call], AsyncIterator[bytes]]
 DuplexHandler: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(Struct, frozen=True):
     """One message in, one message out."""
 
     handle: UnaryHandler
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStream:
+class ServerStream(Struct, frozen=True):
     """One message in, many out."""
 
     handle: StreamHandler
 
 
-@dataclass(frozen=True, slots=True)
-class Duplex:
+class Duplex(Struct, frozen=True):
     """Many messages in and out, in any order."""
 
     handle: DuplexHandler

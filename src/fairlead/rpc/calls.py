@@ -1,75 +1,94 @@
-"""The calls of one connection: from a stream's headers to the end of its answer."""
+"""The calls of one connection: from a stream's headers to the end of its response."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from fairlead.rpc.answers import Trailers, http_block, ok_trailers_block, status_block
 from fairlead.rpc.call import Duplex, ServerStream, Unary
-from fairlead.rpc.frames import END_STREAM, FRAME_BYTES_MAX, ConnectionFault, ErrorCode, StreamFault, rst_stream
-from fairlead.rpc.head import Head, check_trailers, request_head
-from fairlead.rpc.header_block import Field, HeaderDecoder
+from fairlead.rpc.certificate import PeerCertificate
+from fairlead.rpc.frame_reader import HEADER_LIST_FACTOR_MAX
+from fairlead.rpc.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_BYTES_MAX,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    HEADERS,
+    ConnectionFault,
+    ErrorCode,
+    StreamFault,
+    rst_stream,
+)
+from fairlead.rpc.head import Head, check_trailers
+from fairlead.rpc.head_cache import HeadCache
+from fairlead.rpc.header_blocks import http_block
 from fairlead.rpc.host import Host
 from fairlead.rpc.intake import STREAM_WINDOW_BYTES, Intake
-from fairlead.rpc.message import PREFIX, PREFIX_BYTES, MessageReader
-from fairlead.rpc.outbox import Outbox
+from fairlead.rpc.message import MESSAGE_FRONT, PREFIX, PREFIX_BYTES, plain
+from fairlead.rpc.responses import Responses
+from fairlead.rpc.server_outbox import ServerOutbox
 from fairlead.rpc.status import Code, RpcStatus
-from fairlead.rpc.stream import Incoming, Requests, Stream
+from fairlead.rpc.stream import Messages, Stream
 
-# Blocks whose meaning is remembered: a client has about as many as methods that it calls.
-REMEMBERED_HEADS_MAX = 128
-REMEMBERED_BLOCK_BYTES_MAX = 1_024
-# Past the size that we ask for, a call is refused; past this many times as much, the connection is.
-HEADER_LIST_FACTOR_MAX = 4
-# Handlers that were cancelled may take their time to end: so many times the streams may run on one connection.
+# Running handlers per connection, as a multiple of `streams_max`: cancelled handlers may outlive their streams.
 RUNNING_FACTOR_MAX = 2
 
 
-class Calls:
-    """Opens streams, gives their messages to the handlers, and sends back what those answer.
+class Calls(Responses):
+    """Opens streams and passes their messages to the handlers; checks the order of frames within a stream."""
 
-    The order of frames within a stream is checked here, and every way in which a stream ends leads through `_close`.
-    `on_idle` is called when the last stream of a connection that opens no more has ended.
-    """
+    __slots__ = ("_certificate", "_heads", "_message_bytes_max", "last_id")
 
-    __slots__ = (
-        "_decoder",
-        "_generation",
-        "_heads",
-        "_host",
-        "_intake",
-        "_is_final",
-        "_message_bytes_max",
-        "_on_idle",
-        "_outbox",
-        "_peer",
-        "_running",
-        "last_id",
-        "streams",
-    )
-
-    def __init__(self, host: Host, outbox: Outbox, intake: Intake, *, peer: str, on_idle: Callable[[], None]) -> None:
-        self._host = host
-        self._outbox = outbox
-        self._intake = intake
-        self._peer = peer
-        self._on_idle = on_idle
+    def __init__(
+        self,
+        host: Host,
+        outbox: ServerOutbox,
+        intake: Intake,
+        *,
+        peer: str,
+        certificate: PeerCertificate | None,
+        on_idle: Callable[[], None],
+    ) -> None:
+        super().__init__(host, outbox, intake, peer=peer, on_idle=on_idle)
+        self._certificate = certificate
         self._message_bytes_max = host.limits.message_bytes_max
-        self._decoder = HeaderDecoder(list_bytes_max=host.limits.header_list_bytes_max * HEADER_LIST_FACTOR_MAX)
-        # What blocks mean, as long as the decoder's table is what it was.
-        self._heads: dict[bytes, Head] = {}
-        self._generation = 0
-        self._is_final = False
-        self._running = 0
+        list_bytes_max = host.limits.header_list_bytes_max
+        self._heads = HeadCache(
+            list_bytes_max=list_bytes_max, decoded_bytes_max=list_bytes_max * HEADER_LIST_FACTOR_MAX
+        )
         self.last_id = 0
-        self.streams: dict[int, Stream] = {}
 
-    # From the peer.
+    # Called for the peer's frames.
+
+    def take_whole(self, data: bytes, position: int, end: int) -> int:
+        """Fast path: a call with a cached head and one message in one DATA frame; 0 if the frames are anything else."""
+        length, low, kind, flags, stream_id = FRAME_HEADER.unpack_from(data, position)
+        block_at = position + FRAME_HEADER_BYTES
+        data_at = block_at + (length << 8 | low)
+        message_at = data_at + MESSAGE_FRONT.size
+        if kind != HEADERS or flags != END_HEADERS or message_at > end or data_at - block_at > FRAME_BYTES_MAX:
+            return 0
+        length, low, kind, flags, data_stream_id, compression, message_bytes = MESSAGE_FRONT.unpack_from(data, data_at)
+        size: int = length << 8 | low
+        if kind != DATA or flags != END_STREAM or data_stream_id != stream_id or compression:
+            return 0
+        message_end: int = message_at + message_bytes
+        if size != message_bytes + PREFIX_BYTES or size > FRAME_BYTES_MAX or message_end > end:
+            return 0
+        head, timeout_s = self._heads.find(data[block_at:data_at])
+        if head is None or not self._may_open(stream_id) or message_bytes > self._message_bytes_max:
+            return 0
+        self._intake.received(size)
+        self.last_id = stream_id
+        stream = self._opened(stream_id, head, timeout_s, is_last=True)
+        if stream is not None:
+            stream.request = data[message_at:message_end]
+            self._half_closed(stream)
+        return message_end
 
     def headers(self, stream_id: int, block: bytes, *, is_last: bool) -> None:
-        """A header block came: a new call, or the trailers of one. Each must be decoded, for the table's sake."""
-        head = self._heads.get(block)
-        fields, is_stable = ((), True) if head is not None else self._decoded(block)
+        """Handle a new call's headers or a call's trailers. Every block must be decoded: it may change the table."""
+        head, timeout_s = self._heads.find(block)
+        fields, is_stable = ((), True) if head is not None else self._heads.decode(block)
         stream = self.streams.get(stream_id)
         if stream is not None:
             if head is not None or not is_last or stream.is_half_closed:
@@ -85,17 +104,17 @@ class Calls:
             return
         self.last_id = stream_id
         if head is None:
-            head = request_head(fields, list_bytes_max=self._host.limits.header_list_bytes_max)
-            if is_stable and len(block) <= REMEMBERED_BLOCK_BYTES_MAX:
-                self._remember(block, head)
-        self._open(stream_id, head, is_last=is_last)
+            head = self._heads.head(block, fields, is_stable=is_stable)
+        stream = self._opened(stream_id, head, timeout_s, is_last=is_last)
+        if stream is not None and is_last:
+            self._half_closed(stream)
 
     def data(self, stream_id: int, data: bytes, *, padding: int, is_last: bool) -> None:
-        """Data came."""
+        """Handle a DATA frame."""
         self._intake.received(len(data) + padding)
         stream = self.streams.get(stream_id)
         if stream is None:
-            # On a stream that is over: the peer may not know yet.
+            # The stream is closed; the peer may not know yet.
             self.check_not_idle(stream_id)
             return
         if stream.is_half_closed:
@@ -109,75 +128,57 @@ class Calls:
         except RpcStatus as status:
             self._cut_off(stream, status)
 
-    def reset(self, stream_id: int) -> bool:
-        """The peer gave a call up; False: it was over already."""
+    def reset(self, stream_id: int, code: int) -> bool:  # noqa: ARG002 - any reason cancels the call
+        """Cancel the call that the peer reset. Every reset counts: opening and resetting streams is a known attack."""
         stream = self.streams.get(stream_id)
         if stream is None:
             self.check_not_idle(stream_id)
-            return False
-        # It is as closed as a stream can be: no word of ours is to follow.
+            return True
+        # The reset closed the stream in both directions: send no more frames on it.
         stream.is_half_closed = True
         self._abandon(stream)
         return True
 
-    def fault(self, stream_id: int, code: ErrorCode) -> None:
-        """The peer made a fault that costs it the stream."""
-        self._outbox.write(rst_stream(stream_id, code))
+    def fault(self, stream_id: int, fault: StreamFault) -> None:
+        """Reset a stream on which the peer broke the protocol."""
+        self._outbox.write(rst_stream(stream_id, fault.code))
         stream = self.streams.get(stream_id)
         if stream is not None:
             stream.is_half_closed = True
             self._abandon(stream)
 
     def check_not_idle(self, stream_id: int) -> None:
-        """Frames on a stream that was never opened are a fault; on one that is over, they may have crossed its end."""
+        """Raise for a frame on a stream that was never opened; frames on a closed stream may have crossed its end."""
         if not self._is_final and (stream_id > self.last_id or not stream_id % 2):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame on stream {stream_id}, which was never opened")
 
-    def change_windows(self, increment: int) -> None:
-        """The peer changed the window that streams begin with, which holds for those that have begun as well."""
-        for stream in tuple(self.streams.values()):
-            try:
-                self._outbox.widen_stream(stream, increment)
-            except StreamFault as fault:
-                raise ConnectionFault(fault.code, str(fault)) from None
-
-    # From the connection.
+    # Called by the connection.
 
     def finalize(self) -> None:
-        """Open no more streams; those with higher numbers than the last are the peer's to send elsewhere."""
+        """Open no more streams; the peer must send streams above the last id to another server."""
         self._is_final = True
         if not self.streams:
             self._on_idle()
 
     def lose(self) -> None:
-        """The connection is gone, and everyone who waited for an answer with it."""
+        """Cancel all calls: the connection is lost, so nobody can get their responses."""
         for stream in tuple(self.streams.values()):
             stream.is_half_closed = True
             self._abandon(stream)
 
+    def expire(self, stream: Stream) -> None:
+        """End a call whose deadline has passed."""
+        self._cut_off(stream, RpcStatus(Code.DEADLINE_EXCEEDED, f"the deadline of {stream.path} has passed"))
+
     def sent(self, stream: Stream) -> None:
-        """The last of an answer that had to wait was sent."""
+        """Close a stream whose waiting response was sent completely."""
         self._close(stream)
 
-    # Inside.
+    def _may_open(self, stream_id: int) -> bool:
+        return stream_id > self.last_id and stream_id % 2 == 1 and not self._is_final
 
-    def _decoded(self, block: bytes) -> tuple[Sequence[Field], bool]:
-        """The fields of a block, and whether it means the same next time."""
-        decoder = self._decoder
-        fields = decoder.decode(block)
-        if decoder.generation == self._generation:
-            return fields, True
-        # The block changed the table, and with it what it and all the others mean.
-        self._generation = decoder.generation
-        self._heads.clear()
-        return fields, False
-
-    def _remember(self, block: bytes, head: Head) -> None:
-        if len(self._heads) >= REMEMBERED_HEADS_MAX:
-            self._heads.clear()
-        self._heads[block] = head
-
-    def _open(self, stream_id: int, head: Head, *, is_last: bool) -> None:
+    def _opened(self, stream_id: int, head: Head, timeout_s: float | None, *, is_last: bool) -> Stream | None:
+        """Open a stream, or refuse it and return None."""
         host, limits = self._host, self._host.limits
         if (
             len(self.streams) >= limits.streams_max
@@ -185,28 +186,30 @@ class Calls:
             or self._outbox.waiting_bytes > limits.send_bytes_max
         ):
             self._outbox.write(rst_stream(stream_id, ErrorCode.REFUSED_STREAM))
-            return
+            return None
         route = host.routes.get(head.path)
         if route is None or head.refusal is not None or len(host.tasks) >= limits.calls_max:
             self._refuse(stream_id, head, is_last=is_last)
-            return
+            return None
         stream = Stream(
             stream_id,
             route,
             head,
+            self,
             peer=self._peer,
+            certificate=self._certificate,
             clock=host.clock,
+            timeout_s=timeout_s,
             send_window=self._outbox.stream_window,
             receive_window=STREAM_WINDOW_BYTES,
         )
         self.streams[stream_id] = stream
-        if head.timeout_s is not None:
-            stream.timer = host.loop.call_later(head.timeout_s, self._deadline_passed, stream)
+        if stream.deadline_s is not None:
+            stream.tick = host.deadlines.add(stream, stream.deadline_s)
         if isinstance(route, Duplex):
-            requests = stream.requests = Requests(lambda size: self._request_taken(stream, size))
+            requests = stream.requests = Messages(lambda size: self._request_taken(stream, size))
             self._start(stream, self._answer_many(stream, lambda: route.handle(requests, stream)))
-        if is_last:
-            self._half_closed(stream)
+        return stream
 
     def _refuse(self, stream_id: int, head: Head, *, is_last: bool) -> None:
         refusal = head.refusal
@@ -225,49 +228,40 @@ class Calls:
             self._outbox.write(rst_stream(stream_id, ErrorCode.NO_ERROR))
 
     def _took_whole_message(self, stream: Stream, data: bytes) -> bool:
-        """Most requests are one message, plain and whole in one frame: those need nothing to put them together."""
+        """Fast path: most requests are one message in one frame, which needs no reassembly."""
         if stream.incoming is not None or stream.request is not None or stream.requests is not None:
             return False
         if len(data) < PREFIX_BYTES or len(data) - PREFIX_BYTES > self._message_bytes_max:
             return False
         flag, length = PREFIX.unpack_from(data)
-        if flag or length != len(data) - PREFIX_BYTES:
+        if length != len(data) - PREFIX_BYTES:
             return False
-        stream.request = data[PREFIX_BYTES:]
+        message = data[PREFIX_BYTES:]
+        if flag:
+            # SDKs compress their requests.
+            message = plain(flag, message, encoding=stream.head.encoding, bytes_max=self._message_bytes_max)
+        stream.request = message
         return True
 
     def _take_part(self, stream: Stream, data: bytes) -> None:
-        incoming = stream.incoming
-        if incoming is None:
-            reader = MessageReader(encoding=stream.head.encoding, bytes_max=self._message_bytes_max)
-            incoming = stream.incoming = Incoming(reader)
-        buffer = incoming.reader.buffer
-        buffer += data
-        while True:
-            before_bytes = len(buffer)
-            message = incoming.reader.take()
-            if message is None:
-                break
-            wire_bytes = before_bytes - len(buffer)
-            extra_bytes = self._intake.release(incoming)
+        encoding, bytes_max = stream.head.encoding, self._message_bytes_max
+        for message, window_bytes in self._intake.messages(stream, data, encoding=encoding, bytes_max=bytes_max):
             if stream.requests is not None:
-                stream.requests.put(message, window_bytes=wire_bytes - extra_bytes)
+                stream.requests.put(message, window_bytes=window_bytes)
             elif stream.request is not None:
-                raise RpcStatus(Code.UNIMPLEMENTED, f"{stream.path} takes one message: several were sent")
+                raise _several(stream)
             else:
                 stream.request = message
-        if buffer:
-            if stream.request is not None:
-                raise RpcStatus(Code.UNIMPLEMENTED, f"{stream.path} takes one message: several were sent")
-            self._intake.hold(stream, incoming)
+        if stream.request is not None and stream.incoming is not None and stream.incoming.reader.buffer:
+            raise _several(stream)
 
     def _request_taken(self, stream: Stream, size: int) -> None:
-        """A handler has read one of many messages."""
+        """Give back the window of a message that the handler of a duplex call has read."""
         if stream.is_open:
             self._intake.give(stream, size)
 
     def _half_closed(self, stream: Stream) -> None:
-        """The peer has sent all: the handler of a single message can begin."""
+        """Handle the end of the request: start the handler of a call with a single request message."""
         stream.is_half_closed = True
         incoming = stream.incoming
         if incoming is not None:
@@ -287,155 +281,6 @@ class Calls:
             elif isinstance(route, ServerStream):
                 self._start(stream, self._answer_many(stream, lambda: route.handle(request, stream)))
 
-    def _start(self, stream: Stream, answer: Coroutine[Any, Any, None]) -> None:
-        task = stream.task = self._host.loop.create_task(answer)
-        self._host.tasks.add(task)
-        self._running += 1
-        # Behind the task: what it answers at once goes out in the same turn.
-        self._outbox.schedule()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._host.tasks.discard(task)
-        self._running -= 1
-
-    async def _answer(self, stream: Stream, route: Unary, request: bytes) -> None:
-        stream.has_begun = True
-        try:
-            message = await route.handle(request, stream)
-            if stream.is_open:
-                self._send_answer(stream, message)
-        except RpcStatus as status:
-            self._fail(stream, status)
-        except asyncio.CancelledError:
-            self._cancelled(stream)
-            raise
-        except Exception as error:  # noqa: BLE001 - a fault of one handler is no reason to lose the others
-            self._crashed(stream, error)
-        finally:
-            if stream.task is not None:
-                self._ended(stream.task)
-
-    def _send_answer(self, stream: Stream, message: bytes) -> None:
-        self._check_answer(stream, message)
-        if self._outbox.answer(stream, message):
-            self._close(stream)
-        else:
-            self._outbox.send(stream, message)
-            self._outbox.end(stream, ok_trailers_block(stream.trailers or ()))
-
-    async def _answer_many(self, stream: Stream, handle: Callable[[], AsyncIterator[bytes]]) -> None:
-        stream.has_begun = True
-        try:
-            messages = handle()
-            try:
-                async for message in messages:
-                    if not stream.is_open:
-                        return
-                    await self._send_one(stream, message)
-            finally:
-                if isinstance(messages, AsyncGenerator):
-                    await messages.aclose()
-            if stream.is_open:
-                self._outbox.end(stream, ok_trailers_block(stream.trailers or ()))
-        except RpcStatus as status:
-            self._fail(stream, status)
-        except asyncio.CancelledError:
-            self._cancelled(stream)
-            raise
-        except Exception as error:  # noqa: BLE001 - a fault of one handler is no reason to lose the others
-            self._crashed(stream, error)
-        finally:
-            if stream.task is not None:
-                self._ended(stream.task)
-
-    async def _send_one(self, stream: Stream, message: bytes) -> None:
-        self._check_answer(stream, message)
-        self._outbox.send(stream, message)
-        room = self._outbox.room(stream)
-        if room is not None:
-            await room
-
-    def _check_answer(self, stream: Stream, message: bytes) -> None:
-        limits = self._host.limits
-        if len(message) > limits.message_bytes_max:
-            raise RpcStatus(
-                Code.RESOURCE_EXHAUSTED,
-                f"the answer of {stream.path} has {len(message)} bytes: at most {limits.message_bytes_max}",
-            )
-        if len(message) > FRAME_BYTES_MAX and self._outbox.waiting_bytes > 2 * limits.send_bytes_max:
-            raise RpcStatus(
-                Code.RESOURCE_EXHAUSTED,
-                f"{self._outbox.waiting_bytes} bytes of answers wait for this connection's reader: read faster",
-            )
-
-    def _cancelled(self, stream: Stream) -> None:
-        # Nobody gave the call up, so it was the server that could not wait.
-        self._fail(stream, RpcStatus(Code.UNAVAILABLE, "the server is stopping: ask again"))
-
-    def _crashed(self, stream: Stream, error: Exception) -> None:
-        self._host.log.error("rpc handler failed", path=stream.path, peer=self._peer, exc_info=error)
-        self._fail(
-            stream, RpcStatus(Code.INTERNAL, f"{stream.path} failed: {type(error).__name__}, see the server's log")
-        )
-
-    def _deadline_passed(self, stream: Stream) -> None:
-        self._cut_off(stream, RpcStatus(Code.DEADLINE_EXCEEDED, f"the deadline of {stream.path} has passed"))
-
-    def _fail(self, stream: Stream, status: RpcStatus) -> None:
-        """End a call by a status, after all that was answered before."""
-        if not stream.is_open:
-            return
-        if stream.outgoing is None:
-            self._send_status(stream, status)
-            self._close(stream)
-        else:
-            self._outbox.end(stream, self._status_block(status, stream.trailers or (), is_whole_answer=False))
-
-    def _cut_off(self, stream: Stream, status: RpcStatus) -> None:
-        """End a call by a status at once, whatever its handler does and whatever waits to be sent."""
-        if not stream.is_open:
-            return
-        if stream.outgoing is not None and stream.outgoing.offset:
-            # Trailers can't follow half a message.
-            self._outbox.write(rst_stream(stream.id, ErrorCode.CANCEL))
-            stream.is_half_closed = True
-        else:
-            self._send_status(stream, status)
-        self._abandon(stream)
-
-    def _send_status(self, stream: Stream, status: RpcStatus) -> None:
-        block = self._status_block(status, stream.trailers or (), is_whole_answer=stream.outgoing is None)
-        self._outbox.headers(stream.id, block, flags=END_STREAM)
-
-    def _status_block(self, status: RpcStatus, trailers: Trailers = (), *, is_whole_answer: bool) -> bytes:
-        return status_block(
-            status,
-            trailers,
-            list_bytes_max=self._outbox.header_list_bytes_max,
-            is_whole_answer=is_whole_answer,
-        )
-
-    def _abandon(self, stream: Stream) -> None:
-        """Nobody waits for the answer any more."""
-        self._close(stream)
-        task = stream.task
-        if task is not None and not task.done():
-            task.cancel()
-            if not stream.has_begun:
-                self._ended(task)
-
-    def _close(self, stream: Stream) -> None:
-        """The stream is over on our side; if the peer was still sending, it may stop."""
-        stream.is_open = False
-        del self.streams[stream.id]
-        if stream.timer is not None:
-            stream.timer.cancel()
-            stream.timer = None
-        self._outbox.forget(stream)
-        if stream.incoming is not None:
-            incoming, stream.incoming = stream.incoming, None
-            self._intake.release(incoming)
-        if not stream.is_half_closed:
-            self._outbox.write(rst_stream(stream.id, ErrorCode.NO_ERROR))
-        if self._is_final and not self.streams:
-            self._on_idle()
+def _several(stream: Stream) -> RpcStatus:
+    return RpcStatus(Code.UNIMPLEMENTED, f"{stream.path} takes one message: several were sent")

@@ -1,4 +1,4 @@
-"""The frames of HTTP/2 (RFC 9113, section 6): their numbers and their bytes."""
+"""HTTP/2 frames (RFC 9113, section 6): their numbers and their bytes."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -32,22 +32,22 @@ SETTING_FRAME_BYTES_MAX = 0x5
 SETTING_HEADER_LIST_BYTES_MAX = 0x6
 
 FRAME_HEADER_BYTES = 9
-# What we take in one frame: the protocol's least, which needs no setting. A larger one would only wait longer in parts.
+# Bytes of a received frame's payload: the protocol's minimum, so no setting is sent. A larger bound only buffers more.
 FRAME_BYTES_MAX = 16_384
 FRAME_BYTES_SETTING_MAX = 2**24 - 1
 STREAM_ID_MAX = 2**31 - 1
 WINDOW_MAX = 2**31 - 1
-# A window before anyone says otherwise.
+# Bytes of a flow-control window before any setting changes it.
 WINDOW_DEFAULT = 65_535
 
-# The length has 24 bits: its upper 16, its lower 8; then kind, flags, and the stream with one reserved bit.
+# Length (24 bits, as its upper 16 and lower 8), kind, flags, and stream id with one reserved bit.
 FRAME_HEADER = Struct(">HBBBI")
 SETTING = Struct(">HI")
 UINT32 = Struct(">I")
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends (RFC 9113, section 7)."""
+    """Reasons to end a stream or a connection (RFC 9113, section 7)."""
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
@@ -60,6 +60,14 @@ class ErrorCode(IntEnum):
     CANCEL = 0x8
     COMPRESSION_ERROR = 0x9
     ENHANCE_YOUR_CALM = 0xB
+
+
+def error_name(code: int) -> str:
+    """Name of a code that a peer sent, or its number."""
+    return _ERROR_NAMES.get(code) or f"error {code}"
+
+
+_ERROR_NAMES = {code.value: code.name for code in ErrorCode}
 
 
 class ConnectionFault(FixRequest):
@@ -79,13 +87,13 @@ class StreamFault(FixRequest):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Encode one frame."""
     length = len(payload)
     return FRAME_HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id) + payload
 
 
 def header_frames(stream_id: int, block: bytes, *, flags: int, frame_bytes_max: int) -> bytes:
-    """A header block in one frame, or in as many as the peer's frame size needs."""
+    """Encode a header block as one frame, or as several if the peer's frame size requires it."""
     if len(block) <= frame_bytes_max:
         return frame(HEADERS, flags | END_HEADERS, stream_id, block)
     parts = [block[start : start + frame_bytes_max] for start in range(0, len(block), frame_bytes_max)]
@@ -96,27 +104,27 @@ def header_frames(stream_id: int, block: bytes, *, flags: int, frame_bytes_max: 
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """The peer may send `increment` bytes more, on a stream or (0) on the connection."""
+    """Frame that lets the peer send `increment` more bytes on a stream, or on the connection if `stream_id` is 0."""
     return frame(WINDOW_UPDATE, 0, stream_id, UINT32.pack(increment))
 
 
 def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
-    """The stream is over."""
+    """Frame that ends a stream."""
     return frame(RST_STREAM, 0, stream_id, UINT32.pack(code))
 
 
 def goaway(stream_id_last: int, code: ErrorCode, reason: str = "") -> bytes:
-    """Streams after the last were not looked at and never will be."""
+    """Frame that ends a connection; streams above `stream_id_last` were not processed and never will be."""
     return frame(GOAWAY, 0, 0, UINT32.pack(stream_id_last) + UINT32.pack(code) + reason.encode()[:256])
 
 
 def settings(values: Iterable[tuple[int, int]]) -> bytes:
-    """What this side asks for."""
+    """Frame with our settings."""
     return frame(SETTINGS, 0, 0, b"".join(SETTING.pack(name, value) for name, value in values))
 
 
 def without_padding(flags: int, payload: bytes) -> bytes:
-    """The content of a DATA or HEADERS frame, without its padding."""
+    """Content of a DATA or HEADERS frame, without its padding."""
     if not flags & PADDED:
         return payload
     padding = payload[0] if payload else 0

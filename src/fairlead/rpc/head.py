@@ -1,11 +1,12 @@
-"""The head of a call: what its header block says, checked once."""
+"""The head of a call: its decoded and checked headers."""
 
 import base64
 import binascii
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from fairlead.rpc.frames import ErrorCode, StreamFault
 from fairlead.rpc.header_block import Field, list_bytes
@@ -13,33 +14,34 @@ from fairlead.rpc.status import Code, RpcStatus
 
 IDENTITY = "identity"
 GZIP = "gzip"
-# A longer timeout is as good as none, and the clock of a loop has no room for ten thousand years.
+# Seconds of a call's timeout; a longer one is cut to this, since the event loop can't schedule very distant times.
 TIMEOUT_S_MAX = 365 * 86_400.0
 
-_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+TIMEOUT_NAME = b"grpc-timeout"
+# Digits of a grpc-timeout.
+TIMEOUT_DIGITS_MAX = 8
+
 _UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _PSEUDO_NAMES = frozenset((b":method", b":scheme", b":authority", b":path"))
 _REQUIRED_PSEUDO_NAMES = (b":method", b":scheme", b":path")
 _OF_A_CONNECTION = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
-# These are the transport's own: a handler gets what they mean, not what they say.
-_OF_THE_TRANSPORT = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"))
+# Headers that the transport interprets itself and keeps out of the handler's metadata.
+_OF_THE_TRANSPORT = frozenset((b"te", b"content-type", TIMEOUT_NAME, b"grpc-encoding", b"grpc-accept-encoding"))
 
 _NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _NO_BINARY_METADATA: Mapping[str, bytes] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The call goes no further: by a status of HTTP if it is no call of gRPC's at all, else by one of gRPC's."""
+class Refusal(Struct, frozen=True):
+    """Error response to a call's headers: an HTTP status if the request is not gRPC, else 200 and a gRPC status."""
 
     http_status: int
     status: RpcStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What the headers of a call say. Calls with the same headers share one."""
+class Head(Struct, frozen=True):
+    """Decoded headers of a call. Calls with the same header block share one instance."""
 
     path: str
     metadata: Mapping[str, str]
@@ -50,7 +52,7 @@ class Head:
 
 
 def request_head(fields: Sequence[Field], *, list_bytes_max: int) -> Head:
-    """Read the headers of a call; raises StreamFault where they are not even those of an HTTP/2 request."""
+    """Read the headers of a call; raises StreamFault if they are not valid HTTP/2 request headers."""
     pseudo, rest = _parted(fields)
     path = pseudo[b":path"].decode("latin-1")
     refusal = _http_refusal(pseudo, rest)
@@ -66,15 +68,25 @@ def request_head(fields: Sequence[Field], *, list_bytes_max: int) -> Head:
     return Head(path, _NO_METADATA, _NO_BINARY_METADATA, timeout_s=None, encoding=IDENTITY, refusal=refusal)
 
 
+def timeout_seconds(value: bytes) -> float:
+    """Decode a grpc-timeout; raises RpcStatus."""
+    digits, unit_s = value[:-1], _UNIT_S.get(value[-1:])
+    if unit_s is None or not digits.isdigit() or len(digits) > TIMEOUT_DIGITS_MAX:
+        raise RpcStatus(
+            Code.INVALID_ARGUMENT, f"grpc-timeout {value.decode('latin-1')!r} is not 1 to 8 digits and one of HMSmun"
+        )
+    return min(int(digits) * unit_s, TIMEOUT_S_MAX)
+
+
 def check_trailers(fields: Sequence[Field]) -> None:
-    """Trailers of a request say nothing to us, but they must be well formed."""
+    """Raise StreamFault for a malformed trailer of a request; well-formed ones are ignored."""
     for name, _ in fields:
         if not _NAME.fullmatch(name):
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"a trailer named {name!r}")
 
 
 def _parted(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], list[Field]]:
-    """The pseudo-headers, and the rest."""
+    """Split headers into pseudo-headers and the rest."""
     pseudo: dict[bytes, bytes] = {}
     rest: list[Field] = []
     for field in fields:
@@ -85,7 +97,7 @@ def _parted(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], list[Field]]:
             pseudo[name] = value
             continue
         if not _NAME.fullmatch(name) or name in _OF_A_CONNECTION or (name == b"te" and value != b"trailers"):
-            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"header {name!r} is not one of HTTP/2")
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"header {name!r} is not allowed in HTTP/2")
         if b"\x00" in value or b"\r" in value or b"\n" in value:
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"the value of header {name!r} has control characters")
         rest.append(field)
@@ -101,8 +113,8 @@ def _head(path: str, rest: Sequence[Field]) -> Head:
     timeout_s: float | None = None
     encoding = IDENTITY
     for name, value in rest:
-        if name == b"grpc-timeout":
-            timeout_s = _timeout_s(value)
+        if name == TIMEOUT_NAME:
+            timeout_s = timeout_seconds(value)
         elif name == b"grpc-encoding":
             encoding = value.decode("latin-1")
         elif name in _OF_THE_TRANSPORT:
@@ -125,23 +137,16 @@ def _head(path: str, rest: Sequence[Field]) -> Head:
 
 def _http_refusal(pseudo: Mapping[bytes, bytes], rest: Sequence[Field]) -> Refusal | None:
     if pseudo[b":method"] != b"POST":
-        return Refusal(405, RpcStatus(Code.UNKNOWN, "a call of gRPC is a POST"))
+        return Refusal(405, RpcStatus(Code.UNKNOWN, "a gRPC call must be a POST"))
     content_type = next((value for name, value in rest if name == b"content-type"), b"")
-    # Anything after these, such as +proto, says how the message is made; that is the handler's business.
+    # A suffix such as +proto names the encoding of the messages, which the handler decodes.
     if content_type != b"application/grpc" and not content_type.startswith(
         (b"application/grpc+", b"application/grpc;")
     ):
-        return Refusal(415, RpcStatus(Code.UNKNOWN, f"content-type {content_type.decode('latin-1')!r} is not gRPC's"))
-    return None
-
-
-def _timeout_s(value: bytes) -> float:
-    match = _TIMEOUT.fullmatch(value)
-    if match is None:
-        raise RpcStatus(
-            Code.INVALID_ARGUMENT, f"grpc-timeout {value.decode('latin-1')!r} is not 1 to 8 digits and one of HMSmun"
+        return Refusal(
+            415, RpcStatus(Code.UNKNOWN, f"content-type {content_type.decode('latin-1')!r} is not application/grpc")
         )
-    return min(int(match[1]) * _UNIT_S[match[2]], TIMEOUT_S_MAX)
+    return None
 
 
 def _add(metadata: dict[str, str], name: str, value: str) -> None:
@@ -149,7 +154,7 @@ def _add(metadata: dict[str, str], name: str, value: str) -> None:
 
 
 def _add_binary(metadata: dict[str, bytes], name: str, value: bytes) -> None:
-    # A name that is sent twice may come as two headers or as one with a comma; the first of them counts.
+    # A repeated name may come as two headers or as one with a comma; the first value counts.
     first = value.partition(b",")[0].rstrip(b"=")
     try:
         decoded = base64.b64decode(first + b"=" * (-len(first) % 4), validate=True)

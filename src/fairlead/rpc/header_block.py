@@ -1,4 +1,4 @@
-"""Header blocks (HPACK, RFC 7541): what a peer's encoder sends, and blocks of ours that need no state at either end."""
+"""Header blocks (HPACK, RFC 7541): decodes a peer's blocks, and encodes ours without state at either end."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -9,13 +9,13 @@ from hpack.table import HeaderTable
 
 from fairlead.rpc.frames import ConnectionFault, ErrorCode
 
-# What an entry of a table or list counts beside its name and value.
+# Bytes that an entry of a table or list counts in addition to its name and value.
 ENTRY_BYTES = 32
-# The protocol's default, which our settings leave as it is.
+# Bytes of the dynamic table: the protocol's default, which our settings keep.
 TABLE_BYTES_MAX = 4_096
-# Enough octets for 32 bits: nothing in a block of ours may be longer.
+# Octets of an encoded integer after its prefix: enough for 32 bits, more than any length that we accept.
 INTEGER_OCTETS_MAX = 5
-# Names and values are few and come again and again. Longer ones are tokens: seldom repeated, and not to be kept here.
+# Number of decoded Huffman strings cached, and encoded bytes of one: longer ones are tokens, which seldom repeat.
 _REMEMBERED_STRINGS_MAX = 4_096
 _REMEMBERED_BYTES_MAX = 128
 
@@ -28,23 +28,23 @@ _STATIC_LENGTH = len(_STATIC)
 class HeaderDecoder:
     """Decodes the header blocks of one connection, in their order.
 
-    The Huffman code and the static table are those of the `hpack` package; its decoder takes five times as long as
-    this one, which remembers strings that it has seen. A test holds them to the same answers.
+    The Huffman code and the static table come from the `hpack` package. Its decoder takes five times as long as this
+    one, which caches decoded strings. A test checks that both give the same results.
     """
 
     __slots__ = ("_entries", "_list_bytes_max", "_table_bytes", "_table_bytes_max", "generation")
 
     def __init__(self, *, list_bytes_max: int) -> None:
         self._list_bytes_max = list_bytes_max
-        # The newest is last. At most TABLE_BYTES_MAX / ENTRY_BYTES of them.
+        # Dynamic table, newest entry last; at most TABLE_BYTES_MAX / ENTRY_BYTES entries.
         self._entries: list[Field] = []
         self._table_bytes = 0
         self._table_bytes_max = TABLE_BYTES_MAX
-        # Changes with the table: as long as it is the same, a block that did not change it means what it meant before.
+        # Increments when the table changes: at the same generation, a block that left the table alone decodes the same.
         self.generation = 0
 
     def decode(self, block: bytes) -> list[Field]:
-        """The fields of a block; raises ConnectionFault, after which the connection's table is worth nothing."""
+        """Decode the fields of a block; raises ConnectionFault, after which the connection's table can't be used."""
         try:
             return self._decoded(block)
         except (IndexError, HPACKError) as error:
@@ -115,20 +115,36 @@ class HeaderDecoder:
         self._evict()
 
     def _evict(self) -> None:
-        # An entry larger than the table empties it and is not in it either: that is no error.
+        # An entry larger than the table empties the table and is not stored: RFC 7541 says that is no error.
         while self._table_bytes > self._table_bytes_max:
             name, value = self._entries.pop(0)
             self._table_bytes -= len(name) + len(value) + ENTRY_BYTES
 
 
 def list_bytes(fields: Iterable[Field]) -> int:
-    """The size of a list of headers, as HTTP/2 counts it."""
+    """Size of a list of headers, as HTTP/2 counts it."""
     return sum(len(name) + len(value) + ENTRY_BYTES for name, value in fields)
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A field that neither side puts in its table."""
+    """Encode a field that neither side adds to its table."""
     return b"\x00" + _length(name) + name + _length(value) + value
+
+
+def indexed_name(index: int, value: bytes) -> bytes:
+    """Encode a field with a name of the static table, which neither side adds to its table."""
+    prefix = bytes((index,)) if index < 0x0F else bytes((0x0F, index - 0x0F))
+    return prefix + _length(value) + value
+
+
+def literal_before_end(block: bytes, name: bytes) -> int:
+    """Position of a literal field with this name that seems to end the block; -1 if there is none.
+
+    It does end the block if the bytes before it are whole fields.
+    """
+    start = block.rfind(b"\x00" + _length(name) + name)
+    value_at = start + 2 + len(name) + 1
+    return start if start >= 0 and value_at <= len(block) == value_at + block[value_at - 1] else -1
 
 
 def _length(text: bytes) -> bytes:

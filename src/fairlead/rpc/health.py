@@ -1,20 +1,20 @@
-"""The standard health service of gRPC, by which load balancers and orchestrators ask whether to send calls here."""
+"""gRPC's standard health service; load balancers and orchestrators use it to decide whether to send calls here."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 from google.protobuf.message import DecodeError
-from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from fairlead.rpc.call import Call
 from fairlead.rpc.server import RpcServer
+from fairlead.rpc.standard_messages import HEALTH_PACKAGE, HealthCheckRequest, HealthCheckResponse
 from fairlead.rpc.status import Code, RpcStatus
 
-HEALTH_SERVICE = "grpc.health.v1.Health"
+HEALTH_SERVICE = f"{HEALTH_PACKAGE}.Health"
 
 
 class Health:
-    """Says of each service, and of the whole server by the empty name, whether it is serving."""
+    """Health of each service; the empty name stands for the whole server."""
 
     def __init__(self, services: Iterable[str] = ()) -> None:
         self._is_serving = dict.fromkeys(("", *services), True)
@@ -22,22 +22,22 @@ class Health:
         self._changed = asyncio.Event()
 
     def add_to(self, server: RpcServer) -> None:
-        """Answer Check and Watch there."""
+        """Register Check and Watch with the server."""
         server.add(f"/{HEALTH_SERVICE}/Check", self._check)
         server.add_stream(f"/{HEALTH_SERVICE}/Watch", self._watch)
 
     def set_serving(self, service: str, *, is_serving: bool) -> None:
-        """Tell everyone who asks or watches."""
+        """Set a service's health and notify its watchers."""
         self._is_serving[service] = is_serving
         self._change()
 
     def drain(self) -> None:
-        """Nothing here is serving from now on."""
+        """Set every service to not serving."""
         self._is_serving = dict.fromkeys(self._is_serving, False)
         self._change()
 
     def close(self) -> None:
-        """End the watches, after their last word: the server would wait for them otherwise."""
+        """Send watchers NOT_SERVING and end their streams; otherwise the server's stop would wait for them."""
         self._is_closed = True
         self.drain()
 
@@ -53,14 +53,14 @@ class Health:
 
     async def _watch(self, data: bytes, _: Call) -> AsyncIterator[bytes]:
         service = _service(data)
-        told: bytes | None = None
+        sent: bytes | None = None
         while True:
             changed = self._changed
             response = self._response(service)
-            if response != told:
+            if response != sent:
                 yield response
-                told = response
-                # There may have been a change while the peer was slow to take this.
+                sent = response
+                # Check again: the health may have changed while the peer was slow to read.
                 continue
             if self._is_closed:
                 return
@@ -80,5 +80,5 @@ def _service(data: bytes) -> str:
     try:
         service: str = HealthCheckRequest.FromString(data).service
     except DecodeError as error:
-        raise RpcStatus(Code.INVALID_ARGUMENT, f"this is no HealthCheckRequest: {error}") from None
+        raise RpcStatus(Code.INVALID_ARGUMENT, f"the request is not a HealthCheckRequest: {error}") from None
     return service

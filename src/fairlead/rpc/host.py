@@ -1,4 +1,4 @@
-"""What the connections of one server share."""
+"""State shared by the connections of one server."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from structlog.typing import FilteringBoundLogger
 
+from fairlead.aio.deadlines import Deadlines
 from fairlead.rpc.call import Route
 from fairlead.rpc.limits import RpcLimits
+from fairlead.rpc.stream import Stream
 
 if TYPE_CHECKING:
     from fairlead.rpc.connection import Connection
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Host:
-    """The server, as far as its connections know it."""
+    """The parts of a server that its connections use."""
 
     limits: RpcLimits
     loop: asyncio.AbstractEventLoop
@@ -24,6 +26,13 @@ class Host:
     log: FilteringBoundLogger
     routes: dict[str, Route]
     connections: "set[Connection]" = field(default_factory=set)
-    # Handlers that run, those that were cancelled and have not ended included.
+    # Running handlers, including cancelled ones that have not ended.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    # One timer for all calls: a timer for each connection would keep the passed ticks of each.
+    deadlines: Deadlines[Stream] = field(default_factory=lambda: Deadlines(expire))
     is_draining: bool = False
+
+
+def expire(stream: Stream) -> None:
+    """End a call whose deadline has passed."""
+    stream.owner.expire(stream)

@@ -1,26 +1,28 @@
-"""What one peer may send: windows for the many small messages, and more for a large one when its turn has come."""
+"""Receive windows of one peer: a fixed window for small messages, and more for large ones, in order of arrival."""
 
 from collections import deque
+from collections.abc import Iterator
 
 from fairlead.rpc.frames import WINDOW_DEFAULT, ErrorCode, StreamFault, window_update
-from fairlead.rpc.message import PREFIX_BYTES
+from fairlead.rpc.message import PREFIX_BYTES, MessageReader
 from fairlead.rpc.outbox import Outbox
 from fairlead.rpc.status import Code, RpcStatus
-from fairlead.rpc.stream import Incoming, Stream
+from fairlead.rpc.stream import Flow, Incoming
 
-# Most messages fit in it, and then need no word about windows at all.
+# Bytes of a stream's receive window; most messages fit and need no window updates.
 STREAM_WINDOW_BYTES = 64 * 1024
-# Only paces the peer: what is held is bounded by the streams' windows and by `receive_bytes_max`.
+# Bytes of the connection's receive window. It only paces the peer; the streams' windows and `receive_bytes_max` bound
+# memory.
 CONNECTION_WINDOW_BYTES = 8 * 1024 * 1024
 _WIDEN_BELOW_BYTES = CONNECTION_WINDOW_BYTES // 2
 
 
 class Intake:
-    """Gives the peer room to send.
+    """Gives the peer window to send.
 
-    A message that is larger than a stream's window gets room for all of it, in the order of asking, while the messages
-    that have such room together stay below `receive_bytes_max`. So memory is bounded, and no two half-sent messages
-    ever wait for each other.
+    A message larger than a stream's window gets window for all of it, first come first served, as long as all
+    messages with such a reservation stay below `receive_bytes_max` together. This bounds memory, and no two half-sent
+    messages ever wait for each other.
     """
 
     __slots__ = ("_outbox", "_partial_bytes", "_receive_bytes_max", "_reserved_bytes", "_waiting", "_window")
@@ -30,33 +32,52 @@ class Intake:
         self._receive_bytes_max = receive_bytes_max
         self._window = CONNECTION_WINDOW_BYTES
         self._reserved_bytes = 0
-        self._waiting: deque[Stream] = deque()
-        # Of messages that have no room reserved for them.
+        self._waiting: deque[Flow] = deque()
+        # Received bytes of unfinished messages without a reservation.
         self._partial_bytes = 0
 
     def open(self) -> None:
-        """Tell the peer of the connection's window; the streams' own is in the settings."""
+        """Send the connection's window to the peer; the streams' window is in our SETTINGS."""
         self._outbox.write(window_update(0, CONNECTION_WINDOW_BYTES - WINDOW_DEFAULT))
 
     def received(self, size: int) -> None:
-        """A frame of data came, padding and all, on whatever stream."""
-        # Given back long before it is used up, so that it can't be overdrawn.
+        """Count a DATA frame, with its padding, against the connection's window."""
+        # The window is refilled at half, so it can't be overdrawn.
         self._window -= size
         if self._window < _WIDEN_BELOW_BYTES:
             self._outbox.write(window_update(0, CONNECTION_WINDOW_BYTES - self._window))
             self._window = CONNECTION_WINDOW_BYTES
 
-    def received_on(self, stream: Stream, size: int, *, padding: int) -> None:
-        """A frame of data came on a stream."""
+    def received_on(self, stream: Flow, size: int, *, padding: int) -> None:
+        """Count a DATA frame against its stream's window."""
         stream.receive_window -= size
         if stream.receive_window < 0:
             raise StreamFault(ErrorCode.FLOW_CONTROL_ERROR, "more data than the stream's window allows")
         if padding:
-            # It is not kept, so it takes nothing of the room that was given for the message.
+            # Padding is not kept: give its bytes back, so that the message keeps the window reserved for it.
             self.give(stream, padding)
 
-    def hold(self, stream: Stream, incoming: Incoming) -> None:
-        """Keep the part of a message that has come, and see to it that the rest of it can; raises RpcStatus."""
+    def messages(self, stream: Flow, data: bytes, *, encoding: str, bytes_max: int) -> Iterator[tuple[bytes, int]]:
+        """Add data to a stream's message and yield the messages that it completes; raises RpcStatus.
+
+        Each comes with the window to give back once it is read. Exhaust the iterator: its end counts what is left.
+        """
+        incoming = stream.incoming
+        if incoming is None:
+            incoming = stream.incoming = Incoming(MessageReader(encoding=encoding, bytes_max=bytes_max))
+        buffer = incoming.reader.buffer
+        buffer += data
+        while True:
+            before_bytes = len(buffer)
+            message = incoming.reader.take()
+            if message is None:
+                break
+            yield message, before_bytes - len(buffer) - self.release(incoming)
+        if buffer:
+            self.hold(stream, incoming)
+
+    def hold(self, stream: Flow, incoming: Incoming) -> None:
+        """Count the received part of a message, and queue for more window if the rest needs it; raises RpcStatus."""
         if incoming.reserved_bytes:
             return
         self._partial_bytes += len(incoming.reader.buffer) - incoming.held_bytes
@@ -66,7 +87,7 @@ class Intake:
                 Code.RESOURCE_EXHAUSTED,
                 f"{self._partial_bytes} bytes of unfinished messages on one connection: send fewer at once",
             )
-        # Until its length is known, the usual window is enough: it opens again as the messages before it are read.
+        # Until the length is known, the usual window is enough: reading the messages before this one refills it.
         is_known = len(incoming.reader.buffer) >= PREFIX_BYTES
         if not is_known or incoming.is_waiting or incoming.reader.needed_bytes() <= stream.receive_window:
             return
@@ -75,7 +96,7 @@ class Intake:
         self._give_turns()
 
     def release(self, incoming: Incoming) -> int:
-        """The message has come as a whole, or never will; says how much window was given for it beyond the usual."""
+        """Release what a finished or abandoned message held; return the window bytes given beyond the usual."""
         extra_bytes = incoming.extra_bytes
         self._partial_bytes -= incoming.held_bytes
         self._reserved_bytes -= incoming.reserved_bytes
@@ -86,8 +107,8 @@ class Intake:
             self._give_turns()
         return extra_bytes
 
-    def give(self, stream: Stream, size: int) -> None:
-        """Let the peer send so much more on a stream."""
+    def give(self, stream: Flow, size: int) -> None:
+        """Let the peer send `size` more bytes on a stream."""
         if size > 0 and not stream.is_half_closed:
             stream.receive_window += size
             self._outbox.write(window_update(stream.id, size))

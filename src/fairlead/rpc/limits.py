@@ -1,4 +1,4 @@
-"""What one peer may ask of the server, and how long the server waits for it."""
+"""Limits on one peer: sizes, counts, rates and waiting times."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from fairlead.core.errors import FixRequest
 KIB = 1024
 MIB = 1024 * KIB
 
-# Payloads of 4 MiB are what gRPC takes by default; the envelope around such a payload must fit as well.
+# Bytes beyond gRPC's default message limit of 4 MiB: a payload of 4 MiB must fit with the message around it.
 MESSAGE_HEADROOM_BYTES = 512 * KIB
 MESSAGE_BYTES_DEFAULT = 4 * MIB + MESSAGE_HEADROOM_BYTES
-# No setting goes beyond: a message is held in memory as a whole.
+# Upper bound of the setting for the message size, in bytes: the server holds each whole message in memory.
 MESSAGE_BYTES_SETTING_MAX = 64 * MIB
 
 
@@ -19,29 +19,23 @@ class InvalidLimits(FixRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class RpcLimits:
-    """The bounds of one server. Those on bytes and streams are for each connection, unless they say otherwise."""
+class ConnectionLimits:
+    """The limits that servers and clients have in common; those on bytes and frames hold per connection."""
 
-    # A request's or an answer's message, after decompression.
+    # Bytes of a request or response message, after decompression.
     message_bytes_max: int = MESSAGE_BYTES_DEFAULT
-    # Of all connections together.
-    connections_max: int = 10_000
-    calls_max: int = 50_000
-    streams_max: int = 4_096
-    # Names and values of a call's headers, with 32 bytes for each, as HTTP/2 counts.
+    # Bytes of a call's header names and values, plus 32 for each header, as HTTP/2 counts.
     header_list_bytes_max: int = 32 * KIB
-    # Parts of large requests that have not come as a whole.
+    # Bytes of unfinished messages that the peer sends.
     receive_bytes_max: int = 64 * MIB
-    # Answers that the peer does not read. Past it new calls are refused; past twice as much, large answers are too.
+    # Bytes of messages that the peer has not read. Above it new calls fail; above twice as much, large responses too.
     send_bytes_max: int = 64 * MIB
-    # A flood is what goes on above the burst, faster than the rate.
+    # Resets and control frames: a burst at once, then a rate per second. A peer above both is cut off.
     resets_burst_max: int = 5_000
     resets_per_s_max: int = 500
     control_frames_burst_max: int = 2_000
     control_frames_per_s_max: int = 500
-    # From the connection, or its TLS handshake, to the first frame; and for a header block to come as a whole.
-    preface_s_max: float = 10.0
-    # A peer that was silent this long is asked whether it is there, and has the timeout to say anything.
+    # Seconds of silence until the peer gets a ping, and seconds until it must have sent something after the ping.
     keepalive_s: float = 60.0
     keepalive_timeout_s: float = 20.0
 
@@ -56,3 +50,33 @@ class RpcLimits:
                     f"{name} is {getattr(self, name)}, less than one message of message_bytes_max"
                     f" ({self.message_bytes_max}): raise it, or no such message ever gets through"
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class RpcLimits(ConnectionLimits):
+    """The limits of one server."""
+
+    # Open connections, and running handlers of all connections together.
+    connections_max: int = 10_000
+    calls_max: int = 50_000
+    # Open streams of one connection.
+    streams_max: int = 4_096
+    # Seconds from the connection (or its TLS handshake) to the first frame, and for a header block to be complete.
+    preface_s_max: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLimits(ConnectionLimits):
+    """The limits of one client's channel."""
+
+    # Calls that are open, or that wait for a connection or for the server's limit of streams.
+    calls_max: int = 100_000
+    # Connections that are draining after the server asked for it; above it, the oldest is cut.
+    draining_max: int = 4
+    # Seconds for one attempt to connect, from the first packet to the server's SETTINGS.
+    connect_s_max: float = 2.0
+    # Seconds between attempts to connect, at first and at most; meanwhile calls fail at once.
+    reconnect_first_s: float = 0.05
+    reconnect_max_s: float = 0.5
+    keepalive_s: float = 5.0
+    keepalive_timeout_s: float = 5.0

@@ -1,4 +1,4 @@
-"""Messages of gRPC: each with a flag for compression and its length before it."""
+"""gRPC messages on the wire: a compression flag and a length before each."""
 
 import zlib
 from struct import Struct
@@ -8,17 +8,37 @@ from fairlead.rpc.status import Code, RpcStatus
 
 PREFIX = Struct(">BI")
 PREFIX_BYTES = 5
-# zlib's number for: a gzip header and trailer, with the largest window.
+# The header of a DATA frame and the prefix of the message that begins with the frame.
+MESSAGE_FRONT = Struct(">HBBBIBI")
+# zlib's `wbits` for a gzip header and trailer with the largest window.
 _GZIP_WINDOW_BITS = 31
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it goes over the wire, not compressed."""
+    """Encode a message for the wire, uncompressed."""
     return PREFIX.pack(0, len(message)) + message
 
 
+def plain(flag: int, message: bytes, *, encoding: str, bytes_max: int) -> bytes:
+    """Decompress a message as its flag says; raises RpcStatus if it is not valid, or too large."""
+    if flag == 0:
+        return message
+    if flag != 1 or encoding == IDENTITY:
+        raise RpcStatus(Code.INTERNAL, f"compression flag {flag} with grpc-encoding {encoding}: the two contradict")
+    inflater = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    try:
+        decompressed = inflater.decompress(message, bytes_max + 1)
+    except zlib.error as error:
+        raise RpcStatus(Code.INVALID_ARGUMENT, f"the message is not gzip: {error}") from None
+    if len(decompressed) > bytes_max:
+        raise RpcStatus(Code.RESOURCE_EXHAUSTED, f"the decompressed message is above the limit of {bytes_max} bytes")
+    if not inflater.eof or inflater.unused_data:
+        raise RpcStatus(Code.INVALID_ARGUMENT, "the message is not one whole gzip stream")
+    return decompressed
+
+
 class MessageReader:
-    """Puts the messages of one stream together from the pieces in which they come, which are added to `buffer`."""
+    """Reassembles the messages of one stream from pieces that the caller appends to `buffer`."""
 
     __slots__ = ("_bytes_max", "_encoding", "buffer")
 
@@ -28,18 +48,18 @@ class MessageReader:
         self.buffer = bytearray()
 
     def needed_bytes(self) -> int:
-        """What the message that has begun still lacks, as far as is known; raises RpcStatus if it is too large."""
+        """Missing bytes of the current message, or of its prefix; raises RpcStatus if the message is too large."""
         if len(self.buffer) < PREFIX_BYTES:
             return PREFIX_BYTES - len(self.buffer)
         length: int = PREFIX.unpack_from(self.buffer)[1]
         if length > self._bytes_max:
             raise RpcStatus(
-                Code.RESOURCE_EXHAUSTED, f"a message of {length} bytes is larger than the {self._bytes_max} taken here"
+                Code.RESOURCE_EXHAUSTED, f"a message of {length} bytes is above the limit of {self._bytes_max}"
             )
         return max(0, PREFIX_BYTES + length - len(self.buffer))
 
     def take(self) -> bytes | None:
-        """The next message, if it is here as a whole."""
+        """Take the next message; None if it is not complete."""
         if self.needed_bytes() > 0:
             return None
         flag, length = PREFIX.unpack_from(self.buffer)
@@ -47,24 +67,4 @@ class MessageReader:
         with memoryview(self.buffer) as view:
             message = bytes(view[PREFIX_BYTES:end])
         del self.buffer[:end]
-        return self._plain(flag, message)
-
-    def _plain(self, flag: int, message: bytes) -> bytes:
-        if flag == 0:
-            return message
-        if flag != 1 or self._encoding == IDENTITY:
-            raise RpcStatus(
-                Code.INTERNAL, f"compression flag {flag} with grpc-encoding {self._encoding}: the two contradict"
-            )
-        inflater = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        try:
-            plain = inflater.decompress(message, self._bytes_max + 1)
-        except zlib.error as error:
-            raise RpcStatus(Code.INVALID_ARGUMENT, f"the message is not gzip: {error}") from None
-        if len(plain) > self._bytes_max:
-            raise RpcStatus(
-                Code.RESOURCE_EXHAUSTED, f"the message inflates to more than the {self._bytes_max} bytes taken here"
-            )
-        if not inflater.eof or inflater.unused_data:
-            raise RpcStatus(Code.INVALID_ARGUMENT, "the message is not one whole gzip stream")
-        return plain
+        return plain(flag, message, encoding=self._encoding, bytes_max=self._bytes_max)

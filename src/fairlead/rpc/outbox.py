@@ -1,18 +1,13 @@
-"""What goes to one peer: as much as its windows allow, in one write a turn of the loop."""
+"""Frames to one peer: as many as its windows allow, in one write per iteration of the event loop."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from struct import Struct
 
-from fairlead.rpc.answers import HEADERS_BLOCK, OK_TRAILERS_BLOCK
 from fairlead.rpc.frames import (
     DATA,
-    END_HEADERS,
     END_STREAM,
     FRAME_BYTES_MAX,
     FRAME_HEADER,
-    HEADERS,
     WINDOW_DEFAULT,
     WINDOW_MAX,
     ConnectionFault,
@@ -20,33 +15,27 @@ from fairlead.rpc.frames import (
     StreamFault,
     header_frames,
 )
-from fairlead.rpc.message import PREFIX_BYTES, framed
-from fairlead.rpc.stream import Outgoing, Stream
+from fairlead.rpc.message import framed
+from fairlead.rpc.stream import Flow, Outgoing
 
-# A larger frame would keep the other streams of the connection waiting, whatever the peer would take.
+# Bytes of a sent DATA frame, even if the peer accepts more: larger frames would delay the connection's other streams.
 FRAME_SENT_BYTES_MAX = 64 * 1024
-# What one connection sends of large answers before the loop turns to the others.
+# Bytes of large messages that one connection sends in one iteration of the loop, so that others get their turn.
 TURN_BYTES_MAX = 256 * 1024
-# A handler that sends many messages waits while more than this waits for its peer.
+# Unsent bytes of a stream above which its streaming handler waits.
 STREAM_WAITING_BYTES_MAX = 64 * 1024
-# Answers to pings, resets and the like, for a peer that asks for them and does not read them.
+# Bytes held for a peer that provokes ping replies, resets and the like but does not read them; above it, we abort.
 HELD_BYTES_MAX = 1024 * 1024
-
-# The whole answer of a unary call but its message: the headers, and the start of the data ...
-_FRONT = Struct(f">HBBBI{len(HEADERS_BLOCK)}sHBBBIBI")
-# ... and the trailers.
-_BACK = Struct(f">HBBBI{len(OK_TRAILERS_BLOCK)}s")
 
 
 class Outbox:
-    """Sends frames, and answers within the peer's windows; what does not fit in them waits here, and is counted."""
+    """Sends frames, and messages within the peer's windows; holds and counts the bytes that do not fit."""
 
     __slots__ = (
         "_is_closed",
         "_is_paused",
         "_is_scheduled",
         "_loop",
-        "_on_sent",
         "_out",
         "_ready",
         "_transport",
@@ -56,29 +45,29 @@ class Outbox:
         "held_bytes",
         "stream_window",
         "waiting_bytes",
+        "writes",
     )
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, *, on_sent: Callable[[Stream], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
         self._transport = transport
-        self._on_sent = on_sent
         self._out: list[bytes] = []
         self._is_scheduled = False
         self._is_paused = False
         self._is_closed = False
         self._window = WINDOW_DEFAULT
-        # Streams that have something to send and a window of their own to send it in, in turn.
-        self._ready: deque[Stream] = deque()
+        # Streams that have data to send and window left, in round-robin order.
+        self._ready: deque[Flow] = deque()
         self.stream_window = WINDOW_DEFAULT
         self.frame_bytes_max = FRAME_BYTES_MAX
         self.header_list_bytes_max = WINDOW_MAX
         self.waiting_bytes = 0
         self.held_bytes = 0
+        # Number of writes to the transport: what was queued at this number is not sent until it grows.
+        self.writes = 0
 
     def write(self, data: bytes) -> None:
-        """Send frames with this turn's others."""
+        """Send frames together with the others of this loop iteration."""
         if self._is_closed:
             return
         self._out.append(data)
@@ -89,13 +78,13 @@ class Outbox:
         self.schedule()
 
     def schedule(self) -> None:
-        """Send what there is at the end of this turn. Whoever is to run before that must be scheduled before this."""
+        """Flush at the end of this loop iteration; callbacks that must run first have to be scheduled before."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what there is now, unless the transport is full."""
+        """Send all queued frames now, unless the transport is full."""
         self._is_scheduled = False
         if self._is_paused or self._is_closed:
             return
@@ -103,12 +92,14 @@ class Outbox:
             self._send_turn()
         if self._out:
             out, self._out = self._out, []
+            self.writes += 1
             self._transport.write(b"".join(out))
 
     def close(self) -> None:
-        """Send what there is, whether the transport is full or not, and nothing from then on."""
+        """Send all queued frames even if the transport is full, and nothing from then on."""
         if not self._is_closed:
             self._is_closed = True
+            self.writes += 1
             self._transport.write(b"".join(self._out))
             self._out.clear()
 
@@ -122,107 +113,60 @@ class Outbox:
         self.held_bytes = 0
         self.schedule()
 
-    def answer(self, stream: Stream, message: bytes) -> bool:
-        """Send a unary answer; False: some of it has to wait, and `on_sent` tells when it has gone."""
-        size = len(message) + PREFIX_BYTES
-        if (
-            size > self._window
-            or size > stream.send_window
-            or size > FRAME_BYTES_MAX
-            or stream.trailers is not None
-            or self._is_paused
-            or self._ready
-        ):
-            return False
-        self._window -= size
-        stream_id = stream.id
-        self._out += (
-            _FRONT.pack(
-                0,
-                len(HEADERS_BLOCK),
-                HEADERS,
-                END_HEADERS,
-                stream_id,
-                HEADERS_BLOCK,
-                size >> 8,
-                size & 0xFF,
-                DATA,
-                0,
-                stream_id,
-                0,
-                len(message),
-            ),
-            message,
-            _BACK.pack(0, len(OK_TRAILERS_BLOCK), HEADERS, END_HEADERS | END_STREAM, stream_id, OK_TRAILERS_BLOCK),
-        )
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self.flush)
-        return True
-
-    def send(self, stream: Stream, message: bytes) -> None:
-        """Send one message of an answer, or as much of it as fits; the rest waits."""
+    def queue(self, stream: Flow, message: bytes) -> Outgoing:
+        """Send a message, or as much of it as fits; the rest waits."""
         outgoing = stream.outgoing
         if outgoing is None:
             outgoing = stream.outgoing = Outgoing()
-            self.headers(stream.id, HEADERS_BLOCK)
         piece = framed(message)
         outgoing.pieces.append(piece)
         outgoing.waiting_bytes += len(piece)
         self.waiting_bytes += len(piece)
         self._make_ready(stream, outgoing)
-
-    def end(self, stream: Stream, block: bytes) -> None:
-        """Send the trailers when all that was sent on the stream has gone; `on_sent` follows."""
-        if stream.outgoing is None:
-            stream.outgoing = Outgoing()
-            self.headers(stream.id, HEADERS_BLOCK)
-        stream.outgoing.end_block = block
-        if not stream.outgoing.pieces:
-            self._send_end(stream, block)
+        return outgoing
 
     def headers(self, stream_id: int, block: bytes, *, flags: int = 0) -> None:
-        """Send a header block, at once: windows are for data only."""
+        """Send a header block at once: flow control applies to DATA frames only."""
         self.write(header_frames(stream_id, block, flags=flags, frame_bytes_max=self.frame_bytes_max))
 
-    def room(self, stream: Stream) -> asyncio.Future[None] | None:
-        """What the sender of many messages must wait for before the next; None: there is room."""
+    def room(self, stream: Flow) -> asyncio.Future[None] | None:
+        """Future that a streaming handler must await before its next message; None if there is room now."""
         outgoing = stream.outgoing
         if outgoing is None or outgoing.waiting_bytes <= STREAM_WAITING_BYTES_MAX:
             return None
         outgoing.room = self._loop.create_future()
         return outgoing.room
 
-    def forget(self, stream: Stream) -> None:
-        """The rest of the stream's answer is not to be sent."""
+    def forget(self, stream: Flow) -> None:
+        """Drop the unsent rest of the stream's messages."""
         if stream.outgoing is not None:
             self.waiting_bytes -= stream.outgoing.waiting_bytes
             stream.outgoing = None
 
     def widen(self, increment: int) -> None:
-        """The peer takes so much more on the connection."""
+        """Enlarge the connection's send window."""
         if self._window + increment > WINDOW_MAX:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window grew beyond 31 bits")
         self._window += increment
         if self._ready:
             self.schedule()
 
-    def widen_stream(self, stream: Stream, increment: int) -> None:
-        """The peer takes so much more on a stream."""
+    def widen_stream(self, stream: Flow, increment: int) -> None:
+        """Enlarge a stream's send window."""
         if stream.send_window + increment > WINDOW_MAX:
             raise StreamFault(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window grew beyond 31 bits")
         stream.send_window += increment
         if stream.outgoing is not None and stream.outgoing.pieces:
             self._make_ready(stream, stream.outgoing)
 
-    def _make_ready(self, stream: Stream, outgoing: Outgoing) -> None:
+    def _make_ready(self, stream: Flow, outgoing: Outgoing) -> None:
         if not outgoing.is_ready and stream.send_window > 0:
             outgoing.is_ready = True
             self._ready.append(stream)
             self.schedule()
 
     def _send_turn(self) -> None:
-        """Let the streams that may send do so in turn, a frame each, until the window or this turn is used up."""
+        """Send one frame per ready stream, round-robin, until the window or TURN_BYTES_MAX is used up."""
         left_bytes = TURN_BYTES_MAX
         ready = self._ready
         while ready and left_bytes > 0 and self._window > 0:
@@ -234,17 +178,15 @@ class Outbox:
             outgoing.is_ready = False
             if outgoing.pieces:
                 self._make_ready(stream, outgoing)
-            elif outgoing.end_block is not None:
-                self._send_end(stream, outgoing.end_block)
+            else:
+                self._emptied(stream, outgoing)
         if ready and self._window > 0:
             self.schedule()
 
-    def _send_end(self, stream: Stream, block: bytes) -> None:
-        stream.outgoing = None
-        self.headers(stream.id, block, flags=END_STREAM)
-        self._on_sent(stream)
+    def _emptied(self, stream: Flow, outgoing: Outgoing) -> None:
+        """All queued messages of a stream are sent."""
 
-    def _send_frame(self, stream: Stream, outgoing: Outgoing) -> int:
+    def _send_frame(self, stream: Flow, outgoing: Outgoing) -> int:
         piece = outgoing.pieces[0]
         size = min(
             len(piece) - outgoing.offset,
@@ -254,7 +196,9 @@ class Outbox:
             FRAME_SENT_BYTES_MAX,
         )
         end = outgoing.offset + size
-        self._out.append(FRAME_HEADER.pack(size >> 8, size & 0xFF, DATA, 0, stream.id))
+        is_end = end == len(piece) and outgoing.ends_with_data and len(outgoing.pieces) == 1
+        flags = END_STREAM if is_end else 0
+        self._out.append(FRAME_HEADER.pack(size >> 8, size & 0xFF, DATA, flags, stream.id))
         self._out.append(piece[outgoing.offset : end])
         self._window -= size
         stream.send_window -= size

@@ -1,71 +1,74 @@
-"""A server of gRPC on asyncio."""
+"""A gRPC server on asyncio."""
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from fairlead.aio.condition import until
 from fairlead.core.errors import FixRequest
 from fairlead.rpc.call import Duplex, DuplexHandler, Route, ServerStream, StreamHandler, Unary, UnaryHandler
-from fairlead.rpc.connection import ALPN_PROTOCOL, Connection
+from fairlead.rpc.connection import Connection
 from fairlead.rpc.host import Host
+from fairlead.rpc.http2 import ALPN_PROTOCOL
 from fairlead.rpc.limits import RpcLimits
+from fairlead.telemetry.listen_errors import CannotListen
 
-# Connections that the system holds for us until we take them.
+# Connections that the operating system queues until the server accepts them.
 BACKLOG_MAX = 1_024
-# What a handler may take to end when it was cancelled because the server stops, and what its answer takes to be read.
+# At stop: seconds for cancelled handlers to end, and seconds for peers to read the last responses and close.
 CANCELLED_S_MAX = 5.0
 CLOSED_S_MAX = 2.0
-# For what is written to be taken by the system, at the very end.
+# Seconds at the end of stop for the operating system to take the last written bytes.
 CUT_S_MAX = 0.2
-# How often connections are looked after, at least; more often where a limit is short.
+# Seconds between checks of all connections; checks are more frequent where a time limit is short.
 CHECK_S_MAX = 1.0
 _CHECKS_A_LIMIT = 4
-_ENDED_POLL_S = 0.01
 
 _LOG: FilteringBoundLogger = structlog.get_logger()
 
 
-class CannotListen(FixRequest):
-    """The server could not be bound to the address that it was given."""
-
-
 class AlreadyAdded(FixRequest):
-    """Two handlers for one path."""
+    """A path has a handler already."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpcStats:
-    """What a server holds at this moment."""
+    """Numbers of a server's open connections, open streams and running handlers."""
 
     connections: int
     streams: int
-    # Those of calls that were given up and whose handlers have not ended included.
+    # Including cancelled handlers that have not ended.
     handlers: int
 
 
 class RpcServer:
-    """Answers calls of gRPC by the handlers that were added, over HTTP/2, in the loop that it was started in.
+    """Serves gRPC over HTTP/2 with the added handlers, in the event loop in which it was started.
 
-    A handler is cancelled when its caller gives up, is gone, or has waited until its deadline. `tls` is a context for
-    the server's side; without one the connections are in clear text.
+    The server cancels a handler when its caller cancels, disconnects or reaches its deadline. `tls` is a server-side
+    context; without one, connections are in clear text.
     """
 
     def __init__(
         self,
         listen: str,
         *,
+        listens: bool = True,
         limits: RpcLimits | None = None,
         tls: ssl.SSLContext | None = None,
         log: FilteringBoundLogger | None = None,
     ) -> None:
+        """Without `listens`, another process accepts the connections at `listen`; see `adopt`."""
         self._listen = listen
+        self._listens = listens
         self._limits = limits or RpcLimits()
         self._tls = tls
+        # A peer that does not finish its handshake must not keep its connection for long.
+        self._handshake_s_max = None if tls is None else self._limits.preface_s_max
+        self._shutdown_s_max = None if tls is None else CLOSED_S_MAX
         self._log = log or _LOG
         self._routes: dict[str, Route] = {}
         self._socket: socket.socket | None = None
@@ -74,29 +77,31 @@ class RpcServer:
         self._check_timer: asyncio.TimerHandle | None = None
 
     def add(self, path: str, handler: UnaryHandler) -> None:
-        """Answer one message by one: `async def handle(request: bytes, call: Call) -> bytes`."""
+        """Add a unary handler: `async def handle(request: bytes, call: Call) -> bytes`."""
         self._add(path, Unary(handler))
 
     def add_stream(self, path: str, handler: StreamHandler) -> None:
-        """Answer one message by many: an asynchronous generator of bytes."""
+        """Add a handler that gets one message and yields many: an asynchronous generator of bytes."""
         self._add(path, ServerStream(handler))
 
     def add_duplex(self, path: str, handler: DuplexHandler) -> None:
-        """Answer many messages by many: as `add_stream`, and the request is an asynchronous iterator as well."""
+        """Add a handler that gets an asynchronous iterator of messages and yields many, as for `add_stream`."""
         self._add(path, Duplex(handler))
 
     @property
     def services(self) -> tuple[str, ...]:
-        """The names of the services that have a handler here."""
+        """Names of the services that have a handler."""
         return tuple(sorted({path.rpartition("/")[0].lstrip("/") for path in self._routes}))
 
     def bind(self) -> str:
-        """Take the address, and say which it is, so that the server can be named before it answers anything."""
+        """Bind the socket and return its address, so that the address is known before the server answers calls."""
+        if not self._listens:
+            return self._listen
         host, port = self._bound().getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> str:
-        """Answer from now on; returns the address, with the port that was chosen if none was given."""
+        """Start serving; return the address, with the chosen port if the configured one was 0."""
         address = self.bind()
         loop = asyncio.get_running_loop()
         host = self._host = Host(
@@ -104,14 +109,51 @@ class RpcServer:
         )
         if self._tls is not None:
             self._tls.set_alpn_protocols([ALPN_PROTOCOL])
-        self._server = await loop.create_server(
-            lambda: Connection(host), sock=self._bound(), backlog=BACKLOG_MAX, ssl=self._tls
-        )
+        if self._listens:
+            self._server = await loop.create_server(
+                lambda: Connection(host),
+                sock=self._bound(),
+                backlog=BACKLOG_MAX,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_s_max,
+                ssl_shutdown_timeout=self._shutdown_s_max,
+            )
         self._check_later(host)
         return address
 
+    async def adopt(self, accepted: socket.socket) -> None:
+        """Serve a connection that another process has accepted; the server must be started."""
+        host = self._host
+        if host is None:
+            accepted.close()
+            return
+        accepted.setblocking(False)  # noqa: FBT003 - its name says what is true or false
+        try:
+            await host.loop.connect_accepted_socket(
+                lambda: Connection(host),
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_s_max,
+                ssl_shutdown_timeout=self._shutdown_s_max,
+            )
+        except OSError as failure:
+            # The peer has gone, or its TLS handshake failed.
+            host.log.debug("connection not taken over", reason=str(failure))
+
+    def release(self) -> None:
+        """Ask the peer of one connection to open another one; open calls go on."""
+        for connection in tuple(self._host.connections if self._host else ()):
+            if not connection.is_draining:
+                connection.drain()
+                return
+
+    @property
+    def lasting_connections(self) -> int:
+        """Number of open connections whose peers were not asked to leave."""
+        return sum(not connection.is_draining for connection in self._host.connections) if self._host else 0
+
     def stats(self) -> RpcStats:
-        """What the server holds now."""
+        """Current numbers of connections, streams and handlers."""
         if self._host is None:
             return RpcStats(connections=0, streams=0, handlers=0)
         connections = self._host.connections
@@ -122,7 +164,7 @@ class RpcServer:
         )
 
     def drain(self) -> None:
-        """Take no more connections, and ask those that are there to open no more calls; open calls go on."""
+        """Accept no more connections and ask peers to open no more calls; open calls go on."""
         if self._host is None or self._host.is_draining:
             return
         self._host.is_draining = True
@@ -132,7 +174,7 @@ class RpcServer:
             connection.drain()
 
     async def stop(self, grace_s: float) -> None:
-        """Drain; calls have `grace_s` to end, then they are cancelled and answered UNAVAILABLE."""
+        """Drain, wait up to `grace_s` for calls to end, then cancel the rest, which end with UNAVAILABLE."""
         host = self._host
         if host is None:
             if self._socket is not None:
@@ -140,17 +182,18 @@ class RpcServer:
             return
         self.drain()
         if grace_s > 0:
-            await _until(lambda: not host.tasks and not self.stats().streams, within_s=grace_s)
+            await until(lambda: not host.tasks and not self.stats().streams, within_s=grace_s)
         for task in tuple(host.tasks):
             task.cancel()
-        await _until(lambda: not host.tasks, within_s=CANCELLED_S_MAX)
-        # The last answers are on their way: a connection that is cut now would lose them.
-        await _until(lambda: not host.connections, within_s=min(grace_s, CLOSED_S_MAX))
+        await until(lambda: not host.tasks, within_s=CANCELLED_S_MAX)
+        # Wait for peers to close: cutting a connection now would lose the last responses.
+        await until(lambda: not host.connections, within_s=min(grace_s, CLOSED_S_MAX))
         for connection in tuple(host.connections):
             connection.close()
-        await _until(lambda: not host.connections, within_s=CUT_S_MAX)
+        await until(lambda: not host.connections, within_s=CUT_S_MAX)
         for connection in tuple(host.connections):
             connection.abort()
+        host.deadlines.close()
         if self._check_timer is not None:
             self._check_timer.cancel()
 
@@ -161,7 +204,7 @@ class RpcServer:
 
     def _add(self, path: str, route: Route) -> None:
         if path in self._routes:
-            raise AlreadyAdded(f"{path} has a handler already: a path has one")
+            raise AlreadyAdded(f"{path} has a handler already: add only one")
         self._routes[path] = route
 
     def _check_later(self, host: Host) -> None:
@@ -176,14 +219,6 @@ class RpcServer:
         self._check_later(host)
 
 
-async def _until(is_true: Callable[[], bool], *, within_s: float) -> None:
-    """Wait until something is so, or the time is up."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + within_s
-    while not is_true() and loop.time() < end_s:  # noqa: ASYNC110 - it hangs on three sets that change in many places
-        await asyncio.sleep(_ENDED_POLL_S)
-
-
 def _bound_socket(listen: str) -> socket.socket:
     host, _, port = listen.rpartition(":")
     try:
@@ -196,10 +231,10 @@ def _bound_socket(listen: str) -> socket.socket:
         family, kind, protocol, _, address = found[0]
         bound = socket.socket(family, kind, protocol)
         try:
-            # A server that starts again must not wait for the old one's connections to be forgotten.
+            # A restarted server must not wait until the old process's connections leave TIME_WAIT.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            # Only from here on is the address ours alone. Those who connect before the start wait for it.
+            # SO_REUSEADDR lets others bind until listen(). Clients that connect before start() wait in the backlog.
             bound.listen(BACKLOG_MAX)
         except OSError:
             bound.close()
@@ -214,7 +249,7 @@ def _bound_socket(listen: str) -> socket.socket:
 
 def _port(text: str) -> int:
     port = int(text)
-    # The system's resolver would take the number modulo 65,536.
+    # getaddrinfo would take the number modulo 65,536.
     if not 0 <= port < 2**16:
-        raise ValueError(f"{port} is no port")
+        raise ValueError(f"port {port} is not between 0 and 65535")
     return port

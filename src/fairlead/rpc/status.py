@@ -1,11 +1,11 @@
-"""How a call ended, in gRPC's terms."""
+"""gRPC statuses: how a call ended."""
 
 from enum import IntEnum
 
 from fairlead.core.errors import FairleadError
 
 _PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
-# A client drops a whole answer whose headers are too large for it: rather a shorter text.
+# Characters of a status message: clients drop a whole response whose headers are too large.
 MESSAGE_CHARACTERS_MAX = 2_000
 
 
@@ -32,7 +32,7 @@ class Code(IntEnum):
 
 
 class RpcStatus(FairleadError):
-    """The answer to a call is this status; `details` is a serialized google.rpc.Status, for grpc-status-details-bin."""
+    """Ends a call with a status; `details` is a serialized google.rpc.Status, for grpc-status-details-bin."""
 
     def __init__(self, code: Code, message: str, details: bytes | None = None) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class RpcStatus(FairleadError):
 
 
 def percent_encoded(text: str) -> bytes:
-    """A status message as the grpc-message header carries it."""
+    """Encode a status message for the grpc-message header."""
     data = text[:MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace")
     if _PLAIN.issuperset(data):
         return data

@@ -1,70 +1,90 @@
-"""The state of one stream: the server's side of a call."""
+"""The state of one stream: flow control of either side, and the server's side of a call."""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from fairlead.rpc.call import Call, Route
+from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.head import Head
 from fairlead.rpc.message import MessageReader
 
 
 class Incoming:
-    """Messages that did not come in one frame each: what is here of them, and the room that was given for the rest."""
+    """An unfinished message of the peer: its received bytes, and the window reserved for the rest."""
 
     __slots__ = ("extra_bytes", "held_bytes", "is_waiting", "reader", "reserved_bytes")
 
     def __init__(self, reader: MessageReader) -> None:
         self.reader = reader
-        # Counted with the parts of messages that have no room of their own.
+        # Received bytes, counted while the message has no reservation.
         self.held_bytes = 0
-        # The whole message, once it has had its turn; and what the peer was given for it beyond the usual window.
+        # Size of the whole message once it has a reservation, and the window given for it beyond the usual.
         self.reserved_bytes = 0
         self.extra_bytes = 0
         self.is_waiting = False
 
 
 class Outgoing:
-    """The part of an answer that waits for the peer's windows; an answer that fits in them needs none."""
+    """The messages that wait for the peer's windows; those that fit at once need none."""
 
-    __slots__ = ("end_block", "is_ready", "offset", "pieces", "room", "waiting_bytes")
+    __slots__ = ("end_block", "ends_with_data", "is_ready", "offset", "pieces", "room", "waiting_bytes")
 
     def __init__(self) -> None:
         self.pieces: deque[bytes] = deque()
-        # How much of the first piece is sent.
+        # Bytes of the first piece that are sent.
         self.offset = 0
         self.waiting_bytes = 0
-        # Whether it is among those that send as soon as the connection may.
+        # Whether the stream is in the outbox's queue of ready streams.
         self.is_ready = False
         # The trailers that follow the last piece; None while more pieces may come.
         self.end_block: bytes | None = None
-        # Waits until little enough waits here.
+        # Whether the last piece ends the stream, as that of a request does.
+        self.ends_with_data = False
+        # Done when `waiting_bytes` is low enough for the handler's next message.
         self.room: asyncio.Future[None] | None = None
 
 
-class Requests(AsyncIterator[bytes]):
-    """The messages of a caller that sends many, as they come; no more are taken from the peer than are read here."""
+class Flow(Protocol):
+    """A stream as flow control sees it, on either side."""
 
-    __slots__ = ("_is_ended", "_messages", "_on_taken", "_waiter")
+    id: int
+    send_window: int
+    receive_window: int
+    # True once the peer has ended its side of the stream.
+    is_half_closed: bool
+    incoming: Incoming | None
+    outgoing: Outgoing | None
+
+
+class Messages(AsyncIterator[bytes]):
+    """Messages of the peer on one stream; the peer gets more window only as they are read."""
+
+    __slots__ = ("_error", "_is_ended", "_messages", "_on_taken", "_waiter")
 
     def __init__(self, on_taken: Callable[[int], None]) -> None:
         self._messages: deque[tuple[bytes, int]] = deque()
         self._on_taken = on_taken
         self._is_ended = False
+        self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, message: bytes, *, window_bytes: int) -> None:
-        """One more message, for which the peer gets `window_bytes` back when it is read."""
+        """Add a message; the peer gets `window_bytes` back when the reader takes it."""
         self._messages.append((message, window_bytes))
         self._wake()
 
-    def end(self) -> None:
-        """No more messages."""
+    def end(self, error: Exception | None = None) -> None:
+        """End the iteration after the messages already here, with an error if there is one."""
         self._is_ended = True
+        self._error = error
         self._wake()
 
     async def __anext__(self) -> bytes:
         while not self._messages:
+            if self._error is not None:
+                raise self._error
             if self._is_ended:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
@@ -78,8 +98,16 @@ class Requests(AsyncIterator[bytes]):
             self._waiter.set_result(None)
 
 
+class StreamOwner(Protocol):
+    """The calls of a connection, as their deadlines see them."""
+
+    def expire(self, stream: "Stream") -> None:
+        """End a call whose deadline has passed."""
+        ...
+
+
 class Stream(Call):
-    """A call with all that the connection must know of it."""
+    """A call with the connection's state for it."""
 
     __slots__ = (
         "has_begun",
@@ -88,13 +116,14 @@ class Stream(Call):
         "is_half_closed",
         "is_open",
         "outgoing",
+        "owner",
         "receive_window",
         "request",
         "requests",
         "route",
         "send_window",
         "task",
-        "timer",
+        "tick",
     )
 
     def __init__(
@@ -102,29 +131,34 @@ class Stream(Call):
         stream_id: int,
         route: Route,
         head: Head,
+        owner: StreamOwner,
         *,
         peer: str,
+        certificate: PeerCertificate | None,
         clock: Callable[[], float],
+        timeout_s: float | None,
         send_window: int,
         receive_window: int,
     ) -> None:
-        super().__init__(head, peer=peer, clock=clock)
+        super().__init__(head, peer=peer, clock=clock, timeout_s=timeout_s, certificate=certificate)
         self.id = stream_id
         self.route = route
+        self.owner = owner
         self.send_window = send_window
         self.receive_window = receive_window
-        # Until we have sent the end, or either side has reset it.
+        # True until we have sent the end of the response, or either side has reset the stream.
         self.is_open = True
-        # The peer has sent the end of its side.
+        # True once the peer has sent the end of the request.
         self.is_half_closed = False
-        # The one message of a caller that sends one.
+        # The request of a call with a single request message.
         self.request: bytes | None = None
-        # The many messages of one that sends many.
-        self.requests: Requests | None = None
-        # Only where a message did not come in one frame.
+        # The requests of a duplex call.
+        self.requests: Messages | None = None
+        # Set only if a message spans several frames.
         self.incoming: Incoming | None = None
         self.outgoing: Outgoing | None = None
         self.task: asyncio.Task[None] | None = None
-        # A task that is cancelled before its first step never runs at all.
+        # False until the handler's first step: a task cancelled before it never runs, nor its `finally`.
         self.has_begun = False
-        self.timer: asyncio.TimerHandle | None = None
+        # The deadline's tick; None without a deadline.
+        self.tick: int | None = None

@@ -1,9 +1,9 @@
-"""The composition root: the only place where services are made, and where it is decided in which order they begin."""
+"""The composition root: the only package that creates services and decides the order in which they start."""
 
-from fairlead.server.clients import connect, new_caller
+from fairlead.matching.connection import new_caller
 from fairlead.server.host import Host
 from fairlead.server.local_cluster import LocalCluster
 from fairlead.server.process import Server
 from fairlead.server.stores import CannotOpenStore, open_store
 
-__all__ = ["CannotOpenStore", "Host", "LocalCluster", "Server", "connect", "new_caller", "open_store"]
+__all__ = ["CannotOpenStore", "Host", "LocalCluster", "Server", "new_caller", "open_store"]

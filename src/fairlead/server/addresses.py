@@ -1,16 +1,16 @@
-"""Where a process listens."""
+"""Addresses on which a process listens."""
 
 import socket
 
-from fairlead.cluster.grpc_server import CannotListen
-from fairlead.settings.static import Address
+from fairlead.rpc.hosts.grpc_server import CannotListen
+from fairlead.settings.static.config import Address
 from fairlead.telemetry import refusal
 
 
-def check_free(address: Address, *, key: str) -> None:
-    """Refuse an address that can't be listened at, with the reason, which gRPC keeps for itself.
+def check_free(address: Address, *, key: str, host_key: str | None = None) -> None:
+    """Raise `CannotListen`, with the reason, if the process can't listen on the address; gRPC hides the reason.
 
-    `key` is where it was configured.
+    `key` is the setting of the address; `host_key` is the setting of its host, if that is another one.
     """
     failure: OSError | None = None
     try:
@@ -24,5 +24,5 @@ def check_free(address: Address, *, key: str) -> None:
                 failure = refused
     except OSError as unknown:
         failure = unknown
-    why = refusal(failure, key=key) if failure else f"it has no address; choose another `{key}`"
+    why = refusal(failure, key=key, host_key=host_key) if failure else f"it has no address; choose another `{key}`"
     raise CannotListen(f"can't listen at {address}: {why}")

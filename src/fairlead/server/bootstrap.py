@@ -1,4 +1,4 @@
-"""What a store holds from its first start on: the number of shards, and the namespaces that are configured."""
+"""Writes to a new store at its first start: number of shards, cluster name, configured namespaces."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -7,14 +7,16 @@ from typing import Final, Protocol
 import msgspec
 from temporalio.api.enums.v1 import IndexedValueType
 
+from fairlead.api.namespaces import Namespace, Namespaces
+from fairlead.api.system_attributes import SYSTEM_SEARCH_ATTRIBUTES
+from fairlead.api.times import SECOND_NS
 from fairlead.core.errors import FixRequest
-from fairlead.history.namespaces import SYSTEM_SEARCH_ATTRIBUTES, Namespace, Namespaces
-from fairlead.settings.static import NamespaceConfig, SearchAttributeType, StaticConfig
-from fairlead.storage.history_contract import HistoryStore, MetadataConflict, StoredMetadata
+from fairlead.settings.static.config import NamespaceConfig, SearchAttributeType, StaticConfig
+from fairlead.storage.history import HistoryStore, StoredMetadata
+from fairlead.storage.history_conflicts import MetadataConflict
 
 SHARDS_KEY: Final = "history.shards"
 CLUSTER_KEY: Final = "cluster/versions"
-SECOND_NS: Final = 1_000_000_000
 
 _TYPES: Final[dict[SearchAttributeType, IndexedValueType.ValueType]] = {
     SearchAttributeType.TEXT: IndexedValueType.INDEXED_VALUE_TYPE_TEXT,
@@ -29,45 +31,45 @@ _NAMES = {int(number): kind.value for kind, number in _TYPES.items()}
 
 
 class ReadsMetadata(Protocol):
-    """A store that can be asked for values of the whole cluster."""
+    """A store from which cluster-wide metadata can be read."""
 
     async def read_metadata(self, key: str) -> StoredMetadata | None:
-        """One of them."""
+        """Read one metadata value by key."""
         ...
 
 
 class ShardsFixed(FixRequest):
-    """A store is divided into another number of shards than is configured."""
+    """The store has another number of shards than the configuration."""
 
 
 class ClusterFixed(FixRequest):
-    """A store is of another cluster than is configured."""
+    """The store belongs to another cluster than the configured one."""
 
 
 class CannotBootstrap(FixRequest):
-    """A namespace is not as it is configured, and can't be made so."""
+    """A namespace differs from the configuration and can't be changed to match it."""
 
 
 async def fix_shards(store: HistoryStore, config: StaticConfig) -> int:
-    """How many shards the store has: what the first start has fixed, for a workflow's shard never changes."""
+    """Number of shards of the store, fixed by its first start: a workflow's shard never changes."""
     stored = await store.read_metadata(SHARDS_KEY)
     if stored is None:
         try:
             await store.write_metadata(SHARDS_KEY, b"%d" % config.shards_at_first, expected_version=0)
         except MetadataConflict as conflict:
-            # Another host was faster, with a configuration that may be another one.
+            # Another host was faster; its configuration may differ from ours.
             stored = conflict.present
     fixed = config.shards_at_first if stored is None else _number(stored)
     if config.history_shards is not None and config.history_shards != fixed:
         raise ShardsFixed(
-            f"history.shards is {config.history_shards}, but this store was begun with {fixed}, which can't be changed "
-            f"any more: write history: {{shards: {fixed}}}, or leave it out"
+            f"history.shards is {config.history_shards}, but this store was created with {fixed} shards, which can't "
+            f"be changed: write history: {{shards: {fixed}}}, or leave it out"
         )
     return fixed
 
 
 async def fix_cluster(store: HistoryStore, config: StaticConfig) -> None:
-    """Refuse to go on with a store as another cluster: its events are at versions that would be somebody else's."""
+    """Raise if the store belongs to another cluster: its failover versions would be those of a different cluster."""
     cluster = config.cluster
     wanted = None if cluster is None else f"{cluster.name} {cluster.initial_version} {cluster.increment}"
     stored = await store.read_metadata(CLUSTER_KEY)
@@ -78,14 +80,15 @@ async def fix_cluster(store: HistoryStore, config: StaticConfig) -> None:
             stored = conflict.present
     if stored is not None and stored.payload.decode() != wanted:
         name, initial, increment = stored.payload.decode().split()
-        raise ClusterFixed(
-            f"this store is of cluster {name}, which can't be changed any more: write "
-            f"cluster: {{name: {name}, initialVersion: {initial}, increment: {increment}}}"
-        )
+        advice = f"write cluster: {{name: {name}, initialVersion: {initial}, increment: {increment}}}"
+        if config.flags:
+            flags = {"--cluster-name": name, "--cluster-initial-version": initial, "--cluster-increment": increment}
+            advice = "give " + " ".join(f"{flag} {value}" for flag, value in flags.items())
+        raise ClusterFixed(f"this store belongs to cluster {name}, which can't be changed: {advice}")
 
 
 async def read_shards(store: ReadsMetadata) -> int | None:
-    """How many shards the store has; None where no server has been started with it yet."""
+    """Number of shards of the store; None if no server has used the store yet."""
     stored = await store.read_metadata(SHARDS_KEY)
     return None if stored is None else _number(stored)
 
@@ -93,12 +96,12 @@ async def read_shards(store: ReadsMetadata) -> int | None:
 async def ensure_namespaces(
     namespaces: Namespaces, wanted: Iterable[NamespaceConfig], *, new_id: Callable[[], str], now_ns: int
 ) -> None:
-    """Make the namespaces that are not there, and add the search attributes that are missing; nothing else changes."""
+    """Create missing namespaces and add missing search attributes; change nothing else."""
     for config in wanted:
         attributes = {name: int(_TYPES[kind]) for name, kind in config.search_attributes.items()}
         taken = sorted(attributes.keys() & SYSTEM_SEARCH_ATTRIBUTES.keys())
         if taken:
-            raise CannotBootstrap(f"search attribute {taken[0]} is there in every namespace: leave it out")
+            raise CannotBootstrap(f"search attribute {taken[0]} exists in every namespace: leave it out")
         made = Namespace(
             id=new_id(),
             name=config.name,

@@ -1,8 +1,9 @@
-"""The frontend of one host: where SDKs connect, and how they are let go."""
+"""The frontend's gRPC server on one host, and the draining of its waiting calls."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from google.protobuf.message import Message
@@ -16,40 +17,54 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
-from fairlead.cluster.calls import Answer, Caller, Method, Request
 from fairlead.core.partitions import PartitionConfig
-from fairlead.frontend import OPERATOR_SERVICE, WORKFLOW_SERVICE, Frontend, add_services
+from fairlead.frontend import OPERATOR_SERVICE, WORKFLOW_SERVICE, Frontend, add_services, answerers
 from fairlead.history.client import CALL_TIMEOUT_S, HistoryClient
-from fairlead.history.stream_messages import PullRequest
-from fairlead.matching.messages import POLL, BacklogReport, PollAnswer
-from fairlead.replication.endpoint import Endpoint
+from fairlead.history.messages.stream import PullRequest
+from fairlead.matching.messages import POLL, BacklogReport, PollResponse
 from fairlead.rpc import RpcServer
+from fairlead.rpc.hosts.caller import Caller, Method, Request, Response
+from fairlead.server.web import http_endpoints
+from fairlead.settings.static.config import DEFAULTS, StaticConfig
 from fairlead.telemetry import Metrics
+
+if TYPE_CHECKING:
+    # Loaded only for a cluster with remote clusters, or for a test server that skips time.
+    from fairlead.replication.admission import ClusterAdmission
+    from fairlead.replication.endpoint import Endpoint
+    from fairlead.time_skipping import Skipper
 
 T = TypeVar("T")
 
-# What is still under way when all that wait are answered are short calls.
+# Seconds for open calls to end at stop: the long polls are already answered, and all other calls are short.
 DRAIN_S_MAX = 2.0
-# So soon those who wait for news of a run or an activity are told that there are none.
+# Timeout in seconds with which draining repeats a long poll for a run or an activity.
 NO_WAIT_S = 0.1
-_WAIT_FOR_NEWS = frozenset(("GetWorkflowExecutionHistory", "PollActivityExecution", "DescribeActivityExecution"))
+_WAIT_FOR_NEWS = frozenset(
+    (
+        "GetWorkflowExecutionHistory",
+        "PollActivityExecution",
+        "DescribeActivityExecution",
+        "PollWorkflowExecutionTimeSkipping",
+    )
+)
 
-_NO_TASK = PollAnswer(
+_NO_TASK = PollResponse(
     None, PartitionConfig(version=0, read=1, write=1), BacklogReport(0, tasks=0, age_s=0.0, adds_per_s=0.0, wait_s=0.0)
 )
 
 
 class Drain:
-    """Calls that wait for long; once the frontend lets SDKs go, they wait no more, and get another answer instead."""
+    """Long polls of the frontend; when draining begins, each is cancelled and gets another response instead."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[Any]] = set()
-        # Those that were told to end.
+        # Polls that draining cancelled.
         self._ended: set[asyncio.Task[Any]] = set()
         self._has_begun = False
 
     async def wait(self, ask: Callable[[], Awaitable[T]], instead: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` gives, or `instead` where that takes too long."""
+        """Result of `ask`, or of `instead` if draining begins before `ask` ends."""
         waiting = asyncio.current_task()
         if self._has_begun or waiting is None:
             return await instead()
@@ -57,7 +72,7 @@ class Drain:
         try:
             return await ask()
         except asyncio.CancelledError:
-            # Unless somebody else has cancelled it as well: then nobody waits for an answer.
+            # If the caller cancelled the poll as well, nobody waits for a response: stay cancelled.
             if waiting not in self._ended or waiting.uncancel() != 0:
                 raise
         finally:
@@ -66,7 +81,7 @@ class Drain:
         return await instead()
 
     def begin(self) -> None:
-        """Answer all that wait, and all that come."""
+        """Answer all waiting polls, and all later ones at once."""
         self._has_begun = True
         self._ended |= self._waiting
         for waiting in self._waiting:
@@ -74,28 +89,30 @@ class Drain:
 
 
 class DrainingCaller:
-    """Asks other hosts. Once it drains, polls are taken back where they wait, and answered empty."""
+    """Calls other hosts. While draining, it cancels waiting polls at the other host and answers them empty."""
 
     def __init__(self, caller: Caller, drain: Drain) -> None:
         self._caller = caller
         self._drain = drain
 
-    async def call(self, host: str, method: Method[Request, Answer], request: Request, *, timeout_s: float) -> Answer:
-        """Ask `host`."""
+    async def call(
+        self, host: str, method: Method[Request, Response], request: Request, *, timeout_s: float
+    ) -> Response:
+        """Call `method` at `host`."""
 
-        async def ask() -> Answer:
+        async def ask() -> Response:
             return await self._caller.call(host, method, request, timeout_s=timeout_s)
 
-        async def answer_empty() -> Answer:
-            return cast(Answer, _NO_TASK)
+        async def answer_empty() -> Response:
+            return cast(Response, _NO_TASK)
 
         return await (self._drain.wait(ask, answer_empty) if method.name == POLL.name else ask())
 
 
 class DrainingHistory(HistoryClient):
-    """Asks the history service. Once it drains, who waits for news is told that there are none yet.
+    """Calls the history service. While draining, its long polls get the response "nothing new yet".
 
-    An error would not do: SDKs take it for the outcome of a call that has waited for longer than they try again.
+    An error would not do: an SDK whose call has waited beyond its retry limit takes an error for the outcome.
     """
 
     def __init__(self, client: HistoryClient, drain: Drain) -> None:
@@ -111,7 +128,7 @@ class DrainingHistory(HistoryClient):
         *,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> bytes:
-        """Have the operation `name` carried out."""
+        """Carry out the operation `name`."""
 
         async def ask(within_s: float) -> bytes:
             return await self._client.call(name, namespace_id, workflow_id, request, timeout_s=within_s)
@@ -123,7 +140,7 @@ class DrainingHistory(HistoryClient):
         return await ask(timeout_s)
 
     async def call_shard(self, name: str, shard_id: int, request: msgspec.Struct, *, timeout_s: float) -> bytes:
-        """Have it carried out in a shard; another cluster that waits for news of it is told that there are none."""
+        """Carry out the operation in a shard; while draining, a waiting pull of another cluster gets what is there."""
 
         async def ask(asked: msgspec.Struct) -> bytes:
             return await self._client.call_shard(name, shard_id, asked, timeout_s=timeout_s)
@@ -135,7 +152,7 @@ class DrainingHistory(HistoryClient):
 
 
 async def _not_yet(request: UpdateWorkflowExecutionRequest | PollWorkflowExecutionUpdateRequest) -> bytes:
-    """What an update is answered with that has not come far enough in time: clients ask again."""
+    """Response to an update that hasn't reached the awaited stage in time; clients poll again."""
     stage = UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
     if isinstance(request, PollWorkflowExecutionUpdateRequest):
         return PollWorkflowExecutionUpdateResponse(update_ref=request.update_ref, stage=stage).SerializeToString()
@@ -144,46 +161,87 @@ async def _not_yet(request: UpdateWorkflowExecutionRequest | PollWorkflowExecuti
 
 
 class FrontendServer:
-    """Serves a frontend by gRPC, with health and reflection."""
+    """Serves a frontend over gRPC, with health and reflection, and over HTTP."""
 
     def __init__(
         self,
         frontend: Frontend,
         *,
         listen: str,
+        listens: bool,
         drain: Drain,
         metrics: Metrics,
         log: FilteringBoundLogger,
-        endpoint: Endpoint | None = None,
+        endpoint: "Endpoint | None" = None,
+        skipper: "Skipper | None" = None,
+        config: StaticConfig = DEFAULTS,
+        tls: ssl.SSLContext | None = None,
+        http_tls: ssl.SSLContext | None = None,
+        admission: "ClusterAdmission | None" = None,
     ) -> None:
-        """`drain` has the calls of the frontend that wait; `endpoint` answers other clusters, if there may be any."""
-        self._rpc = RpcServer(listen, log=log)
+        """`drain` tracks the frontend's waiting calls; `endpoint` answers other clusters, None without such clusters.
+
+        With a `skipper`, the server skips time and also offers Temporal's TestService. Without `listens`, another
+        process accepts the connections.
+        """
+        self._rpc = RpcServer(listen, listens=listens, log=log, tls=tls)
         self._frontend = frontend
-        self._health = add_services(self._rpc, frontend, metrics)
+        table = answerers(frontend, metrics)
+        self._health = add_services(self._rpc, table, has_reflection=frontend.gate is None)
+        self._http = http_endpoints(config, frontend, table, metrics=metrics, log=log, tls=http_tls)
         if endpoint is not None:
-            endpoint.add_to(self._rpc)
+            endpoint.add_to(self._rpc, admission)
+        if skipper is not None:
+            from fairlead.time_skipping import add_test_service  # noqa: PLC0415 - see above
+
+            add_test_service(self._rpc, skipper)
+        self._skipper = skipper
         self._drain = drain
         self._is_draining = False
 
     def bind(self) -> str:
-        """Take the address, and say which it is."""
+        """Bind the socket and return its address."""
         self._frontend.address = self._rpc.bind()
+        for endpoint in self._http.values():
+            endpoint.bind()
         return self._frontend.address
 
+    @property
+    def http_address(self) -> str | None:
+        """Address of the HTTP API; None without one."""
+        return self._http["http"].bind() if "http" in self._http else None
+
+    @property
+    def ui_address(self) -> str | None:
+        """Address of the web page; None without one."""
+        return self._http["ui"].bind() if "ui" in self._http else None
+
     async def start(self) -> None:
-        """Let SDKs in."""
+        """Start to accept calls of SDKs, and HTTP."""
         await self._rpc.start()
+        for endpoint in self._http.values():
+            endpoint.start()
+
+    @property
+    def rpc(self) -> RpcServer:
+        """The gRPC server."""
+        return self._rpc
 
     def set_able(self, *, is_able: bool) -> None:
-        """Tell those who ask for the health whether this frontend is able to serve."""
+        """Report to health checks whether this frontend can serve."""
         if not self._is_draining:
             for service in ("", WORKFLOW_SERVICE, OPERATOR_SERVICE):
                 self._health.set_serving(service, is_serving=is_able)
 
     async def stop(self, grace_s: float) -> None:
-        """Let nobody in, answer those that wait, and let other calls end for up to `grace_s` or `DRAIN_S_MAX`."""
+        """Accept no more calls, answer long polls, and wait for other calls up to `grace_s` or `DRAIN_S_MAX`."""
         self._is_draining = True
         self._health.close()
         self._rpc.drain()
+        for endpoint in self._http.values():
+            endpoint.drain()
         self._drain.begin()
-        await self._rpc.stop(min(grace_s, DRAIN_S_MAX))
+        if self._skipper is not None:
+            await self._skipper.close()
+        within_s = min(grace_s, DRAIN_S_MAX)
+        await asyncio.gather(self._rpc.stop(within_s), *(endpoint.stop(within_s) for endpoint in self._http.values()))

@@ -1,80 +1,91 @@
-"""What every host of a cluster has: its place in the ring, and the matching service."""
+"""Parts that every host of a cluster has: its membership in the ring, and the matching service."""
 
 import asyncio
 import time
+from collections.abc import Callable
 
-from fairlead.cluster.calls import Caller
-from fairlead.cluster.membership import Membership, MembershipTimes
-from fairlead.cluster.nudge import Nudges, nudge_all
-from fairlead.cluster.ring import MemberRing
+from fairlead.core.namespaces import NamespaceNames
 from fairlead.core.routing import HashRing
 from fairlead.journal import TaskJournal
 from fairlead.matching.service import MatchingService
-from fairlead.matching.starting import Starter, start_plainly
-from fairlead.settings import DynamicSettings, membership
-from fairlead.storage.contract import TaskStore
+from fairlead.matching.task_starter import Starter, start_plainly
+from fairlead.membership.members import Membership, MembershipTimes
+from fairlead.membership.notifications import Nudges, nudge_all
+from fairlead.membership.ring import MemberRing
+from fairlead.rpc.hosts.caller import Caller
+from fairlead.settings import DynamicSettings
+from fairlead.settings.dynamic import membership
+from fairlead.storage.tasks import TaskStore
 from fairlead.telemetry import MEMBERSHIP_CHANGED, Metrics, get_log
 
-# Others hear that a host comes or goes within this time, or find out by their own heartbeats.
+# Seconds to notify other hosts of a join or leave; hosts not reached in time learn it from their next heartbeat.
 NUDGE_S_MAX = 1.0
 
 _log = get_log("server")
 
 
 class HostRing:
-    """The ring as this host sees it, and this host's place in it."""
+    """The ring as one host sees it, and the host's membership in it."""
 
-    def __init__(self, name: str, *, store: TaskStore, caller: Caller, settings: DynamicSettings) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: TaskStore,
+        caller: Caller,
+        settings: DynamicSettings,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.name = name
         self._caller = caller
         times = MembershipTimes(
             heartbeat_s=settings.get(membership.HEARTBEAT_INTERVAL), alive_s=settings.get(membership.MEMBER_EXPIRY)
         )
-        self.membership = Membership(store, name, clock=time.time, times=times)
-        self.view = MemberRing(self.membership, settings, clock=time.time)
+        self.membership = Membership(store, name, clock=clock, times=times)
+        self.view = MemberRing(self.membership, settings, clock=clock)
         self.nudges = Nudges(self.membership)
         self._heartbeat_s = times.heartbeat_s
         self._following: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Follow what time alone changes."""
+        """Start the view's timer: gradual changes of placement depend on time."""
         self.view.start()
 
     async def join(self) -> None:
-        """Enter the ring; the others are told."""
+        """Enter the ring and notify the other hosts."""
         await self.membership.join()
         await self._nudge()
 
     async def follow(self) -> None:
-        """Know the ring without being in it: a host that owns nothing only has to find those who do."""
-        await self.membership.look()
-        self._following = asyncio.create_task(self._look_forever())
+        """Follow the ring without joining: a host that owns nothing only has to find the owners."""
+        await self.membership.refresh()
+        self._following = asyncio.create_task(self._refresh_forever())
 
     async def leave(self) -> bool:
-        """Leave the ring, so that others take over; False if there is nobody else."""
+        """Leave the ring, so that other hosts take over; False if this host was alone."""
         await self.membership.leave()
         await self._nudge()
         return bool(self.membership.ring.hosts)
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop following the ring."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
         await self.nudges.close()
         await self.view.close()
 
-    async def _look_forever(self) -> None:
+    async def _refresh_forever(self) -> None:
         while True:
             await asyncio.sleep(self._heartbeat_s)
-            await self.membership.look()
+            await self.membership.refresh()
 
     async def _nudge(self) -> None:
         await nudge_all(self._caller, self.membership.ring.hosts, sender=self.name, timeout_s=NUDGE_S_MAX)
 
 
 class Host:
-    """The ring and the matching service of one host, however they are reached."""
+    """The ring and the matching service of one host, without a transport."""
 
     def __init__(
         self,
@@ -87,8 +98,9 @@ class Host:
         start: Starter = start_plainly,
         ring: HostRing | None = None,
         journal: TaskJournal | None = None,
+        names: NamespaceNames | None = None,
     ) -> None:
-        """`ring` is given where other services of the host use it, too."""
+        """`ring` is given if other services of the host share it."""
         self.name = name
         self._ring = ring = ring or HostRing(name, store=store, caller=caller, settings=settings)
         self.membership = ring.membership
@@ -104,6 +116,7 @@ class Host:
             metrics=metrics,
             log=get_log("matching"),
             journal=journal,
+            names=names,
         )
         self.handlers = self.matching.handlers()
         ring.nudges.add_to(self.handlers)
@@ -121,19 +134,19 @@ class Host:
         self.membership.on_change(note_change)
 
     def start(self) -> None:
-        """Begin what runs by itself; the host can be asked from now on."""
+        """Start background tasks; the host can answer calls from now on."""
         self._ring.start()
         self.matching.start()
 
     async def join(self) -> None:
-        """Enter the ring; the others are told."""
+        """Enter the ring and notify the other hosts."""
         await self._ring.join()
 
     async def leave(self) -> bool:
-        """Leave the ring, so that others take over; False if there is nobody else."""
+        """Leave the ring, so that other hosts take over; False if this host was alone."""
         return await self._ring.leave()
 
     async def close(self) -> None:
-        """Unload everything. Polls that wait are answered empty."""
+        """Unload all partitions; waiting polls get an empty response."""
         await self.matching.close()
         await self._ring.close()

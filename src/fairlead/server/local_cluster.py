@@ -1,20 +1,20 @@
-"""A cluster in one process."""
+"""A cluster of matching hosts in one process."""
 
 import asyncio
 import random
 import time
 from typing import Self
 
-from fairlead.cluster.local import LocalNetwork
-from fairlead.cluster.ring import RemoteRing
 from fairlead.journal import TaskJournal
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.operator_client import OperatorClient
-from fairlead.matching.starting import Starter, start_plainly
+from fairlead.matching.task_starter import Starter, start_plainly
+from fairlead.membership.ring import RemoteRing
+from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.server.host import Host
 from fairlead.settings import DynamicSettings
-from fairlead.storage.contract import TaskStore
-from fairlead.storage.memory import MemoryStore
+from fairlead.storage.memory.tasks import MemoryStore
+from fairlead.storage.tasks import TaskStore
 from fairlead.telemetry import Metrics
 
 
@@ -22,7 +22,7 @@ class LocalCluster:
     """Several hosts of the matching service in one process on one store: for tests and benchmarks.
 
     async with LocalCluster(hosts=3) as cluster:
-        await cluster.client().add(task_list, task)
+        await cluster.client().add(task_queue, task)
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class LocalCluster:
         start: Starter = start_plainly,
         journal: TaskJournal | None = None,
     ) -> None:
-        """`store` is the caller's to close; without one, there is one in memory."""
+        """The caller closes `store`; the default is a new store in memory."""
         self.store = store or MemoryStore()
         self.settings = settings or DynamicSettings()
         self.metrics = Metrics()
@@ -49,8 +49,8 @@ class LocalCluster:
     async def __aenter__(self) -> Self:
         for name in self._names:
             await self.start_host(name)
-        # Each has told those before it, who may not have looked yet.
-        await asyncio.gather(*(host.membership.look() for host in self.hosts.values()))
+        # Each host has notified the earlier ones, but they may not have refreshed yet.
+        await asyncio.gather(*(host.membership.refresh() for host in self.hosts.values()))
         await self._ring.open()
         return self
 
@@ -60,15 +60,15 @@ class LocalCluster:
             await self.stop_host(name)
 
     def client(self) -> MatchingClient:
-        """A client of its own: what it learns, no other knows."""
+        """New client with its own caches, shared with no other client."""
         return MatchingClient(self._caller, self._ring, settings=self.settings, clock=time.time, random=random.random)
 
     def operator(self) -> OperatorClient:
-        """A client for what operators ask."""
+        """New client for operators' calls."""
         return OperatorClient(self._caller, self._ring, random=random.random)
 
     async def start_host(self, name: str) -> None:
-        """Let another host join."""
+        """Start a host and let it join the ring."""
         host = Host(
             name,
             store=self.store,
@@ -84,7 +84,7 @@ class LocalCluster:
         self.hosts[name] = host
 
     async def stop_host(self, name: str, *, hand_over_s: float = 0.0) -> None:
-        """Let a host leave, as `Server.stop` does."""
+        """Stop a host in the same order as `Server.stop`."""
         host = self.hosts.pop(name)
         if await host.leave():
             await asyncio.sleep(hand_over_s)

@@ -1,8 +1,8 @@
-"""One process of a cluster: in which order it begins to serve, and in which it stops.
+"""One process of a cluster: the order in which it starts and stops its services.
 
-A host is ready before anybody is sent to it: its store is open and its services answer before it enters the ring, and
-SDKs are let in last. It stops in the opposite order: those who poll are answered and sent elsewhere, then it leaves the
-ring while it still tells those who come to it where to go.
+A host enters the ring only when its store is open and its services answer, so that no call finds it unready; its
+frontend opens last. It stops in the opposite order: it answers the waiting polls, then leaves the ring, and for a
+while still tells callers which host is the new owner.
 """
 
 import asyncio
@@ -11,34 +11,43 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from fairlead.cluster.calls import Handlers
-from fairlead.cluster.grpc_caller import GrpcCaller
-from fairlead.cluster.grpc_server import GrpcServer
-from fairlead.cluster.local import LocalNetwork
-from fairlead.cluster.wire import Errors
+from fairlead.api.codes import code_of
 from fairlead.core.errors import FairleadError
+from fairlead.core.namespaces import NamespaceNames
 from fairlead.journal import Journal
-from fairlead.matching.starting import Starter, start_plainly
+from fairlead.matching.connection import MATCHING_ERRORS
+from fairlead.matching.task_starter import Starter, start_plainly
+from fairlead.rpc.hosts.caller import Handlers
+from fairlead.rpc.hosts.credentials import with_secret
+from fairlead.rpc.hosts.grpc_caller import GrpcCaller
+from fairlead.rpc.hosts.grpc_server import GrpcServer
+from fairlead.rpc.hosts.local import LocalNetwork
+from fairlead.rpc.hosts.wire import Errors
 from fairlead.server.addresses import check_free
-from fairlead.server.clients import MATCHING_ERRORS
+from fairlead.server.certificates import read_certificates
+from fairlead.server.exposure import check_exposure
 from fairlead.server.host import Host, HostRing
+from fairlead.server.namespace_names import NamespaceDirectory
 from fairlead.server.stores import damage, forget_members, open_store
 from fairlead.settings import DynamicSettings, Outcome, Plain
-from fairlead.settings.static import PostgresConfig, Role, StaticConfig
+from fairlead.settings.static.config import Address, PostgresConfig, Role, StaticConfig
 from fairlead.storage.watched import WatchedStore
 from fairlead.telemetry import DYNAMIC_CONFIG_RELOADS, Metrics, MetricsEndpoint, get_log
 
 if TYPE_CHECKING:
+    from fairlead.rpc import RpcServer
+    from fairlead.server.guard import Guard
     from fairlead.server.workflows import Workflows
+    from fairlead.time_skipping import TimeSkipping
 
-# How soon those who watch the health of a host hear that its store fails, or does no more.
+# Seconds between updates of a host's health from the state of its store.
 HEALTH_INTERVAL_S = 0.5
 
 _log = get_log("server")
 
 
 class Server:
-    """One process of a cluster, or all of it."""
+    """One process of a cluster, or the whole cluster."""
 
     def __init__(
         self,
@@ -46,28 +55,43 @@ class Server:
         *,
         overrides: Mapping[str, Plain] | None = None,
         start_task: Starter = start_plainly,
+        skipping: "TimeSkipping | None" = None,
+        listens: bool = True,
     ) -> None:
-        """`overrides` are dynamic settings from the command line. What is wrong with the settings is told here.
+        """`overrides` are dynamic settings from the command line. Raises if the settings are wrong.
 
-        `start_task` starts the tasks of a host without the history role.
+        `start_task` starts tasks on a host without the history role. `skipping` makes this a test server, whose clock
+        jumps to the next timer. Without `listens`, a supervisor accepts the frontend's connections.
         """
+        self._skipping = skipping
+        self._listens = listens
         self._config = config
         self._start_task = start_task
         self._settings = DynamicSettings(file=config.dynamic_file, overrides=overrides)
+        self._without_effect: tuple[str, ...] = ()
+        self._names = NamespaceNames()
+        self._settings.use_names(self._names)
         self._metrics = Metrics()
+        self._metrics.use_names(self._names)
         self._handlers = Handlers()
         errors: tuple[type[FairleadError], ...] = MATCHING_ERRORS
         if self._has_workflows:
-            # Temporal's messages take a while to load, and a host of matching alone has no use for them.
+            # Imported late: Temporal's messages load slowly, and a host with only the matching role doesn't need them.
             from fairlead.server.workflows import HISTORY_ERRORS  # noqa: PLC0415
 
             errors += HISTORY_ERRORS
         self._errors = Errors(errors)
-        self._grpc = GrpcServer(self._handlers, listen=str(config.listen), errors=self._errors)
+        self._tls = read_certificates(config)
+        internode = None if self._tls is None or self._tls.internode is None else self._tls.internode.context
+        self._grpc = GrpcServer(
+            self._handlers, listen=str(config.listen), errors=self._errors, code_of=code_of, tls=internode
+        )
+        self._guard: Guard | None = None
         self._endpoint: MetricsEndpoint | None = None
         self._host: Host | None = None
         self._workflows: Workflows | None = None
         self._store: WatchedStore | None = None
+        self._directory: NamespaceDirectory | None = None
         self._journal: Journal | None = None
         self._name = ""
         self._is_serving = False
@@ -75,21 +99,31 @@ class Server:
 
     @property
     def address(self) -> str:
-        """What other hosts call this one by; known when it has started. Empty if it is in no ring."""
+        """Name by which other hosts call this one, known once it has started; empty if it is not in the ring."""
         return "" if self._host is None else self._host.name
 
     @property
     def frontend_address(self) -> str | None:
-        """Where SDKs connect; None if they do not here."""
+        """Address for SDKs; None without the frontend role."""
         return None if self._workflows is None else self._workflows.frontend_address
 
     @property
+    def http_address(self) -> str | None:
+        """Address of the HTTP API; None if it is not configured."""
+        return None if self._workflows is None else self._workflows.http_address
+
+    @property
+    def ui_address(self) -> str | None:
+        """Address of the web page; None if it is not configured."""
+        return None if self._workflows is None else self._workflows.ui_address
+
+    @property
     def metrics_address(self) -> str | None:
-        """Where the metrics are; None if they are not served."""
+        """Address of the metrics endpoint; None if it is not configured."""
         return None if self._endpoint is None else self._endpoint.address
 
     async def start(self) -> None:
-        """Begin to serve, and then enter the ring. Where this raises, nothing is left behind."""
+        """Start all services and enter the ring. If this raises, everything is closed again."""
         try:
             await self._start()
         except BaseException as failure:
@@ -99,7 +133,7 @@ class Server:
             raise
 
     async def stop(self) -> None:
-        """Let SDKs go, leave the ring, let others take over, finish what was begun, and close."""
+        """Drain the frontend, leave the ring, give other hosts time to take over, finish open calls, and close."""
         self._is_serving = False
         self._grpc.drain()
         if self._workflows is not None:
@@ -111,35 +145,57 @@ class Server:
         _log.info("stopped", host=self._name)
 
     @property
+    def frontend_rpc(self) -> "RpcServer | None":
+        """The frontend's gRPC server, for a supervisor; None without the frontend role."""
+        return None if self._workflows is None else self._workflows.rpc
+
+    @property
     def _has_workflows(self) -> bool:
         return bool(self._config.roles & {Role.FRONTEND, Role.HISTORY})
 
     async def _start(self) -> None:
-        """What is opened first is closed last: polls are answered before gRPC stops, and the store outlives all."""
+        """Open in order; closing reverses it: polls are answered before gRPC stops, and the store closes last."""
         config, closing = self._config, self._closing
+        self._name_settings_without_effect()
         is_member = config.roles != {Role.FRONTEND}
-        # Before the store is opened: who is refused for an address leaves no new file behind.
-        if Role.FRONTEND in config.roles:
-            check_free(config.frontend_listen, key="frontend.listen")
+        # Checked before the store is opened: a start that fails because of an address leaves no new file behind.
+        if Role.FRONTEND in config.roles and self._listens:
+            check_free(config.frontend_listen, **_keys(config, "frontend.listen"))
+            if config.http is not None:
+                check_free(config.http.listen, **_keys(config, "frontend.http.listen"))
+            if config.ui is not None:
+                check_free(Address(config.ui.host, config.ui.port), **_keys(config, "ui.listen"))
         if is_member:
-            check_free(config.listen, key="listen")
+            check_free(config.listen, **_keys(config, "listen"))
+        check_exposure(config)
         await self._serve_metrics()
         opened = await open_store(config.store)
         store = self._store = WatchedStore(opened, self._metrics)
         closing.push_async_callback(store.close)
         if not isinstance(config.store, PostgresConfig):
             await forget_members(store)
-        # A host that is in no ring is called by nobody, so that its name need only differ from all others.
+        # Nobody calls a host that is not in the ring, so its name only has to be unique.
         bound = self._grpc.bind() if is_member else str(config.frontend_listen)
         name = self._name = bound if config.name is None else str(config.name)
         if is_member:
             closing.push_async_callback(self._grpc.stop, config.grace_s)
         await self._open_journal(name)
+        await self._open_guard(store)
         network = LocalNetwork()
-        caller = GrpcCaller(errors=self._errors, self_host=name, local=network.caller())
+        caller = GrpcCaller(
+            errors=self._errors,
+            self_host=name,
+            local=network.caller(),
+            credentials=with_secret(config.security.secret, None if self._tls is None else self._tls.to_hosts),
+        )
         closing.push_async_callback(caller.close)
         ring = HostRing(name, store=store, caller=caller, settings=self._settings)
-        workflows = await self._make_workflows(ring, store, caller)
+        directory = self._directory = NamespaceDirectory(store.history, self._names)
+        workflows = await self._make_workflows(ring, store, caller, directory)
+        if workflows is None:
+            # Before the first partition is loaded: its settings may be constrained to the namespace's name.
+            closing.push_async_callback(directory.close)
+            await directory.open()
         if is_member:
             await self._join(ring, store, caller, network, workflows)
         else:
@@ -161,10 +217,36 @@ class Server:
                 host=name,
                 settings=self._settings,
                 metrics=self._metrics,
+                key=self._config.spelled("journal.folder"),
+                names=self._names,
             )
             self._closing.push_async_callback(self._journal.close)
 
-    async def _make_workflows(self, ring: HostRing, store: WatchedStore, caller: GrpcCaller) -> "Workflows | None":
+    async def _open_guard(self, store: WatchedStore) -> None:
+        """Ask every caller who it is, from now on; nothing listens yet."""
+        if self._tls is not None:
+            self._closing.push_async_callback(self._tls.close)
+            self._metrics.watch(self._tls.gauges)
+            self._tls.start()
+        security = self._config.security
+        if not security.authorization.is_on and not security.guards_hosts:
+            return
+        from fairlead.server.guard import open_guard  # noqa: PLC0415 - only authorization needs it
+
+        guard = self._guard = await open_guard(
+            security,
+            store=store.history,
+            settings=self._settings,
+            metrics=self._metrics,
+            journal=self._journal,
+            host=self._name,
+        )
+        self._closing.push_async_callback(guard.close)
+        self._grpc.use_gate(guard.hosts.admit)
+
+    async def _make_workflows(
+        self, ring: HostRing, store: WatchedStore, caller: GrpcCaller, directory: NamespaceDirectory
+    ) -> "Workflows | None":
         if not self._has_workflows:
             return None
         from fairlead.server.workflows import Workflows  # noqa: PLC0415 - see above
@@ -177,7 +259,12 @@ class Server:
             ring=ring.view,
             settings=self._settings,
             metrics=self._metrics,
+            directory=directory,
             journal=self._journal,
+            skipping=self._skipping,
+            listens=self._listens,
+            gate=None if self._guard is None else self._guard.frontend,
+            tls=self._tls,
         )
         self._closing.push_async_callback(workflows.close)
         return workflows
@@ -191,7 +278,7 @@ class Server:
         workflows: "Workflows | None",
     ) -> None:
         closing = self._closing
-        start = self._start_task if workflows is None else workflows.start_task
+        start = self._start_task if workflows is None else workflows.starter
         host = Host(
             ring.name,
             store=store,
@@ -201,18 +288,25 @@ class Server:
             start=start,
             ring=ring,
             journal=None if self._journal is None else self._journal.tasks(),
+            names=self._names,
         )
         closing.push_async_callback(host.close)
+        if self._directory is not None:
+            self._directory.add_to(host.handlers)
         if workflows is not None:
+            workflows.reserve_polls(host.matching.reserve)
             for method, handle in workflows.handlers():
                 host.handlers.add(method, handle)
             closing.push_async_callback(workflows.close_history)
+        if self._guard is not None:
+            for method, handle in self._guard.handlers():
+                host.handlers.add(method, handle)
         network.register(ring.name, host.handlers)
         for method, handle in host.handlers:
             self._handlers.add(method, _counted(method.name, handle, self._metrics))
         host.start()
         await self._grpc.start()
-        # Also where it is told to stop in the middle of joining. To leave twice does no harm.
+        # Registered before the join, so that a stop during the join leaves, too. Leaving twice does no harm.
         closing.push_async_callback(host.membership.leave)
         await host.join()
         if workflows is not None:
@@ -222,7 +316,15 @@ class Server:
     async def _serve_metrics(self) -> None:
         if self._config.metrics_listen is not None:
             listen = str(self._config.metrics_listen)
-            endpoint = MetricsEndpoint(self._metrics, listen, why_not_serving=self._why_not_serving)
+            keys = _keys(self._config, "metrics.listen")
+            endpoint = MetricsEndpoint(
+                self._metrics,
+                listen,
+                why_not_serving=self._why_not_serving,
+                tls=None if self._tls is None or self._tls.metrics is None else self._tls.metrics.context,
+                key=keys["key"],
+                host_key=keys["host_key"],
+            )
             await endpoint.start()
             self._closing.push_async_callback(endpoint.stop)
             self._endpoint = endpoint
@@ -230,25 +332,31 @@ class Server:
     def _why_not_serving(self) -> str | None:
         if not self._is_serving:
             return "not serving"
-        since = None if self._store is None else self._store.unavailable_since
-        return None if since is None else f"store unavailable since {since}"
+        return None if self._store is None else self._store.trouble
 
     async def _follow_store(self, store: WatchedStore) -> None:
         while True:
-            is_able = store.unavailable_since is None
+            is_able = store.trouble is None
             self._grpc.set_able(is_able=is_able)
             if self._workflows is not None:
                 self._workflows.set_able(is_able=is_able)
             await asyncio.sleep(HEALTH_INTERVAL_S)
 
+    def _name_settings_without_effect(self) -> None:
+        """Log the settings that have no effect here in one line; again only if the list changes."""
+        keys = self._settings.without_effect
+        if keys and keys != self._without_effect:
+            _log.warning("settings without effect here, see docs/settings.md", keys=list(keys))
+        self._without_effect = keys
+
     async def _reload_forever(self) -> None:
-        """Follow the file of dynamic settings. What is wrong with it is logged once, and the last good one stays."""
+        """Reload the file of dynamic settings when it changes; log its errors once and keep the last good settings."""
         while self._config.dynamic_file is not None:
             await asyncio.sleep(self._config.dynamic_poll_interval_s)
             try:
                 reload = self._settings.reload()
             except ExceptionGroup as failures:
-                _log.error("settings in force, but not everywhere", exc_info=failures)
+                _log.error("settings loaded, but some listeners failed", exc_info=failures)
                 continue
             if reload.outcome is Outcome.UNCHANGED:
                 continue
@@ -256,9 +364,15 @@ class Server:
             file = str(self._config.dynamic_file)
             if reload.outcome is Outcome.LOADED:
                 _log.info("settings loaded", file=file, changed=[setting.key for setting in reload.changed])
+                self._name_settings_without_effect()
             else:
                 problems = [str(problem) for problem in reload.problems]
-                _log.error("settings refused, the last good ones stay", file=file, problems=problems)
+                _log.error("settings refused, keeping the last good ones", file=file, problems=problems)
+
+
+def _keys(config: StaticConfig, key: str) -> dict[str, str]:
+    """Settings or flags of an address and of its host, for messages; on the command line these are two flags."""
+    return {"key": config.spelled(key), "host_key": config.flags.get(f"{key}.host", config.spelled(key))}
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
@@ -269,7 +383,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 def _counted(
     operation: str, handle: Callable[[Any], Awaitable[Any]], metrics: Metrics
 ) -> Callable[[Any], Awaitable[Any]]:
-    """Count what comes from outside the process, how long it takes, and how it fails."""
+    """Wrap a handler with metrics for calls from other processes: count, latency and errors."""
     service, _, name = operation.partition(".")
     calls = metrics.calls(service, name)
 

@@ -1,16 +1,16 @@
-"""Dynamic settings: declared once, read from a file in Temporal's shape, reloaded while the server runs."""
+"""Dynamic settings: declared once, read from a file in Temporal's format, reloaded while the server runs."""
 
-from fairlead.settings import limits, matching, membership
-from fairlead.settings.catalogue import SETTINGS
-from fairlead.settings.declaration import Reach, Setting
-from fairlead.settings.file import ParsedFile, parse_file
-from fairlead.settings.for_core import buffer_limits, partition_config, scaler_settings, weighted_rules
-from fairlead.settings.kinds import Plain, as_text
-from fairlead.settings.problem import InvalidSettings, InvalidValue, Problem, UnknownSetting
-from fairlead.settings.reference import reference
-from fairlead.settings.registry import ConflictingDeclarations, Registry
-from fairlead.settings.rules import EVERYWHERE, Rule, RuleSet, Scope
-from fairlead.settings.source import DynamicSettings, Outcome, Reload, parse_overrides, read_file
+from fairlead.settings.dynamic import history, limits, matching, membership
+from fairlead.settings.dynamic.catalogue import SETTINGS
+from fairlead.settings.dynamic.declaration import Reach, Setting
+from fairlead.settings.dynamic.file import ParsedFile, parse_file
+from fairlead.settings.dynamic.for_core import buffer_limits, partition_counts, scaler_settings, weighted_rules
+from fairlead.settings.dynamic.kinds import Plain, as_text
+from fairlead.settings.dynamic.reference import reference
+from fairlead.settings.dynamic.registry import ConflictingDeclarations, Registry
+from fairlead.settings.dynamic.rules import EVERYWHERE, Rule, RuleSet, Scope
+from fairlead.settings.dynamic.source import DynamicSettings, Outcome, Reload, parse_overrides, read_file
+from fairlead.settings.problem import InvalidSettings, InvalidValue, Problem, SettingWithoutEffect, UnknownSetting
 
 __all__ = [
     "EVERYWHERE",
@@ -30,15 +30,17 @@ __all__ = [
     "RuleSet",
     "Scope",
     "Setting",
+    "SettingWithoutEffect",
     "UnknownSetting",
     "as_text",
     "buffer_limits",
+    "history",
     "limits",
     "matching",
     "membership",
     "parse_file",
     "parse_overrides",
-    "partition_config",
+    "partition_counts",
     "read_file",
     "reference",
     "scaler_settings",

@@ -1,4 +1,4 @@
-"""Durations as settings write them: "200ms", "1m30s", or a number of seconds."""
+"""Durations in settings: "200ms", "1m30s", or a number of seconds."""
 
 import math
 import re
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 def parse_duration_s(raw: object) -> float:
-    """The seconds that `raw` means: a number is seconds, as in Temporal's files, and so is a text without a unit."""
+    """Parse a duration into seconds; a number, or a text without a unit, is in seconds, as in Temporal's files."""
     if isinstance(raw, int | float) and not isinstance(raw, bool):
         seconds = _as_float(raw)
     elif isinstance(raw, str) and len(raw) <= TEXT_CHARACTERS_MAX and _NUMBER.fullmatch(raw):
@@ -22,14 +22,14 @@ def parse_duration_s(raw: object) -> float:
     elif isinstance(raw, str) and len(raw) <= TEXT_CHARACTERS_MAX and _WHOLE.fullmatch(raw):
         seconds = math.fsum(float(count) * _SECONDS_OF_UNIT[unit] for count, unit in _PART.findall(raw))
     else:
-        raise InvalidValue('is no duration: write it like "10s", "200ms" or "1m30s"')
+        raise InvalidValue('is not a duration: write it like "10s", "200ms" or "1m30s"')
     if not math.isfinite(seconds):
-        raise InvalidValue("is no finite time")
+        raise InvalidValue("is not finite")
     return seconds
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest usual spelling: 90 is "1m30s", 0.2 is "200ms"."""
+    """Format seconds in the shortest usual spelling: 90 is "1m30s", 0.2 is "200ms"."""
     if seconds == 0:
         return "0s"
     if seconds < 1:
@@ -44,4 +44,4 @@ def _as_float(number: float) -> float:
     try:
         return float(number)
     except OverflowError as too_large:
-        raise InvalidValue("is no finite time") from too_large
+        raise InvalidValue("is not finite") from too_large

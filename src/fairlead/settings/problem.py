@@ -1,4 +1,4 @@
-"""What is wrong with a setting's value, with one place of a settings file, or with the whole of it."""
+"""Errors of settings: in a value, at a line of a settings file, or in the whole file."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,15 +7,19 @@ from fairlead.core.errors import FixRequest
 
 
 class InvalidValue(FixRequest):
-    """A value is of the wrong type or out of its bounds; the message goes on where the value was named."""
+    """A value has the wrong type or is out of bounds; the message is a predicate to follow the value's name."""
 
 
 class UnknownSetting(FixRequest):
     """No setting has this key."""
 
 
+class SettingWithoutEffect(UnknownSetting):
+    """The key is a setting of Temporal's server that has no effect here."""
+
+
 class InvalidSettings(FixRequest):
-    """A settings file or a value from the command line can't be used; `problems` holds all that is wrong."""
+    """A settings file or a value from the command line can't be used; `problems` has all errors."""
 
     def __init__(self, source: str, problems: Sequence["Problem"]) -> None:
         self.problems = tuple(problems)
@@ -24,7 +28,7 @@ class InvalidSettings(FixRequest):
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where; `line` counts from 1 and is None where there is none."""
+    """One error and its line, counted from 1; None for an error without a line."""
 
     line: int | None
     message: str

@@ -1,1 +1,1 @@
-"""One contract, several stores: memory, sqlite, postgres."""
+"""Storage contracts, and the stores that implement them: memory, sqlite, postgres."""

@@ -1,58 +1,72 @@
-"""What a store itself says of why it fails: its text is at the end of a chain of causes, or only in a library's log."""
+"""Extracts the reason of a store's failure from the chain of causes, or from the log of psycopg's pool."""
 
 import logging
+import sqlite3
 import time
 
-# What the pool said longer ago has nothing to do with a failure of now.
+# PostgreSQL's codes for a damaged table and a damaged index.
+_DAMAGE_CODES = frozenset(("XX001", "XX002"))
+# Maximum age in seconds of the pool's last error for it to be the reason of a present failure.
 REASON_S_MAX = 30.0
 
 
 class PoolReasons(logging.Filter):
-    """Keeps the reason for which PostgreSQL could last not be reached, in place of the pool's own lines in the log.
+    """Log filter that keeps the pool's last connection error and drops the pool's own log lines.
 
-    The pool tries again by itself and tells those who wait only that they waited too long. Why each try failed it says
-    to its log alone, many times over.
+    The pool retries by itself, and its callers get only a timeout. It writes the reason of each failed attempt only to
+    its log, many times over.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._reason = ""
-        self._told_s = float("-inf")
+        self._reported_s = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let errors through; of the rest, keep what they say of a failure."""
+        """Let errors pass; from other records, keep the failure and drop the record."""
         if record.levelno >= logging.ERROR:
             return True
         failures = [part for part in record.args or () if isinstance(part, BaseException)]
         if failures:
             self._reason = _one_line(failures[-1])
-            self._told_s = time.monotonic()
+            self._reported_s = time.monotonic()
         return False
 
     @property
     def latest(self) -> str:
-        """The last reason; empty if there was none of late."""
-        return self._reason if time.monotonic() - self._told_s < REASON_S_MAX else ""
+        """The last reason; empty if it is too old."""
+        return self._reason if time.monotonic() - self._reported_s < REASON_S_MAX else ""
 
 
 _pool_reasons = PoolReasons()
 
 
 def follow_pool() -> None:
-    """Keep the pool's reasons from now on."""
+    """Install the filter."""
     log = logging.getLogger("psycopg.pool")
-    # It logs every connection that it gives out, too.
+    # The pool also logs every connection that it hands out.
     log.setLevel(logging.WARNING)
     log.addFilter(_pool_reasons)
 
 
 def reason_of(failure: BaseException) -> str:
-    """What the store said, such as "disk I/O error" or "connection refused", as far as it said anything."""
+    """The store's own message, such as "disk I/O error" or "connection refused"."""
     while failure.__cause__ is not None:
         failure = failure.__cause__
     if type(failure).__name__ == "PoolTimeout":
         return _pool_reasons.latest or _one_line(failure)
     return _one_line(failure)
+
+
+def damage_of(failure: BaseException) -> BaseException | None:
+    """The error in the chain of causes that says that stored data is damaged; None if the failure has another cause."""
+    cause: BaseException | None = failure
+    # Exactly this class of SQLite: its subclasses mean a full disk or an unreadable file, not a damaged one.
+    while cause is not None and type(cause) is not sqlite3.DatabaseError:
+        if getattr(cause, "sqlstate", None) in _DAMAGE_CODES:
+            break
+        cause = cause.__cause__
+    return cause
 
 
 def _one_line(failure: BaseException) -> str:

@@ -1,7 +1,7 @@
-"""The steps that bring a database to the schema of this release: numbered, forward only, each in a transaction.
+"""Schema migrations: numbered, forward only, each in a transaction.
 
-A step is a file `schema/<database>/<number>_<name>.sql`. A store asks here which steps are left, runs each of them
-together with the row that records it in one transaction, and does so by itself whenever it is opened:
+A migration is a file `schema/<database>/<number>_<name>.sql`. Whenever a store is opened, it runs the pending
+migrations, each in one transaction with the row that records it:
 
     for step in pending(load_migrations("sqlite"), applied=versions, database="tasks.db"): ...
 """
@@ -12,20 +12,20 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from fairlead.core.errors import GiveUp
-from fairlead.storage.contract import SchemaTooNew
+from fairlead.storage.tasks import SchemaTooNew
 
-# Where each database records the steps that it has taken: (version, name).
+# Table in which each database records its applied migrations: (version, name).
 MIGRATIONS_TABLE = "schema_migrations"
 
 _FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
 
 class BrokenMigrations(GiveUp):
-    """The steps of this release, or those that a database has recorded, are not 1, 2, 3, ... without a gap."""
+    """The migrations of this release, or those recorded in a database, are not numbered 1, 2, 3, ... without a gap."""
 
 
 class Migration(NamedTuple):
-    """One step. `sql` holds one or more statements, and neither begins nor ends a transaction."""
+    """A migration. `sql` holds one or more statements, without BEGIN and COMMIT."""
 
     version: int
     name: str
@@ -33,7 +33,7 @@ class Migration(NamedTuple):
 
 
 def load_migrations(dialect: str) -> list[Migration]:
-    """The steps of this release for one kind of database, in order."""
+    """The migrations of this release for one kind of database, in order."""
     folder = files("fairlead.storage") / "schema" / dialect
     migrations = []
     for file in folder.iterdir():
@@ -46,9 +46,10 @@ def load_migrations(dialect: str) -> list[Migration]:
 
 
 def pending(known: Sequence[Migration], *, applied: Iterable[int], database: str) -> list[Migration]:
-    """The steps that a database with the `applied` versions still needs, in order; refuses what it can't understand.
+    """The migrations that a database with the `applied` versions still needs, in order.
 
-    To be asked before anything is changed: a database of a newer release is left as it is.
+    Raises `SchemaTooNew` or `BrokenMigrations`. Call it before any change, so that a database of a newer release stays
+    unchanged.
     """
     versions = sorted(applied)
     if versions and versions[-1] > len(known):

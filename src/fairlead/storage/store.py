@@ -1,15 +1,15 @@
-"""A whole store: the task queues of the matching service, and the workflows of the history service beside them."""
+"""A whole store: the task queues of matching, and the runs of history."""
 
 from typing import Protocol
 
-from fairlead.storage.contract import TaskStore
-from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.history import HistoryStore
+from fairlead.storage.tasks import TaskStore
 
 
 class Store(TaskStore, Protocol):
-    """Both in one database, which is opened and closed at once."""
+    """Both contracts in one database, which is opened and closed as a whole."""
 
     @property
     def history(self) -> HistoryStore:
-        """The workflows. What it acknowledges is as durable as the rest, and it is closed with the rest."""
+        """The history store: as durable as the task queues, and closed together with them."""
         ...

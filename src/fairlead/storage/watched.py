@@ -1,42 +1,47 @@
-"""A store that is watched: what fails in it is counted and logged, and whether it takes any writes is known."""
+"""Wraps a store: counts and logs its failures, and tracks whether it accepts writes."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
 from fairlead.core.errors import FairleadError
-from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
-from fairlead.storage.failures import reason_of
-from fairlead.storage.history_contract import HistoryStore
+from fairlead.storage.failures import damage_of, reason_of
+from fairlead.storage.history import HistoryStore
 from fairlead.storage.store import Store
+from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 from fairlead.telemetry import PERSISTENCE_ERROR_WITH_TYPE, Metrics, get_log
 
-# A store that has taken no write for this long, and refused some, is out of service. Every host writes a heartbeat at
-# least every few seconds, so this is known where nobody else asks for anything.
+# Seconds of failing writes without a success after which the store is out of service. Every host writes a heartbeat at
+# least every few seconds, so an outage is noticed even without other requests.
 UNAVAILABLE_AFTER_S = 5.0
 
 P = ParamSpec("P")
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 Clock = Callable[[], float]
 
 _log = get_log("storage")
 
 
 class _Watch:
-    """Follows what one store is asked, whichever part of it: its failures, and since when it takes no writes."""
+    """Tracks the failures of one store, and the time since which its writes fail."""
 
     def __init__(self, metrics: Metrics, *, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
-        # When the first write failed after the last one that did not.
+        # Time of the first failed write since the last successful one.
         self.failing_since_s: float | None = None
+        # Time at which a read or write first met damaged data, which does not heal by itself.
+        self.damaged_since_s: float | None = None
+        # Start of the heartbeat that the store has not answered yet.
+        self.heartbeat_since_s: float | None = None
         self.is_closing = False
 
-    def read(self, operation: str, ask: Callable[P, Awaitable[Answer]]) -> Callable[P, Coroutine[Any, Any, Answer]]:
-        """What asks the same of the store, and is watched."""
+    def read(self, operation: str, ask: Callable[P, Awaitable[Response]]) -> Callable[P, Coroutine[Any, Any, Response]]:
+        """Wrap a read of the store."""
 
-        async def watched(*args: P.args, **kwargs: P.kwargs) -> Answer:
+        async def watched(*args: P.args, **kwargs: P.kwargs) -> Response:
             try:
                 return await ask(*args, **kwargs)
             except Exception as failure:
@@ -45,10 +50,12 @@ class _Watch:
 
         return watched
 
-    def write(self, operation: str, ask: Callable[P, Awaitable[Answer]]) -> Callable[P, Coroutine[Any, Any, Answer]]:
-        """As `read`, of what changes the store: it tells whether the store takes any writes."""
+    def write(
+        self, operation: str, ask: Callable[P, Awaitable[Response]]
+    ) -> Callable[P, Coroutine[Any, Any, Response]]:
+        """Wrap a write of the store; its result shows whether the store accepts writes."""
 
-        async def watched(*args: P.args, **kwargs: P.kwargs) -> Answer:
+        async def watched(*args: P.args, **kwargs: P.kwargs) -> Response:
             try:
                 answer = await ask(*args, **kwargs)
             except Exception as failure:
@@ -61,13 +68,59 @@ class _Watch:
 
         return watched
 
+    def begun_write(
+        self, operation: str, begin: "Callable[P, asyncio.Future[Response]]"
+    ) -> "Callable[P, asyncio.Future[Response]]":
+        """Wrap a write of the store that returns a future."""
+
+        def ended(writing: "asyncio.Future[Response]") -> None:
+            failure = None if writing.cancelled() else writing.exception()
+            if isinstance(failure, Exception):
+                if self._failed(operation, failure) and self.failing_since_s is None:
+                    self.failing_since_s = self._clock()
+            elif self.failing_since_s is not None:
+                self._recovered(self.failing_since_s)
+
+        def watched(*args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[Response]":
+            writing = begin(*args, **kwargs)
+            writing.add_done_callback(ended)
+            return writing
+
+        return watched
+
+    def heartbeat(self, ask: Callable[P, Awaitable[Response]]) -> Callable[P, Coroutine[Any, Any, Response]]:
+        """Wrap the write that every host repeats, also to notice a store that does not respond at all."""
+        write = self.write("heartbeat", ask)
+
+        async def watched(*args: P.args, **kwargs: P.kwargs) -> Response:
+            self.heartbeat_since_s = self._clock()
+            try:
+                return await write(*args, **kwargs)
+            finally:
+                self.heartbeat_since_s = None
+
+        return watched
+
+    def trouble(self) -> str | None:
+        """Why the store is out of service, as a phrase; None if it works, or has failed only for a short time."""
+        if self.damaged_since_s is not None:
+            return f"store damaged, found at {moment(self.damaged_since_s)}: see the log"
+        longest_s = self._clock() - UNAVAILABLE_AFTER_S
+        if self.failing_since_s is not None and self.failing_since_s <= longest_s:
+            return f"store unavailable since {moment(self.failing_since_s)}"
+        if self.heartbeat_since_s is not None and self.heartbeat_since_s <= longest_s:
+            return f"store unavailable since {moment(self.heartbeat_since_s)}: a heartbeat got no response"
+        return None
+
     def _failed(self, operation: str, failure: Exception) -> bool:
-        """Count and log a failure; False if it is none of the store's."""
+        """Count and log a failure; false if the store itself did not fail."""
         is_of_store = isinstance(failure, StoreUnavailable | OutcomeUnknown) or not isinstance(failure, FairleadError)
         if self.is_closing or not is_of_store:
             return False
         kind = type(failure).__name__
         self._metrics.count(PERSISTENCE_ERROR_WITH_TYPE, operation, kind)
+        if self.damaged_since_s is None and damage_of(failure) is not None:
+            self.damaged_since_s = self._clock()
         _log.error("store failed", operation=operation, error_type=kind, error=str(failure), reason=reason_of(failure))
         return True
 
@@ -77,15 +130,13 @@ class _Watch:
 
 
 class WatchedStore:
-    """Does what a `Store` does, and keeps watch over its failures: those of the store, not of what it was asked.
+    """A `Store` that counts and logs failures of the underlying store, but not errors of the requests.
 
-    A lease that was lost or a level that is taken is an answer like any other. Where all goes well a call costs one
-    comparison more.
+    A lost lease or a taken level is a normal result, not a failure. A successful call costs one more comparison.
     """
 
     def __init__(self, store: Store, metrics: Metrics, *, clock: Clock = time.time) -> None:
         self._store = store
-        self._clock = clock
         watch = self._watch = _Watch(metrics, clock=clock)
         self.history: HistoryStore = _WatchedHistory(store.history, watch)
         self.take_lease = watch.write("take_lease", store.take_lease)
@@ -100,35 +151,37 @@ class WatchedStore:
         self.save_rules = watch.write("save_rules", store.save_rules)
         self.load_rules = watch.read("load_rules", store.load_rules)
         self.count = watch.read("count", store.count)
+        self.list_partitions = watch.read("list_partitions", store.list_partitions)
         self.list_queues = watch.read("list_queues", store.list_queues)
-        self.heartbeat = watch.write("heartbeat", store.heartbeat)
+        self.heartbeat = watch.heartbeat(store.heartbeat)
         self.leave = watch.write("leave", store.leave)
         self.members = watch.read("members", store.members)
 
     @property
     def is_failing_since_s(self) -> float | None:
-        """Since when every write has failed, by the wall clock; None if the last one did not."""
+        """The wall clock time since which every write has failed; None if the last write succeeded."""
         return self._watch.failing_since_s
 
     @property
-    def unavailable_since(self) -> str | None:
-        """Since when the store is out of service, for people; None if it is not, or not for long enough to say."""
-        since_s = self._watch.failing_since_s
-        return None if since_s is None or self._clock() - since_s < UNAVAILABLE_AFTER_S else moment(since_s)
+    def trouble(self) -> str | None:
+        """Why the store is out of service, as a phrase; None if it works, or has failed only for a short time."""
+        return self._watch.trouble()
 
     async def close(self) -> None:
-        """Finish what was begun. What comes too late is refused, which is no failure of the store."""
+        """Close the store. Requests that come later fail, but are not counted as failures of the store."""
         self._watch.is_closing = True
         await self._store.close()
 
 
 class _WatchedHistory:
-    """The same of the store's workflows."""
+    """The history part of a watched store."""
 
     def __init__(self, store: HistoryStore, watch: _Watch) -> None:
         self.take_shard = watch.write("take_shard", store.take_shard)
         self.renew_shard = watch.write("renew_shard", store.renew_shard)
         self.commit = watch.write("commit", store.commit)
+        begin_commit = getattr(store, "begin_commit", None)
+        self.begin_commit = None if begin_commit is None else watch.begun_write("commit", begin_commit)
         self.read_run = watch.read("read_run", store.read_run)
         self.read_current = watch.read("read_current", store.read_current)
         self.list_runs = watch.read("list_runs", store.list_runs)
@@ -151,5 +204,5 @@ class _WatchedHistory:
 
 
 def moment(wall_s: float) -> str:
-    """A time of the wall clock, for people."""
+    """A wall clock time as text."""
     return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,12 +1,14 @@
-"""What the process tells of itself: metrics, logs and health."""
+"""Metrics, logs and health of the process."""
 
 from fairlead.telemetry.buckets import LATENCY_BOUNDS_S, Buckets
 from fairlead.telemetry.calls import CallMetrics
 from fairlead.telemetry.declaration import OTHER, Kind, Metric
-from fairlead.telemetry.endpoint import CannotListen, MetricsEndpoint
+from fairlead.telemetry.endpoint import MetricsEndpoint
 from fairlead.telemetry.events import (
     CLIENT_REDIRECTION_REQUESTS,
+    CLUSTER_EVENTS,
     DYNAMIC_CONFIG_RELOADS,
+    HTTP_SERVICE_REQUESTS,
     JOURNAL_BYTES,
     JOURNAL_RECORDS,
     JOURNAL_RECORDS_DROPPED,
@@ -19,11 +21,14 @@ from fairlead.telemetry.events import (
     REPLICATION_TASKS_APPLIED,
     REPLICATION_TASKS_FAILED,
     REPLICATION_TASKS_SKIPPED,
+    SERVICE_ERRORS_AUTHORIZE_FAILED,
+    SERVICE_ERRORS_UNAUTHORIZED,
     SHARD_LOST,
     TASK_ERRORS,
 )
 from fairlead.telemetry.exposition import render
 from fairlead.telemetry.gauges import (
+    CertificateGauges,
     Component,
     ConfigGauges,
     HistoryGauges,
@@ -32,7 +37,7 @@ from fairlead.telemetry.gauges import (
     ScalerGauges,
     Source,
 )
-from fairlead.telemetry.listening import refusal
+from fairlead.telemetry.listen_errors import CannotListen, refusal
 from fairlead.telemetry.logs import InvalidLogSetting, Log, LogFormat, configure_logs, get_log
 from fairlead.telemetry.metrics import PARTITION_SERIES_MAX, Metrics, Snapshot
 from fairlead.telemetry.partition import PartitionMetrics
@@ -40,7 +45,9 @@ from fairlead.telemetry.reference import METRICS, reference
 
 __all__ = [
     "CLIENT_REDIRECTION_REQUESTS",
+    "CLUSTER_EVENTS",
     "DYNAMIC_CONFIG_RELOADS",
+    "HTTP_SERVICE_REQUESTS",
     "JOURNAL_BYTES",
     "JOURNAL_RECORDS",
     "JOURNAL_RECORDS_DROPPED",
@@ -57,11 +64,14 @@ __all__ = [
     "REPLICATION_TASKS_APPLIED",
     "REPLICATION_TASKS_FAILED",
     "REPLICATION_TASKS_SKIPPED",
+    "SERVICE_ERRORS_AUTHORIZE_FAILED",
+    "SERVICE_ERRORS_UNAUTHORIZED",
     "SHARD_LOST",
     "TASK_ERRORS",
     "Buckets",
     "CallMetrics",
     "CannotListen",
+    "CertificateGauges",
     "Component",
     "ConfigGauges",
     "HistoryGauges",

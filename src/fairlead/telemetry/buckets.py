@@ -1,11 +1,11 @@
-"""How long things took, counted by how long: cheap enough for every task and poll."""
+"""Latency histograms, cheap enough for every task and poll."""
 
 import math
 from bisect import bisect_left
 from typing import NamedTuple
 
-# From a match within one process to a backlog that is worked off the next day. Few enough: each bound is one series
-# more for every task list.
+# Bounds in seconds, from a match within one process to a backlog dispatched an hour later. They are few, since each
+# bound adds one series for every task queue.
 LATENCY_BOUNDS_S = (
     0.001,
     0.0025,
@@ -30,14 +30,14 @@ _INFINITY = math.inf
 
 
 class BucketCounts(NamedTuple):
-    """How many were within each bound but not within the one before; the last of them were above all bounds."""
+    """Number of latencies in each bucket, not cumulative; the last bucket is above all bounds."""
 
     counts: tuple[int, ...]
     total_s: float
 
 
 class Buckets:
-    """Counts latencies by the bounds above; what is observed is never lost, and never makes a sum go backwards."""
+    """Counts latencies by LATENCY_BOUNDS_S; invalid ones count as 0, so that the sum never decreases."""
 
     __slots__ = ("_counts", "_total_s")
 
@@ -47,18 +47,18 @@ class Buckets:
 
     def observe(self, latency_s: float) -> None:
         """Count one latency."""
-        # Clocks of two hosts may differ: what was added "later" than it started took no time.
+        # Clocks of two hosts may differ, so a task may seem to start before it was added: count 0.
         if not 0.0 < latency_s < _INFINITY:
             latency_s = 0.0
         self._counts[bisect_left(LATENCY_BOUNDS_S, latency_s)] += 1
         self._total_s += latency_s
 
     def read(self) -> BucketCounts:
-        """What was counted until now."""
+        """Counts until now."""
         return BucketCounts(tuple(self._counts), self._total_s)
 
 
 def merge(first: BucketCounts, second: BucketCounts) -> BucketCounts:
-    """Both together."""
+    """Sum of two histograms."""
     counts = tuple(one + other for one, other in zip(first.counts, second.counts, strict=True))
     return BucketCounts(counts, first.total_s + second.total_s)

@@ -1,4 +1,4 @@
-"""What one method of a service counts: its requests, its errors by kind, and how long it takes."""
+"""Metrics of one method of a service: requests, errors by kind, and latency."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from fairlead.telemetry.declaration import CALL_LABELS, OTHER, Kind, Metric
 ERROR_KINDS_MAX = 50
 
 SERVICE_REQUESTS = Metric(
-    "service_requests", Kind.COUNTER, CALL_LABELS, "Requests that were answered, with errors too."
+    "service_requests", Kind.COUNTER, CALL_LABELS, "Requests that were answered, including those with an error."
 )
 SERVICE_ERRORS = Metric("service_errors", Kind.COUNTER, CALL_LABELS, "Requests that were answered with an error.")
 SERVICE_ERROR_WITH_TYPE = Metric(
@@ -22,7 +22,7 @@ CALLS = (SERVICE_REQUESTS, SERVICE_ERRORS, SERVICE_ERROR_WITH_TYPE, SERVICE_LATE
 
 
 class CallCounts(NamedTuple):
-    """What was counted until now."""
+    """Counts of one method until now."""
 
     service: str
     operation: str
@@ -32,7 +32,7 @@ class CallCounts(NamedTuple):
 
 
 class CallMetrics:
-    """Counts the calls of one method. Made once, where the method is registered, and not for every request."""
+    """Counts the calls of one method. Create it once, where the method is registered, not for every request."""
 
     __slots__ = ("_errors", "_latency", "_operation", "_requests", "_service")
 
@@ -44,17 +44,17 @@ class CallMetrics:
         self._latency = Buckets()
 
     def answered(self, latency_s: float) -> None:
-        """A request was answered."""
+        """Count a request that was answered."""
         self._requests += 1
         self._latency.observe(latency_s)
 
     def failed(self, kind: str, latency_s: float) -> None:
-        """A request was answered with an error; `kind` is its gRPC code or its class, one of few."""
+        """Count a request that was answered with an error; `kind` is its gRPC code or class, which have few values."""
         self.answered(latency_s)
         if kind not in self._errors and len(self._errors) >= ERROR_KINDS_MAX:
             kind = OTHER
         self._errors[kind] = self._errors.get(kind, 0) + 1
 
     def read(self) -> CallCounts:
-        """What was counted until now."""
+        """Counts until now."""
         return CallCounts(self._service, self._operation, self._requests, dict(self._errors), self._latency.read())

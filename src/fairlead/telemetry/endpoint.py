@@ -1,25 +1,23 @@
-"""Where Prometheus gets the metrics, and a load balancer asks whether the process serves."""
+"""HTTP endpoint for Prometheus' scrapes and for load balancers' health checks."""
 
 import asyncio
 import gzip
 import re
-from collections.abc import Callable
+import ssl
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from typing import NamedTuple
 
-from prometheus_client.exposition import gzip_accepted
-
-from fairlead.core.errors import FixRequest
 from fairlead.telemetry.exposition import render
-from fairlead.telemetry.listening import refusal
+from fairlead.telemetry.listen_errors import CannotListen, refusal
 from fairlead.telemetry.logs import get_log
 from fairlead.telemetry.metrics import Metrics, Snapshot
 
 LISTEN_DEFAULT = "127.0.0.1:0"
 REQUEST_BYTES_MAX = 8 * 1024
-# For reading a request, and for writing its answer.
+# Seconds to read a request, and seconds to write its response.
 CONNECTION_S_MAX = 10.0
 CONNECTIONS_MAX = 16
 
@@ -29,12 +27,8 @@ _LISTEN = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]]+)):(?P<p
 _log = get_log("telemetry.endpoint")
 
 
-class CannotListen(FixRequest):
-    """The metrics can't be served at the address that was given."""
-
-
-class _Answer(NamedTuple):
-    """What a request is answered with."""
+class _Response(NamedTuple):
+    """HTTP response."""
 
     status: HTTPStatus
     content: bytes
@@ -43,19 +37,19 @@ class _Answer(NamedTuple):
 
 
 class _Refused(Exception):
-    """A request that is answered with an error."""
+    """A request fails with an HTTP error."""
 
     def __init__(self, status: HTTPStatus, *headers: str) -> None:
         super().__init__(status.phrase)
-        self.answer = _Answer(status, f"{status.phrase}\n".encode(), headers=headers)
+        self.answer = _Response(status, f"{status.phrase}\n".encode(), headers=headers)
 
 
 class MetricsEndpoint:
     """Serves `/metrics` and `/healthz`, one request a connection, and nothing else.
 
-    The numbers are taken in the event loop, so that they fit together, and written out in a thread, one scrape at a
-    time, so that nobody waits for that. `/healthz` says what `why_not_serving` says: why the
-    process should get no requests, or None where it should. An event loop that hangs says nothing.
+    The endpoint takes the snapshot in the event loop, so that its numbers are consistent, and renders it in a thread,
+    one scrape at a time, so that the loop doesn't block. `why_not_serving` returns the reason why the process should
+    get no requests, or None if it should; `/healthz` reports it. A blocked event loop does not respond.
     """
 
     def __init__(
@@ -64,40 +58,59 @@ class MetricsEndpoint:
         listen: str = LISTEN_DEFAULT,
         *,
         why_not_serving: Callable[[], str | None] = lambda: None,
+        page: Callable[[], Awaitable[tuple[str, bytes]]] | None = None,
+        key: str = "metrics.listen",
+        host_key: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`page` returns the content type and content of `/metrics`, in place of the page of `metrics`.
+
+        `key` and `host_key` are the settings of the address, see `refusal`. `tls` is a server-side context.
+        """
+        self._page = page
+        self._tls = tls
+        self._key, self._host_key = key, host_key
         self._metrics = metrics
         self._host, self._port = _parse_listen(listen)
         self._why_not_serving = why_not_serving
         self._rendering = asyncio.Lock()
-        # Of its own: those of the event loop may all be busy just when somebody wants to see why. Begins when needed.
+        # Its own thread, started when needed: the event loop's threads may all be busy just when the metrics matter.
         self._renderer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics")
         self._connections: set[asyncio.Task[None]] = set()
+        # Connections that wait for their clients: to send the whole request, or to close; longest wait first.
+        self._idle: dict[asyncio.Task[None], None] = {}
         self._server: asyncio.Server | None = None
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that it got."""
+        """Address of the endpoint, with the actual port."""
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     async def start(self) -> None:
-        """Begin to serve; raise `CannotListen` where that can't be."""
+        """Start to serve; raise `CannotListen` if the address can't be used."""
         try:
             self._server = await asyncio.start_server(
-                self._connected, self._host, self._port, limit=REQUEST_BYTES_MAX, backlog=CONNECTIONS_MAX
+                self._connected,
+                self._host,
+                self._port,
+                limit=REQUEST_BYTES_MAX,
+                backlog=CONNECTIONS_MAX,
+                ssl=self._tls,
             )
         except OSError as refused:
-            why = refusal(refused, key="metrics.listen")
+            why = refusal(refused, key=self._key, host_key=self._host_key)
             raise CannotListen(f"metrics can't be served at {self.address}: {why}") from refused
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Serve no longer, for good; what is under way is broken off."""
+        """Stop for good; cancel open requests."""
         if self._server is None:
             return
         self._server.close()
-        for connection in self._connections:
+        connections = tuple(self._connections)
+        for connection in connections:
             connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*connections, return_exceptions=True)
         await self._server.wait_closed()
         self._server = None
         self._renderer.shutdown(wait=False)
@@ -106,22 +119,35 @@ class MetricsEndpoint:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in a task
         if len(self._connections) >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
+            # Idle connections must not keep out health checks and scrapes: close the one that is idle the longest.
+            idle = next(iter(self._idle), None)
+            if idle is None:
+                writer.transport.abort()
+                return
+            self._forget(idle)
+            idle.cancel()
         self._connections.add(task)
+        self._idle[task] = None
         try:
-            # Who goes away, or is too slow, gets no answer; that is nobody's error.
+            # Clients that disconnect or are too slow get no response; that is not an error.
             with suppress(ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await self._serve(reader, writer)
+                await self._serve(reader, writer, task)
         finally:
-            self._connections.discard(task)
+            self._forget(task)
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _forget(self, connection: asyncio.Task[None]) -> None:
+        self._connections.discard(connection)
+        self._idle.pop(connection, None)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: asyncio.Task[None]
+    ) -> None:
         method = ""
         try:
             async with asyncio.timeout(CONNECTION_S_MAX):
                 method, path, asked = await _read_request(reader)
+            self._idle.pop(connection, None)
             answer = await self._answer(path, asked)
         except _Refused as refused:
             answer = refused.answer
@@ -136,20 +162,24 @@ class MetricsEndpoint:
         async with asyncio.timeout(CONNECTION_S_MAX):
             await writer.drain()
             writer.write_eof()
-            # Until the other side has it all: closing before would take back what is still on its way.
+            self._idle[connection] = None
+            # Wait until the client has read everything: closing earlier would drop bytes that are still being sent.
             while await reader.read(REQUEST_BYTES_MAX):
                 pass
 
-    async def _answer(self, path: str, asked: dict[str, str]) -> _Answer:
+    async def _answer(self, path: str, asked: dict[str, str]) -> _Response:
         if path == "/healthz":
             why_not = self._why_not_serving()
             if why_not is None:
-                return _Answer(HTTPStatus.OK, b"serving\n")
-            return _Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{why_not}\n".encode())
+                return _Response(HTTPStatus.OK, b"serving\n")
+            return _Response(HTTPStatus.SERVICE_UNAVAILABLE, f"{why_not}\n".encode())
         if path != "/metrics":
             raise _Refused(HTTPStatus.NOT_FOUND)
         async with self._rendering:
             try:
+                if self._page is not None:
+                    content_type, content = await self._page()
+                    return _Response(HTTPStatus.OK, content, content_type)
                 snapshot = self._metrics.snapshot()
                 return await asyncio.get_running_loop().run_in_executor(self._renderer, _render, snapshot, asked)
             except Exception as failure:
@@ -157,16 +187,18 @@ class MetricsEndpoint:
                 raise _Refused(HTTPStatus.INTERNAL_SERVER_ERROR) from failure
 
 
-def _render(snapshot: Snapshot, asked: dict[str, str]) -> _Answer:
+def _render(snapshot: Snapshot, asked: dict[str, str]) -> _Response:
+    from fairlead.telemetry.process_metrics import gzip_accepted  # noqa: PLC0415 - see `render`
+
     content_type, content = render(snapshot, asked.get("accept", ""))
     if gzip_accepted(asked.get("accept-encoding", "")):
         packed = gzip.compress(content, compresslevel=1)
-        return _Answer(HTTPStatus.OK, packed, content_type, ("Content-Encoding: gzip",))
-    return _Answer(HTTPStatus.OK, content, content_type)
+        return _Response(HTTPStatus.OK, packed, content_type, ("Content-Encoding: gzip",))
+    return _Response(HTTPStatus.OK, content, content_type)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
-    """The method, the path and the headers of a request that may be answered."""
+    """Read the method, the path and the headers of a request; raise `_Refused` if it is invalid."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as too_long:

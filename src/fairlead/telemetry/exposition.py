@@ -1,19 +1,14 @@
-"""A snapshot as Prometheus reads it."""
+"""Renders a snapshot for Prometheus."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from prometheus_client import PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import InfoMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE_TEXT
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE_OPENMETRICS
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-
-from fairlead import __version__
 from fairlead.core.partitions import PartitionConfig
 from fairlead.telemetry.buckets import merge
 from fairlead.telemetry.calls import SERVICE_ERROR_WITH_TYPE, SERVICE_ERRORS, SERVICE_LATENCY, SERVICE_REQUESTS
 from fairlead.telemetry.gauges import (
+    CERTIFICATES_EXPIRED,
+    CERTIFICATES_EXPIRING,
+    CERTIFICATES_NEXT_END,
     CONFIGS,
     GAUGE_FOLDS,
     HISTORY_TASKS,
@@ -41,7 +36,7 @@ from fairlead.telemetry.partition import (
     TASK_DISPATCH_LATENCY,
     Latencies,
     PartitionLabels,
-    TaskListLabels,
+    TaskQueueLabels,
     partition_labels,
 )
 
@@ -49,33 +44,18 @@ _SYNC = Latencies._fields.index("syncmatch_latency")
 _ASYNC = Latencies._fields.index("asyncmatch_latency")
 
 
-class _Process:
-    """What the library tells of the process, and which version of Fairlead it is."""
-
-    def __init__(self) -> None:
-        self._collectors = (ProcessCollector(registry=None), PlatformCollector(registry=None))
-
-    def collect(self) -> Iterable[Family]:
-        yield InfoMetricFamily("fairlead_build", "What is running.", {"version": __version__})
-        for collector in self._collectors:
-            yield from collector.collect()
-
-
-_PROCESS = _Process()
-# The library has no types for it.
-_openmetrics: Callable[[_Process], bytes] = generate_openmetrics
-
-
 def render(snapshot: Snapshot, accept: str) -> tuple[str, bytes]:
-    """The content type, OpenMetrics if `accept` (a request's header) asks for it, and the content."""
+    """Content type and content: OpenMetrics if the request's header `accept` asks for it, else Prometheus text."""
+    # Imported at the first scrape: the library takes 30 ms, and most development servers are never scraped.
+    from fairlead.telemetry.process_metrics import CONTENT_TYPE_OPENMETRICS, CONTENT_TYPE_TEXT, render_process  # noqa: PLC0415
+
     is_openmetrics = "application/openmetrics-text" in accept
-    page = Page(is_openmetrics=is_openmetrics)
+    page = Page(is_openmetrics=is_openmetrics, namespaces=snapshot.namespaces)
     for write in _WRITERS:
         write(page, snapshot)
-    # The library's part comes last, with what OpenMetrics has at the end.
-    if is_openmetrics:
-        return CONTENT_TYPE_OPENMETRICS, page.encode() + _openmetrics(_PROCESS)
-    return CONTENT_TYPE_TEXT, page.encode() + generate_latest(_PROCESS)
+    # The library's part comes last: it ends with OpenMetrics' end marker.
+    content = page.encode() + render_process(is_openmetrics=is_openmetrics)
+    return (CONTENT_TYPE_OPENMETRICS if is_openmetrics else CONTENT_TYPE_TEXT), content
 
 
 def _write_counters(page: Page, snapshot: Snapshot) -> None:
@@ -94,14 +74,14 @@ def _write_latencies(page: Page, snapshot: Snapshot) -> None:
 
 def _write_gauges(page: Page, snapshot: Snapshot) -> None:
     rows: dict[PartitionLabels, list[tuple[float | None, ...]]] = {}
-    loaded: dict[TaskListLabels, int] = {}
+    loaded: dict[TaskQueueLabels, int] = {}
     placed = {labels for labels, _ in snapshot.counters}
     for one in snapshot.partitions:
         labels = _labels_of(one)
         if labels not in placed:
             labels = labels.shared
         rows.setdefault(labels, []).append(read_gauges(one))
-        loaded[labels.of_task_list] = loaded.get(labels.of_task_list, 0) + 1
+        loaded[labels.of_task_queue] = loaded.get(labels.of_task_queue, 0) + 1
     for index, (metric, fold) in enumerate(zip(PARTITION_GAUGES, GAUGE_FOLDS, strict=True)):
         folded = []
         for labels, of_all in rows.items():
@@ -118,17 +98,20 @@ def _write_configs(page: Page, snapshot: Snapshot) -> None:
     placed = {labels for labels, _ in snapshot.counters}
     for one in snapshot.partitions:
         labels = _labels_of(one)
-        # Configurations have no sum: those that are counted together have none to show.
+        # Configurations can't be summed, so partitions that are counted together report none.
         if labels not in placed or one.is_sticky or one.config is None:
             continue
         component = Component.PARTITION if one.partition else Component.ROOT
         configs[*labels, component.value] = one.config
         if one.scaler is not None:
-            scalers[labels.of_task_list] = (*one.scaler, one.config.read, one.config.write)
+            scalers[labels.of_task_queue] = (*one.scaler, one.config.read, one.config.write)
     for client in snapshot.configs:
-        # A poller and a producer are of the task list: their label `partition` is empty, which is as if it had none.
-        task_list = partition_labels(client.namespace, client.task_list, client.task_type, 0).of_task_list
-        configs[*task_list, "", client.component.value] = client.config
+        # Pollers and producers belong to the task queue: an empty label `partition` is the same as no label.
+        task_queue = partition_labels(client.namespace, client.task_queue, client.task_type, 0).of_task_queue
+        key = (*task_queue, "", client.component.value)
+        # Two clients of a process may use different versions: report the older one, which shows the delay.
+        if key not in configs or client.config.version < configs[key].version:
+            configs[key] = client.config
     columns: list[Callable[[PartitionConfig], int]] = [
         lambda config: config.read,
         lambda config: config.write,
@@ -164,6 +147,13 @@ def _write_replication(page: Page, snapshot: Snapshot) -> None:
     page.histogram(REPLICATION_LATENCY, [(labels, one.latency) for labels, one in sources])
 
 
+def _write_certificates(page: Page, snapshot: Snapshot) -> None:
+    found = snapshot.certificates
+    page.values(CERTIFICATES_EXPIRED, [((), one.expired) for one in found])
+    page.values(CERTIFICATES_EXPIRING, [((), one.expiring) for one in found])
+    page.values(CERTIFICATES_NEXT_END, [((), one.next_end_s) for one in found if one.next_end_s is not None])
+
+
 def _write_process(page: Page, snapshot: Snapshot) -> None:
     for event, series in snapshot.events.items():
         page.values(event, series.items())
@@ -172,7 +162,7 @@ def _write_process(page: Page, snapshot: Snapshot) -> None:
 
 
 def _labels_of(one: PartitionGauges) -> PartitionLabels:
-    return partition_labels(one.namespace, one.task_list, one.task_type, one.partition, is_sticky=one.is_sticky)
+    return partition_labels(one.namespace, one.task_queue, one.task_type, one.partition, is_sticky=one.is_sticky)
 
 
 _WRITERS = (
@@ -183,5 +173,6 @@ _WRITERS = (
     _write_history,
     _write_replication,
     _write_calls,
+    _write_certificates,
     _write_process,
 )

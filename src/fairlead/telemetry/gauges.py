@@ -1,4 +1,4 @@
-"""What is so at the moment of a scrape: given by those who know, when they are asked."""
+"""Gauges: current values that their sources report at each scrape."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fairlead.telemetry.buckets import BucketCounts
 from fairlead.telemetry.declaration import (
     CONFIG_LABELS,
     PARTITION_LABELS,
-    TASK_LIST_LABELS,
+    TASK_QUEUE_LABELS,
     Kind,
     Metric,
     declared_in,
@@ -21,7 +21,7 @@ from fairlead.telemetry.declaration import (
 
 
 class Component(StrEnum):
-    """Who goes by a partition configuration (seed 001): the versions of all four should agree but for a moment."""
+    """The components that report their partition configuration (SC-15); all agree except shortly after a change."""
 
     ROOT = "root"
     PARTITION = "partition"
@@ -30,7 +30,7 @@ class Component(StrEnum):
 
 
 class ScalerGauges(NamedTuple):
-    """What the scaler of a task list saw at its last tick. `target` is the number of write partitions it wants."""
+    """Values of a task queue's scaler at its last tick. `target` is the number of write partitions it wants."""
 
     qps: float
     upscale_threshold_qps: float
@@ -40,10 +40,10 @@ class ScalerGauges(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionGauges:
-    """How a loaded partition is doing. `scaler` is of a root that has one, `config` what the partition goes by."""
+    """Gauges of a loaded partition. Only a root with a scaler has `scaler`; `config` is the configuration in use."""
 
     namespace: str
-    task_list: str
+    task_queue: str
     task_type: TaskType
     partition: int
     is_sticky: bool = False
@@ -51,30 +51,30 @@ class PartitionGauges:
     scaler: ScalerGauges | None = None
 
     approximate_backlog_count: float | None = gauge(
-        "Tasks in the backlog, by the durable count.", "task_backlog_per_tl", fold=sum
+        "Tasks in the backlog, as counted in the store.", "task_backlog_per_tl", fold=sum
     )
     approximate_backlog_age_seconds: float | None = gauge(
-        "Age of the oldest task of the backlog that is loaded; 0 if there is none.", fold=max
+        "Age of the oldest loaded task of the backlog; 0 without a loaded task.", fold=max
     )
-    task_lag_per_tl: float | None = gauge("Task ids between the last one written and the ack level.", fold=max)
+    task_lag_per_tl: float | None = gauge("Difference between the last task id written and the ack level.", fold=max)
     loaded_tasks: float | None = gauge("Tasks of the backlog that are in memory.", fold=sum)
-    pending_polls: float | None = gauge("Polls that wait for a task.", fold=sum)
+    pending_polls: float | None = gauge("Polls waiting for a task.", fold=sum)
     task_add_rate: float | None = gauge("Tasks added a second, over the last half minute.", fold=sum)
     task_dispatch_rate: float | None = gauge("Tasks started a second, over the last half minute.", fold=sum)
 
 
 class ConfigGauges(NamedTuple):
-    """The partition configuration that a client of a task list has at hand. `component` is a poller or a producer."""
+    """The partition configuration that a client of a task queue uses. `component` is a poller or a producer."""
 
     namespace: str
-    task_list: str
+    task_queue: str
     task_type: TaskType
     component: Component
     config: PartitionConfig
 
 
 class HistoryGauges(NamedTuple):
-    """What the history service of this host holds. `tasks` are those of each queue that are in memory and not done."""
+    """Numbers of this host's history service. `tasks` counts, by queue, the tasks in memory that are not done."""
 
     shards: int
     runs: int
@@ -82,9 +82,10 @@ class HistoryGauges(NamedTuple):
 
 
 class ReplicationGauges(NamedTuple):
-    """How far this host is with one other cluster's streams, those of them that it pulls taken together.
+    """Progress of this host with the streams that it pulls from one other cluster, taken together.
 
-    `lag_s` is the age of the oldest task that may not be taken in, `latency` from the write there until now.
+    `lag_s` is the age of the oldest task that may not be applied yet; `latency` is the time from the write in the other
+    cluster until it is applied here.
     """
 
     source_cluster: str
@@ -95,53 +96,80 @@ class ReplicationGauges(NamedTuple):
     latency: BucketCounts
 
 
-Gauges = PartitionGauges | ConfigGauges | HistoryGauges | ReplicationGauges
+class CertificateGauges(NamedTuple):
+    """Certificates of a process: how many have ended or will end soon, and the seconds until the first one ends."""
+
+    expired: int
+    expiring: int
+    next_end_s: float | None
+
+
+Gauges = PartitionGauges | ConfigGauges | HistoryGauges | ReplicationGauges | CertificateGauges
 Source = Callable[[], Iterable[Gauges]]
 
 PARTITION_GAUGES = declared_in(PartitionGauges, Kind.GAUGE, PARTITION_LABELS)
-# Reads them all, in that order.
+# Reads all gauges of a partition, in the order of PARTITION_GAUGES.
 read_gauges = attrgetter(*(metric.name for metric in PARTITION_GAUGES))
 GAUGE_FOLDS = folds_of(PartitionGauges)
 
 LOADED_PARTITIONS = Metric(
-    "loaded_task_queue_partition_count", Kind.GAUGE, TASK_LIST_LABELS, "Partitions that are loaded at this host."
+    "loaded_task_queue_partition_count", Kind.GAUGE, TASK_QUEUE_LABELS, "Partitions loaded on this host."
 )
-OWNED_SHARDS = Metric("numshards_gauge", Kind.GAUGE, (), "Shards of workflows that this host owns.")
-RUNS_IN_MEMORY = Metric("mutable_state_cache_count", Kind.GAUGE, (), "Runs of workflows that are in memory.")
+OWNED_SHARDS = Metric("numshards_gauge", Kind.GAUGE, (), "History shards that this host owns.")
+RUNS_IN_MEMORY = Metric("mutable_state_cache_count", Kind.GAUGE, (), "Workflow runs in memory.")
 HISTORY_TASKS = Metric(
-    "pending_tasks", Kind.GAUGE, ("queue",), "Tasks of the shards' queues that are in memory and not done, timers too."
+    "pending_tasks",
+    Kind.GAUGE,
+    ("queue",),
+    "Tasks of the shards' queues, including timers, that are in memory and not done.",
 )
+CERTIFICATES_EXPIRED = Metric(
+    "certificates_expired", Kind.GAUGE, (), "TLS certificates of this process that are no longer valid."
+)
+CERTIFICATES_EXPIRING = Metric(
+    "certificates_expiring",
+    Kind.GAUGE,
+    (),
+    "TLS certificates of this process that end within `tls.expirationChecks.warningWindow`.",
+)
+CERTIFICATES_NEXT_END = Metric(
+    "certificates_next_expiry_seconds", Kind.GAUGE, (), "Seconds until the first TLS certificate of this process ends."
+)
+CERTIFICATES = (CERTIFICATES_EXPIRED, CERTIFICATES_EXPIRING, CERTIFICATES_NEXT_END)
 SOURCE_LABELS = ("source_cluster",)
 REPLICATION_LAG = Metric(
     "replication_tasks_lag",
     Kind.GAUGE,
     SOURCE_LABELS,
-    "Tasks that another cluster has written and this host has not taken in yet.",
+    "Replication tasks that another cluster has written and this host has not applied yet.",
 )
 REPLICATION_DELAY = Metric(
     "replication_tasks_delay",
     Kind.GAUGE,
     SOURCE_LABELS,
-    "Seconds since the oldest of them was written; where nothing comes, since the last time that all had come.",
+    "Seconds since the oldest unapplied replication task was written; if no tasks arrive, since all had been received.",
 )
 REPLICATION_BACKLOG = Metric(
-    "replication_tasks_recv_backlog", Kind.GAUGE, SOURCE_LABELS, "Those of them that have come and are in memory."
+    "replication_tasks_recv_backlog",
+    Kind.GAUGE,
+    SOURCE_LABELS,
+    "Received replication tasks that are in memory and not applied.",
 )
 REPLICATION_DLQ_SIZE = Metric(
-    "replication_dlq_size", Kind.GAUGE, SOURCE_LABELS, "Dead letters of the streams that this host pulls."
+    "replication_dlq_size", Kind.GAUGE, SOURCE_LABELS, "Number of dead letters of the streams that this host pulls."
 )
 REPLICATION_LATENCY = Metric(
     "replication_latency",
     Kind.HISTOGRAM,
     SOURCE_LABELS,
-    "From the write in the other cluster until it is taken in here.",
+    "Seconds from the write in the other cluster until it is applied here.",
 )
 REPLICATION = (REPLICATION_LAG, REPLICATION_DELAY, REPLICATION_BACKLOG, REPLICATION_DLQ_SIZE, REPLICATION_LATENCY)
 HISTORY = (OWNED_SHARDS, RUNS_IN_MEMORY, HISTORY_TASKS)
 # In the order of `PartitionConfig.read`, `.write` and `.version`.
 CONFIGS = (
     Metric("task_list_partition_config_num_read", Kind.GAUGE, CONFIG_LABELS, "Partitions that are polled."),
-    Metric("task_list_partition_config_num_write", Kind.GAUGE, CONFIG_LABELS, "Partitions that also take new tasks."),
+    Metric("task_list_partition_config_num_write", Kind.GAUGE, CONFIG_LABELS, "Partitions that also get new tasks."),
     Metric("task_list_partition_config_version", Kind.GAUGE, CONFIG_LABELS, "Version of the partition configuration."),
 )
 # In the order of `ScalerGauges`, then of the root's `PartitionConfig.read` and `.write`.
@@ -149,22 +177,22 @@ SCALER = (
     Metric(
         "estimated_add_task_qps_per_tl",
         Kind.GAUGE,
-        TASK_LIST_LABELS,
-        "Tasks added a second to the whole task list, as the scaler counts them. It should be between the thresholds.",
+        TASK_QUEUE_LABELS,
+        "Tasks added a second to the whole task queue, as the scaler counts. It should be between the thresholds.",
     ),
     Metric(
         "tasklist_partition_upscale_threshold",
         Kind.GAUGE,
-        TASK_LIST_LABELS,
+        TASK_QUEUE_LABELS,
         "Tasks a second above which partitions are added.",
     ),
     Metric(
         "tasklist_partition_downscale_threshold",
         Kind.GAUGE,
-        TASK_LIST_LABELS,
-        "Tasks a second below which partitions are taken away.",
+        TASK_QUEUE_LABELS,
+        "Tasks a second below which partitions are removed.",
     ),
-    Metric("partition_scale_target", Kind.GAUGE, TASK_LIST_LABELS, "Write partitions that the scaler wants."),
-    Metric("partition_scale_read", Kind.GAUGE, TASK_LIST_LABELS, "Read partitions, as the root has them."),
-    Metric("partition_scale_write", Kind.GAUGE, TASK_LIST_LABELS, "Write partitions, as the root has them."),
+    Metric("partition_scale_target", Kind.GAUGE, TASK_QUEUE_LABELS, "Write partitions that the scaler wants."),
+    Metric("partition_scale_read", Kind.GAUGE, TASK_QUEUE_LABELS, "Read partitions in the root's configuration."),
+    Metric("partition_scale_write", Kind.GAUGE, TASK_QUEUE_LABELS, "Write partitions in the root's configuration."),
 )

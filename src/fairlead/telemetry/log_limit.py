@@ -1,4 +1,4 @@
-"""How often the same event is logged."""
+"""Rate limit for repeated log events."""
 
 import threading
 from collections import OrderedDict
@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable
 
 SAME_EVENTS_MAX = 10
 SAME_EVENTS_PERIOD_S = 1.0
-# Events are named by constants; if somebody makes names up, the ones that were not seen for longest are forgotten.
+# Event names that are tracked; names should be constants. Above it, the least recently logged name is forgotten.
 EVENT_NAMES_MAX = 1_000
 
 
 class EventLimit:
-    """Lets an event through ten times a second; the next that gets through says how many did not."""
+    """Lets an event through ten times a second; the next one let through reports the number suppressed."""
 
     __slots__ = ("_clock", "_lock", "_periods")
 
@@ -19,15 +19,15 @@ class EventLimit:
         self._clock = clock
         # Libraries log from threads of their own.
         self._lock = threading.Lock()
-        # By event: when its period began, how many were let through in it, how many were not since the last that was.
+        # By event: start of its period, number let through in it, and number suppressed since the last one let through.
         self._periods: OrderedDict[Hashable, tuple[float, int, int]] = OrderedDict()
 
     def take(self, event: Hashable) -> int | None:
-        """How many of these were suppressed since the last that was let through; None: this one is suppressed too."""
+        """Number of events suppressed since the last one let through; None if this one is suppressed too."""
         now_s = self._clock()
         with self._lock:
             began_s, passed, suppressed = self._periods.pop(event, (now_s, 0, 0))
-            # A clock that was set back begins a new period as well: the old one might last for hours.
+            # A clock that was set back also starts a new period: the old one might last for hours.
             if not 0 <= now_s - began_s < SAME_EVENTS_PERIOD_S:
                 began_s, passed = now_s, 0
             is_let = passed < SAME_EVENTS_MAX

@@ -1,10 +1,10 @@
 """Structured logs: an event's name and its fields, a line each, on standard error.
 
     log = get_log("matching.engine")
-    log.info("partition loaded", task_list="orders", partition=3)
+    log.info("partition loaded", task_queue="orders", partition=3)
 
-The name of an event is a constant: what varies is in its fields. `time`, `level`, `logger`, `event`, `exception` and
-`suppressed` are taken.
+The name of an event is a constant; values that vary are in its fields. The field names `time`, `level`, `logger`,
+`event`, `exception` and `suppressed` are reserved.
 """
 
 import logging
@@ -27,14 +27,14 @@ TRACEBACK_LINES_MAX = 100
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
-# Under which a log's name goes until it is written as `logger`, which the library keeps for itself.
+# Field that holds a log's name until it is written as `logger`; structlog reserves that key until then.
 _NAME = "log_name"
 
 Log = FilteringBoundLogger
 
 
 class LogFormat(StrEnum):
-    """How a line is written; `auto` is for people on a terminal and for programs elsewhere."""
+    """Format of a log line; `auto` is `console` on a terminal and `json` elsewhere."""
 
     AUTO = "auto"
     JSON = "json"
@@ -42,11 +42,11 @@ class LogFormat(StrEnum):
 
 
 class InvalidLogSetting(FixRequest):
-    """A level or a format of the logs that there is not."""
+    """The log level or format is unknown."""
 
 
 def get_log(name: str) -> Log:
-    """The log of one part of Fairlead. It may be had before logs are configured; until then only warnings are shown."""
+    """Log of one part of Fairlead. Before logs are configured, it shows only warnings and errors."""
     if not structlog.is_configured():
         _configure_structlog(logging.WARNING, LogFormat.AUTO, None, time.time)
     return cast(Log, structlog.get_logger(**{_NAME: name}))
@@ -59,7 +59,7 @@ def configure_logs(
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Log what is of this level or worse to `stream` (standard error), of ours and of the libraries that we use."""
+    """Log events of this level and above, ours and those of libraries, to `stream`, by default standard error."""
     if level not in LEVELS:
         raise InvalidLogSetting(f"log level {level!r} is unknown: choose one of {', '.join(LEVELS)}")
     if log_format not in set(LogFormat):
@@ -80,31 +80,31 @@ def _configure_structlog(level: int, log_format: LogFormat, stream: TextIO | Non
             colors=sink.is_terminal,
             timestamp_key="time",
             sort_keys=False,
-            # The library's own choice shows the values of variables, and a payload might be among them.
+            # structlog's default shows the values of variables, which may include payloads.
             exception_formatter=structlog.dev.plain_traceback,
         )
         if is_console
         else structlog.processors.JSONRenderer()
     )
     structlog.configure(
-        # First the limit: what is suppressed should cost little.
+        # The limit comes first, so that a suppressed event costs little.
         processors=[_Limited(EventLimit(clock)), _Written(clock), render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: sink,
-        # Logs are had when modules are loaded, and configured later.
+        # Modules get their logs when they are imported; the configuration comes later.
         cache_logger_on_first_use=False,
     )
 
 
 class _Sink:
-    """Writes lines. One that can't be written is lost: no request should fail because of its log."""
+    """Writes lines. A line that can't be written is lost: no request should fail because of its log."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person reads along."""
+        """Whether the stream is a terminal."""
         stream = self._now()
         return stream is not None and not stream.closed and stream.isatty()
 
@@ -122,11 +122,11 @@ class _Sink:
         except (OSError, ValueError):
             return
 
-    # As the library calls it, by level.
+    # structlog calls the method named like the level.
     debug = info = warning = error = critical = msg
 
     def _now(self) -> TextIO | None:
-        # Looked up every time: whoever redirects standard error means the log as well. None if it was closed.
+        # Looked up every time, so that a redirection of standard error includes the log. None if it was closed.
         return sys.stderr if self._stream is None else self._stream
 
 
@@ -146,7 +146,7 @@ class _Limited:
 
 
 class _Written:
-    """What every line begins with, then its fields as they may be written, then the exception."""
+    """Builds a line: time, level, logger and event, then the redacted fields, then the exception."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -160,13 +160,13 @@ class _Written:
             "event": redact_text(str(event.pop("event"))),
         }
         failure = _failure(event.pop("exc_info", None))
-        # Its beginning comes first, and no field can take its place.
+        # `head` comes first, and again last, so that no field can replace its values.
         line = {**head, **redact_fields(event), **head}
         return {**line, "exception": failure} if failure else line
 
 
 def _failure(given: object) -> str | None:
-    """An exception with its traceback, in which are lines of code but no values of variables."""
+    """Format an exception with its traceback: lines of code, but no values of variables."""
     if given is True:
         given = sys.exc_info()
     if isinstance(given, tuple):
@@ -174,7 +174,7 @@ def _failure(given: object) -> str | None:
     if not isinstance(given, BaseException):
         return None
     lines = "".join(traceback.format_exception(given)).splitlines()
-    # The end tells most: what went wrong, and where it was noticed.
+    # Keep the end: it has the error and the place where it was raised.
     return "\n".join(redact_text(line) for line in lines[-TRACEBACK_LINES_MAX:])
 
 
@@ -186,6 +186,6 @@ class _FromLibraries(logging.Handler):
             message = record.getMessage()
         except (TypeError, ValueError):
             message = str(record.msg)
-        # Levels may be any number; these are the ones that have a name.
+        # Levels may be any number: round down to one with a name.
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
         get_log("library").log(level, record.name, message=message, exc_info=record.exc_info)

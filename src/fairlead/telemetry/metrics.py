@@ -1,44 +1,59 @@
-"""All that a process counts, and how many series it may be."""
+"""Registry of a process's metrics, with limits on the number of series."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fairlead.core.namespaces import NamespaceNames
 from fairlead.core.partitions import TaskType
 from fairlead.telemetry.buckets import BucketCounts, Buckets
 from fairlead.telemetry.calls import CallCounts, CallMetrics
 from fairlead.telemetry.declaration import OTHER, Kind, Metric
 from fairlead.telemetry.events import EventCounts
-from fairlead.telemetry.gauges import ConfigGauges, Gauges, HistoryGauges, PartitionGauges, ReplicationGauges, Source
+from fairlead.telemetry.gauges import (
+    CertificateGauges,
+    ConfigGauges,
+    Gauges,
+    HistoryGauges,
+    PartitionGauges,
+    ReplicationGauges,
+    Source,
+)
+from fairlead.telemetry.page import NamespaceLabels
 from fairlead.telemetry.partition import (
     Latencies,
     PartitionLabels,
     PartitionMetrics,
-    TaskListLabels,
+    TaskQueueLabels,
     partition_labels,
     read_counters,
 )
 
-# Each is some forty series. One host seldom has as many partitions loaded; where it has, the rest are counted together.
+# Partitions with their own series, some forty each. One host seldom loads more; further ones are counted together.
 PARTITION_SERIES_MAX = 1_000
-# Of pollers and producers, whose caches hold more task lists than anyone can look at.
+# Configurations reported for pollers and producers, whose caches hold more task queues than anyone can read.
 CONFIG_SERIES_MAX = 1_000
 CALL_SERIES_MAX = 300
 
 FOLDED_PARTITIONS = Metric(
-    "folded_partition_count", Kind.GAUGE, (), "Partitions that are loaded and counted together, for want of room."
+    "folded_partition_count", Kind.GAUGE, (), "Loaded partitions above the limit of series, which are counted together."
 )
 OMITTED_CONFIGS = Metric(
-    "omitted_partition_config_count", Kind.GAUGE, (), "Configurations of clients that are not shown, for want of room."
+    "omitted_partition_config_count",
+    Kind.GAUGE,
+    (),
+    "Configurations of clients above the limit of series, which are not shown.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All numbers of one moment. Nothing in it changes any more, so that another thread may render it."""
+    """All numbers of one moment. It is immutable, so that another thread can render it."""
 
+    # The label values of each namespace id.
+    namespaces: dict[str, NamespaceLabels]
     counters: list[tuple[PartitionLabels, tuple[int, ...]]]
-    latencies: list[tuple[TaskListLabels, tuple[BucketCounts, ...]]]
+    latencies: list[tuple[TaskQueueLabels, tuple[BucketCounts, ...]]]
     partitions: list[PartitionGauges]
     configs: list[ConfigGauges]
     configs_omitted: int
@@ -47,57 +62,63 @@ class Snapshot:
     events: dict[Metric, dict[tuple[str, ...], int]]
     history: list[HistoryGauges]
     replication: list[ReplicationGauges]
+    certificates: list[CertificateGauges]
 
 
 @dataclass(slots=True, eq=False)
-class _TaskListSeries:
+class _TaskQueueSeries:
     latencies: Latencies
     partitions: int = 0
 
 
 class Metrics:
-    """The registry of a process; belongs to the event loop's thread, as do all objects that it gives out.
+    """The registry of a process. Use it, and the objects that it returns, only in the event loop's thread.
 
-    A partition that is unloaded keeps its series, and counts on when it is loaded again. Only when room is needed does
-    the series of the one that was unloaded longest ago end. It is not added to another: a count that moves from one
-    series to another looks to Prometheus like that many tasks at once. If that partition comes back its series begins
-    at 0 again, which Prometheus takes for what it is. Where all are loaded and there is no room, a partition is counted
-    from its first task on in the series `__other__`.
+    An unloaded partition keeps its series, which goes on when the partition is loaded again. At the limit, the series
+    of the partition unloaded longest ago ends. Its counts are not added to another series: to Prometheus, that would
+    look like that many tasks at once. If the partition is loaded again, its series starts at 0, which Prometheus treats
+    as a reset. If all partitions at the limit are loaded, a further one counts in the series `__other__` from its first
+    task.
     """
 
     def __init__(self, *, partition_series_max: int = PARTITION_SERIES_MAX) -> None:
         self._partition_series_max = partition_series_max
         self._series: dict[PartitionLabels, PartitionMetrics] = {}
         self._shared: dict[PartitionLabels, PartitionMetrics] = {}
-        # In the order in which they were unloaded.
+        # Labels of unloaded partitions, in the order of unloading.
         self._unloaded: OrderedDict[PartitionLabels, None] = OrderedDict()
-        self._task_lists: dict[TaskListLabels, _TaskListSeries] = {}
+        self._task_queues: dict[TaskQueueLabels, _TaskQueueSeries] = {}
         self._calls: dict[tuple[str, str], CallMetrics] = {}
         self._events = EventCounts()
         self._sources: list[Source] = []
+        self._names = NamespaceNames()
+
+    def use_names(self, names: NamespaceNames) -> None:
+        """Write current names of namespaces instead of their ids in labels."""
+        self._names = names
 
     def partition(
-        self, namespace: str, task_list: str, task_type: TaskType, partition: int, *, is_sticky: bool = False
+        self, namespace: str, task_queue: str, task_type: TaskType, partition: int, *, is_sticky: bool = False
     ) -> PartitionMetrics:
-        """What a partition counts with while it is loaded; to be given back to `forget`."""
-        labels = partition_labels(namespace, task_list, task_type, partition, is_sticky=is_sticky)
+        """Counters of a partition while it is loaded; pass them to `forget` when it is unloaded."""
+        labels = partition_labels(namespace, task_queue, task_type, partition, is_sticky=is_sticky)
         counts = self._series.get(labels) or self._begin(labels)
         counts.holders += 1
         self._unloaded.pop(labels, None)
         return counts
 
     def forget(self, counts: PartitionMetrics) -> None:
-        """A partition is unloaded. Another one of the same name may have been loaded before that."""
+        """Note that a partition was unloaded. The same partition may have been loaded again before."""
         counts.holders = max(0, counts.holders - 1)
         if counts.holders == 0 and counts.labels in self._series:
             self._unloaded[counts.labels] = None
 
     def watch(self, source: Source) -> None:
-        """Ask `source` at every scrape how its partitions, or its clients, are doing."""
+        """Call `source` for its gauges at every scrape."""
         self._sources.append(source)
 
     def calls(self, service: str, operation: str) -> CallMetrics:
-        """What a method of a service counts with: the same for the same method."""
+        """Counters of a service's method; the same object for the same method."""
         labels = (service, operation)
         if labels not in self._calls:
             if len(self._calls) >= CALL_SERIES_MAX:
@@ -106,15 +127,20 @@ class Metrics:
         return self._calls[labels]
 
     def count(self, event: Metric, *values: str, amount: int = 1) -> None:
-        """Count something that happens rarely, one of `telemetry.events`, so many times."""
+        """Count a rare event, one of `telemetry.events`, `amount` times."""
         self._events.count(event, *values, amount=amount)
 
+    def expect(self, event: Metric, *values: str) -> None:
+        """Report an event of `telemetry.events` as 0 until it happens."""
+        self._events.expect(event, *values)
+
     def snapshot(self) -> Snapshot:
-        """All numbers of this moment. In the event loop's thread: nothing counts meanwhile, so they fit together."""
+        """Take all numbers. In the event loop's thread nothing counts meanwhile, so they are consistent."""
         partitions: list[PartitionGauges] = []
         configs: list[ConfigGauges] = []
         history: list[HistoryGauges] = []
         replication: list[ReplicationGauges] = []
+        certificates: list[CertificateGauges] = []
         for gauges in self._ask():
             if isinstance(gauges, PartitionGauges):
                 partitions.append(gauges)
@@ -122,14 +148,21 @@ class Metrics:
                 history.append(gauges)
             elif isinstance(gauges, ReplicationGauges):
                 replication.append(gauges)
+            elif isinstance(gauges, CertificateGauges):
+                certificates.append(gauges)
             else:
                 configs.append(gauges)
         series = [*self._series.values(), *self._shared.values()]
         return Snapshot(
+            namespaces=self._namespace_labels(
+                {counts.labels.namespace for counts in series}
+                | {one.namespace for one in partitions}
+                | {one.namespace for one in configs}
+            ),
             counters=[(counts.labels, read_counters(counts)) for counts in series],
             latencies=[
-                (labels, tuple(buckets.read() for buckets in task_list.latencies))
-                for labels, task_list in self._task_lists.items()
+                (labels, tuple(buckets.read() for buckets in task_queue.latencies))
+                for labels, task_queue in self._task_queues.items()
             ],
             partitions=partitions,
             configs=configs[:CONFIG_SERIES_MAX],
@@ -139,20 +172,25 @@ class Metrics:
             events=self._events.read(),
             history=history,
             replication=replication,
+            certificates=certificates,
         )
+
+    def _namespace_labels(self, namespace_ids: Iterable[str]) -> dict[str, NamespaceLabels]:
+        """Label values of each id; they differ between ids, since two series must not have the same labels."""
+        return {namespace_id: NamespaceLabels(*self._names.labels(namespace_id)) for namespace_id in namespace_ids}
 
     def _ask(self) -> Iterable[Gauges]:
         for source in self._sources:
             yield from source()
 
     def _begin(self, labels: PartitionLabels) -> PartitionMetrics:
-        """Begin a series, in the place of one that nobody has loaded if need be; the shared one if all are."""
+        """Begin a series, at the limit in place of an unloaded partition's; the shared series if all are loaded."""
         if len(self._series) >= self._partition_series_max and not self._unloaded:
             shared = labels.shared
             if shared not in self._shared:
                 self._shared[shared] = self._new_counts(shared)
             return self._shared[shared]
-        # Begun before the other ends: if both are of one task list, its latencies go on.
+        # Begin before the other series ends: if both have the same task queue, its latencies must go on.
         counts = self._new_counts(labels)
         if len(self._series) >= self._partition_series_max:
             self._end(self._unloaded.popitem(last=False)[0])
@@ -160,16 +198,16 @@ class Metrics:
         return counts
 
     def _new_counts(self, labels: PartitionLabels) -> PartitionMetrics:
-        task_list = self._task_lists.get(labels.of_task_list)
-        if task_list is None:
+        task_queue = self._task_queues.get(labels.of_task_queue)
+        if task_queue is None:
             latencies = Latencies(Buckets(), Buckets(), Buckets(), Buckets())
-            task_list = self._task_lists[labels.of_task_list] = _TaskListSeries(latencies)
-        task_list.partitions += 1
-        return PartitionMetrics(labels, *task_list.latencies)
+            task_queue = self._task_queues[labels.of_task_queue] = _TaskQueueSeries(latencies)
+        task_queue.partitions += 1
+        return PartitionMetrics(labels, *task_queue.latencies)
 
     def _end(self, labels: PartitionLabels) -> None:
         del self._series[labels]
-        task_list = self._task_lists[labels.of_task_list]
-        task_list.partitions -= 1
-        if task_list.partitions == 0:
-            del self._task_lists[labels.of_task_list]
+        task_queue = self._task_queues[labels.of_task_queue]
+        task_queue.partitions -= 1
+        if task_queue.partitions == 0:
+            del self._task_queues[labels.of_task_queue]

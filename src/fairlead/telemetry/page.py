@@ -1,29 +1,40 @@
-"""Series as lines of text, in both formats that Prometheus reads.
+"""Writes series as text, in both formats that Prometheus reads.
 
-The library's own exposition spells out and escapes every label of every line again. On a host with a thousand
-partitions that takes most of a second of the interpreter's time, which requests then wait for; here, a seventh of it.
+The exposition of Prometheus' library formats and escapes every label of every line again. On a host with a thousand
+partitions that takes most of a second, for which requests have to wait; this module takes a seventh of it.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from fairlead.telemetry.buckets import LATENCY_BOUNDS_S, BucketCounts
 from fairlead.telemetry.declaration import Kind, Metric
 
 Labels = Sequence[str]
 
+
+class NamespaceLabels(NamedTuple):
+    """Label values of a namespace id: the name, and the worker version or an empty string."""
+
+    namespace: str
+    worker_version: str
+
+
 _BOUNDS = (*(str(bound_s) for bound_s in LATENCY_BOUNDS_S), "+Inf")
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Page:
-    """What is written of a scrape so far."""
+    """The text of one scrape."""
 
-    __slots__ = ("_is_openmetrics", "_label_texts", "_lines")
+    __slots__ = ("_is_openmetrics", "_label_texts", "_lines", "_namespaces")
 
-    def __init__(self, *, is_openmetrics: bool) -> None:
+    def __init__(self, *, is_openmetrics: bool, namespaces: Mapping[str, NamespaceLabels] | None = None) -> None:
+        """`namespaces` maps namespace ids to label values; other ids are written as they are."""
         self._is_openmetrics = is_openmetrics
+        self._namespaces = namespaces or {}
         self._lines: list[str] = []
         self._label_texts: dict[tuple[Labels, Labels], str] = {}
 
@@ -35,7 +46,7 @@ class Page:
             self._lines += [f"{name}{line}" for line in written]
 
     def histogram(self, metric: Metric, series: Iterable[tuple[Labels, BucketCounts]]) -> None:
-        """Write a histogram; what was never observed is left out: there is nothing to see, in many series."""
+        """Write a histogram; series without observations are left out, since there would be many of them."""
         name = metric.name
         self._begin(name, metric)
         for values, buckets in series:
@@ -51,15 +62,15 @@ class Page:
             )
 
     def encode(self) -> bytes:
-        """All that was written."""
-        # A lone surrogate has no place in UTF-8. No task list has one in its name, but a scrape must not fail of it.
+        """Encode the text."""
+        # UTF-8 has no lone surrogates. No task queue has one in its name, but a scrape must not fail because of one.
         return "".join(self._lines).encode(errors="backslashreplace")
 
     def _begin(self, name: str, metric: Metric) -> None:
         kind = metric.kind.value
         if metric.kind is Kind.COUNTER and self._is_openmetrics:
-            # OpenMetrics would have every counter end in "_total", and then no dashboard of Temporal's would find it.
-            # A metric of unknown kind keeps its name, and Prometheus takes its rate all the same.
+            # OpenMetrics demands that counters end in "_total", but Temporal's dashboards expect names without it. A
+            # metric of unknown type keeps its name, and Prometheus' rate() works on it too.
             kind = "unknown"
         self._lines.append(f"# HELP {name} {metric.about}\n# TYPE {name} {kind}\n")
 
@@ -67,10 +78,14 @@ class Page:
         return f"{{{self._text(names, values)}}}" if names else ""
 
     def _text(self, names: Labels, values: Labels) -> str:
-        """The labels, escaped once for all metrics that have them."""
+        """Format labels; cached, so that they are escaped once for all metrics that have them."""
         text = self._label_texts.get((names, values))
         if text is None:
-            pairs = zip(names, values, strict=True)
+            pairs = list(zip(names, values, strict=True))
+            if names and names[0] == "namespace" and (shown := self._namespaces.get(values[0])) is not None:
+                pairs[0] = ("namespace", shown.namespace)
+                if shown.worker_version:
+                    pairs.append(("worker_version", shown.worker_version))
             text = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs)
             self._label_texts[names, values] = text
         return text

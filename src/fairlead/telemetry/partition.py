@@ -1,4 +1,4 @@
-"""What one partition counts while it is loaded: plain numbers, so that an event costs an addition and no lookup."""
+"""Counters of one loaded partition: plain attributes, so that an event costs one addition and no lookup."""
 
 from dataclasses import dataclass
 from operator import attrgetter
@@ -9,7 +9,7 @@ from fairlead.telemetry.buckets import Buckets
 from fairlead.telemetry.declaration import (
     OTHER,
     PARTITION_LABELS,
-    TASK_LIST_LABELS,
+    TASK_QUEUE_LABELS,
     Kind,
     Metric,
     counter,
@@ -17,47 +17,47 @@ from fairlead.telemetry.declaration import (
 )
 
 
-class TaskListLabels(NamedTuple):
-    """By which the series of a task list is told from others; the type is spelled as Temporal's dashboards have it."""
+class TaskQueueLabels(NamedTuple):
+    """Labels of a task queue's series; the type is spelled as in Temporal's dashboards."""
 
     namespace: str
-    task_list: str
+    task_queue: str
     task_type: str
 
 
 class PartitionLabels(NamedTuple):
-    """By which the series of a partition is told from others."""
+    """Labels of a partition's series."""
 
     namespace: str
-    task_list: str
+    task_queue: str
     task_type: str
     partition: str
 
     @property
-    def of_task_list(self) -> TaskListLabels:
-        """Those of its task list."""
-        return TaskListLabels(self.namespace, self.task_list, self.task_type)
+    def of_task_queue(self) -> TaskQueueLabels:
+        """Labels of its task queue."""
+        return TaskQueueLabels(self.namespace, self.task_queue, self.task_type)
 
     @property
     def shared(self) -> "PartitionLabels":
-        """Those under which it counts together with others, where there is no room for its own."""
+        """Labels of the series that all partitions above the limit on series share."""
         return PartitionLabels(OTHER, OTHER, self.task_type, OTHER)
 
 
 def partition_labels(
-    namespace: str, task_list: str, task_type: TaskType, partition: int, *, is_sticky: bool = False
+    namespace: str, task_queue: str, task_type: TaskType, partition: int, *, is_sticky: bool = False
 ) -> PartitionLabels:
-    """The labels of a partition; all sticky task lists of a namespace have the same."""
+    """Labels of a partition; all sticky task queues of a namespace share the same labels."""
     spelled = task_type.name.title()
     if is_sticky:
         return PartitionLabels(namespace, STICKY, spelled, STICKY)
-    return PartitionLabels(namespace, task_list, spelled, str(partition))
+    return PartitionLabels(namespace, task_queue, spelled, str(partition))
 
 
 class Latencies(NamedTuple):
-    """How long things take in a task list: its partitions share these, since each is as many series as it has bounds.
+    """Latency histograms of a task queue. Its partitions share them, since each histogram has a series for each bound.
 
-    Observed per task: one of the two match latencies, which together are `task_dispatch_latency`.
+    Each task is observed in one of the two match latencies, which together are `task_dispatch_latency`.
     """
 
     task_write_latency: Buckets
@@ -68,9 +68,9 @@ class Latencies(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionMetrics:
-    """What happened in one partition, ever: `counts.tasks_added += 1`, `counts.poll_latency.observe(seconds)`.
+    """Counters of one partition: `counts.tasks_added += 1`, `counts.poll_latency.observe(seconds)`.
 
-    Belongs to the event loop's thread. `holders` is the registry's: how many have it loaded.
+    Use it only in the event loop's thread. `holders` is for the registry: the number of loaded partitions that use it.
     """
 
     labels: PartitionLabels
@@ -80,63 +80,65 @@ class PartitionMetrics:
     asyncmatch_latency: Buckets
     holders: int = 0
 
-    tasks_added: int = counter("Tasks that were taken in here, started at once or stored; forwarded ones left out.")
-    no_poller_tasks: int = counter("Tasks that were added when no worker had polled of late.")
-    sync_matches: int = counter("Tasks that a waiting poll took at once, so that they were never stored.")
-    backlog_matches: int = counter("Tasks of the backlog that a poll took.")
+    tasks_added: int = counter("Tasks added here, started at once or stored; without forwarded ones.")
+    no_poller_tasks: int = counter("Tasks added when no worker had polled recently.")
+    sync_matches: int = counter("Tasks that a waiting poll got at once, so that they were never stored.")
+    backlog_matches: int = counter("Tasks of the backlog that a poll got.")
     local_to_local_matches: int = counter(
-        "Matches of a task that was added here and a poll that came here.", "local_to_local_matches_per_tl"
+        "Matches of a task added here and a poll received here.", "local_to_local_matches_per_tl"
     )
     local_to_remote_matches: int = counter(
-        "Matches of a task that was added here and a poll that another partition forwarded or sent down.",
+        "Matches of a task added here and a poll that another partition forwarded or sent down.",
         "local_to_remote_matches_per_tl",
     )
     remote_to_local_matches: int = counter(
-        "Matches of a task that another partition forwarded and a poll that came here.",
+        "Matches of a task that another partition forwarded and a poll received here.",
         "remote_to_local_matches_per_tl",
     )
     remote_to_remote_matches: int = counter(
-        "Matches of a task and a poll that other partitions forwarded, both.", "remote_to_remote_matches_per_tl"
+        "Matches of a task and a poll that were both forwarded by other partitions.", "remote_to_remote_matches_per_tl"
     )
-    tasks_dropped: int = counter("Tasks that nobody needed any more when they were to be started.")
+    tasks_dropped: int = counter("Tasks dropped at their start, because they were no longer valid.")
 
     forwarded: int = counter("Tasks and polls that child partitions forwarded to this one.")
-    forwarded_tasks: int = counter("Tasks that were offered to the parent.")
-    forwarded_tasks_matched: int = counter("Tasks that were offered to the parent and started there.")
-    forwarded_tasks_failed: int = counter("Tasks that were offered to the parent in vain, whatever the reason.")
-    forwarded_tasks_throttled: int = counter("Tasks that the forwarder's limits kept from being offered to the parent.")
-    forwarded_polls: int = counter("Polls that were offered to the parent.")
-    forwarded_polls_matched: int = counter("Polls that were offered to the parent and came back with a task.")
-    forwarded_polls_failed: int = counter("Polls that were offered to the parent and came back with an error.")
-    forwarded_polls_throttled: int = counter("Polls that the forwarder's limits kept from being offered to the parent.")
+    forwarded_tasks: int = counter("Tasks offered to the parent.")
+    forwarded_tasks_matched: int = counter("Tasks offered to the parent and started there.")
+    forwarded_tasks_failed: int = counter("Tasks offered to the parent and not started there, for any reason.")
+    forwarded_tasks_throttled: int = counter("Tasks not offered to the parent because of the forwarder's limits.")
+    forwarded_polls: int = counter("Polls offered to the parent.")
+    forwarded_polls_matched: int = counter("Polls offered to the parent that returned a task.")
+    forwarded_polls_failed: int = counter("Polls offered to the parent that returned an error.")
+    forwarded_polls_throttled: int = counter("Polls not offered to the parent because of the forwarder's limits.")
     polls_sent_down: int = counter("Polls that the root sent to the partition with the oldest backlog.")
-    polls_sent_down_matched: int = counter("Polls that the root sent down and that came back with a task.")
+    polls_sent_down_matched: int = counter("Polls that the root sent down and that returned a task.")
 
-    poll_success: int = counter("Polls that were answered with a task.")
-    poll_success_sync: int = counter("Polls that were answered with a task that had just come.")
-    poll_timeouts: int = counter("Polls that were answered empty.")
-    poll_cancelled: int = counter("Polls whose caller went away before they were answered.")
+    poll_success: int = counter("Polls that returned a task.")
+    poll_success_sync: int = counter("Polls that returned a task that was just added and never stored.")
+    poll_timeouts: int = counter("Polls that returned without a task.")
+    poll_cancelled: int = counter("Polls whose caller cancelled or disconnected before the response.")
 
-    appends_refused: int = counter("Tasks that were refused because too many were waiting to be stored.")
-    stale_configs: int = counter("Requests by an old partition configuration, answered with the new one.")
-    lease_requests: int = counter("Times that the lease on the partition was taken or renewed.")
-    lease_failures: int = counter("Times that this failed.")
-    condition_failed_errors: int = counter("Writes that the store refused because the partition has another owner.")
-    fair_reader_stuck_detected: int = counter("Times that the reader of the backlog was found stuck and set going.")
+    appends_refused: int = counter("Adds that failed because too many tasks waited to be stored.")
+    stale_configs: int = counter("Requests with an old partition configuration; the response has the new one.")
+    lease_requests: int = counter("Attempts to acquire or renew the partition's lease.")
+    lease_failures: int = counter("Failed attempts to acquire or renew the partition's lease.")
+    condition_failed_errors: int = counter("Writes that failed in the store because the partition has another owner.")
+    fair_reader_stuck_detected: int = counter("Times that the backlog's reader was found stuck and was restarted.")
 
-    partition_upscale_per_tl: int = counter("Times that the scaler added partitions; at the root.")
-    partition_downscale_per_tl: int = counter("Times that the scaler closed partitions to new tasks; at the root.")
-    partition_drained_per_tl: int = counter("Times that the scaler took away drained partitions; at the root.")
+    partition_upscale_per_tl: int = counter("Times that the scaler added partitions; counted at the root.")
+    partition_downscale_per_tl: int = counter(
+        "Times that the scaler closed partitions to new tasks; counted at the root."
+    )
+    partition_drained_per_tl: int = counter("Times that the scaler removed drained partitions; counted at the root.")
     tasklist_partition_update_failed_per_tl: int = counter(
-        "Times that a new partition configuration could not be stored; at the root."
+        "Times that a new partition configuration could not be stored; counted at the root."
     )
 
 
 PARTITION_COUNTERS = declared_in(PartitionMetrics, Kind.COUNTER, PARTITION_LABELS)
-# Reads them all, in that order.
+# Reads all counters of a partition, in the order of PARTITION_COUNTERS.
 read_counters = attrgetter(*(metric.name for metric in PARTITION_COUNTERS))
 
-# Temporal's name for what Cadence counts as three.
+# Temporal's name for the sum of three counters of Cadence.
 PARTITION_SCALE_EVENTS = Metric(
     "partition_scale_events",
     Kind.COUNTER,
@@ -152,23 +154,28 @@ SCALE_EVENT_INDEXES = tuple(
 TASK_DISPATCH_LATENCY = Metric(
     "task_dispatch_latency",
     Kind.HISTOGRAM,
-    TASK_LIST_LABELS,
-    "Seconds from when a task was first added until it was started.",
+    TASK_QUEUE_LABELS,
+    "Seconds from the first add of a task until its start.",
 )
 # In the order of `Latencies`.
 LATENCIES = (
-    Metric("task_write_latency", Kind.HISTOGRAM, TASK_LIST_LABELS, "Seconds until a task that was added was durable."),
-    Metric("poll_latency", Kind.HISTOGRAM, TASK_LIST_LABELS, "Seconds until a poll was answered, empty or not."),
+    Metric("task_write_latency", Kind.HISTOGRAM, TASK_QUEUE_LABELS, "Seconds until an added task was durable."),
+    Metric(
+        "poll_latency",
+        Kind.HISTOGRAM,
+        TASK_QUEUE_LABELS,
+        "Seconds until a poll got a response, with or without a task.",
+    ),
     Metric(
         "syncmatch_latency",
         Kind.HISTOGRAM,
-        TASK_LIST_LABELS,
-        "Seconds from when a task was first added until it was started, of those that were never stored.",
+        TASK_QUEUE_LABELS,
+        "Seconds from the first add of a task until its start, for tasks that were never stored.",
     ),
     Metric(
         "asyncmatch_latency",
         Kind.HISTOGRAM,
-        TASK_LIST_LABELS,
-        "Seconds from when a task was first added until it was started, of those that came from the backlog.",
+        TASK_QUEUE_LABELS,
+        "Seconds from the first add of a task until its start, for tasks from the backlog.",
     ),
 )

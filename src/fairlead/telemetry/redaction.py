@@ -1,4 +1,4 @@
-"""What may stand in a log: no secrets, no payloads, nothing without end."""
+"""Makes values safe to log: no secrets, no payloads, and a limited length."""
 
 import dataclasses
 import math
@@ -19,9 +19,9 @@ SECRET_WORDS = frozenset(
     {"authorization", "cookie", "credential", "credentials", "dsn", "passwd", "password", "secret", "token"}
 )
 
-# "dbPassword", "db_password" and "DB-PASSWORD" have the same words; "tokens_left" has not the word "token".
+# "dbPassword", "db_password" and "DB-PASSWORD" have the same words; "tokens_left" does not have the word "token".
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-# All repetitions are bounded, so that no text takes long to search.
+# All repetitions are bounded, so that a search is fast on any text.
 _USER_INFO = re.compile(r"(?P<before>[a-z][a-z0-9+.-]{0,30}://[^\s/?#:@]{0,200}):\S{0,200}@", re.IGNORECASE)
 _SAID = re.compile(
     r"(?P<before>(?:authorization|credentials?|dsn|passwd|password|secret|token)[\"']?\s{0,5}[=:]\s{0,5})"
@@ -29,7 +29,7 @@ _SAID = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(?P<before>\bbearer\s{1,5})[\w.~+/=-]+", re.IGNORECASE)
-# Whatever would begin a new line, or tell a terminal to do something.
+# Characters that start a new line or control a terminal.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -40,17 +40,17 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0
 
 
 def redact_fields(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of an event as they may be written: of plain values only."""
+    """Make the fields of an event safe to log; only plain values remain."""
     return {name: REDACTED if is_secret(name) else redact(value) for name, value in list(fields.items())[:ITEMS_MAX]}
 
 
 def is_secret(name: str) -> bool:
-    """Whether what goes by this name is nobody's business."""
+    """Whether a field of this name holds a secret."""
     return any(word.lower() in SECRET_WORDS for word in _WORDS.findall(name))
 
 
 def redact(value: object, depth: int = 0) -> object:
-    """A value as it may be written. What is neither plain nor known by its fields is only named."""
+    """Make a value safe to log. An object that is neither plain nor made of named fields is replaced by its type."""
     match value:
         case Enum():
             written: object = redact_text(value.value if isinstance(value.value, str) else value.name)
@@ -74,8 +74,8 @@ def redact(value: object, depth: int = 0) -> object:
 
 
 def redact_text(text: str) -> str:
-    """A text on one line, not too long, and without the secrets that it says in a known way."""
-    # The beginning is kept: there a secret that is cut in two still has its name before it.
+    """Put a text on one line, cut it, and remove secrets that are written in a known way."""
+    # Keep the beginning: a secret that the cut splits still has its name before it, so it is found.
     cut = max(0, len(text) - TEXT_CHARACTERS_MAX)
     text = text[:TEXT_CHARACTERS_MAX]
     text = _USER_INFO.sub(rf"\g<before>:{REDACTED}@", text)
@@ -102,6 +102,6 @@ def _named_parts(value: object) -> Mapping[object, object] | None:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-    # Of a named tuple, or of a msgspec struct.
+    # A named tuple or a msgspec struct.
     names = getattr(type(value), "_fields", None) or getattr(type(value), "__struct_fields__", None)
     return {name: getattr(value, name) for name in names} if names is not None else None

@@ -1,11 +1,13 @@
-"""The reference of all metrics, as docs/metrics.md holds it."""
+"""Generates the reference of all metrics, docs/metrics.md."""
 
+from fairlead.core.namespaces import UNREGISTERED
 from fairlead.core.partitions import STICKY
 from fairlead.telemetry.buckets import LATENCY_BOUNDS_S
 from fairlead.telemetry.calls import CALLS
 from fairlead.telemetry.declaration import OTHER, Metric
-from fairlead.telemetry.events import EVENTS, REPLICATION_EVENTS
+from fairlead.telemetry.events import EVENTS, REPLICATION_EVENTS, SECURITY_EVENTS, SUPERVISOR
 from fairlead.telemetry.gauges import (
+    CERTIFICATES,
     CONFIGS,
     HISTORY,
     LOADED_PARTITIONS,
@@ -29,10 +31,13 @@ SECTIONS = {
     "Partition configurations and the scaler": (*CONFIGS, *SCALER),
     "Workflows": HISTORY,
     "Replication": (*REPLICATION, *REPLICATION_EVENTS),
-    "Requests": CALLS,
+    "Requests": (*CALLS, *SECURITY_EVENTS),
+    "Certificates": CERTIFICATES,
     "The process": (*EVENTS, FOLDED_PARTITIONS, OMITTED_CONFIGS),
+    "Several processes": SUPERVISOR,
 }
-METRICS = tuple(metric for section in SECTIONS.values() for metric in section)
+# Metrics of each process; those of a supervisor are on its own page only.
+METRICS = tuple(metric for section in SECTIONS.values() for metric in section if metric not in SUPERVISOR)
 
 _COMPONENTS = ", ".join(f"`{component}`" for component in Component)
 _HEAD = f"""\
@@ -41,19 +46,24 @@ _HEAD = f"""\
 <!-- Written by `fairlead.telemetry.reference()`: change the declarations in src/fairlead/telemetry, then run
      .venv/bin/python -c "from fairlead.telemetry import reference; print(reference(), end='')" > docs/metrics.md -->
 
-Every process serves them at `/metrics`, as Prometheus text or OpenMetrics, and says at `/healthz` whether it serves.
-The names are those of Cadence's and Temporal's own metrics and dashboards, where these have one.
+Every process with `metrics.listen` serves its metrics at `/metrics`, as Prometheus text or OpenMetrics, and its health
+at `/healthz`. The names are those of Cadence's and Temporal's metrics and dashboards, where these have one.
 
-- Counters have no `_total` at the end, as Temporal's have none. OpenMetrics has no such counters, so there they are of
-  unknown type; `rate()` works on both.
-- `namespace`, `taskqueue`, `task_type` (`Workflow`, `Activity`, `Nexus`) and `partition` (its number, 0 is the root)
-  say where. All sticky task lists of a namespace are one, `{STICKY}`. Of more than {PARTITION_SERIES_MAX:,} partitions
-  the rest are counted together, as `{OTHER}`.
-- A partition keeps its series when it is unloaded. Only where room is needed does the series of the one that was
-  unloaded longest ago end.
+- Counters don't end in `_total`, as in Temporal. OpenMetrics has no such counters, so there their type is unknown;
+  `rate()` works on both.
+- The labels `namespace`, `taskqueue`, `task_type` (`Workflow`, `Activity`, `Nexus`) and `partition` (its number; 0 is
+  the root) say where. `namespace` is the name of a registered namespace. Without a registered namespace, it is the id,
+  or the string that a client of matching alone has given; ` {UNREGISTERED.strip()}` follows if a namespace has that
+  string as its name. Task queues of one worker version also have `worker_version`, which is
+  `<deployment>:<build id>`. All sticky task queues of a namespace share one series, `{STICKY}`. Partitions beyond
+  {PARTITION_SERIES_MAX:,} are counted together, as `{OTHER}`.
+- A partition keeps its series when it is unloaded. At the limit, the series of the partition that was unloaded longest
+  ago ends.
 - Latencies are in seconds, with the bounds {", ".join(f"{bound_s:g}" for bound_s in LATENCY_BOUNDS_S)}.
-- `component` is who goes by a partition configuration: {_COMPONENTS}. Under normal conditions the values of all agree.
-- Beside these there are `fairlead_build_info` and the usual `process_*` and `python_info`.
+- `component` is the user of a partition configuration: {_COMPONENTS}. Normally the values of all agree.
+  The process that runs the client (frontend and history) reports its pollers and producers, with an empty
+  `partition`. A client drops task queues that it used least recently when it knows thousands of them.
+- There are also `fairlead_build_info` and the usual `process_*` and `python_info`.
 """
 
 

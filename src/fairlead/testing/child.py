@@ -1,4 +1,4 @@
-"""A server in a process of its own, which ends with the one that started it."""
+"""A server in a child process, which ends with its parent."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ STOPPED_S_MAX = 15.0
 
 
 class ChildFailed(RetryLater):
-    """The child process did not become ready; the message says what it wrote."""
+    """The child process did not become ready."""
 
 
 @contextmanager
@@ -29,8 +29,8 @@ def child(
     db_filename: Path | None,
     dynamic_config: Mapping[str, Plain],
 ) -> Iterator[str]:
-    """Run `fairlead server start-dev` at a free port; gives its address."""
-    arguments = ["--port", "0", "--log-level", "warn", "--stop-with-input"]
+    """Run `fairlead server start-dev` on a free port; yields its address."""
+    arguments = ["--port", "0", "--headless", "--log-level", "warn", "--stop-with-input"]
     for name in namespaces:
         arguments += ["--namespace", name]
     for name, kind in search_attributes.items():
@@ -41,7 +41,7 @@ def child(
         arguments += ["--db-filename", str(db_filename)]
     process = subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-m", "fairlead", "server", "start-dev", *arguments],
-        # Whoever holds the other end of this pipe keeps the server alive: it ends also if the tests are killed.
+        # The server stops when this pipe closes, also if the tests are killed.
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -54,7 +54,7 @@ def child(
 
 
 def _address(process: "subprocess.Popen[str]") -> str:
-    """Where it listens, once it says that it is ready."""
+    """Wait until the server prints that it is ready; return its address."""
     assert process.stdout is not None  # noqa: S101 - it has a pipe
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()

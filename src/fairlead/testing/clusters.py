@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Self
 
 from fairlead.testing.server import GRACE_S, FairleadServer
 
-# As in server.py: the sandbox of Temporal's SDK must not bring a whole server in.
+# Imported late, as in server.py: the sandbox of Temporal's SDK must not load a whole server.
 if TYPE_CHECKING:
     from fairlead.replication.grpc_remote import GrpcRemote
     from fairlead.server import Server
     from fairlead.settings import Plain
-    from fairlead.settings.static import StaticConfig
+    from fairlead.settings.static.config import StaticConfig
 
 NAMESPACE = "shared"
 INCREMENT = 10
 RETENTION_S = 86_400
 KNOWN_S_MAX = 15.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class FairleadClusters:
-    """Running clusters that share a namespace, each with one server, in the event loop of the test.
+    """Running clusters with a global namespace, each with one server, in the test's event loop.
 
     async with FairleadClusters.start("a", "b") as clusters:
         client = await clusters["a"].connect()
         await clusters.fail_over("b")
 
-    Each has one namespace more, of its own, called "default". `stop` and `restart` take one of them away for a while;
-    only with `folder` does it still know what it knew.
+    Each cluster also has its own local namespace "default". `stop` and `restart` stop one cluster for a while; it keeps
+    its data only with `folder`.
     """
 
     def __init__(self, configs: "Mapping[str, StaticConfig]", namespace: str, overrides: "Mapping[str, Plain]") -> None:
@@ -42,22 +42,23 @@ class FairleadClusters:
         self._servers: dict[str, Server] = {}
 
     def __getitem__(self, name: str) -> FairleadServer:
-        """A cluster, by its name."""
+        """Cluster by its name."""
         return FairleadServer(str(self._configs[name].frontend_listen), self.namespace)
 
     def admin_address(self, name: str) -> str:
-        """Where a cluster that runs answers `fairlead admin --address`."""
+        """Address of a running cluster for `fairlead admin --address`."""
         return self._servers[name].address
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All clusters; the first is active at first."""
+        """Names of all clusters; the first one is active at the start."""
         return tuple(self._configs)
 
     async def fail_over(self, to: str, *, is_graceful: bool = True, asked: str | None = None) -> int:
-        """Make `to` the active cluster, and return the version that it has then.
+        """Make `to` the active cluster; return the new failover version.
 
-        The cluster `asked` is asked; without one, `to` itself. One that is not graceful works with all others stopped.
+        The request goes to the cluster `asked`, by default to `to`. A failover that is not graceful works even if all
+        other clusters are stopped.
         """
         from fairlead.replication.messages import FailOverRequest  # noqa: PLC0415
 
@@ -66,7 +67,7 @@ class FairleadClusters:
             return (await remote.fail_over(request)).failover_version
 
     async def restart(self, name: str) -> None:
-        """Start a cluster again that was stopped, at the same address."""
+        """Start a stopped cluster again, at the same address."""
         await self._start(name)
 
     async def stop(self, name: str) -> None:
@@ -74,11 +75,11 @@ class FairleadClusters:
         await self._servers.pop(name).stop()
 
     async def until_active(self, cluster: str) -> None:
-        """Wait until every cluster that runs knows that `cluster` is the active one."""
+        """Wait until every running cluster knows that `cluster` is the active one."""
         async with asyncio.timeout(KNOWN_S_MAX):
             for name in list(self._servers):
                 while await self._active(name) != cluster:  # noqa: ASYNC110 - it is another process, as far as this knows
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_POLL_S)
 
     @classmethod
     @asynccontextmanager
@@ -90,10 +91,10 @@ class FairleadClusters:
         journal: Path | str | None = None,
         dynamic_config: "Mapping[str, Plain] | None" = None,
     ) -> AsyncIterator[Self]:
-        """Run clusters of these names until the block ends, with a namespace that lives in all of them.
+        """Run clusters with these names until the block ends, with one global namespace.
 
-        `folder` is where each has its database; without one, everything is in memory. With `journal` each has a
-        journal there, in a folder of its name.
+        `folder` has each cluster's database; without it, all data is in memory. With `journal`, each cluster writes a
+        journal to a subfolder of its name.
         """
         configs = _configs(
             names or ("a", "b"),
@@ -120,7 +121,7 @@ class FairleadClusters:
             await self.stop(name)
 
     async def _share(self) -> None:
-        """Register the namespace in the first cluster; it is there when all others have it, too."""
+        """Register the global namespace in the first cluster, and wait until all clusters have it."""
         from google.protobuf.duration_pb2 import Duration  # noqa: PLC0415
         from temporalio.api.replication.v1 import ClusterReplicationConfig  # noqa: PLC0415
         from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest  # noqa: PLC0415
@@ -146,8 +147,8 @@ class FairleadClusters:
             described = await client.workflow_service.describe_namespace(
                 DescribeNamespaceRequest(namespace=self.namespace)
             )
-        except RPCError as refusal:
-            if refusal.status is not RPCStatusCode.NOT_FOUND:
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             return ""
         return described.replication_config.active_cluster_name
@@ -164,7 +165,7 @@ class FairleadClusters:
 
 
 def _configs(names: Sequence[str], folder: Path | None, *, journal: Path | None) -> "dict[str, StaticConfig]":
-    from fairlead.settings.static import (  # noqa: PLC0415
+    from fairlead.settings.static.config import (  # noqa: PLC0415
         Address,
         ClusterConfig,
         JournalConfig,
@@ -199,7 +200,7 @@ def _configs(names: Sequence[str], folder: Path | None, *, journal: Path | None)
 
 
 def _free_ports(count: int) -> list[int]:
-    """All taken at a time, so that they differ; each cluster must know the others' before it starts."""
+    """Find free ports, all bound at once so that they differ; each cluster needs the others' ports before it starts."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

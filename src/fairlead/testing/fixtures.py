@@ -1,6 +1,6 @@
 """Fixtures for pytest: `pytest_plugins = ["fairlead.testing.fixtures"]` in the conftest.py at the root of your tests.
 
-They need pytest and pytest-asyncio, which are yours to install.
+They need pytest and pytest-asyncio, which Fairlead does not install.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def fairlead_options() -> dict[str, Any]:
-    """What `FairleadServer.run_process` is given; define a fixture of this name to change it."""
+    """Options for `FairleadServer.run_process`; define a fixture of this name to change them."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def fairlead_server(fairlead_options: dict[str, Any]) -> Iterator[FairleadServer]:
-    """One server for all tests, in a child process: each test uses workflow ids and task queues of its own."""
+    """One server for all tests, in a child process; each test should use its own workflow ids and task queues."""
     with FairleadServer.run_process(**fairlead_options) as server:
         yield server
 
 
 @pytest_asyncio.fixture
 async def fairlead_client(fairlead_server: FairleadServer) -> "Client":
-    """A client of that server, in the event loop of the test."""
+    """A client of `fairlead_server`, in the test's event loop."""
     return await fairlead_server.connect()

@@ -4,14 +4,14 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-# The sandbox of Temporal's SDK loads the file of a workflow again, and whatever that imports: a test in the same file
-# must not bring a whole server in there. So the server is loaded when it is started.
+# Imported late, when the server starts: the sandbox of Temporal's SDK imports a workflow's file again with everything
+# that it imports, and a test in the same file must not load a whole server there.
 if TYPE_CHECKING:
     from temporalio.client import Client
 
     from fairlead.settings import Plain
 
-# A test that is over wants to wait for nobody.
+# Seconds for open calls to end at stop: short, since the test is over.
 GRACE_S = 1.0
 NAMESPACE = "default"
 
@@ -19,13 +19,13 @@ NAMESPACE = "default"
 class FairleadServer:
     """A running server, for tests.
 
-    `start` runs it in the event loop of the test, which is fastest to start and can be stepped through with a debugger;
-    `start_process` in a child process, which goes on while the test blocks its loop, and can be used from many loops.
-    Both have an own free port. What they are given:
+    `start` runs the server in the test's event loop, which starts fastest and can be stepped through with a debugger.
+    `start_process` runs it in a child process, which goes on while the test blocks its loop, and which many loops can
+    use. Both choose a free port. Their options:
 
-    - `namespace`: the one that `connect` uses. `other_namespaces` are there as well, and so is "default".
-    - `search_attributes`: names to types, say {"Customer": "Keyword"}, in all of these namespaces.
-    - `db_filename`: a SQLite file to keep everything in; without it everything is in memory, and gone at the end.
+    - `namespace`: the namespace that `connect` uses. `other_namespaces` and "default" exist as well.
+    - `search_attributes`: types by name, for example {"Customer": "Keyword"}, in all of these namespaces.
+    - `db_filename`: a SQLite file for all data; without it, data is in memory and lost at the end.
     - `dynamic_config`: dynamic settings by key, see docs/settings.md.
     """
 
@@ -35,8 +35,8 @@ class FairleadServer:
         self.namespace = namespace
 
     async def connect(self, **options: Any) -> "Client":
-        """A client of Temporal's Python SDK for this server; `options` are those of `Client.connect`."""
-        # The SDK takes a while to load, and who uses another one needs it not.
+        """Connect a client of Temporal's Python SDK; `options` are those of `Client.connect`."""
+        # Imported late: the SDK takes a while to load, and tests with another SDK don't need it.
         from temporalio.client import Client  # noqa: PLC0415
 
         return await Client.connect(self.address, **{"namespace": self.namespace, **options})
@@ -58,14 +58,14 @@ class FairleadServer:
             client = await server.connect()
         """
         from fairlead.server import Server  # noqa: PLC0415
-        from fairlead.settings.static import (  # noqa: PLC0415
+        from fairlead.settings.static.config import (  # noqa: PLC0415
             Address,
             MemoryConfig,
             NamespaceConfig,
             SqliteConfig,
             StaticConfig,
         )
-        from fairlead.settings.static_namespaces import parse_namespace_name, parse_search_attributes  # noqa: PLC0415
+        from fairlead.settings.static.namespaces import parse_namespace_name, parse_search_attributes  # noqa: PLC0415
 
         any_port = Address("127.0.0.1", 0)
         attributes = parse_search_attributes(dict(search_attributes or {}))
@@ -124,7 +124,7 @@ class FairleadServer:
         db_filename: Path | str | None = None,
         dynamic_config: "Mapping[str, Plain] | None" = None,
     ) -> Iterator[Self]:
-        """As `start_process`, without an event loop: for a fixture that lasts longer than one."""
+        """Like `start_process`, without an event loop: for a fixture that outlives an event loop."""
         from fairlead.testing.child import child  # noqa: PLC0415
 
         with child(

@@ -1,4 +1,4 @@
-"""A server in this process, reached by gRPC, and the command as a process of its own."""
+"""A server in this process, reached by gRPC; the command runs as a separate process."""
 
 import json
 from collections.abc import AsyncIterator
@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.partitions import TaskList, TaskType
+from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import NewTask
 from fairlead.server import Server
 from fairlead.settings import Plain
 from tests.cli.processes import Done, run
-from tests.test_server import IN_MEMORY, QUICK, client_of
+from tests.server.test_server import IN_MEMORY, QUICK, client_of
 
-CHECKOUT = TaskList("default", "checkout", TaskType.ACTIVITY)
+CHECKOUT = TaskQueueId("default", "checkout", TaskType.ACTIVITY)
 NAMED = ("--tasklist", "checkout", "--tasklisttype", "activity")
 PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """A running server, somebody who uses it, and `fairlead admin` for it."""
+    """A running server with a client, and `fairlead admin` for it."""
 
     server: Server
     client: MatchingClient
@@ -32,21 +32,21 @@ class Admin:
         return await run("admin", "--address", self.server.address, *arguments)
 
     async def ask(self, *arguments: str) -> Any:
-        """What `fairlead admin` says to programs."""
+        """The JSON output of `fairlead admin`."""
         done = await self.run(*arguments, "-o", "json")
         assert done.code == 0, done.err
         return json.loads(done.out)
 
-    async def fill(self, *, tasks: int, task_list: TaskList = CHECKOUT, keys: int = 1) -> None:
-        """Add tasks, one after the other: the first answer says how many partitions there are."""
+    async def fill(self, *, tasks: int, task_queue: TaskQueueId = CHECKOUT, keys: int = 1) -> None:
+        """Add tasks one by one: the first response brings the number of partitions."""
         for number in range(tasks):
             key = number % keys
-            await self.client.add(task_list, NewTask(3, f"key-{key}", 1.0 + key, b"%d" % number))
+            await self.client.add(task_queue, NewTask(3, f"key-{key}", 1.0 + key, b"%d" % number))
 
-    async def drain(self, *, tasks: int, task_list: TaskList = CHECKOUT) -> None:
-        """Take so many tasks."""
+    async def drain(self, *, tasks: int, task_queue: TaskQueueId = CHECKOUT) -> None:
+        """Poll `count` tasks."""
         for _ in range(tasks):
-            assert (await self.client.poll(task_list, "worker-1", timeout_s=10)).task is not None
+            assert (await self.client.poll(task_queue, "worker-1", timeout_s=10)).task is not None
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`fairlead admin failover` on two real servers: what it says to people and to programs, and how it refuses."""
+"""`fairlead admin failover` on two real servers: its text and JSON output, and its errors."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
 from fairlead.core.errors import RetryLater
-from fairlead.history.stream_messages import PullAnswer
-from fairlead.replication.pulling import Puller
+from fairlead.history.messages.stream import PullResponse
+from fairlead.replication.puller import Puller
 from fairlead.testing import FairleadClusters, FairleadServer
 from tests.cli.admin.conftest import Admin
 from tests.cli.processes import run
@@ -21,7 +21,7 @@ async def version(server: FairleadServer) -> tuple[str, int]:
     return described.replication_config.active_cluster_name, described.failover_version
 
 
-async def test_a_namespace_goes_to_and_fro() -> None:
+async def test_a_namespace_fails_over_to_another_cluster_and_back() -> None:
     async with FairleadClusters.start("a", "b") as clusters:
         at_a, at_b = (clusters.admin_address(name) for name in "ab")
         there = await run("admin", "failover", "shared", "--to", "b", "--graceful", "--address", at_b)
@@ -34,12 +34,12 @@ async def test_a_namespace_goes_to_and_fro() -> None:
         assert await version(clusters["a"]) == ("a", 11)
 
 
-async def test_what_is_wrong_is_one_line_that_says_what_to_do() -> None:
+async def test_a_mistake_is_reported_in_one_line_that_says_what_to_do() -> None:
     async with FairleadClusters.start("a", "b") as clusters:
         address = clusters.admin_address("a")
         for arguments, words in (
-            (("shared", "--to", "x"), "cluster 'x' is not known here: there are a, b"),
-            (("default", "--to", "b"), "namespace 'default' is of this cluster only: promote it first"),
+            (("shared", "--to", "x"), "cluster 'x' is not known here; the known clusters are: a, b"),
+            (("default", "--to", "b"), "namespace 'default' is not global: promote it first"),
             (("nope", "--to", "b"), "Namespace nope is not found"),
         ):
             refused = await run("admin", "failover", *arguments, "--address", address)
@@ -47,10 +47,12 @@ async def test_what_is_wrong_is_one_line_that_says_what_to_do() -> None:
             assert words in refused.line
 
 
-async def test_whoever_waits_hears_how_far_it_is_and_why_it_did_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiting_failover_reports_its_progress_and_the_reason_of_its_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     take = Puller._take
 
-    def take_unless_in_b(self: Puller, answer: PullAnswer, now_s: float) -> None:
+    def take_unless_in_b(self: Puller, answer: PullResponse, now_s: float) -> None:
         if self._here == "b":
             raise RetryLater("not now")
         take(self, answer, now_s)
@@ -69,18 +71,18 @@ async def test_whoever_waits_hears_how_far_it_is_and_why_it_did_not_come_about(m
         assert await version(clusters["a"]) == ("a", 1)
 
 
-async def test_a_target_that_is_gone_is_told_at_once() -> None:
+async def test_an_unreachable_target_cluster_is_reported_at_once() -> None:
     async with FairleadClusters.start("a", "b") as clusters:
         await clusters.stop("b")
-        told = await run(
+        reported = await run(
             "admin", "failover", "shared", "--to", "b", "--graceful", "--address", clusters.admin_address("a")
         )
-        assert told.code == 1
-        assert "cluster 'b' does not answer here" in told.err
+        assert reported.code == 1
+        assert "cluster 'b' does not respond to cluster 'a'" in reported.err
         assert await version(clusters["a"]) == ("a", 1)
 
 
-async def test_a_cluster_that_is_alone_says_so(admin: Admin) -> None:
+async def test_a_cluster_without_remote_clusters_reports_that(admin: Admin) -> None:
     refused = await admin.run("failover", "default", "--to", "b")
     assert refused.code == 2
-    assert "this cluster shares no namespaces with others" in refused.line
+    assert "this cluster has no remote clusters" in refused.line

@@ -1,4 +1,4 @@
-"""`fairlead admin replication|dlq|history`: what they tell, and what they say to a cluster that is alone."""
+"""`fairlead admin replication|dlq|history`: their output, also for a cluster without remote clusters."""
 
 import asyncio
 import json
@@ -13,32 +13,32 @@ from temporalio.api.replication.v1 import ClusterReplicationConfig
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
-from fairlead.cli.admin.dead_letters import letters_report
+from fairlead.cli.admin.dead_letters import dead_letters_report
 from fairlead.cli.admin.histories import tree_report
 from fairlead.cli.admin.replication import status_report
-from fairlead.cli.report import Told, as_json, table_as_plain
-from fairlead.cluster.calls import UnknownMethod, Unreachable
-from fairlead.history.stream_messages import BranchesAnswer
+from fairlead.history.messages.stream import BranchesResponse
 from fairlead.replication.dead_letters import DeadLetter
-from fairlead.replication.pulling import StreamStatus
-from fairlead.replication.service import StatusAnswer
+from fairlead.replication.puller import StreamStatus
+from fairlead.replication.service import StatusResponse
+from fairlead.report import DualCell, as_json, table_as_plain
+from fairlead.rpc.hosts.caller import UnknownMethod, Unreachable
 from fairlead.server import Server
-from fairlead.settings.static import Address, Role, StaticConfig
-from fairlead.settings.static_clusters import ClusterConfig, RemoteClusterConfig
+from fairlead.settings.static.clusters import ClusterConfig, RemoteClusterConfig
+from fairlead.settings.static.config import Address, Role, StaticConfig
 from tests.cli.admin.conftest import Admin
 from tests.cli.processes import run
-from tests.test_server import IN_MEMORY
+from tests.server.test_server import IN_MEMORY
 
 
 def stream(source: str, shard_id: int, lag_tasks: int, lag_s: float, error: str = "") -> StreamStatus:
     return StreamStatus(source, shard_id, "h", 5, 9, lag_tasks, lag_s, 1, 2, error)
 
 
-def test_the_streams_of_all_hosts_are_told_together() -> None:
+def test_the_replication_streams_of_all_hosts_are_listed_together() -> None:
     report = status_report(
         {
-            "h:1": StatusAnswer("a", (stream("c", 1, 3, 0.5), stream("b", 0, 1, 0.1))),
-            "h:2": StatusAnswer("a", (stream("c", 0, 4, 2.5, "connection refused"),)),
+            "h:1": StatusResponse("a", (stream("c", 1, 3, 0.5), stream("b", 0, 1, 0.1))),
+            "h:2": StatusResponse("a", (stream("c", 0, 4, 2.5, "connection refused"),)),
             "h:3": Unreachable("connection refused"),
             "h:4": UnknownMethod("it has another role"),
         }
@@ -52,28 +52,28 @@ def test_the_streams_of_all_hosts_are_told_together() -> None:
     assert [tuple(row) for row in report.tables[2].rows] == [("h:3", "connection refused")]
 
 
-def test_a_cluster_that_was_never_reached_is_told_of_and_one_error_of_all_its_streams_is_told_once() -> None:
+def test_an_unreached_cluster_is_listed_and_an_error_shared_by_its_streams_is_shown_once() -> None:
     report = status_report(
         {
-            "h:1": StatusAnswer(
-                "a", tuple(stream("c", shard, 0, 0.0, "refused") for shard in range(2)), (("b", "no route to it"),)
+            "h:1": StatusResponse(
+                "a", tuple(stream("c", shard, 0, 0.0, "refused") for shard in range(2)), (("b", "no route to host"),)
             ),
-            "h:2": StatusAnswer("a", (stream("c", 2, 0, 0.0, "timed out"),), (("b", "no route to it"),)),
+            "h:2": StatusResponse("a", (stream("c", 2, 0, 0.0, "timed out"),), (("b", "no route to host"),)),
         }
     )
     assert [tuple(row) for row in report.tables[0].rows] == [
-        ("b", 0, None, None, None, None, "no route to it"),
+        ("b", 0, None, None, None, None, "no route to host"),
         ("c", 3, 0, 0.0, 3, 6, "refused"),
     ]
-    assert [row[-1] for row in report.tables[1].rows] == [Told("", "refused"), Told("", "refused"), "timed out"]
+    assert [row[-1] for row in report.tables[1].rows] == [DualCell("", "refused"), DualCell("", "refused"), "timed out"]
     streams = json.loads(as_json(report))["streams"]
     assert [one["error"] for one in streams] == ["refused", "refused", "timed out"]
 
 
-def test_a_letter_is_told_with_what_is_needed_to_decide_about_it() -> None:
-    letter = DeadLetter("b", 3, 17, "n", "w", "r", 4, 6, ((3, 1), (6, 12)), "MalformedBatch: a gap", 10, 0)
-    report = letters_report([letter], is_all=False)
-    assert report.summary == "1 dead letter, and more: --limit shows them"
+def test_a_dead_letter_is_shown_with_everything_needed_to_decide_about_it() -> None:
+    dead_letter = DeadLetter("b", 3, 17, "n", "w", "r", 4, 6, ((3, 1), (6, 12)), "MalformedBatch: a gap", 10, 0)
+    report = dead_letters_report([dead_letter], is_all=False)
+    assert report.summary == "1 dead letter, and more: raise --limit to see them"
     assert table_as_plain(report.tables[0]) == [
         {
             "task_id": 17,
@@ -90,9 +90,9 @@ def test_a_letter_is_told_with_what_is_needed_to_decide_about_it() -> None:
     ]
 
 
-def test_the_tree_of_a_run_is_drawn_as_the_design_document_draws_it() -> None:
-    """Seed 004, version history with data conflict, T = 2 in data center B."""
-    answer = BranchesAnswer("r", (("x", ((2, 1), (3, 2), (4, 3))), ("y", ((2, 1), (4, 2)))), 1, is_zombie=False)
+def test_the_branches_of_a_run_are_drawn_as_in_the_design_document() -> None:
+    """NDC-8: the example with a conflict, in cluster B's final state."""
+    answer = BranchesResponse("r", (("x", ((2, 1), (3, 2), (4, 3))), ("y", ((2, 1), (4, 2)))), 1, is_zombie=False)
     report = tree_report("w", answer)
     assert report.summary == "run r of w has 2 branches"
     assert table_as_plain(report.tables[0]) == ["1-2 v1, 3 v2", "├─ 4 v2", "└─ 4 v3  <- current"]
@@ -104,8 +104,8 @@ async def test_a_cluster_that_is_alone_says_so(admin: Admin) -> None:
     for arguments in (("replication", "status"), ("dlq", "list"), ("dlq", "merge"), ("dlq", "purge", "--all")):
         done = await admin.run(*arguments)
         assert done.code != 0
-        assert "shares no namespaces with others" in done.err
-    assert "say which letters are to go" in (await admin.run("dlq", "purge")).err
+        assert "has no remote clusters" in done.err
+    assert "say which dead letters to purge" in (await admin.run("dlq", "purge")).err
 
 
 @asynccontextmanager
@@ -135,7 +135,7 @@ def member(name: str, version: int, other: str, other_version: int, *, port: int
     )
 
 
-async def test_two_clusters_tell_how_far_they_are_and_what_a_run_has_become() -> None:
+async def test_two_clusters_show_their_replication_lag_and_the_state_of_a_run() -> None:
     ports = [free_port(), free_port()]
     a = member("a", 1, "b", 2, port=ports[0], other_port=ports[1])
     b = member("b", 2, "a", 1, port=ports[1], other_port=ports[0])
@@ -160,13 +160,13 @@ async def test_two_clusters_tell_how_far_they_are_and_what_a_run_has_become() ->
             while done.code != 0:
                 await asyncio.sleep(0.2)
                 done = await run("admin", "--address", second.address, *tree, "-o", "json")
-        told = json.loads(done.out)
-        assert told["tree"] == ["1-2 v1  <- current"]
-        assert told["headline"] == f"run {handle.result_run_id} of order-1 has 1 branch"
+        reported = json.loads(done.out)
+        assert reported["tree"] == ["1-2 v1  <- current"]
+        assert reported["headline"] == f"run {handle.result_run_id} of order-1 has 1 branch"
         status = await asked(second, "replication", "status")
         assert [row["source"] for row in status["clusters"]] == ["a"]
         assert status["headline"] == "cluster b pulls 2 streams of 1 other cluster; it is behind by 0 tasks"
-        assert (await asked(second, "dlq", "list"))["letters"] == []
+        assert (await asked(second, "dlq", "list"))["dead_letters"] == []
         missing = await run("admin", "--address", first.address, "history", "tree", "order-2", "--namespace", "shared")
         assert missing.code != 0
         assert "order-2" in missing.err

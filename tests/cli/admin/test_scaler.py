@@ -1,4 +1,4 @@
-"""`fairlead admin scaler explain`: what was decided, why, and who does not know it yet."""
+"""`fairlead admin scaler explain`: the decisions, their reasons, and the partitions that have not acknowledged them."""
 
 import asyncio
 import json
@@ -6,27 +6,27 @@ import json
 import pytest
 
 from fairlead.cli.admin.scaler import explain_report, with_round_seconds
-from fairlead.cli.report import Output, Told, as_json, show
 from fairlead.core.partitions import PartitionConfig
-from fairlead.matching.messages import DecisionInfo, ExplainAnswer
+from fairlead.matching.messages import DecisionInfo, ExplainResponse
+from fairlead.report import DualCell, Output, as_json, show
 from fairlead.server import Server
 from fairlead.settings import Plain
 from tests.cli.admin.conftest import CHECKOUT, NAMED, Admin
-from tests.test_server import IN_MEMORY, QUICK, client_of
+from tests.server.test_server import IN_MEMORY, QUICK, client_of
 
 ONE, FOUR = PartitionConfig(version=1, read=1, write=1), PartitionConfig(version=2, read=4, write=4)
 UPSCALE = DecisionInfo(1_700_000_000.0, "upscale", 700.0, 200.0, 0.0, ONE, FOUR, "QPS 700 is above 200.")
 
 
-async def test_a_scaler_that_is_off_says_so(admin: Admin) -> None:
+async def test_a_disabled_scaler_is_reported_as_off(admin: Admin) -> None:
     await admin.fill(tasks=1)
-    told = await admin.ask("scaler", "explain", *NAMED)
-    assert told["headline"] == "it is off: matching.enableAdaptiveScaler is false for this task list"
-    assert told["changes"] == []
-    assert told["behind"] == []
+    reported = await admin.ask("scaler", "explain", *NAMED)
+    assert reported["headline"] == "off: matching.enableAdaptiveScaler is false for this task queue"
+    assert reported["changes"] == []
+    assert reported["behind"] == []
 
 
-async def test_a_scaler_that_is_on_explains_its_decisions_and_keeps_hands_off() -> None:
+async def test_an_enabled_scaler_explains_its_decisions_and_manual_changes_are_refused() -> None:
     settings: dict[str, Plain] = {
         "matching.enableAdaptiveScaler": True,
         "matching.partitionUpscaleRPS": 5,
@@ -43,20 +43,20 @@ async def test_a_scaler_that_is_on_explains_its_decisions_and_keeps_hands_off() 
             await admin.fill(tasks=20)
             await asyncio.sleep(0.1)
         await admin.drain(tasks=1)
-        told = await admin.ask("scaler", "explain", *NAMED)
-        assert told["changes"][-1]["action"] == "upscale"
-        assert told["changes"][-1]["before"] == {"version": 1, "read": 1, "write": 1}
-        assert "QPS" in told["changes"][-1]["reason"]
-        assert told["latest"]["is_enabled"] is True
-        assert told["latest"]["upscale_threshold_qps"] == 5 * told["latest"]["configuration"]["write"]
+        reported = await admin.ask("scaler", "explain", *NAMED)
+        assert reported["changes"][-1]["action"] == "upscale"
+        assert reported["changes"][-1]["before"] == {"version": 1, "read": 1, "write": 1}
+        assert "QPS" in reported["changes"][-1]["reason"]
+        assert reported["latest"]["is_enabled"] is True
+        assert reported["latest"]["upscale_threshold_qps"] == 5 * reported["latest"]["configuration"]["write"]
         refused = await admin.run("tasklist", "up", *NAMED, "--nwp", "2")
         assert refused.code == 2
-        assert "the adaptive scaler governs the partitions of 'checkout': switch it off with" in refused.line
+        assert "the adaptive scaler sets the number of partitions of 'checkout': switch it off with" in refused.line
     await server.stop()
 
 
-def test_who_has_not_acknowledged_is_told() -> None:
-    answer = ExplainAnswer(
+def test_partitions_that_have_not_acknowledged_are_listed() -> None:
+    answer = ExplainResponse(
         enabled=True, config=FOUR, latest=UPSCALE, changes=[UPSCALE], acknowledged={0: 2, 1: 2, 3: 1}
     )
     report = explain_report(CHECKOUT, answer)
@@ -66,31 +66,40 @@ def test_who_has_not_acknowledged_is_told() -> None:
     assert changes.rows[0][:4] == (
         "2023-11-14 22:13:20Z",
         "upscale",
-        Told("read 1, write 1 (v1)", {"version": 1, "read": 1, "write": 1}),
-        Told("read 4, write 4 (v2)", {"version": 2, "read": 4, "write": 4}),
+        DualCell("read 1, write 1 (v1)", {"version": 1, "read": 1, "write": 1}),
+        DualCell("read 4, write 4 (v2)", {"version": 2, "read": 4, "write": 4}),
     )
     assert ("tasks a second", "700.0") in latest.rows
 
 
-def test_a_scaler_that_has_just_begun_says_so() -> None:
-    report = explain_report(CHECKOUT, ExplainAnswer(True, ONE, None, [], {0: 1}))
-    assert report.summary == "it is on, and has not decided anything yet since the root was loaded"
-    assert report.tables[2].note == "All partitions go by version 1."
+def test_a_waiting_scaler_shows_the_reason_of_its_wait() -> None:
+    waiting = "the settings are the source of the counts"
+    report = explain_report(CHECKOUT, ExplainResponse(False, ONE, UPSCALE, [UPSCALE], {0: 1}, waiting))
+    assert report.summary == "on, but waiting: the settings are the source of the counts"
+    assert report.tables[0].rows[0] == ("scaler", "on, waits")
+    assert json.loads(as_json(report))["latest"]["waits_for"] == waiting
 
 
-def test_what_was_changed_by_hand_has_no_load() -> None:
+def test_a_scaler_that_has_just_started_is_reported_as_such() -> None:
+    report = explain_report(CHECKOUT, ExplainResponse(True, ONE, None, [], {0: 1}))
+    assert report.summary == "on, but has not decided since the root was loaded"
+    assert report.tables[2].note == "All partitions use version 1."
+
+
+def test_a_manual_change_is_shown_without_a_load() -> None:
     by_hand = DecisionInfo(1_700_000_000.0, "update", 0.0, 0.0, 0.0, ONE, FOUR, "Changed by hand.")
-    told = json.loads(as_json(explain_report(CHECKOUT, ExplainAnswer(False, FOUR, None, [UPSCALE, by_hand], {}))))
-    assert [change["qps"] for change in told["changes"]] == [None, 700.0]
-    assert told["latest"] == {
+    reported = json.loads(as_json(explain_report(CHECKOUT, ExplainResponse(False, FOUR, None, [UPSCALE, by_hand], {}))))
+    assert [change["qps"] for change in reported["changes"]] == [None, 700.0]
+    assert reported["latest"] == {
         "is_enabled": False,
+        "waits_for": "",
         "configuration": {"version": 2, "read": 4, "write": 4},
         **dict.fromkeys(("decided_at", "action", "qps", "upscale_threshold_qps", "downscale_threshold_qps")),
     }
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reported", "shown"),
     [
         ("700.0 QPS are above 200.0 for 44.9998 s of the 60 s that a change takes.", "for 45 s of the 60 s"),
         ("for 3.00049 s; partitions needed at 0.5 QPS each: 4", "for 3 s; partitions needed at 0.5 QPS each"),
@@ -99,12 +108,12 @@ def test_what_was_changed_by_hand_has_no_load() -> None:
         ("for 100000 s, but", "for 100,000 s, but"),
     ],
 )
-def test_seconds_have_no_digits_that_mean_nothing(told: str, shown: str) -> None:
-    assert shown in with_round_seconds(told)
+def test_seconds_are_shown_without_meaningless_digits(reported: str, shown: str) -> None:
+    assert shown in with_round_seconds(reported)
 
 
-def test_a_table_with_nothing_in_it_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    show(explain_report(CHECKOUT, ExplainAnswer(True, ONE, None, [], {0: 1})), output=Output.TABLE, plot=None)
+def test_an_empty_table_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    show(explain_report(CHECKOUT, ExplainResponse(True, ONE, None, [], {0: 1})), output=Output.TABLE, plot=None)
     shown = capsys.readouterr().out
     assert "Changes, the newest first\nNone since the root was loaded." in shown
     assert "acknowledged  " not in shown

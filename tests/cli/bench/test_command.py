@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fairlead.cli.bench.link import connect
-from fairlead.cli.bench.scenarios import NOT_OFFERED, SCENARIOS
-from fairlead.cli.main import cli
+from fairlead.bench.link import connect
+from fairlead.bench.scenarios import NOT_OFFERED, SCENARIOS
+from fairlead.cli.commands import cli
 from fairlead.core.errors import FairleadError
-from fairlead.core.partitions import TaskList, TaskType
+from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.server import Server
 from fairlead.settings import DynamicSettings
-from fairlead.settings.static import Address, MemoryConfig, Role, StaticConfig
+from fairlead.settings.static.config import Address, MemoryConfig, Role, StaticConfig
 from tests.cli.processes import server
 
-TASK_LIST = TaskList("default", "bench", TaskType.WORKFLOW)
+TASK_QUEUE = TaskQueueId("default", "bench", TaskType.WORKFLOW)
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 
@@ -44,7 +44,7 @@ def bench(*arguments: str) -> dict[str, Any]:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """A real server in a thread of its own."""
+    """A real server in its own thread."""
     ready, stopping, found = Event(), Event(), list[str]()
 
     async def serve() -> None:
@@ -77,17 +77,17 @@ def address() -> Iterator[str]:
         (["--pollers", "0"], "'--pollers': 0 is not in the range"),
         (["--priority", "6"], "'--priority': 6 is not in the range"),
         (["--payload-bytes", "3"], "'--payload-bytes': 3 is not in the range"),
-        (["--weights", "1:two"], "'--weights': '1:two' is no list of weights"),
+        (["--weights", "1:two"], "'--weights': '1:two' is not a list of weights"),
         (["--weights", "1:-2"], "weight '-2' is out of bounds: choose 0.001 to 1000"),
         (["--weights", "1:nan"], "weight 'nan' is out of bounds"),
         (["--weights", "1e300"], "weight '1e300' is out of bounds"),
         (["--weights", "1:" * 1000 + "1"], "1001 weights are more than 1000"),
-        (["--duration", "soon"], "'--duration': 'soon' is no duration"),
+        (["--duration", "soon"], "'--duration': 'soon' is not a duration"),
         (["--duration", "0s"], "'--duration': '0s' is out of bounds: choose 10ms to 24h"),
         (["--work", "2h"], "'--work': '2h' is out of bounds"),
         (["--address", "nowhere"], "'--address': 'nowhere' "),
-        (["--scenario", "default", "--rate", "5"], "--rate makes a load, and --scenario has one already"),
-        (["--all-scenarios", "--keys", "5"], "--keys makes a load, and --all-scenarios has one already"),
+        (["--scenario", "default", "--rate", "5"], "--rate defines a load, but --scenario has its own load"),
+        (["--all-scenarios", "--keys", "5"], "--keys defines a load, but --all-scenarios has its own load"),
         (["--scenario", "default", "--all-scenarios"], "--all-scenarios and --scenario exclude each other"),
         (["--speed", "5"], "--speed is for scenarios"),
         (["--store", "memory"], "--store is for scenarios"),
@@ -96,7 +96,7 @@ def address() -> Iterator[str]:
         (["--scenario", "default", "--speed", "0.5"], "'--speed': 0.5 is not in the range"),
     ],
 )
-def test_bad_arguments_are_refused_before_anything_is_sent(arguments: list[str], complaint: str) -> None:
+def test_invalid_arguments_are_refused_before_any_request_is_sent(arguments: list[str], complaint: str) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert complaint in " ".join(result.output.split())
@@ -108,20 +108,20 @@ def test_bad_arguments_are_refused_before_anything_is_sent(arguments: list[str],
         (["--scenario", "nonsense"], "there is no scenario 'nonsense': see --list-scenarios"),
         (["--scenario", "zonal_isolation"], "scenario zonal_isolation is not offered: it needs isolation groups"),
         (["--tasklist", "/_sys/a/1"], "begins with '/_sys/', which is kept for partitions"),
-        (["--dynamic-config-value", "matching.nonsense=1"], "'matching.nonsense' is no setting"),
+        (["--dynamic-config-value", "matching.nonsense=1"], "'matching.nonsense' is not a setting"),
         (["--dynamic-config-value", "nonsense"], "is not of the form KEY=JSON"),
         (["--plot", "picture.jpg"], "ends in .png"),
     ],
 )
-def test_what_can_not_be_run_is_refused(arguments: list[str], complaint: str) -> None:
+def test_a_scenario_that_can_not_run_is_refused(arguments: list[str], complaint: str) -> None:
     result = invoke(*arguments)
     assert isinstance(result.exception, FairleadError)
     assert complaint in str(result.exception)
 
 
-def test_a_server_that_is_not_there_is_said_so_with_what_to_do() -> None:
+def test_an_unreachable_server_is_reported_with_what_to_do() -> None:
     with socket.socket() as held:
-        # Bound and not listening: nobody else can answer there.
+        # Bound but not listening: connections are refused, and no other server can take the port.
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
         result = invoke("--tasks", "1", FAIRLEAD_ADDRESS=address)
@@ -129,16 +129,16 @@ def test_a_server_that_is_not_there_is_said_so_with_what_to_do() -> None:
     assert f"no server answers at {address}: start one (fairlead server start)" in str(result.exception)
 
 
-def test_all_scenarios_are_listed_those_not_offered_with_the_reason() -> None:
+def test_the_list_has_all_scenarios_and_the_reason_of_each_unavailable_one() -> None:
     answer = bench("--list-scenarios")
-    told = {row["name"]: row["about"] for row in answer["scenarios"]}
-    assert list(told) == [*SCENARIOS, *NOT_OFFERED]
-    assert told["zonal_isolation_skew"] == "Not offered: it needs isolation groups, which Fairlead does not have."
+    reported = {row["name"]: row["about"] for row in answer["scenarios"]}
+    assert list(reported) == [*SCENARIOS, *NOT_OFFERED]
+    assert reported["zonal_isolation_skew"] == "Not offered: it needs isolation groups, which Fairlead does not have."
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_the_default_scenario_runs_from_end_to_end(store: str) -> None:
-    """Issue: it 'reproduces the scenarios of Cadence's matching simulation ... and prints the same summary'."""
+def test_the_default_scenario_runs_end_to_end(store: str) -> None:
+    """FL-77."""
     answer = bench("--scenario", "default", "--speed", "20", "--store", store)
     assert (answer["subject"], answer["parameters"]["hosts"], answer["parameters"]["store"]) == ("default", 4, store)
     totals = answer["totals"]
@@ -146,7 +146,7 @@ def test_the_default_scenario_runs_from_end_to_end(store: str) -> None:
     assert totals["sync_matches"] + totals["db_writes"] == 150
     assert totals["async_matches"] == totals["db_writes"]
     assert totals["polls_with_task"] == 150
-    # On the four partitions that the table says, and so some tasks meet their polls by way of the root.
+    # On the four partitions of the table; some tasks are therefore matched at the root.
     assert [row["partition"] for row in answer["partitions"]] == [0, 1, 2, 3]
     assert all(row["adds"] > 0 for row in answer["partitions"])
     assert sum(row["adds"] for row in answer["partitions"]) == 150
@@ -154,7 +154,7 @@ def test_the_default_scenario_runs_from_end_to_end(store: str) -> None:
     assert totals["task_forwards"] + totals["poll_forwards"] > 0
 
 
-def test_an_adaptive_scenario_tells_how_the_partitions_followed() -> None:
+def test_an_adaptive_scenario_reports_the_changes_of_the_partition_count() -> None:
     answer = bench("--scenario", "burst_adaptive", "--speed", "10", "--store", "memory")
     totals = answer["totals"]
     assert (totals["tasks_polled"], totals["lost"], totals["partitions_ideal"]) == (1_000, 0, 3)
@@ -164,13 +164,13 @@ def test_an_adaptive_scenario_tells_how_the_partitions_followed() -> None:
     assert versions == sorted(set(versions))
 
 
-def test_an_initial_backlog_is_put_where_the_scenario_says() -> None:
+def test_an_initial_backlog_is_added_to_the_scenarios_partitions() -> None:
     answer = bench("--scenario", "with_backlog", "--speed", "20", "--store", "memory")
     totals = answer["totals"]
     assert (totals["tasks_generated"], totals["tasks_preloaded"], totals["tasks_polled"]) == (150, 150, 300)
     assert totals["lost"] == 0
     assert totals["db_writes"] >= 150
-    # What was there before is not counted as the load's.
+    # The initial backlog does not count as load.
     assert {row["partition"]: row["tasks_taken"] - row["adds"] for row in answer["partitions"]} == {
         0: 0,
         1: 50,
@@ -179,19 +179,19 @@ def test_an_initial_backlog_is_put_where_the_scenario_says() -> None:
     }
 
 
-def test_starting_a_task_takes_as_long_as_the_scenario_says() -> None:
+def test_starting_a_task_takes_the_time_that_the_scenario_sets() -> None:
     answer = bench("--scenario", "round_robin_load_balancer", "--speed", "300", "--store", "memory")
     assert answer["totals"]["tasks_polled"] == 100
     assert answer["totals"]["latency_p50_ms"] >= 13
 
 
-def test_an_open_loop_on_a_running_server(address: str, tmp_path: Path) -> None:
+def test_an_open_loop_runs_against_a_running_server(address: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     options = ("--address", address, "--rate", "200", "--tasks", "200", "--keys", "4", "--plot", str(picture))
     answer = bench(*options)
     totals = answer["totals"]
     assert (totals["tasks_sent"], totals["tasks_received"], totals["lost"], totals["duplicates"]) == (200, 200, 0, 0)
-    # However slow this machine is now, no task is sent before it is due.
+    # No task is sent before it is due, however slow this machine is.
     assert totals["adds_per_s"] <= 201
     assert answer["waits"][0]["of"] == "task, since due"
     assert answer["partitions"][0]["adds"] == 200
@@ -199,7 +199,7 @@ def test_an_open_loop_on_a_running_server(address: str, tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_backlog_is_given_out_by_weight(address: str) -> None:
+def test_a_backlog_is_dispatched_by_weight(address: str) -> None:
     options = ("--in-flight", "50", "--tasks", "1200", "--keys", "3", "--weights", "1:2:5", "--backlog-first")
     answer = bench("--address", address, *options, "--pollers", "4")
     assert answer["totals"]["tasks_received"] == 1200
@@ -212,12 +212,12 @@ def test_a_backlog_is_given_out_by_weight(address: str) -> None:
 async def steal(address: str, tasks: int) -> None:
     async with connect(address, DynamicSettings()) as link:
         while tasks:
-            answer = await link.clients[0].poll(TASK_LIST, "thief", timeout_s=20)
+            answer = await link.clients[0].poll(TASK_QUEUE, "thief", timeout_s=20)
             tasks -= answer.task is not None
 
 
-def test_a_loss_is_a_loud_line_and_a_failure(address: str) -> None:
-    """Whatever takes them: tasks that were acknowledged, never came, and are in no partition any more."""
+def test_a_lost_task_is_reported_loudly_and_fails_the_run(address: str) -> None:
+    """Whatever the cause: acknowledged tasks that were never dispatched and are in no partition."""
     options = ["--rate", "1000", "--tasks", "5", "--pollers", "1", "--work", "1h", "--drain-timeout", "3s"]
     with subprocess.Popen(  # noqa: S603
         [FAIRLEAD, "bench", "matching", "--address", address, *options],
@@ -230,8 +230,8 @@ def test_a_loss_is_a_loud_line_and_a_failure(address: str) -> None:
     assert said.splitlines()[-1].startswith("fairlead: ACKNOWLEDGED TASKS WERE LOST: 4 in bench matching.")
 
 
-def test_what_is_left_behind_is_found_and_is_no_loss(address: str) -> None:
-    """A worker that takes one task and never comes back: the others are still where they were put."""
+def test_tasks_left_in_partitions_are_found_and_do_not_count_as_lost(address: str) -> None:
+    """A worker polls one task and stops: the other tasks are still in their partitions."""
     options = ("--rate", "1000", "--tasks", "5", "--pollers", "1", "--work", "1h", "--drain-timeout", "200ms")
     answer = bench("--address", address, *options)
     totals = answer["totals"]
@@ -246,7 +246,7 @@ def test_a_scenario_with_an_address_sends_only_its_load_there(address: str) -> N
     assert answer["parameters"]["address"] == address
 
 
-def test_an_address_of_the_environment_is_not_for_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenarios_ignore_the_address_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRLEAD_ADDRESS", "127.0.0.1:1")
     answer = bench("--scenario", "throughput", "--speed", "300", "--store", "memory")
     assert answer["totals"]["tasks_polled"] == 10
@@ -254,7 +254,7 @@ def test_an_address_of_the_environment_is_not_for_scenarios(monkeypatch: pytest.
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("mode", [["--rate", "200", "--duration", "1h"], ["--scenario", "burst"]])
-def test_a_run_that_is_stopped_tells_what_it_has_and_leaves_nothing(
+def test_an_interrupted_run_prints_its_results_and_leaves_no_process(
     address: str, tmp_path: Path, mode: list[str], number: int, code: int
 ) -> None:
     where = [] if "--scenario" in mode else ["--address", address]
@@ -263,7 +263,7 @@ def test_a_run_that_is_stopped_tells_what_it_has_and_leaves_nothing(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as running:  # fmt: skip
         assert running.stderr is not None
-        # The first line of its progress, after five seconds.
+        # Wait for the first progress line, after five seconds.
         assert " received" in running.stderr.readline()
         assert len(list(tmp_path.iterdir())) == ("--scenario" in mode)
         running.send_signal(number)
@@ -276,7 +276,7 @@ def test_a_run_that_is_stopped_tells_what_it_has_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_requests_that_fail_for_good_make_the_run_a_failure(tmp_path: Path) -> None:
+async def test_permanently_failing_requests_fail_the_run(tmp_path: Path) -> None:
     config = tmp_path / "memory.yaml"
     config.write_text("listen: 127.0.0.1:0\nstore: {memory: {}}\n")
     async with server("--config", str(config)) as started:
@@ -286,11 +286,11 @@ async def test_requests_that_fail_for_good_make_the_run_a_failure(tmp_path: Path
             stderr=subprocess.PIPE,
         )
         assert running.stderr is not None
-        # The first line of its progress, after five seconds: there are some to come.
+        # Wait for the first progress line, after five seconds: more requests follow.
         await running.stderr.readline()
         started.process.kill()
         shown, said = await asyncio.wait_for(running.communicate(), 60)
     assert running.returncode == 1
     assert re.search(r"; \d+ ADDS? (AND \d+ POLLS? )?FAILED", " ".join(shown.decode().split()))
-    assert re.search(r"fairlead: \d+ requests failed for good in bench matching: ", said.decode())
+    assert re.search(r"fairlead: \d+ requests failed after all retries in bench matching: ", said.decode())
     assert "LOST" not in said.decode()

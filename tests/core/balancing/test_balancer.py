@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.balancing import (
-    TASK_LISTS_MAX,
+    TASK_QUEUES_MAX,
     InvalidBalancer,
     InvalidReport,
     LoadBalancer,
@@ -16,9 +16,9 @@ from fairlead.core.balancing import (
     WeightedRules,
 )
 from fairlead.core.errors import FixRequest
-from fairlead.core.partitions import TaskList, TaskType
+from fairlead.core.partitions import TaskQueueId, TaskType
 
-QUEUE = TaskList("ns", "queue", TaskType.ACTIVITY)
+QUEUE = TaskQueueId("ns", "queue", TaskType.ACTIVITY)
 NOW_S = 5000.0
 
 every_strategy = pytest.mark.parametrize("strategy", list(Strategy))
@@ -36,7 +36,7 @@ def balancer(
 
 
 def reads(chosen: LoadBalancer, strategy: Strategy, *, partitions: int, count: int) -> Counter[int]:
-    """Picks of polls of which each ends before the next begins."""
+    """Count the picks of polls that each end before the next one begins."""
     counts: Counter[int] = Counter()
     for _ in range(count):
         pick = chosen.pick_read(QUEUE, partitions=partitions, strategy=strategy, now_s=NOW_S)
@@ -51,14 +51,14 @@ def writes(chosen: LoadBalancer, strategy: Strategy, *, partitions: int, count: 
 
 @every_strategy
 @pytest.mark.parametrize("partitions", [-1, 0, 1])
-def test_a_task_list_of_one_partition_has_only_its_root(strategy: Strategy, partitions: int) -> None:
+def test_the_root_is_picked_for_a_task_queue_of_one_partition(strategy: Strategy, partitions: int) -> None:
     assert reads(balancer(), strategy, partitions=partitions, count=50) == {0: 50}
     assert writes(balancer(), strategy, partitions=partitions, count=50) == {0: 50}
 
 
 @every_strategy
-def test_every_strategy_is_even_while_there_is_no_backlog(strategy: Strategy) -> None:
-    """Seed 000, 'Requirements': a fair distribution. 8,000 random picks over 8 are 1,000 each, deviation 30."""
+def test_every_strategy_spreads_evenly_without_a_backlog(strategy: Strategy) -> None:
+    """TQ-2: 8,000 random picks over 8 partitions give about 1,000 each, with a standard deviation of 30."""
     for counts in (
         reads(balancer(), strategy, partitions=8, count=8000),
         writes(balancer(), strategy, partitions=8, count=8000),
@@ -75,15 +75,15 @@ def test_every_strategy_is_even_while_there_is_no_backlog(strategy: Strategy) ->
         (Strategy.FEWEST_OUTSTANDING_POLLS, False),
     ],
 )
-def test_writes_go_in_turn_or_at_random(strategy: Strategy, in_turn: bool) -> None:
-    """Seed 002, 'Partition Selection': beside fewest polls, writes are uniformly at random."""
+def test_writes_are_round_robin_or_random(strategy: Strategy, in_turn: bool) -> None:
+    """MC-1: with the strategy of fewest polls for reads, writes are uniformly random."""
     counts = writes(balancer(), strategy, partitions=8, count=8000)
 
     assert (set(counts.values()) == {1000}) is in_turn
 
 
-def test_a_random_pick_is_the_interval_that_the_number_falls_into() -> None:
-    """Seed 000, 'Random Selection': the discrete uniform distribution."""
+def test_a_random_number_is_mapped_to_partitions_by_equal_intervals() -> None:
+    """TQ-10."""
     drawn = iter([0.0, 0.2499, 0.25, 0.5, 0.75, math.nextafter(1.0, 0.0)])
     chosen = LoadBalancer(random=lambda: next(drawn))
     picks = [chosen.pick_read(QUEUE, partitions=4, strategy=Strategy.RANDOM, now_s=NOW_S).partition for _ in range(6)]
@@ -92,7 +92,7 @@ def test_a_random_pick_is_the_interval_that_the_number_falls_into() -> None:
 
 
 @pytest.mark.parametrize("strategy", [Strategy.ROUND_ROBIN, Strategy.WEIGHTED])
-def test_reads_and_writes_take_turns_apart(strategy: Strategy) -> None:
+def test_reads_and_writes_have_separate_round_robin_counters(strategy: Strategy) -> None:
     chosen = balancer()
     both = [
         (
@@ -106,7 +106,7 @@ def test_reads_and_writes_take_turns_apart(strategy: Strategy) -> None:
     assert Counter(write for _, write in both) == dict.fromkeys(range(4), 2)
 
 
-def test_reports_turn_weighted_reads_to_the_backlog_and_leave_the_others_alone() -> None:
+def test_backlog_reports_affect_only_weighted_reads() -> None:
     for strategy in Strategy:
         chosen = balancer()
         chosen.pick_read(QUEUE, partitions=4, strategy=strategy, now_s=NOW_S).release()
@@ -125,7 +125,7 @@ def test_a_weighted_poll_is_counted_until_it_is_released() -> None:
     waiting = [chosen.pick_read(QUEUE, partitions=3, strategy=Strategy.WEIGHTED, now_s=NOW_S) for _ in range(3)]
     assert {pick.partition for pick in waiting} == {0, 1, 2}
 
-    # Only the first release counts: else the partition would look free again as soon as the next poll waits there.
+    # Only the first release counts. A second one would make the partition look free while the next poll waits there.
     ended = next(pick for pick in waiting if pick.partition == 0)
     ended.release()
     ended.release()
@@ -133,8 +133,8 @@ def test_a_weighted_poll_is_counted_until_it_is_released() -> None:
     assert [pick.partition for pick in again] == [0, 1, 1]
 
 
-def test_arrivals_alone_can_make_a_partition_heavy() -> None:
-    """Seed 000, 'Weighted Selection': L_i = B_i + lambda_i W."""
+def test_the_arrival_rate_counts_as_load_without_a_backlog() -> None:
+    """TQ-12: L_i = B_i + lambda_i W."""
     chosen = balancer(floor_share=0.001)
     chosen.pick_read(QUEUE, partitions=2, strategy=Strategy.WEIGHTED, now_s=NOW_S)
     chosen.report(QUEUE, 0, backlog=0, arrival_per_s=3000.0, wait_s=0.1, now_s=NOW_S)
@@ -143,7 +143,7 @@ def test_arrivals_alone_can_make_a_partition_heavy() -> None:
     assert reads(chosen, Strategy.WEIGHTED, partitions=2, count=4000)[0] / 4000 == pytest.approx(0.75, abs=0.03)
 
 
-def test_weighted_reports_of_a_task_list_reduced_to_its_root_are_dropped() -> None:
+def test_reports_are_dropped_when_a_task_queue_is_reduced_to_its_root() -> None:
     chosen = balancer(floor_share=0.001)
     chosen.pick_read(QUEUE, partitions=2, strategy=Strategy.WEIGHTED, now_s=NOW_S)
     for partition, backlog in enumerate((0, 9000)):
@@ -154,21 +154,21 @@ def test_weighted_reports_of_a_task_list_reduced_to_its_root_are_dropped() -> No
     assert reads(chosen, Strategy.WEIGHTED, partitions=2, count=100) == {0: 50, 1: 50}
 
 
-def test_an_impossible_report_is_refused_under_every_strategy() -> None:
+def test_a_report_with_a_negative_backlog_is_rejected() -> None:
     with pytest.raises(InvalidReport, match="-5"):
         balancer().report(QUEUE, 0, backlog=-5, arrival_per_s=0.0, wait_s=0.0, now_s=NOW_S)
 
 
 @every_strategy
-def test_a_forced_partition_wins_over_every_strategy(strategy: Strategy) -> None:
-    """Seed 002, 'Partition Selection': test hooks to force specific partition selection."""
+def test_a_forced_partition_overrides_every_strategy(strategy: Strategy) -> None:
+    """MC-4."""
     chosen = balancer(forced_read=2, forced_write=3)
 
     assert reads(chosen, strategy, partitions=4, count=20) == {2: 20}
     assert writes(chosen, strategy, partitions=4, count=20) == {3: 20}
 
 
-def test_the_root_can_be_forced_and_one_side_alone() -> None:
+def test_the_root_can_be_forced_for_reads_only() -> None:
     chosen = balancer(forced_read=0)
 
     assert reads(chosen, Strategy.RANDOM, partitions=4, count=20) == {0: 20}
@@ -177,26 +177,26 @@ def test_the_root_can_be_forced_and_one_side_alone() -> None:
 
 
 @pytest.mark.parametrize(("forced", "partitions"), [(4, 4), (1, 1), (1, 0), (-1, 4)])
-def test_a_forced_partition_that_is_none_is_refused(forced: int, partitions: int) -> None:
-    with pytest.raises(NotAPartition, match=f"partition {forced} is forced") as refused:
+def test_a_forced_partition_that_does_not_exist_is_rejected(forced: int, partitions: int) -> None:
+    with pytest.raises(NotAPartition, match=f"partition {forced} is forced") as raised:
         balancer(forced_read=forced).pick_read(QUEUE, partitions=partitions, strategy=Strategy.RANDOM, now_s=NOW_S)
-    assert isinstance(refused.value, FixRequest)
+    assert isinstance(raised.value, FixRequest)
     with pytest.raises(NotAPartition, match="force one from 0 to"):
         balancer(forced_write=forced).pick_write(QUEUE, partitions=partitions, strategy=Strategy.RANDOM)
 
 
-def test_a_balancer_without_memory_is_refused() -> None:
+def test_a_balancer_needs_room_for_at_least_one_task_queue() -> None:
     with pytest.raises(InvalidBalancer, match="at least 1"):
-        LoadBalancer(random=Random(1).random, task_lists_max=0)
+        LoadBalancer(random=Random(1).random, task_queues_max=0)
 
 
-def test_a_balancer_remembers_at_most_its_bound_of_task_lists() -> None:
+def test_the_number_of_task_queues_that_a_balancer_keeps_is_bounded() -> None:
     chosen = balancer()
-    for number in range(TASK_LISTS_MAX + 500):
-        task_list = TaskList("ns", f"queue-{number}", TaskType.ACTIVITY)
+    for number in range(TASK_QUEUES_MAX + 500):
+        task_queue = TaskQueueId("ns", f"queue-{number}", TaskType.ACTIVITY)
         for strategy in Strategy:
-            chosen.pick_read(task_list, partitions=4, strategy=strategy, now_s=NOW_S)
-            chosen.pick_write(task_list, partitions=4, strategy=strategy)
+            chosen.pick_read(task_queue, partitions=4, strategy=strategy, now_s=NOW_S)
+            chosen.pick_write(task_queue, partitions=4, strategy=strategy)
 
     for memory in (
         chosen._read_turns._last_picks,
@@ -204,13 +204,13 @@ def test_a_balancer_remembers_at_most_its_bound_of_task_lists() -> None:
         chosen._weighted._loads,
         chosen._outstanding._counts,
     ):
-        assert len(memory) == TASK_LISTS_MAX
+        assert len(memory) == TASK_QUEUES_MAX
 
 
 @pytest.mark.sim
 @given(data=st.data(), seed=st.integers(0, 1000))
-def test_nothing_outside_the_current_partitions_is_ever_picked(data: st.DataObject, seed: int) -> None:
-    """Facts, Cadence (b) 13, with strategies, numbers of partitions and reports changing in any order."""
+def test_only_current_partitions_are_picked(data: st.DataObject, seed: int) -> None:
+    """FL-34, while strategies, numbers of partitions and reports change in any order."""
     chosen = balancer(seed)
     now_s = NOW_S
     steps = data.draw(

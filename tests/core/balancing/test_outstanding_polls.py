@@ -7,15 +7,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from fairlead.core.balancing import LoadBalancer, Pick, Strategy
 from fairlead.core.balancing.outstanding_polls import PollCounts
-from fairlead.core.partitions import TaskList, TaskType
+from fairlead.core.partitions import TaskQueueId, TaskType
 
-QUEUE = TaskList("ns", "queue", TaskType.ACTIVITY)
+QUEUE = TaskQueueId("ns", "queue", TaskType.ACTIVITY)
 
 
 class PollsAgainstACount(RuleBasedStateMachine):
-    """The buckets against a plain list of the polls that wait: same counts, and every pick one of the fewest.
+    """Compares the counts with a plain list of waiting polls; every pick must be one of the partitions with the fewest.
 
-    Polls that are balanced by weight are counted with them, wherever their load leads them.
+    Polls that are balanced by weight are counted too.
     """
 
     held = Bundle("held")
@@ -52,7 +52,7 @@ class PollsAgainstACount(RuleBasedStateMachine):
         self.balancer.report(QUEUE, heaviest, backlog=500, arrival_per_s=0.0, wait_s=0.0, now_s=0.0)
         pick = self.balancer.pick_read(QUEUE, partitions=self.partitions, strategy=Strategy.WEIGHTED, now_s=0.0)
         assert 0 <= pick.partition < self.partitions
-        # The only partition of a task list is no choice, and its polls are not counted.
+        # A task queue with one partition needs no choice, and its polls are not counted.
         if self.partitions > 1:
             self.waiting[pick.partition] += 1
             self.counts = pick._counts
@@ -69,13 +69,14 @@ class PollsAgainstACount(RuleBasedStateMachine):
         pick.release()
 
     @invariant()
-    def counts_are_those_of_the_polls_that_wait(self) -> None:
+    def counts_are_as_in_the_model(self) -> None:
         assert min(self.waiting.values(), default=0) >= 0
         if self.counts is not None:
             assert [self.counts.outstanding(partition) for partition in range(9)] == [
                 self.waiting[partition] for partition in range(9)
             ]
-            # As many buckets as the largest count needs, and nothing kept of removed partitions without polls.
+            # There are only as many buckets as the largest count needs, and no state of removed partitions without
+            # polls.
             assert len(self.counts._buckets) == max(self.counts._counts) + 1
             assert self.counts.fewest == min(self.counts._counts)
             assert all(self.counts._removed.values())
@@ -84,19 +85,19 @@ class PollsAgainstACount(RuleBasedStateMachine):
 TestPollsAgainstACount = pytest.mark.sim(PollsAgainstACount.TestCase)
 
 
-def fewest(balancer: LoadBalancer, partitions: int, task_list: TaskList = QUEUE) -> Pick:
-    return balancer.pick_read(task_list, partitions=partitions, strategy=Strategy.FEWEST_OUTSTANDING_POLLS, now_s=0.0)
+def fewest(balancer: LoadBalancer, partitions: int, task_queue: TaskQueueId = QUEUE) -> Pick:
+    return balancer.pick_read(task_queue, partitions=partitions, strategy=Strategy.FEWEST_OUTSTANDING_POLLS, now_s=0.0)
 
 
-def test_polls_that_wait_are_balanced_to_within_one() -> None:
-    """Seed 002, 'Partition Selection': sends new polls to the partition with the fewest active polls."""
+def test_the_numbers_of_waiting_polls_differ_by_at_most_one() -> None:
+    """MC-2: a new poll goes to the partition with the fewest waiting polls."""
     balancer = LoadBalancer(random=Random(1).random)
     counts = Counter(fewest(balancer, 7).partition for _ in range(100))
 
     assert sorted(counts.values()) == [14] * 5 + [15] * 2
 
 
-def test_a_partition_whose_polls_end_is_the_next_to_be_picked() -> None:
+def test_a_partition_whose_polls_have_ended_is_picked_next() -> None:
     balancer = LoadBalancer(random=Random(1).random)
     picks = [fewest(balancer, 4) for _ in range(12)]
     ended = [pick for pick in picks if pick.partition == 2]
@@ -106,8 +107,8 @@ def test_a_partition_whose_polls_end_is_the_next_to_be_picked() -> None:
     assert [fewest(balancer, 4).partition for _ in ended] == [2, 2, 2]
 
 
-def test_ties_are_broken_evenly_at_random() -> None:
-    """4,000 picks of one of four equals: 1,000 each with a deviation of 27."""
+def test_ties_are_broken_uniformly_at_random() -> None:
+    """4,000 picks among four equal partitions: 1,000 each, with a standard deviation of 27."""
     balancer = LoadBalancer(random=Random(1).random)
     counts: Counter[int] = Counter()
     for _ in range(4000):
@@ -118,19 +119,19 @@ def test_ties_are_broken_evenly_at_random() -> None:
     assert all(865 < counts[partition] < 1135 for partition in range(4))
 
 
-def test_a_poll_that_outlives_the_memory_of_its_task_list_is_never_subtracted_from_its_successor() -> None:
-    balancer = LoadBalancer(random=lambda: 0.0, task_lists_max=1)
+def test_the_end_of_a_poll_of_an_evicted_task_queue_does_not_change_the_new_counts() -> None:
+    balancer = LoadBalancer(random=lambda: 0.0, task_queues_max=1)
     old = fewest(balancer, 2)
-    fewest(balancer, 2, TaskList("ns", "other", TaskType.ACTIVITY))
+    fewest(balancer, 2, TaskQueueId("ns", "other", TaskType.ACTIVITY))
     new = fewest(balancer, 2)
     old.release()
 
     assert (old.partition, new.partition) == (0, 0)
-    # Were the old poll subtracted here, partition 0 would look free and be picked again.
+    # If the end of the old poll counted here, partition 0 would look free and be picked again.
     assert fewest(balancer, 2).partition == 1
 
 
-def test_polls_at_the_only_partition_are_known_when_others_are_added() -> None:
+def test_polls_at_a_single_partition_still_count_after_partitions_are_added() -> None:
     balancer = LoadBalancer(random=lambda: 0.0)
     for _ in range(3):
         assert fewest(balancer, 1).partition == 0
@@ -138,18 +139,18 @@ def test_polls_at_the_only_partition_are_known_when_others_are_added() -> None:
     assert Counter(fewest(balancer, 2).partition for _ in range(3)) == {1: 3}
 
 
-def test_polls_at_a_removed_partition_are_known_when_it_is_added_again() -> None:
+def test_polls_at_a_removed_partition_still_count_when_it_is_added_again() -> None:
     balancer = LoadBalancer(random=lambda: 0.0)
     picks = [fewest(balancer, 3) for _ in range(6)]
     assert fewest(balancer, 1).partition == 0
     next(pick for pick in picks if pick.partition == 2).release()
 
-    # Polls wait now as 3, 2 and 1.
+    # The numbers of waiting polls are now 3, 2 and 1.
     assert fewest(balancer, 3).partition == 2
     assert {fewest(balancer, 3).partition for _ in range(2)} == {1, 2}
 
 
-def test_polls_added_to_given_partitions_count_like_those_taken() -> None:
+def test_added_polls_count_like_taken_polls() -> None:
     counts = PollCounts(3)
     for partition in (2, 2, 0, 2):
         counts.add(partition)
@@ -163,7 +164,7 @@ def test_polls_added_to_given_partitions_count_like_those_taken() -> None:
     assert [counts.outstanding(partition) for partition in range(3)] == [2, 2, 2]
 
 
-def test_a_strategy_knows_the_polls_that_the_other_one_sent() -> None:
+def test_polls_of_one_strategy_count_for_the_other_strategy() -> None:
     balancer = LoadBalancer(random=lambda: 0.0)
     picks = [balancer.pick_read(QUEUE, partitions=3, strategy=Strategy.WEIGHTED, now_s=0.0) for _ in range(2)]
 

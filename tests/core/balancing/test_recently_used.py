@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from fairlead.core.balancing.recently_used import RecentlyUsed
 
 
-def test_the_entry_used_longest_ago_makes_room() -> None:
+def test_the_least_recently_used_entry_is_evicted() -> None:
     memory: RecentlyUsed[str, int] = RecentlyUsed(2)
     memory.put("a", 1)
     memory.put("b", 2)
@@ -14,7 +14,7 @@ def test_the_entry_used_longest_ago_makes_room() -> None:
     assert [memory.get(key) for key in "abc"] == [1, None, 3]
 
 
-def test_a_remembered_zero_is_not_nothing() -> None:
+def test_a_value_of_zero_is_kept_like_any_other() -> None:
     memory: RecentlyUsed[str, int] = RecentlyUsed(2)
     memory.put("a", 0)
     memory.put("b", 0)
@@ -24,7 +24,7 @@ def test_a_remembered_zero_is_not_nothing() -> None:
     assert [memory.get(key) for key in "abc"] == [0, None, 0]
 
 
-def test_what_is_forgotten_is_gone_and_forgetting_twice_is_harmless() -> None:
+def test_an_entry_can_be_forgotten_twice() -> None:
     memory: RecentlyUsed[str, int] = RecentlyUsed(2)
     memory.put("a", 1)
     memory.forget("a")
@@ -35,7 +35,7 @@ def test_what_is_forgotten_is_gone_and_forgetting_twice_is_harmless() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 9)))
-def test_it_never_holds_more_than_its_bound(entries_max: int, keys: list[int]) -> None:
+def test_the_number_of_entries_is_bounded(entries_max: int, keys: list[int]) -> None:
     memory: RecentlyUsed[int, int] = RecentlyUsed(entries_max)
     for key in keys:
         memory.put(key, key)

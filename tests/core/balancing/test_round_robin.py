@@ -5,21 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.balancing.round_robin import RoundRobin
-from fairlead.core.partitions import TaskList, TaskType
+from fairlead.core.partitions import TaskQueueId, TaskType
 
-QUEUE = TaskList("ns", "queue", TaskType.ACTIVITY)
+QUEUE = TaskQueueId("ns", "queue", TaskType.ACTIVITY)
 
 
-def queue(number: int) -> TaskList:
-    return TaskList("ns", f"queue-{number}", TaskType.ACTIVITY)
+def queue(number: int) -> TaskQueueId:
+    return TaskQueueId("ns", f"queue-{number}", TaskType.ACTIVITY)
 
 
 @given(partitions=st.integers(1, 50), picks=st.integers(0, 300))
-def test_any_number_of_picks_is_even_to_within_one_while_the_partitions_stay_the_same(
+def test_the_numbers_of_picks_differ_by_at_most_one_while_the_partitions_stay_the_same(
     partitions: int, picks: int
 ) -> None:
-    """Seed 000, 'Round-Robin Selection': fair even with a small number of requests."""
-    balancer = RoundRobin(random=Random(1).random, task_lists_max=10)
+    """TQ-11: round robin is even also with few requests."""
+    balancer = RoundRobin(random=Random(1).random, task_queues_max=10)
     counts = Counter(balancer.pick(QUEUE, partitions) for _ in range(picks))
 
     assert sum(counts.values()) == picks
@@ -29,7 +29,7 @@ def test_any_number_of_picks_is_even_to_within_one_while_the_partitions_stay_the
 
 @given(phases=st.lists(st.tuples(st.integers(1, 20), st.integers(0, 60)), min_size=1, max_size=5))
 def test_picks_stay_even_after_each_change_of_the_number_of_partitions(phases: list[tuple[int, int]]) -> None:
-    balancer = RoundRobin(random=Random(1).random, task_lists_max=10)
+    balancer = RoundRobin(random=Random(1).random, task_queues_max=10)
     for partitions, picks in phases:
         counts = Counter(balancer.pick(QUEUE, partitions) for _ in range(picks))
         assert set(counts) <= set(range(partitions))
@@ -37,25 +37,25 @@ def test_picks_stay_even_after_each_change_of_the_number_of_partitions(phases: l
         assert max(every) - min(every) <= 1
 
 
-def test_clients_start_at_offsets_of_their_own() -> None:
-    """Facts, Cadence (a): 'clients all start at root'. 1,000 clients over 10 partitions, within 5 deviations of 9.5."""
+def test_clients_start_at_different_offsets() -> None:
+    """FL-36: 1,000 clients over 10 partitions, within 5 standard deviations of 9.5."""
     chance = Random(1)
-    starts = Counter(RoundRobin(random=chance.random, task_lists_max=10).pick(QUEUE, 10) for _ in range(1000))
+    starts = Counter(RoundRobin(random=chance.random, task_queues_max=10).pick(QUEUE, 10) for _ in range(1000))
 
     assert all(52 <= starts[partition] <= 148 for partition in range(10))
 
 
-def test_one_client_starts_each_task_list_at_an_offset_of_its_own() -> None:
-    balancer = RoundRobin(random=Random(1).random, task_lists_max=1000)
+def test_one_client_starts_each_task_queue_at_a_different_offset() -> None:
+    balancer = RoundRobin(random=Random(1).random, task_queues_max=1000)
     starts = Counter(balancer.pick(queue(number), 10) for number in range(1000))
 
     assert all(52 <= starts[partition] <= 148 for partition in range(10))
 
 
-def test_task_lists_take_turns_independently() -> None:
-    together = RoundRobin(random=Random(1).random, task_lists_max=10)
-    alone = RoundRobin(random=Random(1).random, task_lists_max=10)
-    other = TaskList("ns", "queue", TaskType.WORKFLOW)
+def test_task_queues_have_independent_round_robin_counters() -> None:
+    together = RoundRobin(random=Random(1).random, task_queues_max=10)
+    alone = RoundRobin(random=Random(1).random, task_queues_max=10)
+    other = TaskQueueId("ns", "queue", TaskType.WORKFLOW)
     picks = []
     for _ in range(20):
         picks.append(together.pick(QUEUE, 7))
@@ -64,20 +64,20 @@ def test_task_lists_take_turns_independently() -> None:
     assert picks == [alone.pick(QUEUE, 7) for _ in range(20)]
 
 
-def test_only_the_task_lists_used_last_are_remembered() -> None:
+def test_the_least_recently_used_task_queue_is_evicted() -> None:
     drawn = iter([0.0, 0.0, 0.0, 0.0, 0.55])
-    balancer = RoundRobin(random=lambda: next(drawn), task_lists_max=3)
+    balancer = RoundRobin(random=lambda: next(drawn), task_queues_max=3)
     for number in (0, 1, 2, 0, 3):
         balancer.pick(queue(number), 10)
 
-    # The first was used again before the fourth came, so another had to go.
+    # The first queue was used again before the fourth came, so the second was evicted.
     assert [balancer.pick(queue(number), 10) for number in (0, 2, 3)] == [2, 1, 1]
     assert balancer.pick(queue(1), 10) == 5
 
 
-def test_task_lists_that_are_always_forgotten_still_meet_every_partition() -> None:
-    """One task list more than there is room for, used in a circle: each is forgotten before its next turn."""
-    balancer = RoundRobin(random=Random(1).random, task_lists_max=100)
+def test_task_queues_that_are_always_evicted_still_use_every_partition() -> None:
+    """The task queues are one too many for the cache and are used in a cycle: each is evicted before its next use."""
+    balancer = RoundRobin(random=Random(1).random, task_queues_max=100)
     met: dict[int, set[int]] = {number: set() for number in range(101)}
     for _ in range(200):
         for number, partitions in met.items():

@@ -1,8 +1,9 @@
-"""Owners of a backlog at work on one table, in any order of steps that a real system could take.
+"""A Hypothesis state machine: owners of a backlog work on one table, in any order of steps that is possible in reality.
 
-Each step of a write, a read or a delete is a rule of its own: begun by the owner, carried out by the table, told to
-the owner. Owners crash, lose their lease without noticing, and go on. What is checked are the invariants at the end of
-facts/temporal-matching.md that concern the backlog; the numbers in the messages are theirs.
+Each step of a write, a read or a delete is a separate rule: the owner begins it, the table executes it, the owner gets
+the outcome. Owners crash, or lose their lease without noticing. An assertion message begins with the number of the
+broken invariant: 1 is FL-1; 2 is FB-9 and FB-14; 3 is FB-3 and FB-4; 4 is FL-42; 5 is FB-1 and FB-17; 6 is FL-47; 7 is
+FL-48.
 """
 
 import sys
@@ -32,7 +33,7 @@ from tests.core.fairness.table import LeaseLost, Table
 LIMITS = BufferLimits(batch_size=4, reload_at=1, parked_max=2, evicted_acks_max=2)
 OVERRIDES = WeightOverrides({"gold": 5.0})
 IDS_A_LEASE = 10_000
-# Long enough for an owner to get into an interesting state before it loses it.
+# Steps before an owner may be replaced, so that it reaches an interesting state first.
 STEPS_OF_OWNER_MIN = 12
 SHARES = st.lists(
     st.builds(Share, st.sampled_from(["gold", "a", "b", "c", "flood", "flood"]), st.sampled_from([1.0, 2.0, 0.5])),
@@ -45,7 +46,7 @@ SHARES = st.lists(
 class WriteUnderWay:
     write: Write
     range_id: int
-    # None until the table has been asked; then whether it took the write.
+    # None until the table has executed the write; then whether it was stored.
     is_stored: bool | None = None
 
     @property
@@ -63,7 +64,7 @@ class Owner:
     in_flight: set[Level] = field(default_factory=set)
     acked: set[Level] = field(default_factory=set)
     writes: list[WriteUnderWay] = field(default_factory=list)
-    # Told to the buffer while it was reading, so that it may not have taken them in yet.
+    # Writes reported during a read: the buffer merges them after it.
     deferred: list[Write] = field(default_factory=list)
     read: Read | None = None
     read_rows: list[tuple[Level, str]] | None = None
@@ -82,14 +83,14 @@ class Owner:
         loaded = {level for level, _ in merge.loaded}
         evicted = set(merge.evicted)
         assert not loaded & evicted
-        assert not loaded & self.ready, "7: a task that is loaded already was loaded again"
-        assert evicted <= self.ready | self.in_flight, "7: a task was evicted that was not loaded"
+        assert not loaded & self.ready, "7: a loaded task was loaded again"
+        assert evicted <= self.ready | self.in_flight, "7: a task that was not loaded was evicted"
         self.ready |= loaded
         self.ready -= evicted
 
 
 class BacklogMachine(RuleBasedStateMachine):
-    """The real backlog code on a table that does what it is told, when it is told."""
+    """Runs the real backlog code on a table model; the machine chooses when each step happens."""
 
     backlog_class: type[FairBacklog[Any]] = FairBacklog
     table_class: type[Table] = Table
@@ -125,7 +126,7 @@ class BacklogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.steps_of_owner > STEPS_OF_OWNER_MIN)
     @rule(goes_on=st.booleans())
     def take_over(self, goes_on: bool) -> None:
-        """Another owner takes the lease; the old one has crashed, or goes on without knowing."""
+        """Another owner takes the lease; the old owner has crashed, or continues without knowing it."""
         if goes_on:
             self.stale.append(self.owner)
         self.owner = self.new_owner()
@@ -152,7 +153,7 @@ class BacklogMachine(RuleBasedStateMachine):
         owner = self.owner
         ids = range(owner.next_id, owner.next_id + len(shares))
         owner.next_id += len(shares)
-        assert not self.given_ids & set(ids), "5: an id was given twice"
+        assert not self.given_ids & set(ids), "5: an id was used twice"
         self.given_ids |= set(ids)
         write = owner.backlog.begin_write(shares, ids=ids)
         assert write.lowest > owner.buffer.ack_level, "2: a new level is not above A"
@@ -163,29 +164,29 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.writes_under_way())
     @rule(data=st.data())
-    def the_table_takes_a_write(self, data: st.DataObject) -> None:
-        self.the_table_takes(data.draw(st.sampled_from(self.writes_under_way())))
+    def the_table_stores_a_write(self, data: st.DataObject) -> None:
+        self.store(data.draw(st.sampled_from(self.writes_under_way())))
 
-    def the_table_takes(self, under_way: WriteUnderWay) -> None:
+    def store(self, under_way: WriteUnderWay) -> None:
         try:
             self.table.insert(under_way.range_id, list(zip(under_way.write.levels, under_way.keys, strict=True)))
             under_way.is_stored = True
             ack_level = self.owner.buffer.ack_level
-            assert under_way.write.lowest > ack_level, "2: a level is not above A at its commit"
+            assert under_way.write.lowest > ack_level, "2: a committed level is not above A"
         except LeaseLost:
             under_way.is_stored = False
 
     @precondition(lambda self: self.owner.writes)
     @rule(data=st.data(), is_answer_lost=st.booleans())
-    def a_write_is_told(self, data: st.DataObject, is_answer_lost: bool) -> None:
+    def a_write_outcome_is_reported(self, data: st.DataObject, is_answer_lost: bool) -> None:
         under_way = data.draw(st.sampled_from(self.owner.writes))
-        self.tell_write(under_way, is_answer_lost=is_answer_lost)
+        self.report_write(under_way, is_answer_lost=is_answer_lost)
 
-    def tell_write(self, under_way: WriteUnderWay, *, is_answer_lost: bool) -> None:
+    def report_write(self, under_way: WriteUnderWay, *, is_answer_lost: bool) -> None:
         owner = self.owner
         owner.writes.remove(under_way)
         if under_way.is_stored is False:
-            # It was sent under a lease that has been renewed since.
+            # The write was sent under a lease that has been renewed since.
             owner.buffer.write_failed(under_way.write)
             return
         if owner.read is not None:
@@ -194,7 +195,7 @@ class BacklogMachine(RuleBasedStateMachine):
             self.acknowledged |= set(under_way.write.levels)
             owner.take(owner.buffer.write_succeeded(under_way.write, under_way.keys))
             return
-        # Nobody knows. The lease is renewed, which the table orders before or after the write, and then it is decided.
+        # The outcome is unknown: renewing the lease settles it, because a later write under the old lease fails.
         owner.range_id = self.table.renew_lease(owner.range_id).range_id
         owner.next_id = owner.range_id * IDS_A_LEASE + 1
         owner.take(owner.buffer.write_settled(under_way.write))
@@ -203,8 +204,8 @@ class BacklogMachine(RuleBasedStateMachine):
     def write_at_once(self, shares: list[Share]) -> None:
         self.begin_write(shares)
         under_way = self.owner.writes[-1]
-        self.the_table_takes(under_way)
-        self.tell_write(under_way, is_answer_lost=False)
+        self.store(under_way)
+        self.report_write(under_way, is_answer_lost=False)
 
     # Reads
 
@@ -213,18 +214,18 @@ class BacklogMachine(RuleBasedStateMachine):
     def begin_read(self, is_answered: bool, parked: int = 0) -> None:
         self.owner.read = self.owner.buffer.next_read(parked=min(parked, len(self.owner.ready)))
         if self.owner.read is not None and is_answered:
-            self.the_table_answers_a_read()
+            self.the_table_executes_a_read()
 
     @precondition(lambda self: self.owner.read is not None and self.owner.read_rows is None)
     @rule()
-    def the_table_answers_a_read(self) -> None:
+    def the_table_executes_a_read(self) -> None:
         read = self.owner.read
         assert read is not None
         self.owner.read_rows = self.table.read(read.after, read.limit)
 
     @precondition(lambda self: self.owner.read is not None)
     @rule(is_answer_lost=st.booleans())
-    def a_read_is_told(self, is_answer_lost: bool) -> None:
+    def a_read_outcome_is_reported(self, is_answer_lost: bool) -> None:
         owner = self.owner
         read, rows, owner.read, owner.read_rows = owner.read, owner.read_rows, None, None
         assert read is not None
@@ -239,7 +240,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def read_at_once(self) -> None:
         self.begin_read(is_answered=True)
         if self.owner.read is not None:
-            self.a_read_is_told(is_answer_lost=False)
+            self.a_read_outcome_is_reported(is_answer_lost=False)
 
     # Dispatch, acks, deletes
 
@@ -264,7 +265,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def ack(self, data: st.DataObject) -> None:
         level = data.draw(st.sampled_from(sorted(self.owner.in_flight)))
         self.owner.in_flight.discard(level)
-        # Evicted and loaded again while it was in flight: this ack counts for both.
+        # The task was evicted and loaded again while it was in flight: this ack counts for both.
         self.owner.ready.discard(level)
         self.owner.ack(level)
 
@@ -294,20 +295,20 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def delete(self, range_id: int, level: Level) -> None:
         gone = self.table.delete_through(range_id, level)
-        assert set(gone) <= self.dispatched, "4: a task was deleted that was never dispatched"
+        assert set(gone) <= self.dispatched, "4: a task that was never dispatched was deleted"
 
     @rule()
     def save(self) -> None:
         buffer = self.owner.buffer
         self.table.save(self.owner.range_id, ack_level=buffer.ack_level, max_level=buffer.max_level)
 
-    # What always holds
+    # Invariants
 
     @invariant()
     def the_ack_level_is_safe(self) -> None:
         self.steps_of_owner += 1
         buffer = self.owner.buffer
-        assert buffer.ack_level >= self.owner.highest_ack, "3: A went back"
+        assert buffer.ack_level >= self.owner.highest_ack, "3: A decreased"
         self.owner.highest_ack = buffer.ack_level
         passed = {level for level in self.table.rows if level <= buffer.ack_level}
         assert passed <= self.dispatched, "3: A passed a task that was never dispatched"
@@ -323,37 +324,41 @@ class BacklogMachine(RuleBasedStateMachine):
             if level > buffer.ack_level and level not in unmerged and level not in buffer.loaded:
                 is_acked = level in owner.acked
                 assert is_acked or level > buffer.read_level, "7: a task in (A, R] is neither loaded nor acked"
-                assert is_acked or not buffer.is_at_end, "6: at the end, but a task is neither loaded nor acked"
+                assert is_acked or not buffer.is_at_end, (
+                    "6: the buffer is at the end, but a task is neither loaded nor acked"
+                )
         assert buffer.ack_level <= buffer.read_level
         assert set(buffer.acked) <= owner.acked
         assert len(buffer.acked) <= len(buffer.loaded) + len(owner.writes) + len(owner.deferred) + 2
 
     @invariant()
-    def what_is_loaded_is_what_may_be_dispatched(self) -> None:
+    def loaded_tasks_are_ready_or_in_flight(self) -> None:
         owner, buffer = self.owner, self.owner.buffer
-        assert len(buffer.loaded) <= LIMITS.batch_size + LIMITS.parked_max, "7: more is loaded than the batch size"
-        assert owner.ready <= set(buffer.loaded), "7: a task is ready that is not loaded"
-        assert set(buffer.loaded) <= owner.ready | owner.in_flight, "7: a loaded task ended twice or never began"
+        assert len(buffer.loaded) <= LIMITS.batch_size + LIMITS.parked_max, (
+            "7: more tasks are loaded than the limits allow"
+        )
+        assert owner.ready <= set(buffer.loaded), "7: a ready task is not loaded"
+        assert set(buffer.loaded) <= owner.ready | owner.in_flight, "7: a loaded task is neither ready nor in flight"
 
     @invariant()
     def the_reader_is_never_stuck(self) -> None:
         buffer = self.owner.buffer
         if not buffer.is_at_end and not buffer.loaded and self.owner.read is None:
-            assert copy(buffer).next_read() is not None, "6: nothing is loaded, and nothing would be read"
+            assert copy(buffer).next_read() is not None, "6: no task is loaded, and no read would start"
 
     def teardown(self) -> None:
-        """Let everything that is under way end, and then let the backlog run empty."""
-        # What has failed is in no state to go on, and another error would hide the one that was found.
+        """Finish all pending steps, then drain the backlog."""
+        # After a failure, skip the rest: another error would hide the first one.
         if sys.exc_info()[0] is not None:
             return
         if not hasattr(self, "owner"):
             return
         owner = self.owner
         for under_way in [*owner.writes]:
-            self.tell_write(under_way, is_answer_lost=False)
+            self.report_write(under_way, is_answer_lost=False)
         if owner.read is not None:
             owner.read_rows = None
-            self.a_read_is_told(is_answer_lost=True)
+            self.a_read_outcome_is_reported(is_answer_lost=True)
         for _ in range(10_000):
             for level in sorted(owner.ready):
                 owner.in_flight.add(level)
@@ -368,6 +373,6 @@ class BacklogMachine(RuleBasedStateMachine):
             owner.take(owner.buffer.read_succeeded(read, self.table.read(read.after, read.limit)))
         assert owner.buffer.is_at_end, "6: the reader is stuck before the end"
         lost = self.acknowledged - self.dispatched
-        assert not lost, f"1: acknowledged and never dispatched: {sorted(lost)}"
+        assert not lost, f"1: tasks were acknowledged but never dispatched: {sorted(lost)}"
         self.delete(owner.range_id, owner.buffer.ack_level)
-        assert not self.table.rows, "the backlog is empty, but the table is not: it could never be drained"
+        assert not self.table.rows, "the backlog is empty, but the table still has tasks"

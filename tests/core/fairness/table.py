@@ -1,4 +1,4 @@
-"""A model of the store that a backlog lives in: one table of tasks, and one row with the lease and the metadata."""
+"""A model of the store under a backlog: one table of tasks, and one row with the lease and the metadata."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from fairlead.core.fairness import LEVEL_ZERO, Level, StoredKey
 
 
 class LeaseLost(Exception):
-    """Another owner has taken the lease: nothing was changed."""
+    """Another owner has taken the lease: the operation changed nothing."""
 
 
 class Lease(NamedTuple):
@@ -18,7 +18,7 @@ class Lease(NamedTuple):
 
 @dataclass
 class Table:
-    """Every write is conditional on the range id, deletes included."""
+    """Every write and delete is conditional on the range id."""
 
     range_id: int = 0
     ack_level: Level = LEVEL_ZERO

@@ -26,7 +26,7 @@ NO_OVERRIDES = WeightOverrides()
 
 
 class Worked:
-    """A backlog with its table, where every step succeeds at once."""
+    """A backlog and its table; every step succeeds at once."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Worked:
         return self.backlog.begin_write(shares, ids=ids)
 
     def write(self, *shares: Share) -> list[int]:
-        """Write tasks; the passes that they were given."""
+        """Write tasks and return their passes."""
         under_way = self.begin_write(*shares)
         keys = [share.key for share in shares]
         self.table.insert(self.range_id, list(zip(under_way.levels, keys, strict=True)))
@@ -70,7 +70,7 @@ class Worked:
             self.backlog.read_succeeded(read, self.table.read(read.after, read.limit))
 
     def dispatch(self, tasks: int, *, held: str = "") -> list[str]:
-        """Dispatch the lowest tasks, one after the other, and say whose they were; none of the key `held`."""
+        """Dispatch the tasks with the lowest levels and return their keys; skip tasks of the key `held`."""
         keys = []
         for _ in range(tasks):
             self.load(held=held)
@@ -96,7 +96,7 @@ def one(key: str, weight: float = 1.0) -> Share:
 
 
 def test_small_keys_do_not_wait_behind_a_flood() -> None:
-    """One key with 10,000 tasks, then 99 keys with 10: none waits behind more than two rounds of all keys."""
+    """One key with 10,000 tasks, then 99 keys with 10 tasks: no small key waits longer than two rounds of all keys."""
     worked = Worked()
     for _ in range(100):
         worked.write(*[one("flood")] * 100)
@@ -106,13 +106,13 @@ def test_small_keys_do_not_wait_behind_a_flood() -> None:
     order = worked.dispatch(11_000)
     assert len(order) == 10_000 + 990
     for key in small:
-        places = [place for place, dispatched in enumerate(order) if dispatched == key]
-        for task, place in enumerate(places):
-            assert place < 2 * 100 * (task + 1)
+        positions = [position for position, dispatched in enumerate(order) if dispatched == key]
+        for task, position in enumerate(positions):
+            assert position < 2 * 100 * (task + 1)
 
 
-def test_a_new_key_waits_only_behind_what_is_at_the_base_pass() -> None:
-    """Facts, temporal-matching (b) 8."""
+def test_a_new_key_waits_only_behind_tasks_at_the_base_pass() -> None:
+    """FL-38."""
     worked = Worked()
     worked.write(*[one("old")] * 50)
     worked.dispatch(20)
@@ -120,8 +120,8 @@ def test_a_new_key_waits_only_behind_what_is_at_the_base_pass() -> None:
     assert worked.dispatch(1) == ["new"]
 
 
-def test_an_idle_key_banks_nothing() -> None:
-    """Facts, temporal-matching (b) 8: a key that slept while others worked gets its share from now on, not more."""
+def test_an_idle_key_earns_no_credit() -> None:
+    """FL-38: after an idle time a key gets its share, and no more."""
     worked = Worked()
     worked.write(*[one("steady")] * 300)
     worked.write(one("sleeper"))
@@ -133,7 +133,7 @@ def test_an_idle_key_banks_nothing() -> None:
 
 @pytest.mark.parametrize("from_override", [True, False])
 def test_shares_follow_the_weights(from_override: bool) -> None:
-    """Weights 1:2:5 give shares within one task of 1/8, 2/8 and 5/8, from the task or from an override."""
+    """Weights 1:2:5 give 1/8, 2/8 and 5/8 of the tasks to within one, for weights of tasks and for overrides."""
     weights = {"a": 1.0, "b": 2.0, "c": 5.0}
     worked = Worked(WeightOverrides(weights) if from_override else NO_OVERRIDES)
     for key, weight in weights.items():
@@ -152,7 +152,7 @@ def test_shares_follow_the_weights(from_override: bool) -> None:
 def test_backlogged_keys_are_served_in_the_ratio_of_their_weights_within_one_stride(
     weights: Mapping[str, float], order: Sequence[str], batch: int
 ) -> None:
-    """Facts, temporal-matching (b) 8, in whatever order the tasks came and however little of them is in memory."""
+    """FL-39, for any order of tasks and any number of them in memory."""
     worked = Worked(limits=BufferLimits(batch_size=5, reload_at=2, evicted_acks_max=5))
     shares = [one(key, weights[key]) for key in order if key in weights]
     for start in range(0, len(shares), batch):
@@ -165,13 +165,13 @@ def test_backlogged_keys_are_served_in_the_ratio_of_their_weights_within_one_str
         left[key] -= 1
         backlogged = [other for other in left if left[other]]
         for other in backlogged:
-            # Nobody who still has work is further behind than the step that was just taken.
+            # No backlogged key is further behind than the stride of the key that was just served.
             assert served[other] * stride[other] >= (served[key] - 1) * stride[key]
     assert not +left
 
 
-def test_a_key_that_is_held_back_does_not_let_new_keys_in_ahead_of_the_others() -> None:
-    """One task of a limited key keeps the ack level low for as long as it waits; the service goes on."""
+def test_a_rate_limited_key_does_not_let_new_keys_overtake_the_others() -> None:
+    """A waiting task of a rate-limited key keeps the ack level low; new keys must still join at the served pass."""
     worked = Worked()
     worked.write(one("limited"))
     worked.write(*[one("x")] * 4000, *[one("y")] * 4000)
@@ -182,16 +182,16 @@ def test_a_key_that_is_held_back_does_not_let_new_keys_in_ahead_of_the_others() 
     assert max(served.values()) - min(served[key] for key in ("x", "y", "late")) <= 1
 
 
-def test_a_key_that_is_held_back_does_not_stop_the_others() -> None:
-    """More tasks of a limited key than are loaded at once lie below those of all others."""
+def test_a_rate_limited_key_does_not_block_the_others() -> None:
+    """The limited key has the lowest tasks, more than one batch of them."""
     worked = Worked(limits=BufferLimits(batch_size=20, reload_at=5, parked_max=100))
     worked.write(*[one("limited", 1000.0)] * 80)
     worked.write(*[one("x")] * 200)
     assert len(worked.dispatch(1000, held="limited")) == 200
 
 
-def test_a_new_owner_takes_over_where_each_key_stands() -> None:
-    """Design, 'Fairness': a new owner rebuilds the counters from the backlog's own rows."""
+def test_a_new_owner_continues_the_passes_of_each_key() -> None:
+    """FL-41: a new owner rebuilds the counters from the tasks in the backlog."""
     worked = Worked()
     worked.write(*[one("flood")] * 1000, *[one("small")] * 3)
     worked.dispatch(10)
@@ -200,13 +200,13 @@ def test_a_new_owner_takes_over_where_each_key_stands() -> None:
     assert passes == [1_000_000, 3000, 0]
 
 
-def test_a_new_owner_does_not_begin_far_below_where_the_service_had_come_to() -> None:
-    """The saved ack level may be old: what is stored tells better. No new key takes the partition for itself."""
+def test_a_new_owner_starts_new_keys_at_the_lowest_stored_pass() -> None:
+    """The saved ack level may be old. A new key that joined there would take all polls for a while."""
     worked = Worked()
     worked.write(*[one("x")] * 3000, *[one("y")] * 3000)
     worked.dispatch(4000)
     worked.delete()
-    # As if the delete had not saved it.
+    # Undo the saved ack level, as if the delete had not saved it.
     worked.table.ack_level = LEVEL_ZERO
     successor = Worked(table=worked.table)
     successor.write(*[one("new")] * 1500)
@@ -221,7 +221,7 @@ def test_a_write_that_fails_is_not_charged_to_its_keys() -> None:
     assert worked.write(one("a"), one("b", 5.0)) == [0, 0]
 
 
-def test_a_write_that_is_refused_changes_nothing() -> None:
+def test_a_rejected_write_changes_nothing() -> None:
     worked = Worked()
     for _ in range(5):
         with pytest.raises(InvalidWeight):
@@ -234,15 +234,15 @@ def test_a_write_that_is_refused_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("ids", [[1_000_000], [2_000_001, 2_000_001], [2_000_002, 2_000_001]])
-def test_ids_must_rise(ids: list[int]) -> None:
+def test_task_ids_must_increase(ids: list[int]) -> None:
     worked = Worked()
     worked.write(one("a"))
-    with pytest.raises(IdNotAbove, match="which was given before it"):
+    with pytest.raises(IdNotAbove, match="which was used before it"):
         worked.backlog.begin_write([one("a")] * len(ids), ids=ids)
 
 
 @pytest.mark.parametrize(("ack_id", "max_id"), [(90, 120), (120, 90)])
-def test_a_new_owner_refuses_ids_that_an_old_one_may_have_given(ack_id: int, max_id: int) -> None:
+def test_a_new_owner_rejects_ids_that_an_old_owner_may_have_used(ack_id: int, max_id: int) -> None:
     backlog = FairBacklog[str](
         ack_level=Level(5, ack_id), max_level=Level(7, max_id), stored=[], overrides=NO_OVERRIDES
     )
@@ -253,14 +253,14 @@ def test_a_new_owner_refuses_ids_that_an_old_one_may_have_given(ack_id: int, max
         backlog.begin_write([one("a")], ids=[121])
 
 
-def test_new_overrides_count_from_the_next_write_on() -> None:
+def test_new_weight_overrides_apply_from_the_next_write() -> None:
     worked = Worked()
     assert worked.write(*[one("a")] * 2) == [0, 1000]
     worked.backlog.override_weights(WeightOverrides({"a": 10.0}))
     assert worked.write(*[one("a")] * 2) == [1100, 1200]
 
 
-def test_past_the_bound_of_keys_a_backlog_shares_a_sketch() -> None:
+def test_keys_above_the_bound_share_a_sketch() -> None:
     backlog = FairBacklog[str](
         ack_level=LEVEL_ZERO, max_level=LEVEL_ZERO, stored=[], overrides=NO_OVERRIDES, keys_max=2
     )
@@ -269,7 +269,7 @@ def test_past_the_bound_of_keys_a_backlog_shares_a_sketch() -> None:
 
 
 def test_an_emptied_backlog_leaves_nothing_in_the_table() -> None:
-    """Design, 'Adaptive scaler': drained means that the database holds no task."""
+    """FL-26: a drained partition has no task in the database."""
     worked = Worked()
     worked.delete()
     worked.write(*[one("a")] * 5)

@@ -18,7 +18,7 @@ SMALL = BufferLimits(batch_size=4, reload_at=1, evicted_acks_max=3)
 
 
 def at(pass_number: int) -> Level:
-    """The document numbers its examples by one number; the ids here follow the passes."""
+    """A level whose id equals its pass, because the examples of FB-14 give each task one number."""
     return Level(pass_number, pass_number)
 
 
@@ -32,7 +32,7 @@ def passes(levels: object) -> list[int]:
 
 
 def buffer_with(*stored: int, ack: int = 0, at_end: bool = True, limits: BufferLimits = SMALL) -> ReadBuffer[str]:
-    """A buffer that has read the tasks `stored`, and whether they were all."""
+    """A buffer that has read the tasks `stored`; `at_end` says that these are all."""
     buffer = ReadBuffer[str](ack_level=at(ack), max_level=LEVEL_ZERO, limits=limits)
     read(buffer, *stored)
     assert buffer.is_at_end == at_end
@@ -47,14 +47,14 @@ def begin_read(buffer: ReadBuffer[str], *, after: int, limit: int) -> Read:
 
 
 def read(buffer: ReadBuffer[str], *stored: int) -> list[int]:
-    """Read what is asked for, which is `stored`; what was loaded for it."""
+    """Execute the read that the buffer asks for, with the result `stored`. Returns the passes that were loaded."""
     under_way = buffer.next_read()
     assert under_way is not None
     return passes([level for level, _ in buffer.read_succeeded(under_way, rows(*stored)).loaded])
 
 
 def write(buffer: ReadBuffer[str], *chosen: int) -> tuple[list[int], list[int]]:
-    """Write tasks at once; what was loaded and evicted for it."""
+    """Write tasks at once. Returns the passes that were loaded and evicted."""
     under_way = buffer.pin([at(number) for number in chosen])
     merge = buffer.write_succeeded(under_way, [f"task {number}" for number in chosen])
     return passes([level for level, _ in merge.loaded]), passes(list(merge.evicted))
@@ -63,29 +63,29 @@ def write(buffer: ReadBuffer[str], *chosen: int) -> tuple[list[int], list[int]]:
 # Reading without concurrent writes
 
 
-def test_r_begins_at_a_and_a_read_asks_for_what_is_above_r() -> None:
-    """Seed 003: 'Initialize R to A', 'Do a read for tasks with level > R, limit Bt'."""
+def test_the_read_level_begins_at_the_ack_level_and_a_read_asks_for_higher_levels() -> None:
+    """FB-7, FB-8: a read asks for at most one batch."""
     buffer = ReadBuffer[str](ack_level=at(10), max_level=at(99), limits=SMALL)
     assert buffer.read_level == at(10)
     begin_read(buffer, after=10, limit=4)
 
 
-def test_a_read_moves_r_to_the_last_task_read() -> None:
-    """Seed 003: 'Add them to the in-memory buffer and update R to the last task read.'"""
+def test_a_read_moves_the_read_level_to_the_last_task_read() -> None:
+    """FB-8."""
     buffer = buffer_with(11, 21, 31, 41, ack=10, at_end=False)
     assert buffer.read_level == at(41)
     assert passes(list(buffer.loaded)) == [11, 21, 31, 41]
 
 
-def test_an_empty_read_leaves_r_where_it_was() -> None:
-    """Seed 003: 'If we get no tasks, we can leave R where it was.'"""
+def test_an_empty_read_does_not_change_the_read_level() -> None:
+    """FB-8."""
     buffer = buffer_with(ack=10)
     assert buffer.read_level == at(10)
     assert buffer.is_at_end
     assert buffer.next_read() is None
 
 
-def test_a_page_that_is_full_to_the_last_task_is_not_the_end() -> None:
+def test_a_full_page_is_not_the_end() -> None:
     buffer = buffer_with(11, 21, 31, 41, at_end=False)
     for number in (11, 21, 31):
         buffer.ack(at(number))
@@ -94,7 +94,7 @@ def test_a_page_that_is_full_to_the_last_task_is_not_the_end() -> None:
     assert buffer.is_at_end
 
 
-def test_more_is_read_only_when_few_are_left_and_one_read_at_a_time() -> None:
+def test_a_read_starts_only_when_few_tasks_are_left_and_no_other_read_runs() -> None:
     buffer = buffer_with(11, 21, 31, 41, at_end=False)
     buffer.ack(at(11))
     buffer.ack(at(21))
@@ -109,58 +109,59 @@ def test_more_is_read_only_when_few_are_left_and_one_read_at_a_time() -> None:
 # Writing
 
 
-def test_a_write_above_r_waits_to_be_read_when_the_end_has_not_been_reached() -> None:
-    """Seed 003: 'If Wmin > R, then they'll show up when we read above R'."""
+def test_a_write_above_the_read_level_is_left_in_the_store_before_the_end_is_reached() -> None:
+    """FB-10."""
     buffer = buffer_with(11, 21, 31, 41, at_end=False)
     assert write(buffer, 50) == ([], [])
     assert buffer.read_level == at(41)
 
 
-def test_a_write_above_r_is_kept_when_the_end_has_been_reached() -> None:
-    """Seed 003, plan 2: 'we shouldn't have to re-read the tasks we just wrote'."""
+def test_a_write_above_the_read_level_is_loaded_after_the_end_was_reached() -> None:
+    """FB-11: written tasks are not read back."""
     buffer = buffer_with(11, 21)
     assert write(buffer, 50) == ([50], [])
     assert (buffer.read_level, buffer.is_at_end) == (at(50), True)
 
 
-def test_a_write_below_r_is_merged_in_order() -> None:
-    """Seed 003, plan 2: 'Take the tasks in the buffer plus the tasks that were just written and sort them by level.'"""
+def test_a_write_below_the_read_level_is_merged_in_order() -> None:
+    """FB-11: written tasks and those in memory are sorted by level."""
     buffer = buffer_with(11, 21, 31)
     assert write(buffer, 15) == ([15], [])
     assert passes(list(buffer.loaded)) == [11, 15, 21, 31]
 
 
-def test_what_is_too_much_is_discarded_from_the_top_and_r_follows() -> None:
-    """Seed 003, plan 2: 'Take the first Bt of them ... Set R to the maximum level in that set. Discard the rest'."""
+def test_tasks_above_the_batch_size_are_evicted_and_the_read_level_is_lowered() -> None:
+    """FB-11: the lowest batch is kept, R becomes its highest level, and the rest is evicted."""
     buffer = buffer_with(11, 21, 31)
     assert write(buffer, 12, 13) == ([12, 13], [31])
     assert passes(list(buffer.loaded)) == [11, 12, 13, 21]
     assert (buffer.read_level, buffer.is_at_end) == (at(21), False)
 
 
-def test_in_the_middle_of_the_queue_only_what_is_below_the_buffers_end_is_merged() -> None:
-    """Seed 003: 'merge in any new tasks below the current end of the buffer, but ... throw out anything above that'."""
+def test_only_writes_below_the_read_level_are_merged_before_the_end_is_reached() -> None:
+    """FB-12: tasks below R are merged, tasks above R are left in the store."""
     buffer = buffer_with(11, 21, 31, 41, at_end=False)
     assert write(buffer, 15, 55) == ([15], [41])
     assert passes(list(buffer.loaded)) == [11, 15, 21, 31]
     assert buffer.read_level == at(31)
 
 
-def test_a_task_that_is_written_and_at_once_evicted_was_never_loaded() -> None:
+def test_a_task_evicted_by_its_own_write_is_not_reported_as_loaded() -> None:
     buffer = buffer_with(1, 2, 3)
     assert write(buffer, 8, 9) == ([8], [])
     assert passes(list(buffer.loaded)) == [1, 2, 3, 8]
 
 
-def test_m_is_the_highest_level_ever_written() -> None:
+def test_the_maximum_level_is_the_highest_ever_written() -> None:
+    """FB-6."""
     buffer = buffer_with(11)
     write(buffer, 90)
     write(buffer, 20)
     assert buffer.max_level == at(90)
 
 
-def test_a_level_at_or_below_the_ack_level_can_not_be_written() -> None:
-    """Seed 003: 'we must never write below A'."""
+def test_a_level_at_or_below_the_ack_level_cannot_be_written() -> None:
+    """FB-3."""
     buffer = buffer_with(ack=10)
     with pytest.raises(LevelNotAbove, match=r"<10, 10> is not above the ack level <10, 10>"):
         buffer.pin([at(10), at(20)])
@@ -169,7 +170,8 @@ def test_a_level_at_or_below_the_ack_level_can_not_be_written() -> None:
 # Acks
 
 
-def test_a_moves_over_leading_acks_only() -> None:
+def test_the_ack_level_advances_only_over_leading_acks() -> None:
+    """FB-4."""
     buffer = buffer_with(11, 21, 31, ack=10)
     buffer.ack(at(21))
     assert buffer.ack_level == at(10)
@@ -178,7 +180,7 @@ def test_a_moves_over_leading_acks_only() -> None:
     assert buffer.acks_passed == 2
 
 
-def test_a_repeated_or_unknown_ack_does_no_harm() -> None:
+def test_a_repeated_or_unknown_ack_is_ignored() -> None:
     buffer = buffer_with(11, 21, ack=10)
     for _ in range(2):
         buffer.ack(at(11))
@@ -187,8 +189,8 @@ def test_a_repeated_or_unknown_ack_does_no_harm() -> None:
     assert (buffer.ack_level, passes(list(buffer.loaded))) == (at(11), [21])
 
 
-def test_acks_above_a_cut_do_not_carry_a_over_what_was_discarded() -> None:
-    """Facts, temporal-matching 2.6: 'Acks above a cut must not move A over dropped rows'."""
+def test_acks_above_evicted_tasks_do_not_advance_the_ack_level_over_them() -> None:
+    """FL-43."""
     buffer = buffer_with(11, 21, 31, ack=10)
     write(buffer, 41)
     buffer.ack(at(41))
@@ -199,13 +201,13 @@ def test_acks_above_a_cut_do_not_carry_a_over_what_was_discarded() -> None:
     assert buffer.ack_level == at(21)
     under_way = begin_read(buffer, after=21, limit=4)
     merge = buffer.read_succeeded(under_way, rows(31, 41))
-    # 41 has been dispatched before: it comes back as acked, not to be dispatched again.
+    # 41 was dispatched before: the read loads it as acked, and it is not dispatched again.
     assert [level for level, _ in merge.loaded] == [at(31)]
     buffer.ack(at(31))
     assert buffer.ack_level == at(41)
 
 
-def test_the_ack_of_an_evicted_task_is_remembered_until_it_is_read_again() -> None:
+def test_the_ack_of_an_evicted_task_is_kept_until_the_task_is_read_again() -> None:
     buffer = buffer_with(11, 21, 31, ack=10)
     write(buffer, 12, 13)
     buffer.ack(at(31))
@@ -216,19 +218,19 @@ def test_the_ack_of_an_evicted_task_is_remembered_until_it_is_read_again() -> No
     assert buffer.ack_level == at(31)
 
 
-def test_of_too_many_remembered_acks_the_highest_are_dropped() -> None:
+def test_the_highest_acks_of_evicted_tasks_are_dropped_above_the_bound() -> None:
     buffer = buffer_with(1, 2, 3)
     for number in (50, 50, 80, 60, 70):
         buffer.ack(at(number))
     for number in (1, 2, 3):
         buffer.ack(at(number))
     buffer.write_settled(buffer.pin([at(10)]))
-    # The three lowest are remembered. Of 80 nothing is known any more: it is dispatched again.
+    # The three lowest acks are kept. The ack of 80 is dropped, so 80 is dispatched again.
     assert read(buffer, 50, 60, 70, 80) == [80]
     assert buffer.ack_level == at(70)
 
 
-def test_an_ack_of_what_is_long_gone_does_not_crowd_out_one_that_is_needed() -> None:
+def test_the_ack_of_a_deleted_task_does_not_displace_a_needed_ack() -> None:
     limits = BufferLimits(batch_size=4, reload_at=1, evicted_acks_max=1)
     buffer = buffer_with(11, 21, 31, ack=10, limits=limits)
     write(buffer, 12, 13)
@@ -240,16 +242,16 @@ def test_an_ack_of_what_is_long_gone_does_not_crowd_out_one_that_is_needed() -> 
     assert read(buffer, 31) == []
 
 
-# The races of seed 003; the interleavings are restored in facts/temporal-matching.md 2.6
+# Races
 
 
-def test_consider() -> None:
-    """Seed 003, 'Consider': A=10, buffer 11, 21, 31; 13, 15, 25 are being written; 11 and 21 are acked."""
+def test_the_ack_level_stays_below_a_write_in_progress() -> None:
+    """FB-14: A=10, buffer 11, 21, 31; 13, 15, 25 are being written; 11 and 21 are acked."""
     buffer = buffer_with(11, 21, 31, ack=10, limits=BufferLimits())
     under_way = buffer.pin([at(13), at(15), at(25)])
     buffer.ack(at(11))
     buffer.ack(at(21))
-    # Unpinned, A would be 21 here, and would have to go back when 13 lands.
+    # If the write didn't hold A, A would be 21 here, and would have to go back when 13 is stored.
     assert buffer.ack_level == at(11)
     buffer.write_succeeded(under_way, ["", "", ""])
     assert buffer.ack_level == at(11)
@@ -260,8 +262,8 @@ def test_consider() -> None:
     assert buffer.ack_level == at(21)
 
 
-def test_even_worse() -> None:
-    """Seed 003, 'Even worse': as in 'Consider', and then everything up to A is deleted after the write's commit."""
+def test_a_delete_up_to_the_ack_level_spares_a_concurrent_write() -> None:
+    """FB-15: as in FB-14; then a delete of everything up to A follows the write's commit."""
     table = Table(rows=dict(rows(11, 21, 31)), ack_level=at(10))
     range_id = table.take_lease().range_id
     buffer = buffer_with(11, 21, 31, ack=10, limits=BufferLimits())
@@ -275,8 +277,8 @@ def test_even_worse() -> None:
     assert {at(13), at(15), at(25)} <= set(table.rows)
 
 
-def test_fencing_a_write_of_the_old_owner_never_lands_behind_the_new_owners_back() -> None:
-    """Seed 003, fencing: either the write took effect before the new owner's lease, or it fails."""
+def test_a_write_of_the_old_owner_fails_after_the_takeover() -> None:
+    """FB-17: a write takes effect before the new owner's takeover, or it fails."""
     table = Table()
     old = table.take_lease()
     new = table.take_lease()
@@ -286,10 +288,10 @@ def test_fencing_a_write_of_the_old_owner_never_lands_behind_the_new_owners_back
     assert table.rows == {}
 
 
-def test_fencing_a_delete_of_the_old_owner_can_not_take_what_the_new_owner_wrote() -> None:
-    """Facts, temporal-matching 2.8 [R]: where deletes carry no range id, this interleaving loses a task.
+def test_a_delete_of_the_old_owner_cannot_remove_a_task_of_the_new_owner() -> None:
+    """FL-42: this interleaving loses a task if deletes carry no range id.
 
-    The old owner has acked up to 21, but what it saved is A=10. The new owner begins at 10 and writes 13.
+    The old owner has acked up to 21, but has saved A=10. The new owner begins at 10 and writes 13.
     """
     table = Table(rows=dict(rows(11, 21)), ack_level=at(10))
     old_lease = table.take_lease()
@@ -305,8 +307,8 @@ def test_fencing_a_delete_of_the_old_owner_can_not_take_what_the_new_owner_wrote
     assert at(13) in table.rows
 
 
-def test_a_task_that_is_read_before_the_news_of_its_own_write_comes_with_the_news_once() -> None:
-    """Facts, temporal-matching 2.6: read and acked before the news, it left the reader of today's system stuck."""
+def test_a_task_that_is_read_before_its_write_is_reported_is_loaded_once() -> None:
+    """FL-45: the read skips the task, and the report of its write loads it."""
     buffer = ReadBuffer[str](ack_level=at(10), max_level=LEVEL_ZERO, limits=SMALL)
     under_way = buffer.pin([at(11)])
     assert read(buffer, 11, 12) == [12]
@@ -317,20 +319,20 @@ def test_a_task_that_is_read_before_the_news_of_its_own_write_comes_with_the_new
     assert (buffer.ack_level, buffer.read_level, buffer.is_at_end) == (at(12), at(12), True)
 
 
-def test_a_write_that_a_read_did_not_see_is_merged_after_that_read() -> None:
-    """Facts, temporal-matching 2.5: 'Writes landing during a read are merged after it and hold the pin.'"""
+def test_a_write_that_ends_during_a_read_is_merged_after_the_read() -> None:
+    """FL-44: until the merge, the write holds A."""
     buffer = ReadBuffer[str](ack_level=at(10), max_level=LEVEL_ZERO, limits=SMALL)
     reading = begin_read(buffer, after=10, limit=4)
     for number in (50, 60):
         assert buffer.write_succeeded(buffer.pin([at(number)]), [f"task {number}"]).loaded == ()
-    # The store had answered before the writes were there; without the merge afterwards "at the end" would be a lie.
+    # The read took place before the writes: without the merge, `is_at_end` would be wrong.
     merge = buffer.read_succeeded(reading, rows(20))
     assert passes([level for level, _ in merge.loaded]) == [20, 50, 60]
     assert buffer.is_at_end
     assert write(buffer, 70) == ([70], [])
 
 
-def test_a_write_that_waits_for_a_read_still_holds_the_ack_level() -> None:
+def test_a_write_that_waits_for_a_read_holds_the_ack_level() -> None:
     buffer = buffer_with(11, 21, 31, 41, ack=10, at_end=False)
     under_way = buffer.pin([at(25)])
     for number in (11, 21, 31):
@@ -343,10 +345,10 @@ def test_a_write_that_waits_for_a_read_still_holds_the_ack_level() -> None:
     assert buffer.ack_level == at(31)
 
 
-def test_overlapping_writes_do_not_hold_the_ack_level_forever() -> None:
-    """The seed's simplest pin holds A still while any write is under way; with group commit one always is.
+def test_overlapping_writes_do_not_stop_the_ack_level() -> None:
+    """With group commit a write is always in progress, so A must not wait for a moment without writes.
 
-    A is held below what is being written instead, and new keys join where the service has come to.
+    A stays below the levels that are being written, and new keys join at the served pass.
     """
     buffer = buffer_with()
     earlier = buffer.pin([at(1)])
@@ -360,7 +362,7 @@ def test_overlapping_writes_do_not_hold_the_ack_level_forever() -> None:
         assert len(buffer.acked) == 0
 
 
-def test_how_far_the_service_has_come_does_not_wait_for_the_ack_level() -> None:
+def test_the_served_pass_does_not_wait_for_the_ack_level() -> None:
     buffer = buffer_with(11, 21, 31, ack=10)
     assert buffer.served_pass == 10
     buffer.pin([at(12)])
@@ -370,10 +372,10 @@ def test_how_far_the_service_has_come_does_not_wait_for_the_ack_level() -> None:
     assert (buffer.ack_level, buffer.served_pass) == (at(11), 21)
 
 
-# An unknown outcome
+# Unknown outcomes
 
 
-def test_until_an_unknown_outcome_is_settled_nothing_of_it_can_be_passed_or_deleted() -> None:
+def test_the_ack_level_stays_below_a_write_of_unknown_outcome() -> None:
     buffer = buffer_with(11, 21, ack=10)
     buffer.pin([at(15)])
     buffer.ack(at(11))
@@ -381,8 +383,8 @@ def test_until_an_unknown_outcome_is_settled_nothing_of_it_can_be_passed_or_dele
     assert buffer.ack_level == at(11)
 
 
-def test_a_settled_unknown_outcome_is_read_again_from_there() -> None:
-    """Stronger than the systems of today, which may pass over such a task and delete it undispatched."""
+def test_a_settled_write_of_unknown_outcome_lowers_the_read_level_so_that_its_tasks_are_read() -> None:
+    """Otherwise the ack level could move beyond such a task, and a delete would remove it before its dispatch."""
     buffer = buffer_with(11, 21, ack=10)
     under_way = buffer.pin([at(15), at(40)])
     buffer.ack(at(11))
@@ -392,7 +394,7 @@ def test_a_settled_unknown_outcome_is_read_again_from_there() -> None:
     begin_read(buffer, after=11, limit=4)
 
 
-def test_a_failed_write_lets_the_ack_level_go_on() -> None:
+def test_a_failed_write_no_longer_holds_the_ack_level() -> None:
     buffer = buffer_with(11, 21, ack=10)
     under_way = buffer.pin([at(15)])
     buffer.ack(at(11))
@@ -401,23 +403,23 @@ def test_a_failed_write_lets_the_ack_level_go_on() -> None:
     assert (buffer.ack_level, buffer.is_at_end) == (at(21), True)
 
 
-def test_what_is_settled_during_a_read_is_read_again_after_it() -> None:
+def test_writes_settled_during_a_read_are_read_after_it() -> None:
     buffer = buffer_with(11, 21, 31, 41, ack=10, at_end=False)
     earlier, later = buffer.pin([at(15)]), buffer.pin([at(35)])
     for number in (11, 21, 31):
         buffer.ack(at(number))
     reading = begin_read(buffer, after=41, limit=3)
     assert buffer.write_settled(later) == buffer.write_settled(earlier)
-    # Until then, A stays below the lowest of what is to be read again.
+    # Until then, A stays below the lowest settled write.
     assert buffer.ack_level == at(11)
     merge = buffer.read_succeeded(reading, rows(51, 61))
     assert (merge.loaded, passes(merge.evicted)) == ((), [41])
     assert (buffer.ack_level, buffer.read_level, buffer.is_at_end) == (at(11), at(11), False)
-    # 21 and 31 have been dispatched, and one ack stands for both: the higher is remembered.
+    # 21 and 31 were dispatched. One kept ack stands for both, at the higher level: 21 is dispatched again.
     assert read(buffer, 21, 31, 41, 51) == [21, 41, 51]
 
 
-def test_after_a_cut_r_is_the_highest_level_that_is_still_known() -> None:
+def test_the_read_level_becomes_the_highest_known_level_after_a_settled_write() -> None:
     buffer = buffer_with(5, 7)
     buffer.ack(at(7))
     buffer.write_settled(buffer.pin([at(10)]))
@@ -427,8 +429,8 @@ def test_after_a_cut_r_is_the_highest_level_that_is_still_known() -> None:
 # Bounds
 
 
-def test_one_task_that_does_not_end_neither_stops_the_others_nor_fills_the_memory() -> None:
-    """One ack stands for all that A could not stop between."""
+def test_one_unfinished_task_does_not_block_the_others_or_fill_the_memory() -> None:
+    """Acks between two loaded levels are joined into one."""
     buffer = buffer_with(1)
     for number in range(2, 50_000):
         assert write(buffer, number) == ([number], [])
@@ -440,7 +442,7 @@ def test_one_task_that_does_not_end_neither_stops_the_others_nor_fills_the_memor
     assert buffer.acks_passed == 49_999
 
 
-def test_acks_are_kept_apart_by_what_is_loaded_and_by_what_is_being_written() -> None:
+def test_acks_are_joined_only_between_loaded_or_pinned_levels() -> None:
     buffer = buffer_with(1, 2, 3, 4, 5, 6, limits=BufferLimits())
     pinned = buffer.pin([Level(3, 99)])
     for number in (2, 3, 4, 6):
@@ -452,8 +454,8 @@ def test_acks_are_kept_apart_by_what_is_loaded_and_by_what_is_being_written() ->
     assert (buffer.ack_level, buffer.acks_passed) == (at(4), 4)
 
 
-def test_tasks_that_can_not_be_dispatched_for_now_do_not_keep_others_from_being_read() -> None:
-    """A key that is held back by a limit has the lowest tasks, and many of them."""
+def test_parked_tasks_do_not_block_reads() -> None:
+    """A rate-limited key has the lowest tasks, and many of them."""
     limits = BufferLimits(batch_size=4, reload_at=1, parked_max=6)
     buffer = buffer_with(1, 2, 3, 4, at_end=False, limits=limits)
     assert buffer.next_read(parked=2) is None
@@ -462,11 +464,11 @@ def test_tasks_that_can_not_be_dispatched_for_now_do_not_keep_others_from_being_
     assert under_way.limit == 4
     buffer.read_succeeded(under_way, rows(5, 6, 7, 8))
     assert passes(list(buffer.loaded)) == [1, 2, 3, 4, 5, 6, 7, 8]
-    # The bound: of eight parked tasks six do not count, and two are still more than the one at which more is read.
+    # Eight tasks are parked. The buffer ignores only six of them (`parked_max`); the other two exceed `reload_at`.
     assert buffer.next_read(parked=8) is None
 
 
-def test_written_tasks_that_wait_for_a_slow_read_are_bounded_and_what_is_more_is_read_again() -> None:
+def test_the_number_of_writes_that_wait_for_a_read_is_bounded_and_the_rest_is_read_later() -> None:
     buffer = ReadBuffer[str](ack_level=at(0), max_level=LEVEL_ZERO, limits=SMALL)
     reading = begin_read(buffer, after=0, limit=4)
     for number in range(100, 200, 2):
@@ -480,47 +482,47 @@ def test_written_tasks_that_wait_for_a_slow_read_are_bounded_and_what_is_more_is
     assert read(buffer, 104, 105, 106, 107) == [104, 105, 106, 107]
 
 
-def test_limits_that_leave_no_room_are_refused() -> None:
-    with pytest.raises(InvalidLimits) as refused:
+def test_a_reload_threshold_as_large_as_the_batch_is_rejected() -> None:
+    with pytest.raises(InvalidLimits) as raised:
         BufferLimits(batch_size=10, reload_at=10)
-    assert isinstance(refused.value, FixRequest)
+    assert isinstance(raised.value, FixRequest)
 
 
 # Misuse
 
 
-def test_an_outcome_is_told_once_and_of_its_own_read_or_write() -> None:
+def test_an_outcome_that_is_reported_twice_is_rejected() -> None:
     buffer = buffer_with(ack=10)
     under_way = buffer.pin([at(11)])
     buffer.write_succeeded(under_way, [""])
-    for tell in (buffer.write_failed, buffer.write_settled):
-        with pytest.raises(NotUnderWay, match="tell each outcome once"):
-            tell(under_way)
+    for notify in (buffer.write_failed, buffer.write_settled):
+        with pytest.raises(NotUnderWay, match="report each outcome once"):
+            notify(under_way)
     with pytest.raises(NotUnderWay):
         buffer.write_succeeded(under_way, [""])
     buffer.ack(at(11))
-    # Nothing was changed by the refusals.
+    # The rejected reports changed nothing.
     assert (buffer.ack_level, list(buffer.loaded)) == (at(11), [])
     assert write(buffer, 12) == ([12], [])
 
 
-def test_the_late_answer_of_a_failed_read_is_not_taken_for_the_next_ones() -> None:
+def test_a_late_result_of_a_failed_read_is_rejected() -> None:
     buffer = ReadBuffer[str](ack_level=at(0), max_level=LEVEL_ZERO, limits=SMALL)
     failed = begin_read(buffer, after=0, limit=4)
     buffer.read_failed(failed)
     write(buffer, 5)
     begin_read(buffer, after=0, limit=4)
-    with pytest.raises(NotUnderWay, match="of its own read") as refused:
+    with pytest.raises(NotUnderWay, match="of its own read") as raised:
         buffer.read_succeeded(failed, [])
-    assert isinstance(refused.value, GiveUp)
+    assert isinstance(raised.value, GiveUp)
     assert not buffer.is_at_end
 
 
 @pytest.mark.parametrize("page", [(10, 11), (12, 11), (11, 11), (11, 12, 13, 14, 15)])
-def test_a_page_that_was_not_asked_for_is_refused(page: tuple[int, ...]) -> None:
+def test_a_page_that_does_not_fit_its_read_is_rejected(page: tuple[int, ...]) -> None:
     buffer = ReadBuffer[str](ack_level=at(10), max_level=LEVEL_ZERO, limits=SMALL)
     under_way = begin_read(buffer, after=10, limit=4)
-    with pytest.raises(InvalidPage, match="nothing was taken in"):
+    with pytest.raises(InvalidPage, match="nothing was loaded"):
         buffer.read_succeeded(under_way, rows(*page))
     assert list(buffer.loaded) == []
     buffer.read_failed(under_way)

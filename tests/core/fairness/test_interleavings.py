@@ -1,6 +1,6 @@
 """Any interleaving of writes, reads, acks, evictions, deletes, crashes and takeovers keeps the backlog's invariants.
 
-And the search that says so is itself tested: each bug that today's systems have had, planted, is found.
+The search itself is tested too: it finds each of the planted bugs.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tests.core.fairness.table import Table
 
 @pytest.mark.sim
 def test_every_interleaving_keeps_the_invariants() -> None:
-    """Facts, temporal-matching (b): invariants 1 to 7."""
+    """FL-1, FB-1, FB-3, FB-4, FB-9, FB-14, FB-15, FB-17, FL-42, FL-47, FL-48."""
     run_state_machine_as_test(BacklogMachine)
 
 
@@ -71,7 +71,7 @@ class ForgetsUnknownOutcomes(FairBacklog[Any]):
         return Merge((), ())
 
 
-class LoadsWhatIsStillToBeTold(FairBacklog[Any]):
+class LoadsTasksOfUnreportedWrites(FairBacklog[Any]):
     def read_succeeded(self, read: Read, tasks: Any) -> Merge[Any]:
         pinned, self._pinned = self._pinned, set()
         merge = super().read_succeeded(read, tasks)
@@ -99,12 +99,12 @@ class UnfencedInsert(Table):
         JoinsAcksAcrossLoadedTasks,
         MergesAboveRInTheMiddle,
         ForgetsUnknownOutcomes,
-        LoadsWhatIsStillToBeTold,
+        LoadsTasksOfUnreportedWrites,
         UnfencedDelete,
         UnfencedInsert,
     ],
 )
-def test_the_search_finds_a_planted(planted: type[FairBacklog[Any]] | type[Table]) -> None:
+def test_the_search_finds_a_planted_bug(planted: type[FairBacklog[Any]] | type[Table]) -> None:
     is_table = issubclass(planted, Table)
     machine = type(
         f"With{planted.__name__}", (BacklogMachine,), {("table_class" if is_table else "backlog_class"): planted}
@@ -112,6 +112,6 @@ def test_the_search_finds_a_planted(planted: type[FairBacklog[Any]] | type[Table
     search = settings(
         max_examples=2000, stateful_step_count=50, database=None, print_blob=False, phases=[Phase.generate]
     )
-    # What is broken may run into its own contradictions before anybody looks.
+    # A planted bug may raise a KeyError before an invariant is checked.
     with pytest.raises((AssertionError, KeyError)):
         run_state_machine_as_test(machine, settings=search)

@@ -19,7 +19,7 @@ from fairlead.core.fairness import (
     ("weight", "stride"), [(1, 1000), (1.5, 667), (2, 500), (5, 200), (0.5, 2000), (0.001, 1_000_000)]
 )
 def test_the_stride_is_a_thousand_over_the_weight(weight: float, stride: int) -> None:
-    """Design, 'Fairness'."""
+    """FL-37."""
     assert stride_of(weight) == stride
 
 
@@ -31,34 +31,34 @@ def test_a_weight_below_the_smallest_counts_as_the_smallest() -> None:
     assert check_weight(1e-9) == 0.001
 
 
-def test_the_heaviest_key_still_moves_on() -> None:
+def test_the_stride_of_the_heaviest_key_is_positive() -> None:
     assert stride_of(1e9) == 1
 
 
 @pytest.mark.parametrize("weight", [-1.0, -0.0001, math.nan, math.inf, -math.inf])
-def test_a_weight_that_is_no_positive_number_is_refused(weight: float) -> None:
+def test_an_invalid_weight_is_rejected(weight: float) -> None:
     with pytest.raises(InvalidWeight, match="give a positive number"):
         stride_of(weight)
 
 
 @given(st.floats(min_value=0.001, max_value=100), st.floats(min_value=0.001, max_value=100))
-def test_the_heavier_key_never_steps_further(one: float, other: float) -> None:
+def test_a_heavier_key_never_has_a_longer_stride(one: float, other: float) -> None:
     lighter, heavier = sorted((one, other))
     assert stride_of(heavier) <= stride_of(lighter)
 
 
-def test_a_key_is_counted_in_bytes_not_in_characters() -> None:
+def test_the_length_of_a_key_is_measured_in_bytes() -> None:
     assert check_key("é" * 32) == "é" * 32
     with pytest.raises(InvalidFairnessKey, match="66 bytes, more than 64"):
         check_key("é" * 33)
 
 
-def test_a_key_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InvalidFairnessKey, match="no text that can be stored"):
+def test_a_key_that_cannot_be_encoded_is_rejected() -> None:
+    with pytest.raises(InvalidFairnessKey, match="can't be stored as text"):
         check_key("\ud800")
 
 
-def test_an_override_comes_before_the_weight_of_the_task() -> None:
+def test_an_override_replaces_the_weight_of_the_task() -> None:
     overrides = WeightOverrides({"gold": 5.0})
     assert overrides.stride_of("gold", task_weight=1.0) == 200
     assert overrides.stride_of("other", task_weight=2.0) == 500

@@ -43,12 +43,12 @@ reports = st.lists(
 
 @pytest.mark.parametrize(("read", "write"), [(4, 4), (4, 1), (9, 3)])
 def test_an_increase_takes_one_change(read: int, write: int) -> None:
-    """Seed 001, 'How Is the Number of Partitions Manually Configured?': increased in any sequence."""
+    """SC-2."""
     assert change(INITIAL_CONFIG, read=read, write=write, maximum=MAXIMUM) == PartitionConfig(1, read, write)
 
 
 def test_a_decrease_takes_two_phases() -> None:
-    """Seed 001, 'How Is the Number of Partitions Manually Configured?': write first, drain, then read."""
+    """SC-3: lower write, drain, lower read."""
     start = PartitionConfig(version=7, read=6, write=6)
     lowered = change(start, read=6, write=4, maximum=MAXIMUM)
     assert lowered == PartitionConfig(version=8, read=6, write=4)
@@ -58,33 +58,33 @@ def test_a_decrease_takes_two_phases() -> None:
     assert finished == PartitionConfig(version=9, read=4, write=4)
 
 
-def test_lowering_both_at_once_is_refused_with_the_way_to_do_it() -> None:
+def test_lowering_read_and_write_at_once_is_rejected() -> None:
     start = PartitionConfig(version=7, read=6, write=6)
-    with pytest.raises(WriteNotLowered, match=r"partitions 4 to 5.*lower write to 4 first") as refused:
+    with pytest.raises(WriteNotLowered, match=r"partitions 4 to 5.*lower write to 4 first") as raised:
         change(start, read=4, write=4, maximum=MAXIMUM, reports=drained(4, 5, version=7))
-    assert isinstance(refused.value, FixRequest)
+    assert isinstance(raised.value, FixRequest)
 
 
-def test_what_is_not_drained_is_to_be_tried_later() -> None:
+def test_lowering_read_over_an_undrained_partition_is_rejected() -> None:
     current = PartitionConfig(version=3, read=6, write=3)
-    with pytest.raises(NotDrained, match=r"partition 4 is not known.*lowered to 5 now") as refused:
+    with pytest.raises(NotDrained, match=r"partition 4 is not known.*lowered to 5 now") as raised:
         change(current, read=3, write=3, maximum=MAXIMUM, reports=drained(3, 5, version=3))
-    assert isinstance(refused.value, RetryLater)
+    assert isinstance(raised.value, RetryLater)
 
 
-def test_read_may_be_lowered_as_far_as_it_is_drained() -> None:
+def test_read_can_be_lowered_as_far_as_partitions_are_drained() -> None:
     current = PartitionConfig(version=3, read=6, write=3)
     following = change(current, read=5, write=3, maximum=MAXIMUM, reports=drained(3, 5, version=3))
     assert following == PartitionConfig(version=4, read=5, write=3)
 
 
-def test_drained_partitions_may_leave_while_write_rises() -> None:
+def test_drained_partitions_can_be_removed_while_write_is_raised() -> None:
     current = PartitionConfig(version=3, read=8, write=3)
     following = change(current, read=6, write=6, maximum=MAXIMUM, reports=drained(6, 7, version=3))
     assert following == PartitionConfig(version=4, read=6, write=6)
 
 
-def test_each_refusal_has_its_own_class() -> None:
+def test_each_invalid_change_has_its_own_error_class() -> None:
     current = PartitionConfig(version=1, read=4, write=4)
     with pytest.raises(ReadBelowWrite):
         change(current, read=4, write=5, maximum=MAXIMUM)
@@ -100,8 +100,8 @@ def test_the_maximum_itself_is_allowed() -> None:
     assert change(INITIAL_CONFIG, read=MAXIMUM, write=MAXIMUM, maximum=MAXIMUM).write == MAXIMUM
 
 
-def test_a_maximum_that_was_lowered_does_not_stop_the_way_down() -> None:
-    """Two phases need a state in between in which read is still above the new maximum."""
+def test_counts_above_a_lowered_maximum_can_still_be_lowered() -> None:
+    """Between the two phases, read is still above the new maximum."""
     start = PartitionConfig(version=1, read=10, write=10)
     lowered = change(start, read=10, write=4, maximum=4)
     assert lowered == PartitionConfig(version=2, read=10, write=4)
@@ -112,21 +112,21 @@ def test_a_maximum_that_was_lowered_does_not_stop_the_way_down() -> None:
         change(lowered, read=10, write=5, maximum=4)
 
 
-def test_nothing_to_change_is_no_change() -> None:
-    """Facts, Cadence matching §3, 'Propagation': an unchanged configuration is a no-op."""
+def test_an_update_to_the_same_counts_is_no_change() -> None:
+    """SC-7: an unchanged configuration keeps its version."""
     current = PartitionConfig(version=1, read=10, write=10)
     assert change(current, read=10, write=10, maximum=4) is current
 
 
-def test_force_leaves_out_the_two_phases_and_the_drain_rule() -> None:
-    """Facts, Cadence matching §4: `--force`."""
+def test_force_skips_the_two_phases_and_the_drain_rule() -> None:
+    """FL-27."""
     start = PartitionConfig(version=7, read=6, write=6)
     assert change(start, read=2, write=2, maximum=MAXIMUM, force=True) == PartitionConfig(8, 2, 2)
     draining = PartitionConfig(version=7, read=6, write=2)
     assert change(draining, read=2, write=2, maximum=MAXIMUM, force=True) == PartitionConfig(8, 2, 2)
 
 
-def test_force_leaves_out_nothing_else() -> None:
+def test_force_skips_no_other_check() -> None:
     current = PartitionConfig(version=1, read=4, write=4)
     with pytest.raises(ReadBelowWrite):
         change(current, read=3, write=4, maximum=MAXIMUM, force=True)
@@ -137,10 +137,10 @@ def test_force_leaves_out_nothing_else() -> None:
 
 
 @given(configs(), st.integers(-1, 25), st.integers(-1, 25), st.integers(1, 25), reports)
-def test_whatever_passes_the_door_keeps_every_guardrail(
+def test_every_accepted_change_keeps_all_invariants(
     current: PartitionConfig, read: int, write: int, maximum: int, said: list[DrainReport]
 ) -> None:
-    """Facts, Cadence matching, invariants 4 and 5; Temporal matching, invariant 10."""
+    """SC-1, SC-7, FL-26."""
     try:
         following = change(current, read=read, write=write, maximum=maximum, reports=said)
     except FairleadError:
@@ -157,7 +157,7 @@ def test_whatever_passes_the_door_keeps_every_guardrail(
 
 
 @given(configs(), st.integers(1, 25), st.integers(1, 25))
-def test_any_legal_increase_is_allowed(current: PartitionConfig, more_read: int, more_write: int) -> None:
+def test_any_valid_increase_is_allowed(current: PartitionConfig, more_read: int, more_write: int) -> None:
     write = current.write + more_write
     read = max(write, current.read + more_read)
     assert change(current, read=read, write=write, maximum=60) == PartitionConfig(current.version + 1, read, write)

@@ -23,7 +23,7 @@ CURRENT = PartitionConfig(version=5, read=6, write=3)
 
 @dataclass
 class Owner:
-    """The owner of one partition: what it believes, what it lets in, and what its table holds."""
+    """The owner of one partition: its configuration, its appends in flight, and its stored tasks."""
 
     number: int
     config: PartitionConfig
@@ -31,7 +31,7 @@ class Owner:
     stored: int = 0
 
     def start_append(self) -> bool:
-        """The check for writability, on which the append relies from then on."""
+        """Check that the partition is writable; the append relies on this check until it lands."""
         if self.number >= self.config.write:
             return False
         self.in_flight += 1
@@ -44,7 +44,7 @@ class Owner:
 
 @dataclass
 class Reading:
-    """A report that is being made: the values that were read so far, by name."""
+    """A report in progress: the values read so far, by name."""
 
     owner: Owner
     values: dict[str, int] = field(default_factory=dict)
@@ -77,8 +77,8 @@ def report(partition: int = 5, *, version: int = 5, in_flight: int = 0, stored: 
     return DrainReport(partition, version, appends_in_flight=in_flight, stored_tasks=stored)
 
 
-def test_drained_needs_all_that_the_design_names() -> None:
-    """Design, 'Adaptive scaler': acknowledged the version, appends finished, and the database holds no task."""
+def test_a_partition_is_drained_only_under_all_three_conditions() -> None:
+    """FL-26: the version acknowledged, no append in flight, and no task in the database."""
     assert is_drained(report(), CURRENT)
     assert not is_drained(report(version=4), CURRENT)
     assert not is_drained(report(version=6), CURRENT)
@@ -86,14 +86,14 @@ def test_drained_needs_all_that_the_design_names() -> None:
     assert not is_drained(report(stored=1), CURRENT)
 
 
-def test_a_freshly_loaded_manager_that_has_read_nothing_is_not_drained() -> None:
-    """Facts, Cadence matching §3, 'Reads': a fresh manager's hint is 0 before its first read. Ours says None."""
+def test_a_partition_whose_stored_tasks_were_not_counted_is_not_drained() -> None:
+    """FL-26: the count of stored tasks is None, not 0, until the database was read."""
     assert not is_drained(report(stored=None), CURRENT)
     assert lowest_read(CURRENT, [report(5, stored=None)]) == 6
 
 
-def test_a_partition_that_still_takes_writes_is_never_drained() -> None:
-    """Facts, Temporal matching §3, 'Hole': ids in [target, write) accept writes and must not be cleared."""
+def test_a_write_partition_is_never_drained() -> None:
+    """FL-26: a write partition accepts tasks and must stay."""
     target = 2
     for partition in range(target, CURRENT.write):
         assert not is_drained(report(partition), CURRENT)
@@ -101,8 +101,8 @@ def test_a_partition_that_still_takes_writes_is_never_drained() -> None:
     assert lowest_read(CURRENT, everyone) == CURRENT.write
 
 
-def test_an_append_past_the_write_check_keeps_its_partition_until_it_has_landed_and_left() -> None:
-    """Facts, Cadence matching §3, 'Reads': appends past the check can land after removal. Invariant 6 of its (b)."""
+def test_an_append_after_its_write_check_keeps_its_partition_until_the_task_is_dispatched() -> None:
+    """FL-26: an append that passed the write check may land after the report."""
     writable = PartitionConfig(version=1, read=2, write=2)
     lowered = change(writable, read=2, write=1, maximum=9)
     owner = Owner(number=1, config=writable)
@@ -116,8 +116,8 @@ def test_an_append_past_the_write_check_keeps_its_partition_until_it_has_landed_
     assert lowest_read(lowered, [report_of(owner)]) == 1
 
 
-def test_an_older_acknowledgement_proves_nothing_though_the_partition_was_not_writable_in_it() -> None:
-    """The partition was writable again in between, and believes that it still is: it takes a task after its report."""
+def test_an_acknowledgement_of_an_older_version_does_not_prove_a_drain() -> None:
+    """The partition was writable again in between, and hasn't got the next push: it takes a task after its report."""
     lowered = PartitionConfig(version=1, read=2, write=1)
     raised = change(lowered, read=2, write=2, maximum=9)
     lowered_again = change(raised, read=2, write=1, maximum=9)
@@ -125,7 +125,9 @@ def test_an_older_acknowledgement_proves_nothing_though_the_partition_was_not_wr
     early = report_of(owner)
     assert is_drained(early, lowered)
 
-    owner.config = accept(owner.config, raised)  # The push of version 2 came late; that of version 3 is on its way.
+    owner.config = accept(
+        owner.config, raised
+    )  # The push of version 2 arrived late; the push of version 3 is still on its way.
     assert owner.start_append()
     assert not is_drained(early, lowered_again)
     assert lowest_read(lowered_again, [early]) == 2
@@ -138,15 +140,15 @@ def test_an_older_acknowledgement_proves_nothing_though_the_partition_was_not_wr
 
 
 def interleavings(first: tuple[str, ...], second: tuple[str, ...]) -> Iterator[list[str]]:
-    """All sequences that keep the order within both."""
+    """All interleavings of the two sequences."""
     total = len(first) + len(second)
-    for places in combinations(range(total), len(first)):
+    for positions in combinations(range(total), len(first)):
         one, other = iter(first), iter(second)
-        yield [next(one) if place in places else next(other) for place in range(total)]
+        yield [next(one) if position in positions else next(other) for position in range(total)]
 
 
-def lies(order: tuple[str, ...]) -> list[list[str]]:
-    """The interleavings in which a report that was read in this order calls a partition drained that gets a task."""
+def false_drains(order: tuple[str, ...]) -> list[list[str]]:
+    """The interleavings in which this order of reading reports a partition as drained although it has a stored task."""
     writable = PartitionConfig(version=1, read=2, write=2)
     lowered = change(writable, read=2, write=1, maximum=9)
     found = []
@@ -169,11 +171,11 @@ def lies(order: tuple[str, ...]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("order", list(permutations(IN_ORDER)))
-def test_only_readings_in_the_documented_order_cannot_lie(order: tuple[str, ...]) -> None:
-    assert (lies(order) == []) == (order == IN_ORDER)
+def test_only_the_documented_order_of_reading_gives_no_false_report(order: tuple[str, ...]) -> None:
+    assert (false_drains(order) == []) == (order == IN_ORDER)
 
 
-def test_read_goes_down_to_the_first_that_is_not_drained() -> None:
+def test_read_is_lowered_only_over_drained_partitions() -> None:
     said = [report(5), report(4, stored=2), report(3)]
     assert lowest_read(CURRENT, said) == 5
     assert lowest_read(CURRENT, [report(5), report(3)]) == 5
@@ -182,14 +184,14 @@ def test_read_goes_down_to_the_first_that_is_not_drained() -> None:
     assert lowest_read(CURRENT, []) == 6
 
 
-def test_a_later_repetition_of_an_earlier_report_does_not_undo_a_drained_one() -> None:
+def test_a_repeated_old_report_does_not_override_a_report_of_a_drained_partition() -> None:
     assert lowest_read(CURRENT, [report(5, stored=9), report(5), report(5, in_flight=1)]) == 5
 
 
 class World:
-    """The root and one more partition, and a network that loses, repeats, delays and reorders pushes and reports.
+    """The root and one more partition, with a network that loses, repeats, delays and reorders pushes and reports.
 
-    One partition is enough: the rule judges each by itself, and how they add up is a test of its own, above.
+    One partition is enough, because the rule decides for each partition separately.
     """
 
     def __init__(self) -> None:
@@ -236,20 +238,20 @@ class World:
 
     def begin_report(self) -> None:
         self.readings.append(Reading(self.owner))
-        self.go_on(self.readings[-1])
+        self.continue_report(self.readings[-1])
 
     def continue_reports(self) -> None:
         for reading in list(self.readings):
-            self.go_on(reading)
+            self.continue_report(reading)
 
-    def go_on(self, reading: Reading) -> None:
+    def continue_report(self, reading: Reading) -> None:
         reading.read(IN_ORDER[len(reading.values)])
         if len(reading.values) == len(IN_ORDER):
             self.readings = [other for other in self.readings if other is not reading]
             self.sent.append(reading.report())
 
     def take_over(self) -> None:
-        """The new lease fences the appends and the readings of the old owner; the new one loads the root's row."""
+        """A new owner takes the lease, which fences the old one's appends and reports, and loads the root's row."""
         self.readings.clear()
         self.owner = Owner(number=1, config=self.root, stored=self.owner.stored)
 
@@ -261,7 +263,7 @@ class World:
             assert self.owner.number >= self.owner.config.write
 
 
-# Each as often as it is listed, so that the way down is gone often and interrupted often.
+# A step is drawn as often as it is listed, so that partitions are often removed, and the removal often interrupted.
 STEPS = [
     World.raise_both,
     *[World.lower_write] * 2,
@@ -279,8 +281,8 @@ STEPS = [
 
 @pytest.mark.sim
 @given(st.integers(0, 2**32 - 1))
-def test_no_task_is_or_can_get_where_nobody_reads(seed: int) -> None:
-    """Facts, Cadence matching, invariants 4, 5 and 6; Temporal matching, invariant 10."""
+def test_no_task_is_stored_or_accepted_outside_the_read_partitions(seed: int) -> None:
+    """SC-1, FL-19, FL-26."""
     source, world = Random(seed), World()
     for _ in range(500):
         source.choice(STEPS)(world)

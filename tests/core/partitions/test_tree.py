@@ -12,31 +12,31 @@ degrees = st.integers(1, 50)
 
 
 def test_six_partitions_in_a_binary_tree() -> None:
-    """Seed 000, 'Architecture': the picture's tree, and partition 5 and partition 3 meeting at the root."""
+    """TQ-4: in this tree, tasks at partition 5 and polls at partition 3 meet at the root."""
     assert [list(children(number, degree=2, count=6)) for number in range(6)] == [[1, 2], [3, 4], [5], [], [], []]
     assert path_to_root(5, degree=2) == (5, 2, 0)
     assert path_to_root(3, degree=2) == (3, 1, 0)
 
 
-def test_up_to_21_partitions_with_20_children_a_node_are_a_star() -> None:
-    """Facts, Cadence matching §1, 'Names/tree'."""
+def test_up_to_21_partitions_with_20_children_per_node_form_a_star() -> None:
+    """TQ-5."""
     assert {parent(number, degree=20) for number in range(1, 21)} == {0}
     assert parent(21, degree=20) == 1
 
 
-def test_one_child_a_node_makes_a_chain() -> None:
+def test_one_child_per_node_makes_a_chain() -> None:
     assert path_to_root(4, degree=1) == (4, 3, 2, 1, 0)
 
 
 @given(numbers, degrees)
 def test_the_parent_follows_the_formula(number: int, degree: int) -> None:
-    """Design, 'Task list, partition, owner': the parent of p is ceil(p / d) - 1."""
+    """FL-5: the parent of p is ceil(p / d) - 1."""
     assert parent(number, degree=degree) == math.ceil(number / degree) - 1
 
 
 @given(numbers, degrees)
-def test_numbers_strictly_decrease_to_the_root(number: int, degree: int) -> None:
-    """Facts, Cadence matching, invariant 3: Parent(p) < p, every chain ends at 0."""
+def test_partition_numbers_strictly_decrease_towards_the_root(number: int, degree: int) -> None:
+    """FL-6: each parent has a lower number, and each chain ends at 0."""
     path = path_to_root(number, degree=degree)
     assert path[0] == number
     assert path[-1] == 0
@@ -45,14 +45,14 @@ def test_numbers_strictly_decrease_to_the_root(number: int, degree: int) -> None
 
 
 @given(st.integers(1, 300), degrees)
-def test_each_partition_is_the_child_of_exactly_its_parent(count: int, degree: int) -> None:
+def test_each_partition_is_a_child_of_its_parent_only(count: int, degree: int) -> None:
     listed = [(child, number) for number in range(count) for child in children(number, degree=degree, count=count)]
     assert sorted(listed) == [(child, parent(child, degree=degree)) for child in range(1, count)]
 
 
 @given(numbers, st.integers(2, 50))
 def test_the_depth_is_logarithmic(number: int, degree: int) -> None:
-    """A level holds `degree` times as many as the one above: h steps up need at least degree ** (h - 1) partitions."""
+    """Each level holds `degree` times as many partitions as the one above: depth h needs at least degree ** (h - 1)."""
     steps = len(path_to_root(number, degree=degree)) - 1
     assert degree ** (steps - 1) <= number
 
@@ -63,7 +63,7 @@ def test_no_node_has_more_children_than_its_degree(number: int, degree: int, mor
 
 
 @pytest.mark.parametrize("degree", [0, -1])
-def test_a_tree_needs_a_child_a_node(degree: int) -> None:
+def test_a_tree_needs_at_least_one_child_per_node(degree: int) -> None:
     with pytest.raises(InvalidTree, match="at least 1"):
         parent(3, degree=degree)
     with pytest.raises(InvalidTree, match="at least 1"):
@@ -78,7 +78,7 @@ def test_the_root_has_no_parent() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, PARTITIONS_MAX])
-def test_a_number_that_no_partition_has_is_refused(number: int) -> None:
+def test_an_invalid_partition_number_is_rejected(number: int) -> None:
     with pytest.raises(InvalidTree, match=str(number)):
         parent(number, degree=20)
     with pytest.raises(InvalidTree, match=str(number)):
@@ -86,6 +86,6 @@ def test_a_number_that_no_partition_has_is_refused(number: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "count"), [(6, 6), (0, 0), (0, -1), (3, PARTITIONS_MAX + 1)])
-def test_children_are_asked_of_a_partition_that_exists(number: int, count: int) -> None:
+def test_asking_for_the_children_of_an_unknown_partition_is_rejected(number: int, count: int) -> None:
     with pytest.raises(InvalidTree, match=str(count)):
         children(number, degree=2, count=count)

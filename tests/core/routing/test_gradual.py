@@ -20,8 +20,10 @@ def switched(change: GradualChange[str], now_s: float) -> set[str]:
 
 
 @given(ends=st.tuples(times, times).map(sorted), key=keys, now_s=times)
-def test_a_key_is_old_before_its_moment_and_new_from_it_on(ends: list[float], key: str, now_s: float) -> None:
-    """Seed 002, 'Changes': wall-clock-synchronized, partition by partition."""
+def test_a_key_uses_the_old_value_before_its_switch_time_and_the_new_value_after_it(
+    ends: list[float], key: str, now_s: float
+) -> None:
+    """MC-15: each partition switches at its own wall-clock time."""
     start_s, end_s = ends
     change = GradualChange("old", "new", start_s, end_s)
     moment_s = change.moment(key)
@@ -32,15 +34,15 @@ def test_a_key_is_old_before_its_moment_and_new_from_it_on(ends: list[float], ke
     assert change.value(key, end_s) == "new"
 
 
-def test_nothing_has_switched_before_the_start_and_everything_at_the_end() -> None:
+def test_no_key_switches_before_the_start_and_every_key_has_switched_at_the_end() -> None:
     change = GradualChange("old", "new", start_s=1000.0, end_s=1600.0)
 
     assert switched(change, 999.999) == set()
     assert switched(change, 1600.0) == set(KEYS)
 
 
-def test_keys_switch_once_and_evenly_over_the_window() -> None:
-    """A binomial share of 10,000 keys has a standard deviation of at most half a percent."""
+def test_keys_switch_once_and_are_spread_evenly_over_the_window() -> None:
+    """The share of 10,000 keys has a standard deviation of at most 0.5 %."""
     change = GradualChange("old", "new", start_s=1000.0, end_s=1600.0)
     before: set[str] = set()
     for step in range(11):
@@ -50,21 +52,21 @@ def test_keys_switch_once_and_evenly_over_the_window() -> None:
         before = now
 
 
-def test_keys_do_not_switch_together() -> None:
+def test_keys_switch_at_different_times() -> None:
     change = GradualChange("old", "new", start_s=1000.0, end_s=1600.0)
 
     assert len({change.moment(key) for key in KEYS}) == len(KEYS)
 
 
-def test_a_change_without_length_happens_at_once() -> None:
+def test_a_change_with_a_window_of_zero_length_happens_at_once() -> None:
     change = GradualChange("old", "new", start_s=1000.0, end_s=1000.0)
 
     assert switched(change, math.nextafter(1000.0, 0.0)) == set()
     assert switched(change, 1000.0) == set(KEYS)
 
 
-def test_the_last_key_of_all_switches_at_the_end_and_not_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of this window is below its start plus its length, by rounding; no key is left over there."""
+def test_the_last_key_switches_at_the_end_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rounding, this window ends before its start plus its length; all keys must still have switched at the end."""
     start_s, end_s = 21.9, 103.8
     assert start_s + (end_s - start_s) > end_s
     monkeypatch.setattr(gradual_module, "hash64", lambda _key: HASH_MAX)
@@ -76,7 +78,7 @@ def test_the_last_key_of_all_switches_at_the_end_and_not_after_it(monkeypatch: p
     ("start_s", "end_s"),
     [(2.0, 1.0), (math.nan, 1.0), (1.0, math.nan), (0.0, math.inf), (-math.inf, 0.0), (-1.7e308, 1.7e308)],
 )
-def test_a_change_that_has_no_proper_window_is_refused(start_s: float, end_s: float) -> None:
-    with pytest.raises(InvalidChange) as refused:
+def test_an_invalid_window_is_rejected(start_s: float, end_s: float) -> None:
+    with pytest.raises(InvalidChange) as raised:
         GradualChange(0, 8, start_s, end_s)
-    assert isinstance(refused.value, FixRequest)
+    assert isinstance(raised.value, FixRequest)

@@ -20,7 +20,7 @@ keys = st.text(max_size=20)
 
 
 def naive_order(hosts: list[str], points_per_host: int, key: str) -> list[str]:
-    """All hosts in the order in which one meets them when walking clockwise from the key."""
+    """All hosts in the order of a clockwise walk from the key."""
     position = hash64(key)
     circle = sorted((hash64(f"{host}#{index}"), host) for host in hosts for index in range(points_per_host))
     clockwise = [host for point, host in circle if point >= position] + [
@@ -34,10 +34,10 @@ def loads(ring: HashRing) -> Counter[str]:
 
 
 @given(hosts=host_sets, points_per_host=st.integers(1, 5), key=keys, n=st.integers(1, 15))
-def test_lookup_n_is_the_walk_clockwise_over_distinct_hosts(
+def test_lookup_n_returns_distinct_hosts_in_clockwise_order(
     hosts: list[str], points_per_host: int, key: str, n: int
 ) -> None:
-    """Seed 002, 'Spread Routing': `LookupN`; with one to five points a host the walk often passes the circle's end."""
+    """MC-8. With one to five points per host the walk often passes the end of the circle."""
     ring = HashRing(hosts, points_per_host)
     expected = naive_order(hosts, points_per_host, key)
 
@@ -56,11 +56,11 @@ def test_the_walk_wraps_around_the_end_of_the_circle() -> None:
 def test_a_key_exactly_on_a_point_belongs_to_that_point() -> None:
     ring = HashRing(["a", "b", "c"], points_per_host=1)
 
-    # A point is the hash of this text, so the text as a key falls exactly on it.
+    # A point is the hash of this text, so the text as a key falls exactly on the point.
     assert [ring.lookup(f"{host}#0") for host in ("a", "b", "c")] == ["a", "b", "c"]
 
 
-def test_lookup_n_gives_all_hosts_once_where_there_are_fewer() -> None:
+def test_lookup_n_returns_each_host_once_if_there_are_fewer() -> None:
     hosts = HashRing(["a", "b", "c"]).lookup_n("key", 10)
 
     assert sorted(hosts) == ["a", "b", "c"]
@@ -75,7 +75,7 @@ def test_the_ring_does_not_depend_on_the_order_or_repetition_of_hosts(hosts: lis
 
 
 def test_hosts_that_share_a_point_are_ordered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixty points on eleven places: nearly all are shared, which 64 bits would never show."""
+    """Sixty points on eleven positions: nearly all are shared, which never happens with 64 bits."""
     monkeypatch.setattr(ring_module, "hash64", lambda text: hash64(text) % 11)
     forwards = HashRing(["a", "b", "c"], points_per_host=20)
     backwards = HashRing(["c", "b", "a"], points_per_host=20)
@@ -95,7 +95,7 @@ def test_points_are_sorted_and_each_has_its_owner() -> None:
     assert Counter(ring.owners) == dict.fromkeys(HOSTS, 100)
 
 
-def test_a_join_moves_keys_only_to_the_new_host_and_about_its_share() -> None:
+def test_a_join_moves_only_about_one_share_of_keys_to_the_new_host() -> None:
     before = HashRing(HOSTS)
     after = before.with_host("10.0.0.99:7235")
     moved = [key for key in KEYS if before.lookup(key) != after.lookup(key)]
@@ -111,11 +111,11 @@ def test_a_leave_moves_only_the_keys_of_the_host_that_left() -> None:
 
     assert moved == [key for key in KEYS if before.lookup(key) == HOSTS[7]]
     assert 0.5 / 20 < len(moved) / len(KEYS) < 1.5 / 20
-    # What it leaves is shared out among the others, not dumped on one neighbour.
+    # The moved keys are spread over all other hosts, not given to one neighbour.
     assert len({after.lookup(key) for key in moved}) == 19
 
 
-def test_a_host_that_leaves_and_comes_back_finds_its_keys() -> None:
+def test_a_host_that_leaves_and_returns_owns_the_same_keys() -> None:
     ring = HashRing(HOSTS)
 
     assert ring.without_host(HOSTS[3]).with_host(HOSTS[3]) == ring
@@ -124,7 +124,7 @@ def test_a_host_that_leaves_and_comes_back_finds_its_keys() -> None:
 
 
 def test_every_host_owns_about_its_share() -> None:
-    """A host's share has a standard deviation of about a tenth of the mean with 100 points each."""
+    """With 100 points per host, the standard deviation of a share is about a tenth of the mean."""
     load = loads(HashRing(HOSTS))
 
     assert set(load) == set(HOSTS)
@@ -139,12 +139,12 @@ def test_more_points_spread_the_load_more_evenly() -> None:
     assert max(few.values()) > 1.5 * len(KEYS) / len(HOSTS)
 
 
-def test_an_empty_ring_asks_to_retry_later() -> None:
+def test_a_lookup_in_an_empty_ring_raises_a_retryable_error() -> None:
     empty = HashRing(["a"]).without_host("a")
 
-    with pytest.raises(NoHosts, match="ring is empty") as refused:
+    with pytest.raises(NoHosts, match="ring is empty") as raised:
         empty.lookup("key")
-    assert isinstance(refused.value, RetryLater)
+    assert isinstance(raised.value, RetryLater)
     with pytest.raises(NoHosts, match="'key'"):
         empty.lookup_n("key", 1)
 
@@ -153,19 +153,19 @@ def test_an_empty_ring_asks_to_retry_later() -> None:
     ("hosts", "points_per_host"),
     [(["a", ""], 100), (["a"], 0), (["a"], RING_POINTS_MAX + 1), (["a", "b"], RING_POINTS_MAX // 2 + 1)],
 )
-def test_a_ring_without_names_or_points_or_bound_is_refused(hosts: list[str], points_per_host: int) -> None:
-    with pytest.raises(InvalidRing) as refused:
+def test_an_invalid_ring_is_rejected(hosts: list[str], points_per_host: int) -> None:
+    with pytest.raises(InvalidRing) as raised:
         HashRing(hosts, points_per_host)
-    assert isinstance(refused.value, FixRequest)
+    assert isinstance(raised.value, FixRequest)
 
 
 @pytest.mark.parametrize("n", [0, -1])
-def test_fewer_than_one_host_can_not_be_asked_for(n: int) -> None:
+def test_a_lookup_of_fewer_than_one_host_is_rejected(n: int) -> None:
     with pytest.raises(InvalidRing, match="at least 1"):
         HashRing(["a"]).lookup_n("key", n)
 
 
-def test_a_ring_can_be_sent_to_another_process() -> None:
+def test_a_ring_can_be_pickled() -> None:
     ring = HashRing(HOSTS)
     received = pickle.loads(pickle.dumps(ring))  # noqa: S301 - our own bytes
 
@@ -173,7 +173,7 @@ def test_a_ring_can_be_sent_to_another_process() -> None:
     assert [received.lookup(key) for key in KEYS[:100]] == [ring.lookup(key) for key in KEYS[:100]]
 
 
-def test_a_ring_is_never_changed() -> None:
+def test_a_ring_is_immutable() -> None:
     ring = HashRing(["a"])
 
     with pytest.raises(AttributeError):

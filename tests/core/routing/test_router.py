@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.core.routing import BATCH_SIZE_MAX, GradualChange, HashRing, InvalidBatchSize, NoHosts, Router
 
 HOSTS = [f"10.0.0.{number}:7235" for number in range(20)]
 RING = HashRing(HOSTS)
-QUEUE = TaskList("ns", "queue", TaskType.ACTIVITY)
+QUEUE = TaskQueueId("ns", "queue", TaskType.ACTIVITY)
 PARTITIONS = [
-    Partition(TaskList("ns", f"queue-{queue}", TaskType.ACTIVITY), number)
+    Partition(TaskQueueId("ns", f"queue-{queue}", TaskType.ACTIVITY), number)
     for queue in range(200)
     for number in range(16)
 ]
 NOW_S = 1000.0
 
-task_lists = st.builds(
-    TaskList,
+task_queues = st.builds(
+    TaskQueueId,
     st.text(alphabet="nsx-", max_size=4),
     st.text(alphabet="queue:-", min_size=1, max_size=8),
     st.sampled_from(TaskType),
@@ -30,47 +30,49 @@ def placement(router: Router) -> dict[Partition, str]:
 
 
 def moves(before: Router, after: Router) -> list[tuple[str, str]]:
-    """From where to where the partitions went that are not where they were."""
+    """The old and new host of each partition that has moved."""
     old, new = placement(before), placement(after)
     return [(old[partition], new[partition]) for partition in PARTITIONS if old[partition] != new[partition]]
 
 
-def test_basic_routing_looks_up_the_partitions_own_key() -> None:
-    """Seed 002, 'Basic Routing'."""
+def test_basic_routing_looks_up_the_key_of_the_partition() -> None:
+    """MC-6."""
     assert Router(RING, 0).route(Partition(QUEUE, 25), NOW_S) == RING.lookup("ns:/_sys/queue/25:2")
 
 
 def test_partition_25_with_batch_size_8_is_on_the_second_host_of_batch_3() -> None:
-    """Seed 002, 'Spread Routing', its example."""
+    """MC-7: the example of the rule."""
     assert Router(RING, 8).route(Partition(QUEUE, 25), NOW_S) == RING.lookup_n("ns:queue:3:2", 2)[1]
 
 
 def test_batch_0_is_looked_up_without_its_number() -> None:
-    """Seed 002, 'Spread Routing', step 3."""
+    """MC-9."""
     assert [Router(RING, 8).route(Partition(QUEUE, number), NOW_S) for number in range(8)] == list(
         RING.lookup_n("ns:queue:2", 8)
     )
 
 
-@given(task_list=task_lists, batch_size=st.integers(0, BATCH_SIZE_MAX))
-def test_the_root_is_where_basic_routing_puts_it_under_every_batch_size(task_list: TaskList, batch_size: int) -> None:
-    root = Partition(task_list, 0)
+@given(task_queue=task_queues, batch_size=st.integers(0, BATCH_SIZE_MAX))
+def test_the_root_has_the_same_host_as_with_basic_routing_for_every_batch_size(
+    task_queue: TaskQueueId, batch_size: int
+) -> None:
+    root = Partition(task_queue, 0)
 
     assert Router(RING, batch_size).route(root, NOW_S) == Router(RING, 0).route(root, NOW_S)
 
 
 @given(
-    task_list=task_lists,
+    task_queue=task_queues,
     host_count=st.integers(1, 20),
     batch_size=st.integers(1, 20),
     batch=st.integers(0, 5),
 )
-def test_a_batch_shares_no_host_while_there_are_enough_and_spreads_evenly_otherwise(
-    task_list: TaskList, host_count: int, batch_size: int, batch: int
+def test_partitions_of_a_batch_are_on_different_hosts_or_spread_evenly_over_all(
+    task_queue: TaskQueueId, host_count: int, batch_size: int, batch: int
 ) -> None:
-    """Seed 002, 'Spread Routing': different nodes if possible, else wrap around."""
+    """MC-10: with fewer hosts than partitions in a batch, the partitions wrap around."""
     router = Router(HashRing(HOSTS[:host_count]), batch_size)
-    members = [Partition(task_list, batch * batch_size + index) for index in range(batch_size)]
+    members = [Partition(task_queue, batch * batch_size + index) for index in range(batch_size)]
     load = Counter(router.route(member, NOW_S) for member in members)
 
     assert len(load) == min(batch_size, host_count)
@@ -79,34 +81,35 @@ def test_a_batch_shares_no_host_while_there_are_enough_and_spreads_evenly_otherw
     assert max(load.values()) - min(load.values()) <= 1
 
 
-def test_basic_routing_lets_partitions_of_one_task_list_share_hosts() -> None:
-    """Seed 002, 'Spread Routing': the hot spots which it is there to avoid."""
-    shared = Counter((partition.task_list, host) for partition, host in placement(Router(RING, 0)).items())
-    spread = Counter((partition.task_list, host) for partition, host in placement(Router(RING, 16)).items())
+def test_basic_routing_may_put_several_partitions_of_a_task_queue_on_one_host() -> None:
+    """MC-6: these hot spots are avoided by spread routing."""
+    shared = Counter((partition.task_queue, host) for partition, host in placement(Router(RING, 0)).items())
+    spread = Counter((partition.task_queue, host) for partition, host in placement(Router(RING, 16)).items())
 
     assert max(shared.values()) >= 4
     assert max(spread.values()) == 1
 
 
-def test_when_a_host_leaves_basic_routing_moves_only_its_partitions() -> None:
+def test_basic_routing_moves_only_the_partitions_of_a_host_that_leaves() -> None:
     for gone in HOSTS[:5]:
         moved = moves(Router(RING, 0), Router(RING.without_host(gone), 0))
         assert {origin for origin, _ in moved} == {gone}
         assert 0.5 / 20 < len(moved) / len(PARTITIONS) < 1.6 / 20
 
 
-def test_when_a_host_joins_basic_routing_moves_only_its_new_partitions() -> None:
+def test_basic_routing_moves_partitions_only_to_a_host_that_joins() -> None:
     moved = moves(Router(RING, 0), Router(RING.with_host("new"), 0))
 
     assert {target for _, target in moved} == {"new"}
     assert 0.5 / 21 < len(moved) / len(PARTITIONS) < 1.6 / 21
 
 
-def test_spread_routing_moves_more_the_larger_the_batch() -> None:
-    """Seed 002, 'Tradeoff': better spread, more movement when membership changes.
+def test_spread_routing_moves_more_partitions_with_larger_batches() -> None:
+    """MC-12: a larger batch spreads better and moves more partitions.
 
-    In a batch of size s, the member at index i moves if the host that left was among the first i + 1 of N found,
-    so (s + 1) / 2 / N of the partitions move: about 1/N for basic, 2.5/N, 4.5/N and 8.5/N here.
+    With N hosts and batches of size s, the partition at index i moves if the host that left is among the first i + 1
+    hosts of its batch. So (s + 1) / 2 / N of the partitions move: about 1/N for basic routing, 2.5/N, 4.5/N and 8.5/N
+    here.
     """
     shares = {}
     for batch_size in (0, 4, 8, 16):
@@ -120,7 +123,7 @@ def test_spread_routing_moves_more_the_larger_the_batch() -> None:
         assert shares[batch_size] == pytest.approx((batch_size + 1) / 2 / 20, rel=0.25)
 
 
-def test_spread_routing_loads_hosts_no_less_evenly_than_basic() -> None:
+def test_spread_routing_balances_hosts_at_least_as_well_as_basic_routing() -> None:
     basic = Counter(placement(Router(RING, 0)).values())
     spread = Counter(placement(Router(RING, 16)).values())
 
@@ -128,8 +131,8 @@ def test_spread_routing_loads_hosts_no_less_evenly_than_basic() -> None:
     assert max(basic.values()) < 1.4 * len(PARTITIONS) / len(HOSTS)
 
 
-def test_changing_the_number_of_partitions_moves_none() -> None:
-    """Seed 002, 'Changes': the owner depends on the partition alone, never on how many siblings it has."""
+def test_changing_the_number_of_partitions_moves_no_partition() -> None:
+    """MC-13: the owner depends on the partition only, never on the number of partitions."""
     router = Router(RING, 8)
     four = {number: router.route(Partition(QUEUE, number), NOW_S) for number in range(4)}
     forty = {number: router.route(Partition(QUEUE, number), NOW_S) for number in range(40)}
@@ -138,7 +141,7 @@ def test_changing_the_number_of_partitions_moves_none() -> None:
 
 
 def test_changing_the_batch_size_moves_most_partitions_but_no_root() -> None:
-    """Seed 002, 'Changes': changing batch size will cause most partitions to move."""
+    """MC-14."""
     before, after = placement(Router(RING, 0)), placement(Router(RING, 8))
     moved = [partition for partition in PARTITIONS if before[partition] != after[partition]]
 
@@ -147,7 +150,7 @@ def test_changing_the_batch_size_moves_most_partitions_but_no_root() -> None:
 
 
 def test_a_gradual_change_moves_each_partition_once_from_old_to_new() -> None:
-    """Seed 002, 'Changes': never anywhere but on its old or its new host, and never back."""
+    """MC-15: a partition is on its old or its new host, and never goes back."""
     old, new = placement(Router(RING, 0)), placement(Router(RING, 8))
     router = Router(RING, GradualChange(0, 8, start_s=1000.0, end_s=2000.0))
     arrived: set[Partition] = set()
@@ -181,7 +184,7 @@ def test_a_gradual_change_moves_partitions_of_one_batch_one_by_one() -> None:
     assert counts == set(range(len(moving) + 1))
 
 
-def test_a_router_over_an_empty_ring_asks_to_retry_later() -> None:
+def test_a_router_over_an_empty_ring_raises_a_retryable_error() -> None:
     for batch_size in (0, 8):
         with pytest.raises(NoHosts):
             Router(HashRing([]), batch_size).route(Partition(QUEUE, 3), NOW_S)
@@ -190,6 +193,6 @@ def test_a_router_over_an_empty_ring_asks_to_retry_later() -> None:
 @pytest.mark.parametrize(
     "batch_size", [-1, GradualChange(-1, 8, 0.0, 1.0), GradualChange(8, BATCH_SIZE_MAX + 1, 0.0, 1.0)]
 )
-def test_a_router_refuses_a_batch_size_out_of_bounds(batch_size: int | GradualChange[int]) -> None:
+def test_a_router_rejects_a_batch_size_out_of_range(batch_size: int | GradualChange[int]) -> None:
     with pytest.raises(InvalidBatchSize):
         Router(RING, batch_size)

@@ -1,4 +1,4 @@
-"""Where the scaler ends under a load, in a closed loop: measured rates in, counts out, and the load follows them."""
+"""The partition counts that a load leads to, in a closed loop: the counts depend on the load, and the load on them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ from fairlead.core.scaling import (
 
 SETTINGS = ScalerSettings()
 INTERVAL_S = 15
-# Long enough for the way down, the way up and the drains in between, one after the other.
+# Enough ticks for one downscale, one upscale and the drains between them.
 TICKS = 40
 
 Share = Callable[[int, int], list[int]]
 
 
 def evenly(qps: int, partitions: int) -> list[int]:
-    """The second's tasks, spread over the write partitions to the last one."""
+    """The tasks of one second for each write partition, spread evenly."""
     return [qps // partitions + (number < qps % partitions) for number in range(partitions)]
 
 
@@ -45,7 +45,7 @@ shares = st.sampled_from([evenly, half_to_the_root, all_to_the_last])
 
 @dataclass
 class Loop:
-    """Real windows and the real scaler; writers follow the configuration at once, and a partition drains when asked."""
+    """Real rate windows and the real scaler; clients use a new configuration at once, and drains take no time."""
 
     config: PartitionConfig
     settings: ScalerSettings = SETTINGS
@@ -88,10 +88,10 @@ def is_between(decision: Decision) -> bool:
 
 @pytest.mark.sim
 @given(start=st.integers(1, 30), qps=st.integers(0, 6_000), share=shares, drains=st.booleans())
-def test_constant_load_reaches_a_fixed_point_without_overshoot_from_any_start(
+def test_a_constant_load_reaches_a_fixed_point_without_overshoot(
     start: int, qps: int, share: Share, drains: bool
 ) -> None:
-    """Facts, Cadence matching, invariant 11; the windows start empty, so their ramp is in the loop as well."""
+    """FL-30. The rate windows start empty, so their ramp-up is part of the loop."""
     loop = Loop(count_of(start), settings=ScalerSettings(partitions_max=30), share=share, drains=drains)
     for _ in range(TICKS):
         loop.tick(qps)
@@ -100,11 +100,11 @@ def test_constant_load_reaches_a_fixed_point_without_overshoot_from_any_start(
     assert min(start, ideal) <= min(counts)
     assert max(counts) <= max(start, ideal)
     assert all(decision.after.read <= max(start, ideal) for decision in loop.decisions)
-    # At most one change of write, ever: the target lies between the thresholds of its own count.
+    # Write changes at most once, because the target is between the thresholds of its own count.
     assert sum(decision.before.write != decision.after.write for decision in loop.decisions) <= 1
     assert {decision.action for decision in loop.decisions[-20:]} == {Action.HOLD}
     assert is_between(loop.decisions[-1]) or loop.config.write == 30
-    # A start that leaves the band ends at the one point; hysteresis lets a start within the band rest where it is.
+    # A start between the thresholds stays as it is; every other start ends at the ideal count.
     rests = (start - 1) * 200 * 0.75 <= qps <= start * 200
     assert loop.config.write == (start if rests else ideal)
     assert loop.config.read == (loop.config.write if drains else max(start, loop.config.write))
@@ -119,7 +119,7 @@ def test_constant_load_reaches_a_fixed_point_without_overshoot_from_any_start(
     factor=st.floats(0.01, 0.99),
     bounds=st.tuples(st.integers(1, 60), st.integers(1, 60)).map(sorted),
 )
-def test_any_settings_and_skew_have_a_fixed_point_within_the_bounds(
+def test_a_fixed_point_within_the_bounds_is_reached_with_any_settings_and_skew(
     start: int, weights: list[float], qps: float, upscale_rps: float, factor: float, bounds: list[int]
 ) -> None:
     settings = ScalerSettings(
@@ -144,18 +144,19 @@ def test_any_settings_and_skew_have_a_fixed_point_within_the_bounds(
     assert is_between(decisions[-1]) or config.write in bounds
 
 
-def test_3150_qps_settle_at_16_and_not_at_22() -> None:
-    """Facts, Cadence matching §3, 'Overshoot': the estimate from the root alone settled at 22."""
+def test_a_load_of_3150_qps_settles_at_16_partitions() -> None:
+    """FL-30: with an estimate from the root alone it can end at 22."""
     loop = Loop(count_of(1))
     for _ in range(TICKS):
         loop.tick(3150)
     assert [decision.after.write for decision in loop.decisions if decision.before != decision.after] == [16]
 
 
-def test_the_same_scaler_fed_with_an_estimate_from_the_root_alone_overshoots() -> None:
-    """The contrast: the root's moving average still remembers one partition when it is multiplied by 16.
+def test_a_scaler_with_an_estimate_from_the_root_alone_overshoots() -> None:
+    """When the root's moving average is multiplied by 16, it still contains the time with one partition.
 
-    By how much depends on how the average's windows fall between the ticks: 22 in the facts' model, 17 in this one.
+    The overshoot depends on the times of the average's windows and the ticks: 22 partitions in one model, 17 in this
+    one.
     """
     config, scaler, average_qps = PartitionConfig(1, 1, 1), AdaptiveScaler(), 0.0
     counts = []
@@ -170,8 +171,8 @@ def test_the_same_scaler_fed_with_an_estimate_from_the_root_alone_overshoots() -
     assert counts[-1] > 16
 
 
-def test_all_loads_from_210_to_3190_qps_end_at_the_ideal_count() -> None:
-    """Facts, Cadence matching §3, 'Overshoot': there, 225 of these 299 loads ended above it."""
+def test_all_loads_from_210_to_3190_qps_settle_at_the_ideal_count() -> None:
+    """FL-30: with an estimate from the root alone, 225 of these 299 loads end above the ideal count."""
     above, other = [], []
     for qps in range(210, 3_191, 10):
         loop = Loop(count_of(1))
@@ -186,8 +187,8 @@ def test_all_loads_from_210_to_3190_qps_end_at_the_ideal_count() -> None:
 
 @pytest.mark.parametrize("share", [evenly, half_to_the_root])
 @pytest.mark.parametrize("mean_qps", [600, 450, 800])
-def test_noise_around_a_threshold_does_not_make_the_count_swing(mean_qps: int, share: Share) -> None:
-    """On the lower threshold of 4 partitions, on the upper one, and on that of 3: six hours with 10 % of noise."""
+def test_noise_around_a_threshold_does_not_make_the_count_oscillate(mean_qps: int, share: Share) -> None:
+    """Six hours with 10 % noise, at the lower and the upper threshold of 4 partitions and at the upper one of 3."""
     source = Random(7)
     loop = Loop(count_of(4), share=share)
     for _ in range(6 * 240):
@@ -196,15 +197,15 @@ def test_noise_around_a_threshold_does_not_make_the_count_swing(mean_qps: int, s
     assert len(moves) <= 1
 
 
-def test_a_load_that_swings_faster_than_the_durations_moves_nothing() -> None:
+def test_a_load_that_swings_faster_than_the_sustained_durations_changes_nothing() -> None:
     loop = Loop(count_of(4))
     for number in range(200):
         loop.tick(2_000 if number % 4 < 2 else 100)
     assert loop.config == PartitionConfig(version=1, read=4, write=4)
 
 
-def test_load_follows_up_and_down_and_partitions_that_drain_late_leave_late() -> None:
-    """Seed 001, 'Monitoring Tasklist Traffic', from end to end."""
+def test_the_counts_follow_the_load_up_and_down_and_read_waits_for_the_drain() -> None:
+    """SC-9, SC-10, SC-11."""
     loop = Loop(count_of(1))
     for _ in range(10):
         loop.tick(1_500)

@@ -12,39 +12,39 @@ def window(*, buckets: int = 10, started_s: float = 0.0) -> RateWindow:
 
 
 def arrive(measured: RateWindow, *, per_second: int, from_s: float, to_s: float) -> None:
-    """Arrivals evenly spaced, as they come in life."""
+    """Add evenly spaced arrivals."""
     count = round((to_s - from_s) * per_second)
     for number in range(count):
         measured.add(1, from_s + number / per_second)
 
 
 @pytest.mark.parametrize("now_s", [1.0, 1.5, 2.0, 3.7, 10.0, 25.4])
-def test_a_steady_rate_is_right_from_the_first_bucket_on(now_s: float) -> None:
+def test_a_steady_rate_is_exact_from_the_first_bucket(now_s: float) -> None:
     measured = window()
     arrive(measured, per_second=100, from_s=0.0, to_s=now_s)
     assert measured.rate(now_s) == 100.0
 
 
-def test_in_the_first_bucket_a_burst_counts_as_spread_over_the_bucket() -> None:
+def test_a_burst_in_the_first_bucket_counts_as_spread_over_the_bucket() -> None:
     measured = window(started_s=5.0)
     measured.add(30, 5.001)
     assert measured.rate(5.002) == 30.0
 
 
-def test_the_time_before_the_first_arrival_counts_once_it_was_watched() -> None:
+def test_the_time_between_the_start_and_the_first_arrival_counts() -> None:
     measured = window(started_s=100.0)
     measured.add(40, 103.5)
     assert measured.rate(104.0) == 10.0
 
 
-def test_arrivals_in_lumps_at_the_start_of_each_bucket_are_not_overestimated() -> None:
+def test_bursts_at_the_start_of_each_bucket_are_not_overestimated() -> None:
     measured = window()
     for second in range(30):
         measured.add(70, float(second))
         assert measured.rate(float(second)) == 70.0
 
 
-def test_the_rate_goes_over_to_a_new_load_within_one_window_and_never_past_it() -> None:
+def test_the_rate_reaches_a_new_load_within_one_window_without_overshoot() -> None:
     measured = window()
     arrive(measured, per_second=100, from_s=0.0, to_s=20.0)
     seen = []
@@ -56,7 +56,7 @@ def test_the_rate_goes_over_to_a_new_load_within_one_window_and_never_past_it() 
     assert set(seen[10:]) == {300.0}
 
 
-def test_silence_ends_at_zero() -> None:
+def test_the_rate_is_zero_after_a_window_without_arrivals() -> None:
     measured = window(buckets=5)
     measured.add(100, 0.5)
     assert measured.rate(5.9) == 20.0
@@ -64,7 +64,7 @@ def test_silence_ends_at_zero() -> None:
     assert measured.rate(1e9) == 0.0
 
 
-def test_a_leap_forward_is_silence_and_costs_no_time() -> None:
+def test_a_jump_of_the_clock_counts_as_time_without_arrivals_and_is_cheap() -> None:
     measured = window()
     arrive(measured, per_second=50, from_s=0.0, to_s=10.0)
     assert measured.rate(1e15) == 0.0
@@ -72,7 +72,7 @@ def test_a_leap_forward_is_silence_and_costs_no_time() -> None:
     assert measured.rate(1e15 + 1) == 1.0
 
 
-def test_time_that_stands_still_fills_one_bucket() -> None:
+def test_arrivals_while_the_clock_stands_still_fill_one_bucket() -> None:
     measured = window()
     arrive(measured, per_second=50, from_s=0.0, to_s=10.0)
     for _ in range(25):
@@ -81,7 +81,7 @@ def test_time_that_stands_still_fills_one_bucket() -> None:
     assert measured.rate(11.0) == (9 * 50 + 25) / 10
 
 
-def test_readers_of_the_clock_that_disagree_by_a_moment_do_not_make_time_run_faster() -> None:
+def test_clock_readings_that_differ_slightly_do_not_make_time_run_faster() -> None:
     measured = window()
     arrive(measured, per_second=50, from_s=0.0, to_s=10.0)
     for _ in range(25):
@@ -93,7 +93,7 @@ def test_readers_of_the_clock_that_disagree_by_a_moment_do_not_make_time_run_fas
 
 
 @pytest.mark.parametrize("back_s", [1.0, 7.0, 3600.0, 1e6])
-def test_a_clock_that_is_set_back_neither_forgets_nor_piles_up(back_s: float) -> None:
+def test_a_clock_that_is_set_back_does_not_change_the_rate(back_s: float) -> None:
     measured = window()
     arrive(measured, per_second=100, from_s=0.0, to_s=20.0)
     assert measured.rate(20.0) == 100.0
@@ -108,10 +108,10 @@ def test_a_clock_that_is_set_back_neither_forgets_nor_piles_up(back_s: float) ->
     st.integers(1, 6),
     st.integers(-1000, 1000),
 )
-def test_the_rate_is_that_of_the_whole_buckets_in_the_window(
+def test_the_rate_is_measured_over_the_complete_buckets_in_the_window(
     steps: list[tuple[int, int]], buckets: int, started_s: int
 ) -> None:
-    """Against a list of all arrivals; steps of a sixteenth of a bucket, so that every sum is exact."""
+    """Compared with a list of all arrivals; steps of a sixteenth of a bucket make every sum exact."""
     measured = RateWindow(bucket_s=1.0, buckets=buckets, started_s=started_s)
     arrivals: list[tuple[float, int]] = []
     now_s = float(started_s)
@@ -134,7 +134,7 @@ def test_the_rate_is_that_of_the_whole_buckets_in_the_window(
         max_size=60,
     )
 )
-def test_whatever_the_clock_does_the_rate_is_never_negative_nor_more_than_all_at_once(
+def test_the_rate_stays_between_zero_and_all_arrivals_per_bucket_with_any_clock(
     steps: list[tuple[float, int]],
 ) -> None:
     measured = window(buckets=3)
@@ -146,7 +146,7 @@ def test_whatever_the_clock_does_the_rate_is_never_negative_nor_more_than_all_at
 
 
 @pytest.mark.parametrize("bucket_s", [0.0, -1.0, math.inf, math.nan])
-def test_a_bucket_lasts_a_positive_time(bucket_s: float) -> None:
+def test_the_length_of_a_bucket_must_be_positive(bucket_s: float) -> None:
     with pytest.raises(InvalidWindow, match="bucket lasts"):
         RateWindow(bucket_s=bucket_s, buckets=10, started_s=0.0)
 

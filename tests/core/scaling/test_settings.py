@@ -8,8 +8,8 @@ from fairlead.core.partitions import PARTITIONS_MAX
 from fairlead.core.scaling import InvalidScalerSettings, ScalerSettings
 
 
-def test_the_defaults_are_those_of_the_document() -> None:
-    """Seed 001, 'Configuration'; facts, Cadence matching §3, its table."""
+def test_the_default_settings_follow_the_design() -> None:
+    """SC-13."""
     settings = ScalerSettings()
     assert settings.upscale_rps == 200
     assert settings.downscale_factor == 0.75
@@ -42,17 +42,17 @@ def test_the_defaults_are_those_of_the_document() -> None:
         ("partitions_max", PARTITIONS_MAX + 1),
     ],
 )
-def test_a_value_without_sense_is_refused_by_its_name(name: str, value: float) -> None:
+def test_an_invalid_value_is_rejected_with_its_name(name: str, value: float) -> None:
     values: dict[str, Any] = {name: value}
     with pytest.raises(InvalidScalerSettings, match=f"^{name} is {value}: it must be"):
         replace(ScalerSettings(), **values)
 
 
-def test_the_minimum_is_not_above_the_maximum() -> None:
+def test_a_minimum_above_the_maximum_is_rejected() -> None:
     assert ScalerSettings(partitions_min=4, partitions_max=4).partitions_max == 4
     with pytest.raises(InvalidScalerSettings, match="partitions_max is 3: it must be from partitions_min, which is 4"):
         ScalerSettings(partitions_min=4, partitions_max=3)
 
 
-def test_no_sustained_duration_is_a_sustained_duration() -> None:
+def test_a_sustained_duration_of_zero_is_valid() -> None:
     assert ScalerSettings(upscale_sustained_s=0.0, downscale_sustained_s=0.0).upscale_sustained_s == 0

@@ -14,8 +14,8 @@ from fairlead.core.versions import (
 HISTORY = VersionHistory.from_pairs([(2, 1), (5, 2), (9, 11)])
 
 
-def test_a_batch_takes_its_history_only_as_far_as_its_own_last_event() -> None:
-    """facts/ndc.md, 3, 'Payload': the history may run ahead of the batch."""
+def test_the_history_of_a_batch_is_truncated_to_its_last_event() -> None:
+    """FL-62."""
     batch = EventBatch(EventRange(3, 4), 2, HISTORY)
     assert batch.history.to_pairs() == ((2, 1), (4, 2))
     assert batch == EventBatch(EventRange(3, 4), 2, VersionHistory.from_pairs([(2, 1), (4, 2)]))
@@ -32,13 +32,13 @@ def test_a_batch_takes_its_history_only_as_far_as_its_own_last_event() -> None:
         (4, 7, 2, "has them at versions 2 to 11"),
     ],
 )
-def test_a_batch_that_its_history_does_not_cover_is_refused(first: int, last: int, version: int, message: str) -> None:
-    with pytest.raises(MalformedBatch, match=message) as refused:
+def test_a_batch_that_does_not_match_its_history_is_rejected(first: int, last: int, version: int, message: str) -> None:
+    with pytest.raises(MalformedBatch, match=message) as raised:
         EventBatch(EventRange(first, last), version, HISTORY)
-    assert isinstance(refused.value, GiveUp)
+    assert isinstance(raised.value, GiveUp)
 
 
-def test_events_received_one_by_one_make_a_batch() -> None:
+def test_a_batch_can_be_built_from_single_events() -> None:
     batch = EventBatch.from_events([Item(3, 2), Item(4, 2), Item(5, 2)], HISTORY)
     assert batch == EventBatch(EventRange(3, 5), 2, HISTORY)
     assert batch.events.size == 3
@@ -54,7 +54,7 @@ def test_events_received_one_by_one_make_a_batch() -> None:
         ([(5, 2), (6, 11)], "event 6 at version 11 after event 5 at version 2"),
     ],
 )
-def test_events_with_a_gap_or_of_several_versions_make_no_batch(events: list[tuple[int, int]], message: str) -> None:
+def test_events_with_a_gap_or_of_several_versions_are_rejected(events: list[tuple[int, int]], message: str) -> None:
     with pytest.raises(MalformedBatch, match=message):
         EventBatch.from_events([Item(*event) for event in events], HISTORY)
 
@@ -68,7 +68,7 @@ def test_events_with_a_gap_or_of_several_versions_make_no_batch(events: list[tup
         (5, 8, [(5, 5, 2), (6, 8, 11)]),
     ],
 )
-def test_a_range_is_cut_into_one_batch_for_each_version(
+def test_a_range_is_split_into_one_batch_for_each_version(
     first: int, last: int, batches: list[tuple[int, int, int]]
 ) -> None:
     cut = cut_batches(HISTORY, EventRange(first, last))
@@ -76,6 +76,6 @@ def test_a_range_is_cut_into_one_batch_for_each_version(
     assert all(batch.history == HISTORY.truncate(batch.events.last) for batch in cut)
 
 
-def test_events_that_a_history_does_not_have_are_not_cut_from_it() -> None:
+def test_a_range_outside_the_history_is_rejected() -> None:
     with pytest.raises(EventNotInHistory):
         cut_batches(HISTORY, EventRange(8, 10))

@@ -1,4 +1,4 @@
-"""In whatever order, repetition and overlap events arrive, all replicas end with the same (facts/ndc.md, (b))."""
+"""FL-55: in any order, and with repetitions and overlaps of events, all clusters end with the same branches."""
 
 from collections import Counter
 from random import Random
@@ -46,18 +46,18 @@ def world_of_one_run(cluster_count: int, program: list[Step]) -> World:
 def test_all_clusters_end_with_the_same_branches_and_the_same_current_branch(
     cluster_count: int, program: list[Step], seed: int
 ) -> None:
-    """Invariants 1, 2, 5 and 7."""
+    """FL-55, FL-56, FL-57, FL-61."""
     world = world_of_one_run(cluster_count, program)
     world.settle(Random(seed))
-    lines = world.lines(RUN)
-    event(f"branches: {len(lines)}")
-    newest = max(lines, key=lambda line: line[-1].version)
+    paths = world.paths(RUN)
+    event(f"branches: {len(paths)}")
+    newest = max(paths, key=lambda path: path[-1].version)
     events = world.clusters[0].runs[RUN].events
     assert set(events) == set(world.parents[RUN])
     for cluster in world.clusters:
         tree = cluster.runs[RUN].tree
-        assert len(tree.branches) == len(lines)
-        assert {expand(branch) for branch in tree.branches} == lines
+        assert len(tree.branches) == len(paths)
+        assert {expand(branch) for branch in tree.branches} == paths
         assert expand(tree.current) == newest
         assert cluster.runs[RUN].events == events
         assert draw_tree(tree) == draw_tree(world.clusters[0].runs[RUN].tree)
@@ -66,14 +66,14 @@ def test_all_clusters_end_with_the_same_branches_and_the_same_current_branch(
 
 @pytest.mark.sim
 @given(st.integers(2, 5), ONE_RUN, SEEDS)
-def test_batches_cut_anew_with_overlap_and_newer_histories_make_the_same_tree(
+def test_overlapping_batches_with_longer_histories_give_the_same_tree(
     cluster_count: int, program: list[Step], seed: int
 ) -> None:
-    """Invariants 1 and 2; a batch may overlap what is here, and its history may run ahead of it."""
+    """FL-55, FL-56, FL-59, FL-62: batches overlap stored events, and histories go beyond their batches."""
     world = world_of_one_run(cluster_count, program)
     random = Random(seed)
-    lines = sorted(world.lines(RUN))
-    waiting = [batch for line in lines for batch in recut(line, random)]
+    paths = sorted(world.paths(RUN))
+    waiting = [batch for path in paths for batch in split_with_overlaps(path, random)]
     random.shuffle(waiting)
     tree = BranchTree()
     while waiting:
@@ -90,25 +90,25 @@ def test_batches_cut_anew_with_overlap_and_newer_histories_make_the_same_tree(
             assert tree.plan(batch) == Duplicate(tree.branches.index(decision.branch))
             if tree_before.branches:
                 assert tree.current.last.version >= tree_before.current.last.version
-    assert {expand(branch) for branch in tree.branches} == set(lines)
-    assert expand(tree.current) == max(lines, key=lambda line: line[-1].version)
+    assert {expand(branch) for branch in tree.branches} == set(paths)
+    assert expand(tree.current) == max(paths, key=lambda path: path[-1].version)
 
 
 def assert_exactly_missing(tree: BranchTree, batch: EventBatch, gap: Gap) -> None:
-    """Invariant 13: what is asked for is what stands between the replica's events and the batch, no more, no less."""
+    """FL-60: the gap is exactly the range between the stored events and the batch."""
     here = {item for branch in tree.branches for item in expand(branch)}
     assert gap.missing.last == batch.events.first - 1
     for item in expand(batch.history)[: gap.missing.last]:
         assert (item in here) == (item.event_id < gap.missing.first)
 
 
-def recut(line: Path, random: Random) -> list[EventBatch]:
-    """Batches that together carry the whole line, with overlaps, each with the line's whole history."""
-    history = summarise(line)
+def split_with_overlaps(path: Path, random: Random) -> list[EventBatch]:
+    """Overlapping batches of all events, each with the whole history."""
+    history = summarise(path)
     batches = []
-    for item in line:
+    for item in path:
         first = item.event_id - random.randrange(3)
-        while first < 1 or line[first - 1].version != item.version:
+        while first < 1 or path[first - 1].version != item.version:
             first += 1
         batches.append(EventBatch(EventRange(first, item.event_id), item.version, history))
     return batches
@@ -116,14 +116,14 @@ def recut(line: Path, random: Random) -> list[EventBatch]:
 
 @pytest.mark.sim
 @given(st.integers(2, 5), ONE_RUN, st.data())
-def test_the_common_ancestor_is_the_last_event_that_two_lines_share(
+def test_the_common_ancestor_is_the_last_event_that_two_branches_share(
     cluster_count: int, program: list[Step], data: st.DataObject
 ) -> None:
-    """Invariant 6, against a comparison event by event."""
+    """FL-58, compared event by event."""
     world = world_of_one_run(cluster_count, program)
     tips = sorted(world.parents[RUN])
-    left = world.line(RUN, data.draw(st.sampled_from(tips)))
-    right = world.line(RUN, data.draw(st.sampled_from(tips)))
+    left = world.path(RUN, data.draw(st.sampled_from(tips)))
+    right = world.path(RUN, data.draw(st.sampled_from(tips)))
     common = [a for a, b in zip(left, right, strict=False) if a == b]
     assert lowest_common_ancestor(summarise(left), summarise(right)) == common[-1]
     assert lowest_common_ancestor(summarise(right), summarise(left)) == common[-1]
@@ -131,10 +131,10 @@ def test_the_common_ancestor_is_the_last_event_that_two_lines_share(
 
 @pytest.mark.sim
 @given(st.integers(2, 5), MANY_RUNS, SEEDS)
-def test_all_clusters_end_with_the_same_current_run_and_none_ever_has_two_open(
+def test_all_clusters_end_with_the_same_current_run_and_never_have_two_open_runs(
     cluster_count: int, program: list[Step], seed: int
 ) -> None:
-    """Invariants 9 and 10; `World.check` looks at every cluster after every step."""
+    """NDC-11, NDC-13, FL-66. `World.check` checks every cluster after every step."""
     world = World(cluster_count)
     world.run_program(program)
     world.settle(Random(seed))
@@ -146,7 +146,8 @@ def test_all_clusters_end_with_the_same_current_run_and_none_ever_has_two_open(
         assert cluster.current_run_id == first.current_run_id
         assert set(cluster.runs) == set(world.parents)
         for run_id, copy in cluster.runs.items():
-            assert {expand(branch) for branch in copy.tree.branches} == world.lines(run_id)
+            assert {expand(branch) for branch in copy.tree.branches} == world.paths(run_id)
             assert copy.state is first.runs[run_id].state
-            # Whoever wrote the last event of a run that lost has terminated it, and that reached everybody.
+            # The cluster that wrote the last event of a losing run has terminated it, and the event has reached all
+            # clusters.
             assert copy.state is not RunState.ZOMBIE

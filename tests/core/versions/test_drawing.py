@@ -5,7 +5,7 @@ def tree_of(*branches: list[tuple[int, int]]) -> BranchTree:
     return BranchTree.restore([VersionHistory.from_pairs(branch) for branch in branches])
 
 
-def test_a_single_branch_is_one_line() -> None:
+def test_a_single_branch_is_drawn_as_one_line() -> None:
     assert draw_tree(tree_of([(1, 1), (3, 2), (9, 11)])) == ("1 v1, 2-3 v2, 4-9 v11  <- current",)
 
 
@@ -31,5 +31,5 @@ def test_forks_of_forks_are_indented_and_the_order_of_storage_does_not_matter() 
     assert draw_tree(tree_of(*reversed(branches))) == drawing
 
 
-def test_a_run_that_is_not_here_has_no_drawing() -> None:
+def test_a_tree_without_branches_has_no_drawing() -> None:
     assert draw_tree(BranchTree()) == ()

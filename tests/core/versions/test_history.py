@@ -21,8 +21,8 @@ def histories(draw: st.DrawFn) -> VersionHistory:
     return history_of(*zip(event_ids, versions, strict=True))
 
 
-def test_a_history_without_conflict_grows_as_in_the_document() -> None:
-    """Seed 004, 'Version History', example without data conflict, T = 0 to T = 4."""
+def test_a_history_without_a_conflict_grows_with_its_events() -> None:
+    """NDC-7: the example of the rule."""
     # T = 0: event 1 at version 1.
     history = history_of((1, 1))
     assert expand(history) == ((1, 1),)
@@ -34,7 +34,7 @@ def test_a_history_without_conflict_grows_as_in_the_document() -> None:
     history = history.append(event_id=3, version=1)
     assert history.to_pairs() == ((3, 1),)
     assert expand(history) == ((1, 1), (2, 1), (3, 1))
-    # T = 3: failover, the domain's version is 2; event 4 at version 2.
+    # T = 3: after a failover the namespace's version is 2; event 4 at version 2.
     history = history.append(event_id=4, version=2)
     assert history.to_pairs() == ((3, 1), (4, 2))
     assert expand(history) == ((1, 1), (2, 1), (3, 1), (4, 2))
@@ -56,14 +56,14 @@ def test_a_history_without_conflict_grows_as_in_the_document() -> None:
         ([(2, 2), (3, 1)], "versions \\(2, 1\\).* do not rise"),
     ],
 )
-def test_items_out_of_order_are_refused(pairs: list[tuple[int, int]], message: str) -> None:
-    with pytest.raises(MalformedHistory, match=message) as refused:
+def test_items_out_of_order_are_rejected(pairs: list[tuple[int, int]], message: str) -> None:
+    with pytest.raises(MalformedHistory, match=message) as raised:
         VersionHistory.from_pairs(pairs)
-    assert isinstance(refused.value, GiveUp)
+    assert isinstance(raised.value, GiveUp)
 
 
 @pytest.mark.parametrize("pairs", [[(1,)], [(1, 2, 3)], [(1, None)], [("1", 1)], [(1.0, 1)], [7], None])
-def test_what_is_not_pairs_of_whole_numbers_is_refused(pairs: object) -> None:
+def test_items_that_are_not_pairs_of_integers_are_rejected(pairs: object) -> None:
     with pytest.raises(MalformedHistory, match="pairs of whole numbers"):
         VersionHistory.from_pairs(pairs)  # type: ignore[arg-type]
 
@@ -76,20 +76,20 @@ def test_what_is_not_pairs_of_whole_numbers_is_refused(pairs: object) -> None:
         (6, 1, "event 6 has version 1, but event 5 before it has the higher version 2"),
     ],
 )
-def test_an_event_that_cannot_follow_is_not_appended(event_id: int, version: int, message: str) -> None:
+def test_an_event_that_cannot_follow_is_rejected(event_id: int, version: int, message: str) -> None:
     history = history_of((3, 1), (5, 2))
     with pytest.raises(MalformedHistory, match=message):
         history.append(event_id=event_id, version=version)
     assert history == history_of((3, 1), (5, 2))
 
 
-def test_an_item_may_be_appended_for_a_whole_row_of_events() -> None:
+def test_several_events_can_be_appended_as_one_item() -> None:
     assert history_of((3, 1)).append(event_id=9, version=1) == history_of((9, 1))
     assert history_of((3, 1)).append(event_id=9, version=4) == history_of((3, 1), (9, 4))
 
 
 @given(histories())
-def test_a_history_answers_what_its_events_one_by_one_answer(history: VersionHistory) -> None:
+def test_a_history_agrees_with_the_list_of_its_events(history: VersionHistory) -> None:
     events = expand(history)
     assert summarise(events) == history
     assert history.last == events[-1]
@@ -104,7 +104,7 @@ def test_a_history_answers_what_its_events_one_by_one_answer(history: VersionHis
 
 
 @given(histories(), st.integers(1, 9), st.integers(0, 9))
-def test_appending_then_truncating_gives_the_history_back(history: VersionHistory, more: int, newer: int) -> None:
+def test_truncating_after_appending_gives_the_same_history(history: VersionHistory, more: int, newer: int) -> None:
     last = history.last
     longer = history.append(event_id=last.event_id + more, version=last.version + newer)
     assert VersionHistory(longer.items) == longer
@@ -122,7 +122,7 @@ def test_an_event_outside_the_history_has_no_version(event_id: int) -> None:
 
 
 @given(histories())
-def test_a_history_travels_as_plain_tuples(history: VersionHistory) -> None:
+def test_a_history_can_be_converted_to_tuples_and_back(history: VersionHistory) -> None:
     pairs = history.to_pairs()
     assert {type(pair) for pair in pairs} == {tuple}
     assert VersionHistory.from_pairs(pairs) == history

@@ -1,7 +1,7 @@
 """Clusters that write, fail over and replicate by the rules of the core: a source of valid executions for the tests.
 
-It keeps its own record of every event and of the event before it, which knows nothing of version histories: that is
-the oracle that the replicas' trees are compared with.
+The world records every event with its parent, without version histories. This record is the oracle for the trees of the
+replicas.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from fairlead.core.versions import (
     VersionHistory,
     check_mutable,
     cut_batches,
-    place_run,
+    resolve_current_run,
 )
 
 INCREMENT = 10
@@ -94,7 +94,7 @@ class Cluster:
 
 
 def expand(history: VersionHistory) -> Path:
-    """Every event of a history, one by one."""
+    """All events of a history."""
     path = []
     event_id = 1
     for last, version in history.items:
@@ -105,7 +105,7 @@ def expand(history: VersionHistory) -> Path:
 
 
 def summarise(path: Path) -> VersionHistory:
-    """The history of a line of events, the slow and obvious way."""
+    """The version history of a sequence of events, computed in the simplest way."""
     last_of_version = {version: event_id for event_id, version in path}
     return VersionHistory(tuple(Item(event_id, version) for version, event_id in last_of_version.items()))
 
@@ -113,7 +113,7 @@ def summarise(path: Path) -> VersionHistory:
 class World:
     def __init__(self, cluster_count: int) -> None:
         names = "ABCDE"[:cluster_count]
-        self.versions = ClusterVersions(INCREMENT, {name: place + 1 for place, name in enumerate(names)})
+        self.versions = ClusterVersions(INCREMENT, {name: position + 1 for position, name in enumerate(names)})
         self.clusters = [Cluster(name, namespace_version=1) for name in names]
         self.messages: list[Message] = []
         self.parents: dict[str, dict[Item, Item | None]] = {}
@@ -123,12 +123,12 @@ class World:
             here = self.clusters[cluster % len(self.clusters)]
             there = self.clusters[other % len(self.clusters)]
             if operation == "failover":
-                # Asked for at the target, whose view of the namespace may be an old one.
+                # The failover request goes to the target cluster, which may have an old version of the namespace.
                 here.namespace_version = self.versions.next_version(to=here.name, current=here.namespace_version)
             elif operation == "learn":
                 here.namespace_version = max(here.namespace_version, there.namespace_version)
             elif operation == "deliver" and self.messages:
-                # Mostly what was sent lately, as networks do.
+                # Mostly recent messages, as in a network.
                 message = self.messages[-1 - other % 9 % len(self.messages)]
                 self.receive(here, message, answer_gap=number % 2 == 0)
             elif operation == "start":
@@ -139,7 +139,7 @@ class World:
                 self.write(cluster, "progress", number)
 
     def start(self, choice: int) -> None:
-        """Start a run in one of the clusters that may."""
+        """Start a run in one of the clusters that can."""
         able = [here for here in self.clusters if self._may_write(here) and not self._is_open(here)]
         if able:
             here = able[choice % len(able)]
@@ -150,7 +150,7 @@ class World:
             self.check(here)
 
     def write(self, choice: int, kind: str, count: int) -> None:
-        """Write to the current run in one of the clusters that may."""
+        """Write to the current run in one of the clusters that can."""
         able = [here for here in self.clusters if self._may_write(here) and self._is_open(here)]
         if able:
             here = able[choice % len(able)]
@@ -161,7 +161,7 @@ class World:
             self.check(here)
 
     def receive(self, here: Cluster, message: Message, *, answer_gap: bool) -> bool:
-        """Apply a message; False if a gap was left as it is, for a later try."""
+        """Apply a message. Returns False if it leaves a gap, and must be retried later."""
         copy = here.runs.get(message.run_id, RunCopy())
         decision = copy.tree.plan(message.batch)
         if isinstance(decision, Gap):
@@ -180,15 +180,15 @@ class World:
             self._store(copy, decision, message.events)
             if is_state_changed:
                 rebuilt = not isinstance(decision, Create) and decision.switches_current
-                self._place(here, message.run_id, rebuilt=rebuilt)
+                self._resolve_current_run(here, message.run_id, rebuilt=rebuilt)
         self.check(here)
         return True
 
     def settle(self, random: Random) -> None:
-        """Deliver every message to everybody, in any order and some repeatedly, until nobody has more to say."""
-        told = 0
-        while told < len(self.messages):
-            told = len(self.messages)
+        """Deliver all messages to all clusters, in random order and with repetitions, until no new messages appear."""
+        reported = 0
+        while reported < len(self.messages):
+            reported = len(self.messages)
             for here in self.clusters:
                 waiting = [*self.messages, *random.choices(self.messages, k=len(self.messages) // 2)]
                 random.shuffle(waiting)
@@ -197,20 +197,20 @@ class World:
                     if not self.receive(here, message, answer_gap=random.random() < 0.5):
                         waiting.insert(0, message)
 
-    def lines(self, run_id: str) -> set[Path]:
-        """The lines of all events that were ever written, from the first to each that has none after it."""
+    def paths(self, run_id: str) -> set[Path]:
+        """The branches of all events ever written: from the first event to each event without a successor."""
         parents = self.parents[run_id]
         tips = set(parents) - set(parents.values())
-        return {self.line(run_id, tip) for tip in tips}
+        return {self.path(run_id, tip) for tip in tips}
 
-    def line(self, run_id: str, tip: Item) -> Path:
+    def path(self, run_id: str, tip: Item) -> Path:
         path = [tip]
         while (parent := self.parents[run_id][path[-1]]) is not None:
             path.append(parent)
         return tuple(reversed(path))
 
     def check(self, here: Cluster) -> None:
-        """What holds in every cluster at every moment."""
+        """Check the invariants of one cluster."""
         open_runs = [run_id for run_id, copy in here.runs.items() if copy.state and copy.state.is_open]
         assert len(open_runs) <= 1
         assert open_runs in ([], [here.current_run_id])
@@ -234,7 +234,7 @@ class World:
         return here.current is not None and here.current.state is not RunState.COMPLETED
 
     def _commit(self, here: Cluster, run_id: str, kind: str, count: int, version: int) -> None:
-        """Write events at the end of a run's current branch here, and send them to all."""
+        """Append events to the current branch of a run in this cluster, and send them to all clusters."""
         assert self.versions.owner(version) == here.name
         copy = here.runs[run_id]
         last = copy.tree.current.last if copy.tree.branches else None
@@ -243,7 +243,7 @@ class World:
         for event_id in range(first_id, first_id + count):
             here.task_id += 1
             event = Event(Item(event_id, version), kind, here.task_id, here.name)
-            # Of one id and version there is one event in the whole world.
+            # An event id and version belong to one event in all clusters.
             assert event.item not in self.parents.setdefault(run_id, {})
             self.parents[run_id][event.item] = last
             last = event.item
@@ -269,11 +269,11 @@ class World:
                 assert event.item not in copy.events
                 copy.events[event.item] = event
 
-    def _place(self, here: Cluster, run_id: str, *, rebuilt: bool) -> None:
+    def _resolve_current_run(self, here: Cluster, run_id: str, *, rebuilt: bool) -> None:
         copy = here.runs[run_id]
         arriving = ArrivingRun(here.order(run_id), copy.state_by_events, stored=copy.state, rebuilt=rebuilt)
         current = here.current
-        placement = place_run(arriving, current=current, here=here.name, clusters=self.versions)
+        placement = resolve_current_run(arriving, current=current, here=here.name, clusters=self.versions)
         if isinstance(placement, BecomeCurrent):
             if placement.suppress is not None:
                 assert current is not None

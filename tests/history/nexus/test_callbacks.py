@@ -1,4 +1,4 @@
-"""Callbacks: to whom they go, and with what."""
+"""Callbacks: their targets and their contents."""
 
 import pytest
 from google.protobuf.message import Message
@@ -35,7 +35,7 @@ def test_a_token_leads_back_to_its_operation() -> None:
 
 
 @given(st.text())
-def test_a_token_of_somebody_else_leads_nowhere(header: str) -> None:
+def test_a_callback_token_of_another_issuer_is_refused(header: str) -> None:
     assert token_of(callback(header)) is None
 
 
@@ -54,7 +54,7 @@ def test_a_callback_without_a_token_leads_nowhere() -> None:
         (TimedOut(), NO_RESULT, "operation exceeded internal timeout"),
     ],
 )
-def test_the_last_event_says_what_became_of_the_operation(
+def test_the_last_event_gives_the_result_of_the_operation(
     attributes: Message, result: Payload, message: str | None
 ) -> None:
     event = HistoryEvent(**{kind_of(attributes).field: attributes})  # type: ignore[arg-type]

@@ -3,10 +3,9 @@
 import pytest
 from temporalio.api.nexus.v1 import Endpoint, EndpointSpec, EndpointTarget
 
-from fairlead.history.nexus.endpoints import Endpoints
-from fairlead.history.refusals import Refused
-from fairlead.rpc import Code
-from fairlead.storage.history_memory import MemoryHistory
+from fairlead.api.errors import AlreadyExists, ApiError, NotFound
+from fairlead.api.nexus_endpoints import Endpoints
+from fairlead.storage.memory.history import MemoryHistory
 
 
 def endpoint(name: str, endpoint_id: str, *, version: int = 1) -> Endpoint:
@@ -14,16 +13,15 @@ def endpoint(name: str, endpoint_id: str, *, version: int = 1) -> Endpoint:
     return Endpoint(id=endpoint_id, version=version, spec=EndpointSpec(name=name, target=target))
 
 
-async def test_a_name_is_given_once() -> None:
+async def test_two_endpoints_can_not_have_the_same_name() -> None:
     endpoints = Endpoints(MemoryHistory())
     await endpoints.create(endpoint("a", "1"))
-    with pytest.raises(Refused, match="Endpoint with name a already registered") as taken:
+    with pytest.raises(AlreadyExists, match="Endpoint with name a already registered"):
         await endpoints.create(endpoint("a", "2"))
-    assert taken.value.code == Code.ALREADY_EXISTS
     assert await endpoints.ids(["a", "b"]) == {"a": "1"}
 
 
-async def test_a_new_name_takes_the_place_of_the_old_one() -> None:
+async def test_renaming_an_endpoint_frees_its_old_name() -> None:
     endpoints = Endpoints(MemoryHistory())
     await endpoints.create(endpoint("a", "1"))
     changed = await endpoints.update(endpoint("b", "1"))
@@ -31,16 +29,16 @@ async def test_a_new_name_takes_the_place_of_the_old_one() -> None:
     assert await endpoints.named("a") is None
     assert await endpoints.find("1", name="a") == changed
     await endpoints.create(endpoint("a", "2"))
-    with pytest.raises(Refused, match="already registered"):
+    with pytest.raises(ApiError, match="already registered"):
         await endpoints.update(endpoint("a", "1", version=2))
 
 
-async def test_a_change_is_of_the_version_that_its_author_saw() -> None:
+async def test_a_change_is_made_only_to_the_version_that_was_read() -> None:
     endpoints = Endpoints(MemoryHistory())
     await endpoints.create(endpoint("a", "1"))
     await endpoints.update(endpoint("a", "1"))
     for stale in (endpoints.update(endpoint("a", "1")), endpoints.delete("1", 1)):
-        with pytest.raises(Refused, match=r"version mismatch\. received: 1 expected 2"):
+        with pytest.raises(ApiError, match=r"version mismatch\. received: 1 expected 2"):
             await stale
     await endpoints.delete("1", 2)
     assert await endpoints.all() == []
@@ -50,14 +48,13 @@ async def test_an_empty_id_is_no_endpoints_id() -> None:
     endpoints = Endpoints(MemoryHistory())
     await endpoints.create(endpoint("a", "1"))
     assert await endpoints.find("") is None
-    for refused in (endpoints.update(endpoint("b", "")), endpoints.delete("", 1)):
-        with pytest.raises(Refused) as missing:
-            await refused
-        assert missing.value.code == Code.NOT_FOUND
+    for rejected in (endpoints.update(endpoint("b", "")), endpoints.delete("", 1)):
+        with pytest.raises(NotFound):
+            await rejected
 
 
-async def test_what_a_stopped_change_left_behind_goes_with_the_next() -> None:
-    """A host that stops between the two writes of a new name leaves both."""
+async def test_the_next_change_cleans_up_after_an_interrupted_one() -> None:
+    """A host that stops while it renames an endpoint leaves the rows of both names."""
     store = MemoryHistory()
     endpoints = Endpoints(store)
     await endpoints.create(endpoint("a", "1"))

@@ -1,4 +1,4 @@
-"""What handlers answer in place of a result."""
+"""Failures and errors that Nexus handlers return instead of a result."""
 
 import json
 
@@ -7,13 +7,8 @@ from temporalio.api.failure.v1 import ApplicationFailureInfo, CanceledFailureInf
 from temporalio.api.nexus.v1 import Failure as NexusFailure
 from temporalio.api.nexus.v1 import HandlerError
 
-from fairlead.history.nexus.failures import (
-    are_details_json,
-    from_handler_error,
-    from_nexus,
-    handler_failure,
-    is_retryable,
-)
+from fairlead.api.nexus_failures import are_details_json
+from fairlead.history.state.nexus_failures import from_handler_error, from_nexus, handler_failure, is_retryable
 
 TEMPORAL = {"type": "temporal.api.failure.v1.Failure"}
 
@@ -34,17 +29,17 @@ TEMPORAL = {"type": "temporal.api.failure.v1.Failure"}
         ("SOMETHING_NEW", True),
     ],
 )
-def test_the_type_of_an_error_says_whether_to_try_again(error_type: str, retryable: bool) -> None:
+def test_the_type_of_an_error_decides_whether_it_is_retryable(error_type: str, retryable: bool) -> None:
     assert is_retryable(handler_failure(error_type, "")) is retryable
 
 
 @pytest.mark.parametrize(("error_type", "behavior", "retryable"), [("INTERNAL", 2, False), ("BAD_REQUEST", 1, True)])
-def test_the_handler_may_say_otherwise(error_type: str, behavior: int, retryable: bool) -> None:
+def test_a_handler_may_override_whether_its_error_is_retryable(error_type: str, behavior: int, retryable: bool) -> None:
     error = HandlerError(error_type=error_type, retry_behavior=behavior)  # type: ignore[arg-type]
     assert is_retryable(from_handler_error(error)) is retryable
 
 
-def test_one_of_temporals_failures_comes_back_as_it_was() -> None:
+def test_a_temporal_failure_is_decoded_as_it_was_encoded() -> None:
     details = json.dumps({"applicationFailureInfo": {"type": "Mine", "nonRetryable": True}}).encode()
     failure = from_nexus(NexusFailure(message="m", metadata=TEMPORAL, details=details))
     assert failure == Failure(
@@ -57,7 +52,7 @@ def test_details_that_are_no_failure_are_kept_as_they_are() -> None:
     assert json.loads(failure.application_failure_info.details.payloads[0].data)["details"] == [1]
 
 
-def test_any_other_failure_is_an_application_failure_with_what_there_was() -> None:
+def test_any_other_failure_becomes_an_application_failure_with_its_content() -> None:
     failure = from_nexus(NexusFailure(message="m", metadata={"a": "b"}, details=b'{"x":1}'))
     assert failure.application_failure_info.type == "NexusFailure"
     (payload,) = failure.application_failure_info.details.payloads

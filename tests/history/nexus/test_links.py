@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from temporalio.api.common.v1 import Link
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.nexus.v1 import Link as NexusLink
 
-from fairlead.history.nexus.links import LINKS_MAX, event_link, from_nexus, to_nexus
+from fairlead.api.links import LINKS_MAX, event_link, from_nexus, operation_link, to_nexus
 
 TYPE = "temporal.api.common.v1.Link.WorkflowEvent"
 BASE = "temporal:///namespaces/n/workflows/w/r/history"
@@ -15,7 +16,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
 @given(namespace=names, workflow_id=names, event_id=st.integers(1, 2**31))
-def test_a_link_comes_back_as_it_was(namespace: str, workflow_id: str, event_id: int) -> None:
+def test_a_link_is_decoded_as_it_was_encoded(namespace: str, workflow_id: str, event_id: int) -> None:
     link = event_link(
         namespace=namespace,
         workflow_id=workflow_id,
@@ -43,10 +44,24 @@ def test_a_link_by_a_request_is_kept() -> None:
         NexusLink(url="temporal://[", type=TYPE),
     ],
 )
-def test_a_link_that_leads_nowhere_is_left_out(link: NexusLink) -> None:
+def test_an_invalid_link_is_dropped(link: NexusLink) -> None:
     assert from_nexus([link]) == []
 
 
-def test_more_links_than_an_event_may_have_are_left_out() -> None:
+def test_links_above_the_limit_of_an_event_are_dropped() -> None:
     link = to_nexus(event_link(namespace="n", workflow_id="w", run_id="r", event_id=1, event_type=1))
     assert len(from_nexus([link] * (LINKS_MAX + 1))) == LINKS_MAX
+
+
+def test_a_link_to_a_standalone_operation_crosses_nexus_unchanged() -> None:
+    link = operation_link(namespace="a/b", operation_id="op 1/2", run_id="r")
+    crossed = to_nexus(link)
+    assert crossed.url == "temporal:///namespaces/a%2Fb/nexus-operations/op%201%2F2/r/details"
+    assert from_nexus([crossed]) == [link]
+
+
+def test_a_handlers_link_to_a_standalone_activity_is_kept() -> None:
+    crossed = NexusLink(
+        url="temporal:///namespaces/n/activities/a%2F1/r/details", type="temporal.api.common.v1.Link.Activity"
+    )
+    assert from_nexus([crossed]) == [Link(activity=Link.Activity(namespace="n", activity_id="a/1", run_id="r"))]

@@ -10,10 +10,10 @@ from temporalio.api.enums.v1 import PendingNexusOperationState, TimeoutType
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.failure.v1 import CanceledFailureInfo, Failure
 
+from fairlead.api.times import SECOND_NS, from_duration, to_duration
 from fairlead.history.commands import Completion
 from fairlead.history.events import Transaction
 from fairlead.history.events.write_nexus import (
-    CALL_NS_MAX,
     call_failed,
     cancel_answered,
     end_call_backoff,
@@ -26,10 +26,10 @@ from fairlead.history.events.write_nexus import (
     time_out_operation,
 )
 from fairlead.history.nexus.describe import pending_operations
-from fairlead.history.nexus.failures import handler_failure
 from fairlead.history.state import NotPending
+from fairlead.history.state.nexus_calls import CALL_NS_MAX
+from fairlead.history.state.nexus_failures import handler_failure
 from fairlead.history.state.tasks import CallNexus, NexusCallTimeout, NexusRetry, NexusTimeout
-from fairlead.history.state.times import SECOND_NS, from_duration, to_duration
 from tests.history.scenario import Scenario, command
 
 AT = 5
@@ -87,11 +87,11 @@ def started(**attributes: object) -> Scenario:
     return run
 
 
-def refused(wanted: Command, *before: Command) -> Completion:
+def rejected(wanted: Command, *before: Command) -> Completion:
     return Scenario().work(*before, wanted)
 
 
-def test_a_scheduled_operation_is_called_and_given_up_at_a_time() -> None:
+def test_a_scheduled_operation_is_called_and_has_a_timeout() -> None:
     run = scheduled()
     assert run.types(AT - 1) == ["NEXUS_OPERATION_SCHEDULED"]
     attributes = run.history[-1].nexus_operation_scheduled_event_attributes
@@ -116,13 +116,13 @@ def test_a_result_ends_the_operation_and_wakes_the_workflow() -> None:
         (CANCELED, "NEXUS_OPERATION_CANCELED"),
     ],
 )
-def test_what_the_handler_says_of_the_operation_is_what_becomes_of_it(cause: Failure, event: str) -> None:
+def test_the_handlers_response_decides_the_state_of_the_operation(cause: Failure, event: str) -> None:
     run = scheduled()
     run.step(lambda t: operation_failed(t, AT, cause=cause, attempt=1))
     assert run.types(AT) == [event, "WORKFLOW_TASK_SCHEDULED"]
 
 
-def test_a_request_that_was_not_handled_is_made_again_after_ever_longer_waits() -> None:
+def test_a_failed_request_is_retried_with_a_growing_backoff() -> None:
     run = scheduled()
     waits = []
     for attempt in range(1, 15):
@@ -138,7 +138,7 @@ def test_a_request_that_was_not_handled_is_made_again_after_ever_longer_waits() 
     assert run.types(AT) == []
 
 
-def test_a_request_that_is_of_no_use_is_not_made_again() -> None:
+def test_a_request_with_a_non_retryable_error_is_not_retried() -> None:
     run = scheduled()
     fail_call(run, 1, handler_failure("BAD_REQUEST", "no"))
     assert run.types(AT) == ["NEXUS_OPERATION_FAILED", "WORKFLOW_TASK_SCHEDULED"]
@@ -147,16 +147,16 @@ def test_a_request_that_is_of_no_use_is_not_made_again() -> None:
     assert failed.nexus_operation_execution_failure_info.scheduled_event_id == AT
 
 
-def test_an_answer_to_an_earlier_request_means_nothing() -> None:
+def test_a_response_to_an_earlier_request_has_no_effect() -> None:
     run = scheduled()
     fail_call(run, 1)
     for attempt in (1, 2):
-        # The second has not been made yet.
+        # The second attempt has not been made yet.
         with pytest.raises(NotPending):
             run.step(partial(operation_completed, scheduled_event_id=AT, result=RESULT, links=[], attempt=attempt))
 
 
-def test_a_request_that_nobody_answers_is_given_up_once() -> None:
+def test_a_request_without_a_response_times_out_once() -> None:
     run = scheduled()
     due = run.task(NexusCallTimeout)
     assert run.step(lambda t: give_up_call(t, due), after_s=8)
@@ -164,14 +164,14 @@ def test_a_request_that_nobody_answers_is_given_up_once() -> None:
     assert not run.step(lambda t: give_up_call(t, due))
 
 
-def test_a_request_that_was_answered_is_not_given_up() -> None:
+def test_a_request_with_a_response_does_not_time_out() -> None:
     run = scheduled()
     due = run.task(NexusCallTimeout)
     begin(run)
     assert not run.step(lambda t: give_up_call(t, due))
 
 
-def test_what_goes_on_elsewhere_ends_by_its_request_id() -> None:
+def test_an_asynchronous_operation_is_completed_by_its_request_id() -> None:
     run = started()
     with pytest.raises(NotPending):
         end(run, request_id="another")
@@ -179,7 +179,7 @@ def test_what_goes_on_elsewhere_ends_by_its_request_id() -> None:
     assert run.types()[-2:] == ["NEXUS_OPERATION_COMPLETED", "WORKFLOW_TASK_SCHEDULED"]
 
 
-def test_an_end_that_is_known_before_the_start_writes_both() -> None:
+def test_a_completion_before_the_start_writes_both_events() -> None:
     run = scheduled()
     end(run, Failure(message="no"))
     assert run.types(AT) == ["NEXUS_OPERATION_STARTED", "NEXUS_OPERATION_FAILED", "WORKFLOW_TASK_SCHEDULED"]
@@ -187,7 +187,7 @@ def test_an_end_that_is_known_before_the_start_writes_both() -> None:
         begin(run)
 
 
-def test_a_start_and_an_end_during_a_workflow_task_wait_for_its_answer_in_order() -> None:
+def test_a_start_and_a_completion_during_a_workflow_task_are_buffered_in_order() -> None:
     run = scheduled()
     run.signal()
     run.start_task()
@@ -233,7 +233,7 @@ def test_an_operation_that_has_begun_can_only_take_too_long() -> None:
     assert run.step(lambda t: time_out_operation(t, to_close))
 
 
-def test_no_timeout_is_longer_than_the_run_or_the_whole() -> None:
+def test_no_timeout_of_an_operation_exceeds_the_runs_or_its_schedule_to_close_timeout() -> None:
     run = Scenario(workflow_run_timeout=to_duration(100 * SECOND_NS))
     run.work(
         operation(),
@@ -247,7 +247,7 @@ def test_no_timeout_is_longer_than_the_run_or_the_whole() -> None:
     assert from_duration(second.start_to_close_timeout) == 20 * SECOND_NS
 
 
-def test_a_handler_is_told_to_cancel_what_it_has_begun() -> None:
+def test_a_handler_gets_a_cancel_request_for_a_started_operation() -> None:
     run = started()
     run.signal()
     run.work(cancel())
@@ -259,7 +259,7 @@ def test_a_handler_is_told_to_cancel_what_it_has_begun() -> None:
         run.step(lambda t: cancel_answered(t, AT, failure=None, attempt=1))
 
 
-def test_a_handler_is_told_to_cancel_only_once_it_has_begun() -> None:
+def test_a_cancel_request_waits_until_the_operation_has_started() -> None:
     run = scheduled()
     run.signal()
     run.work(cancel())
@@ -281,7 +281,7 @@ def test_a_cancellation_is_tried_again_or_fails() -> None:
     assert run.state.nexus_operations
 
 
-def test_a_pending_operation_tells_how_its_requests_went() -> None:
+def test_a_pending_operation_shows_its_attempts_and_last_failure() -> None:
     run = scheduled()
     fail_call(run, 1)
     (info,) = pending_operations(run.state)
@@ -311,14 +311,14 @@ BAD_CANCEL = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_REQUEST_CANCEL_NEXUS_OPERATION
     ],
 )
 def test_a_bad_command_fails_the_workflow_task(wanted: Command, cause: Cause.ValueType, message: str) -> None:
-    completion = refused(wanted)
+    completion = rejected(wanted)
     assert completion.failed is not None
     assert completion.failed.cause == cause
     assert message in completion.message
 
 
-def test_only_so_many_operations_may_be_pending() -> None:
-    completion = refused(operation(), *[operation()] * 30)
+def test_the_number_of_pending_operations_is_bounded() -> None:
+    completion = rejected(operation(), *[operation()] * 30)
     assert completion.message == (
         "PendingNexusOperationsLimitExceeded: workflow has reached the pending nexus operation limit of 30 for this "
         "namespace"
@@ -326,5 +326,5 @@ def test_only_so_many_operations_may_be_pending() -> None:
 
 
 def test_an_operation_is_canceled_only_once() -> None:
-    completion = refused(cancel(), operation(), cancel())
+    completion = rejected(cancel(), operation(), cancel())
     assert "cancelation was already requested for an operation with scheduled event ID 5" in completion.message

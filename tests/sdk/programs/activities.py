@@ -42,7 +42,7 @@ async def fails_with_delay() -> int:
 
 
 @activity.defn
-async def tells_of_its_last_attempt() -> list[Any]:
+async def reports_its_last_attempt() -> list[Any]:
     attempt = activity.info().attempt
     if attempt < 3:
         activity.heartbeat("progress", attempt)
@@ -73,7 +73,7 @@ class GatedActivities:
 
 @workflow.defn
 class CallsActivity:
-    """One activity by name, with its failure as the result."""
+    """Calls one activity by name and returns its failure as the result."""
 
     @workflow.run
     async def run(self, name: str, args: list[Any], attempts: int) -> Any:
@@ -120,7 +120,7 @@ class ActivityWithEverything:
 
 @workflow.defn
 class TimeoutsAreFilledIn:
-    """The server completes the timeouts that a schedule leaves open, from the run's own."""
+    """The server fills in the timeouts that a command leaves out, from the run's own timeouts."""
 
     @workflow.run
     async def run(self) -> None:
@@ -231,7 +231,7 @@ async def activity_of_an_unknown_type(stage: Stage) -> Any:
 
 @program
 async def activity_passes_heartbeat_details_on(stage: Stage) -> Any:
-    return await stage.run(CallsActivity.run, "tells_of_its_last_attempt", [], 5)
+    return await stage.run(CallsActivity.run, "reports_its_last_attempt", [], 5)
 
 
 @program

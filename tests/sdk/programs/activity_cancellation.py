@@ -1,4 +1,4 @@
-"""Cancellation of activities by its three types, before and after they begin."""
+"""Cancellation of activities, for the three cancellation types, before and after the activity starts."""
 
 import asyncio
 from datetime import timedelta

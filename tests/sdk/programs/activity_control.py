@@ -1,4 +1,4 @@
-"""Activities that others complete, and activities that are paused, reset or changed from outside."""
+"""Activities that are completed by another client, and activities that are paused, reset or updated by a client."""
 
 import asyncio
 from datetime import timedelta
@@ -81,7 +81,7 @@ async def _begun(stage: Stage, heartbeat_s: float = 0.0) -> Any:
     handle = await stage.start(CompletedByOthers.run, heartbeat_s)
     await stage.reached("begun")
     await stage.idle(handle)
-    # The worker has said that it leaves the activity open.
+    # The worker has reported that the activity will be completed asynchronously.
     await asyncio.sleep(0.1)
     return handle
 
@@ -177,7 +177,7 @@ async def activity_paused_between_attempts(stage: Stage) -> Any:
         ),
     )
     _may_succeed.add(stage.id())
-    # Longer than the backoff: it stays paused.
+    # Wait longer than the backoff: the activity must stay paused.
     await asyncio.sleep(1.5)
     stage.note("still paused", await stage.until_activity(lambda each: each.paused))
     stage.note("unpause", await stage.service.unpause_activity(UnpauseActivityRequest(**_address(stage))))
@@ -200,7 +200,7 @@ async def activity_reset(stage: Stage) -> Any:
     handle = await stage.start(Controlled.run, True, 30.0)
     await stage.until_activity(lambda each: each.attempt == 2)
     _may_succeed.add(stage.id())
-    # It begins again at once, with its first attempt.
+    # The activity starts again at once, with attempt 1.
     stage.note("reset", await stage.service.reset_activity(ResetActivityRequest(**_address(stage))))
     return await stage.outcome(handle.result())
 

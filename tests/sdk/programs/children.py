@@ -1,4 +1,4 @@
-"""Children: how they end, what their parent's end does to them, and the options they carry."""
+"""Child workflows: how they end, how their parent's end affects them, and their options."""
 
 import asyncio
 from datetime import timedelta
@@ -17,7 +17,7 @@ CHILD = "child"
 
 @workflow.defn
 class HeldChild:
-    """Ends when the gate opens: not before the parent has seen it begin."""
+    """Ends when the gate opens, which is after the parent has seen it start."""
 
     @workflow.run
     async def run(self, how: str) -> str:
@@ -30,7 +30,7 @@ class HeldChild:
 
 
 def _child_options(given: dict[str, Any]) -> dict[str, Any]:
-    """What came to the workflow as plain values, as the SDK takes it."""
+    """Convert the workflow's plain arguments to the SDK's child options."""
     options: dict[str, Any] = {
         key: timedelta(seconds=value) if "timeout" in key else value for key, value in given.items()
     }
@@ -51,7 +51,7 @@ def _child_options(given: dict[str, Any]) -> dict[str, Any]:
 
 @workflow.defn
 class OneChild:
-    """Starts a child and goes on by the way it was asked to."""
+    """Starts a child workflow and then does what its arguments say."""
 
     def __init__(self) -> None:
         self._go = False
@@ -116,7 +116,7 @@ class Parenting:
 async def _parent(
     stage: Stage, kind: str, *args: Any, then: str = "wait", policy: int = 1, go: bool = True, **options: Any
 ) -> Any:
-    """Start a parent and wait until it knows that its child has begun."""
+    """Start a parent and wait until its history shows that the child has started."""
     parent = await stage.start(OneChild.run, kind, list(args), then, policy, options)
     await stage.until(parent, "CHILD_WORKFLOW_EXECUTION_STARTED")
     await stage.idle(parent)
@@ -219,7 +219,7 @@ async def child_cancel_tried(stage: Stage) -> Any:
 
 @program
 async def child_cancel_lost_with_the_end(stage: Stage) -> Any:
-    """The parent asks and ends in one task: the request is not carried out."""
+    """The parent requests the cancellation and completes in one task: the request has no effect."""
     parent, child = await _canceled_child(stage, "TRY_CANCEL", policy=2)
     result = await stage.outcome(parent.result())
     await asyncio.sleep(0.3)
@@ -316,7 +316,7 @@ async def parent_continues_as_new_with_an_abandoned_child(stage: Stage) -> Any:
     child = stage.client.get_workflow_handle(stage.id(CHILD))
     await stage.idle(child)
     await parent.signal("go")
-    # The next run finds its child's id taken.
+    # The child id is already in use when the next run starts its child.
     result = await stage.outcome(parent.result())
     await child.terminate()
     return result

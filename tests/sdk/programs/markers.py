@@ -83,7 +83,7 @@ class UpsertsWhatNobodyKnows:
 
 @workflow.defn
 class Randoms:
-    """What the SDK draws from the run id's seed leaves no marker."""
+    """Random values from the seed of the run id leave no marker."""
 
     @workflow.run
     async def run(self) -> str:

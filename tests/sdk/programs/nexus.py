@@ -33,7 +33,7 @@ _calls: Counter[str] = Counter()
 
 @workflow.defn
 class Handled:
-    """What an operation starts: it ends as it is told to, when it is told to."""
+    """The workflow that an operation starts; its argument or a signal decides how and when it ends."""
 
     def __init__(self) -> None:
         self._how = ""
@@ -45,7 +45,7 @@ class Handled:
     @workflow.run
     async def run(self, how: str) -> str:
         if how == "deaf":
-            # Whoever cancels it is heard, and nothing comes of it.
+            # The workflow receives the cancel request and ignores it.
             with contextlib.suppress(asyncio.CancelledError):
                 await workflow.wait_condition(lambda: bool(self._how))
         if how in ("wait", "deaf"):
@@ -71,6 +71,10 @@ class Desk:
     @sync_operation
     async def headers(self, context: StartOperationContext, _given: str) -> dict[str, str]:
         return {name: value for name, value in context.headers.items() if name.startswith("my-")}
+
+    @sync_operation
+    async def links(self, context: StartOperationContext, _given: str) -> list[str]:
+        return [f"{link.type} {link.url}" for link in context.inbound_links]
 
     @sync_operation
     async def nothing(self, _context: StartOperationContext, _given: str) -> None:
@@ -111,7 +115,7 @@ class Desk:
 
 @workflow.defn
 class Calls:
-    """One operation, with its failure as the result; it may be canceled by a signal."""
+    """Calls one operation and returns its failure as the result; a signal cancels the operation."""
 
     def __init__(self) -> None:
         self._cancel = False
@@ -127,12 +131,12 @@ class Calls:
 
     @workflow.run
     async def run(self, endpoint: str, operation: str, given: Any, options: dict[str, Any]) -> Any:
-        held = options.pop("hold", "")
+        held, service = options.pop("hold", ""), options.pop("service", "Desk")
         timeouts = {name: timedelta(seconds=value) for name, value in options.items() if name.endswith("timeout")}
         rest = {name: value for name, value in options.items() if not name.endswith("timeout")}
         if "cancellation_type" in rest:
             rest["cancellation_type"] = workflow.NexusOperationCancellationType(rest["cancellation_type"])
-        client: Any = workflow.create_nexus_client(service="Desk", endpoint=endpoint)
+        client: Any = workflow.create_nexus_client(service=service, endpoint=endpoint)
         try:
             handle = await client.start_operation(operation, given, output_type=Any, **timeouts, **rest)
             if held:
@@ -179,8 +183,8 @@ class CallsMany:
 HANDLERS: list[Any] = [Desk()]
 
 
-async def _endpoint(stage: Stage, queue: str = "") -> str:
-    """The endpoint of the worker that all programs share, or of a queue that nobody polls."""
+async def endpoint_of(stage: Stage, queue: str = "") -> str:
+    """The endpoint of the worker that all programs share, or of a task queue without pollers."""
     name = re.sub("[^a-z0-9]", "-", f"of-{queue or stage.queue}")
     target = EndpointTarget(worker=EndpointTarget.Worker(namespace=NAMESPACE, task_queue=queue or stage.queue))
     with contextlib.suppress(RPCError):
@@ -197,7 +201,7 @@ async def _endpoint(stage: Stage, queue: str = "") -> str:
 
 
 async def _calling(stage: Stage, operation: str, given: Any, *, queue: str = "", **options: Any) -> Handle:
-    return await stage.start(Calls, await _endpoint(stage, queue), operation, given, options)
+    return await stage.start(Calls, await endpoint_of(stage, queue), operation, given, options)
 
 
 async def _outcome(stage: Stage, operation: str, given: Any, **options: Any) -> Any:
@@ -212,7 +216,7 @@ async def _handled(stage: Stage, caller: Handle) -> Handle:
 
 
 async def _callback_made(stage: Stage) -> None:
-    """Until the handler's workflow knows that the caller has heard of its end."""
+    """Wait until the handler's workflow has delivered its completion callback."""
 
     async def there() -> bool:
         callbacks = (await stage.describe(stage.id("handled"))).callbacks
@@ -238,7 +242,7 @@ async def nexus_sync_nothing(stage: Stage) -> Any:
 
 @program
 async def nexus_many(stage: Stage) -> Any:
-    return await stage.run(CallsMany, await _endpoint(stage), 5)
+    return await stage.run(CallsMany, await endpoint_of(stage), 5)
 
 
 @program
@@ -364,7 +368,7 @@ async def nexus_workflow_joined(stage: Stage) -> Any:
     handled = await _handled(stage, first)
     await stage.idle(first)
     await stage.idle(handled)
-    second = await stage.start(Calls, await _endpoint(stage), "join", stage.id("handled"), {}, suffix="second")
+    second = await stage.start(Calls, await endpoint_of(stage), "join", stage.id("handled"), {}, suffix="second")
     await stage.until(second, "NEXUS_OPERATION_STARTED")
     await stage.idle(second)
     await handled.signal("end", "for both")
@@ -379,7 +383,7 @@ async def nexus_workflow_joined(stage: Stage) -> Any:
 
 
 async def _left_running(stage: Stage, kind: int) -> Any:
-    """The caller does not wait. Nobody has told the handler's workflow when it closes, and nobody will."""
+    """The caller doesn't wait; the handler's workflow runs on until it is terminated."""
     caller = await _calling(stage, "start", [stage.id("handled"), "wait"], cancellation_type=kind)
     handled = await _handled(stage, caller)
     await stage.idle(caller)
@@ -438,7 +442,7 @@ async def nexus_cancel_abandon(stage: Stage) -> Any:
 
 @program
 async def nexus_cancel_at_once(stage: Stage) -> Any:
-    return await stage.run(CancelsAtOnce, await _endpoint(stage, NO_ONE))
+    return await stage.run(CancelsAtOnce, await endpoint_of(stage, NO_ONE))
 
 
 @program
@@ -483,7 +487,7 @@ async def nexus_result_buffered(stage: Stage) -> Any:
 
 @program
 async def nexus_caller_reset(stage: Stage) -> Any:
-    """The end of an operation is heard by the run that has taken the place of the caller's."""
+    """After a reset the new run receives the completion of an operation that the old run had started."""
     caller = await _calling(stage, "start", [stage.id("handled"), "wait"])
     handled = await _handled(stage, caller)
     await stage.idle(caller)
@@ -503,7 +507,7 @@ _COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 @program
 async def nexus_endpoints(stage: Stage) -> Any:
-    """What operators see of endpoints."""
+    """Endpoints as operators see them."""
     service = stage.client.operator_service
     target = EndpointTarget(worker=EndpointTarget.Worker(namespace=NAMESPACE, task_queue=stage.queue))
     name = re.sub("[^a-z0-9]", "-", stage.name)

@@ -1,4 +1,4 @@
-"""The programs whose histories are recorded for the tests of the state, as far as nothing in them races."""
+"""The programs whose histories are recorded for the tests of the mutable state; their histories have no races."""
 
 from datetime import timedelta
 from typing import Any

@@ -12,7 +12,7 @@ from tests.sdk.stage import Handle, Stage, program
 
 @workflow.defn
 class ManySteps:
-    """An activity, then signals and updates until it is told to end."""
+    """Runs an activity, then takes signals and updates until a signal ends it."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -34,7 +34,7 @@ class ManySteps:
 
 
 async def _two_signals(stage: Stage) -> Handle:
-    """Started 1-4, then signal 5 with its task 6-8, then signal 9 with its task 10-12, completed 13."""
+    """Events 1-4 start it, 5 is a signal with task 6-8, 9 a signal with task 10-12, 13 completes it."""
     handle = await stage.start(Waits.run)
     await stage.idle(handle)
     await stage.signal(handle, "say", "one")

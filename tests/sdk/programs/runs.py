@@ -65,7 +65,7 @@ class FailsByTurns:
 
 @workflow.defn
 class CountsRuns:
-    """A cron job that goes by its last result."""
+    """A cron job whose result depends on the last run's result."""
 
     @workflow.run
     async def run(self) -> int:
@@ -129,7 +129,7 @@ async def workflow_not_retried_by_type(stage: Stage) -> Any:
 
 @program
 async def workflow_retry_ends_with_the_execution_timeout(stage: Stage) -> Any:
-    """The next attempt would begin after the execution's end."""
+    """The next attempt would start after the execution timeout."""
     policy = RetryPolicy(initial_interval=timedelta(seconds=100))
     return await stage.run(Fails.run, 9, retry_policy=policy, execution_timeout=timedelta(seconds=30))
 
@@ -162,7 +162,7 @@ async def cron(stage: Stage) -> None:
     while len(runs) < 3:
         await stage.closed(handle.id, runs[-1])
         runs.append(await stage.saw_current())
-    # During the backoff before its third run.
+    # Terminate during the backoff before the third run.
     await stage.client.get_workflow_handle(handle.id).terminate()
 
 
@@ -185,7 +185,7 @@ async def cron_canceled_in_backoff(stage: Stage) -> Any:
 
 @program
 async def closed_one_is_described(stage: Stage) -> None:
-    """What is asked of a run by its id after the id was used again."""
+    """Describe a closed run by its run id after its workflow id was used again."""
     first = await stage.start(Waits.run)
     first_run = await stage.saw_current()
     await stage.idle(first)

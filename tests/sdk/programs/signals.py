@@ -15,7 +15,7 @@ from tests.sdk.stage import NAMESPACE, Stage, execution, program
 
 @workflow.defn
 class HeldAtFirst:
-    """Its first workflow task waits at a gate, then it counts signals."""
+    """Counts signals after its first workflow task has waited at a gate."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -33,7 +33,7 @@ class HeldAtFirst:
 
 @workflow.defn
 class HeldAtEnd:
-    """The task that ends it waits at a gate the first time."""
+    """Its last workflow task waits at a gate on the first attempt."""
 
     def __init__(self) -> None:
         self._words: list[str] = []

@@ -1,4 +1,4 @@
-"""Starts: the options that are echoed, the policies for an id that is taken, delay, eager start, bad requests."""
+"""Starts: options that are returned, policies for a used workflow id, delay, eager start, bad requests."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -57,7 +57,7 @@ HELLO = b'"hello"'
 
 @workflow.defn
 class Waits:
-    """Ends when it is told to."""
+    """Ends after a signal."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -73,7 +73,7 @@ class Waits:
 
 
 def request(stage: Stage, **fields: Any) -> StartWorkflowExecutionRequest:
-    """A start as it goes over the wire, for what the SDK's client does not offer."""
+    """A raw start request, for fields that the SDK's client does not offer."""
     usual: dict[str, Any] = {
         "namespace": NAMESPACE,
         "workflow_id": stage.id(),
@@ -156,7 +156,7 @@ async def start_twice_with_one_request_id(stage: Stage) -> None:
     await stage.idle(handle)
     await handle.signal("say", "end")
     await handle.result()
-    # The id stays the answer to this request after the run is closed.
+    # A repeated request returns the same run id even after the run is closed.
     answer = await stage.service.start_workflow_execution(request(stage))
     stage.note("after its end", answer)
     stage.saw(stage.id(), answer.run_id)
@@ -367,7 +367,7 @@ async def history_in_its_forms(stage: Stage) -> None:
         token = page.next_page_token
         if not token:
             break
-    # How many events a page may have depends on how they were written; that none is missing or twice does not.
+    # The number of events per page depends on how they were written; each event must come exactly once.
     stage.note("in pages", pages)
     closing = GetWorkflowExecutionHistoryRequest(
         namespace=NAMESPACE,
@@ -394,7 +394,7 @@ async def history_in_its_forms(stage: Stage) -> None:
 
 @program
 async def delete_refused(stage: Stage) -> None:
-    """What is deleted goes after an unsure time, so only the refusals are compared."""
+    """The time of a deletion is uncertain, so only the API errors are compared."""
     for label, target in {
         "missing": execution(stage.id("missing")),
         "no id": execution(""),

@@ -1,4 +1,4 @@
-"""Timers: fired, canceled, several, none."""
+"""Timers: one that fires, one that is canceled, several, and none."""
 
 import asyncio
 import contextlib

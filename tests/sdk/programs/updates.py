@@ -1,4 +1,4 @@
-"""Updates: accepted, completed, rejected, several at once, with start, and those that the run's end meets."""
+"""Updates: accepted, completed, rejected, several at once, with start, and pending when the run ends."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ ACCEPTED = WorkflowUpdateStage.ACCEPTED
 
 @workflow.defn
 class Sums:
-    """Adds numbers by update. A negative one is rejected, one above 100 fails."""
+    """Adds numbers by update. A negative number is rejected; a number above 100 fails the update."""
 
     def __init__(self) -> None:
         self._sum = 0
@@ -153,7 +153,7 @@ async def updates_while_a_task_is_in_flight(stage: Stage) -> Any:
     asked = []
     for number in (1, 2, -3):
         asked.append(asyncio.create_task(stage.outcome(handle.execute_update("add", number, id=f"add{number}"))))
-        # There is nothing to see of an update that waits.
+        # No API call shows an update that waits, so give it time to arrive.
         await asyncio.sleep(0.2)
     stage.open("first task")
     for answer in asked:

@@ -1,4 +1,4 @@
-"""Workflow tasks: failures, attempts, timeouts, non-determinism, workers that come and go, long histories."""
+"""Workflow tasks: failures, attempts, timeouts, non-determinism, workers that start and stop, long histories."""
 
 from datetime import timedelta
 from typing import Any
@@ -40,7 +40,7 @@ class FailsInTheMiddle:
 
 @workflow.defn
 class ChangesItsMind:
-    """Its code is another in the second workflow task than in the first, once."""
+    """Behaves differently in its second workflow task than in the first, once: a non-determinism error."""
 
     def __init__(self) -> None:
         self._go = False
@@ -100,7 +100,7 @@ class FailsByType:
 
 @workflow.defn
 class BlockedTwice:
-    """A task that fails with a signal buffered meanwhile."""
+    """Its workflow task fails while a signal is buffered."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -162,7 +162,7 @@ async def non_determinism_is_retried(stage: Stage) -> Any:
 
 @program
 async def many_things_buffered(stage: Stage) -> Any:
-    """Signals, activity results and a cancel request come in while one task is in flight."""
+    """Signals, activity results and a cancel request arrive while a workflow task is started."""
     handle = await stage.start(ManyThingsBuffered.run)
     for name in ("a", "b"):
         await stage.reached(name)

@@ -1,8 +1,8 @@
-"""Commits as fast as it can, and says on standard output what was acknowledged, until it is killed.
+"""Commit as fast as possible, and print what was acknowledged, until the process is killed.
 
-`opening 0`, then lines of two words: what, a number. `committed` names the number of `everything(number)` that is
-durable; `completing` comes before a range of tasks is completed, `completed` after it; likewise `deleting`, `deleted`.
-Tasks of the matching service go into the same file and the same transactions all the while.
+The output is `opening 0`, then lines of a word and a number. `committed N`: all of `everything(N)` is durable.
+`completing N` precedes the completion of a range of tasks, `completed N` follows it; likewise `deleting`, `deleted`.
+Tasks of the matching service are written to the same file in the same transactions.
 """
 
 import asyncio
@@ -14,15 +14,16 @@ from pathlib import Path
 
 from fairlead.core.fairness import Level
 from fairlead.core.partitions import TaskType
-from fairlead.storage.contract import Levels, QueueId, StoredTask
-from fairlead.storage.history_contract import Commit, HistoryStore, RunKey, TaskKey
+from fairlead.storage.commit import Commit
+from fairlead.storage.history import HistoryStore, RunKey, TaskKey
 from fairlead.storage.sqlite import SqliteStore
+from fairlead.storage.tasks import Levels, QueueId, StoredTask
 from tests.storage.history.writes import NAMESPACE, SHARD, everything, task
 
 QUEUE = QueueId("namespace", "beside", TaskType.WORKFLOW)
 DRAINED = "drained"
 CALLERS = 30
-# Each child has numbers of its own, above those of all before it.
+# Numbers of this child begin above those of all earlier children.
 NUMBERS_A_CHILD = 1_000_000
 
 

@@ -1,19 +1,12 @@
-"""Histories in pages, with forks, in both directions, and deleted when nobody begins with them. On every store."""
+"""Branches of histories on every store: pages in both directions, forks, deletion of events that no branch needs."""
 
 import tracemalloc
 
 import pytest
 
-from fairlead.storage.history_contract import (
-    BATCHES_A_PAGE_MAX,
-    Absent,
-    Ancestor,
-    BranchWrite,
-    Commit,
-    ForkBroken,
-    HistoryStore,
-    StoredBatch,
-)
+from fairlead.storage.commit import Absent, Ancestor, BranchWrite, Commit
+from fairlead.storage.history import BATCHES_A_PAGE_MAX, HistoryStore, StoredBatch
+from fairlead.storage.history_conflicts import ForkBroken
 from tests.storage.history.writes import COMPLETED, NAMESPACE, SHARD, WORKFLOW, batch, current, key, read_all, row, run
 
 
@@ -69,7 +62,7 @@ async def test_a_range_finds_the_batches_that_hold_its_events(
         assert [one.first_event_id for one in found] == (expected[::-1] if reverse else expected)
 
 
-async def test_of_two_writes_of_a_batch_the_higher_transaction_id_stays(store: HistoryStore) -> None:
+async def test_a_batch_written_twice_keeps_the_write_with_the_higher_transaction_id(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     for transaction_id, payload in [(5, b"five"), (4, b"four"), (7, b"seven"), (6, b"six"), (7, b"again")]:
         again = batch(1, transaction_id, transaction_id=transaction_id, payload=payload)
@@ -106,14 +99,14 @@ async def test_a_page_has_no_more_batches_than_its_bound(store: HistoryStore, *,
 
 @pytest.mark.parametrize("reverse", [False, True])
 async def test_a_fork_begins_with_the_events_of_its_ancestors(store: HistoryStore, *, reverse: bool) -> None:
-    """Seed 004: a history is a tree of branches."""
+    """NDC-8: a history is a tree of branches."""
     lease = await store.take_shard(SHARD)
     await write(store, lease.range_id, (1, 2), (3, 4), (5, 6))
     await fork(store, lease.range_id, "left", ("main", 5))
     await write(store, lease.range_id, (5, 7), (8, 9), branch="left")
     await fork(store, lease.range_id, "leaf", ("main", 5), ("left", 8))
     await write(store, lease.range_id, (8, 8), branch="leaf")
-    # The ancestors go on, and their descendants do not see it.
+    # The ancestors get more events; their descendants don't have them.
     await write(store, lease.range_id, (7, 9))
     await write(store, lease.range_id, (10, 11), branch="left")
     expected = {
@@ -140,8 +133,8 @@ async def test_a_fork_is_made_only_at_the_end_of_a_batch(store: HistoryStore) ->
     assert payloads(await read_all(store, "fork")) == ["main 1-2"]
 
 
-async def test_fork_and_first_events_are_one_step(store: HistoryStore) -> None:
-    """A reset: the base run is closed, the new one begins with its events and has its own."""
+async def test_a_fork_and_its_first_events_are_written_in_one_commit(store: HistoryStore) -> None:
+    """A reset closes the base run; the new run begins with the base run's events and adds its own."""
     lease = await store.take_shard(SHARD)
     await write(store, lease.range_id, (1, 2), (3, 4))
     step = Commit(
@@ -153,15 +146,15 @@ async def test_fork_and_first_events_are_one_step(store: HistoryStore) -> None:
     assert payloads(await read_all(store)) == ["main 1-2", "main 3-4", "main 5-5"]
 
 
-async def test_a_history_of_50000_events_is_paged_within_bounded_memory(store: HistoryStore) -> None:
-    """Issue 4, 'Memory': a history of 50,000 events served in pages without loading it whole."""
+async def test_reading_a_history_of_50000_events_in_pages_takes_bounded_memory(store: HistoryStore) -> None:
+    """A history is served in pages and never loaded whole."""
     lease = await store.take_shard(SHARD)
     for start in range(1, 50_001, 5000):
         batches = [batch(first, first + 9, payload=bytes(2000)) for first in range(start, start + 5000, 10)]
         await store.commit(SHARD, lease.range_id, Commit(batches=batches))
     for reverse in (False, True):
         begin, end, events, pages = 1, 50_001, 0, 0
-        # Others may keep some of it; what is counted is what a page needs.
+        # Caches may keep some of the memory: measure only what a page needs.
         tracemalloc.start()
         while True:
             page = await store.read_branch("tree", "main", begin, end, limit_bytes=100_000, reverse=reverse)
@@ -200,9 +193,9 @@ async def test_a_deleted_run_leaves_nothing(store: HistoryStore) -> None:
     assert len(await read_all(store, tree="other")) == 1
     assert [one.run_id for one in await store.list_visibility(NAMESPACE, limit=10)] == ["run-2"]
     assert [one.run_id for one in await store.list_runs(SHARD, after=None, limit=10)] == ["run-2"]
-    # Again, and of what was never there: nothing happens.
+    # Deleting again, or deleting a run that never existed, does nothing.
     await store.delete_run(SHARD, lease.range_id, key(), branches=[("tree", "main")])
-    # The same names may be used again.
+    # A new run may use the same names.
     await store.commit(SHARD, lease.range_id, Commit(runs=[run()], current=[current("run-1", Absent())]))
     await write(store, lease.range_id, (1, 3))
     assert payloads(await read_all(store)) == ["main 1-3"]
@@ -217,7 +210,7 @@ async def test_the_current_run_stays_when_another_is_deleted(store: HistoryStore
     assert found.run_id == "run-2"
 
 
-async def test_events_stay_while_another_branch_begins_with_them(store: HistoryStore) -> None:
+async def test_events_are_kept_while_another_branch_begins_with_them(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     await write(store, lease.range_id, (1, 2), (3, 4), (5, 6))
     await fork(store, lease.range_id, "left", ("main", 5))
@@ -245,7 +238,7 @@ async def test_events_stay_while_another_branch_begins_with_them(store: HistoryS
     assert await read_all(store, "left") == []
     assert payloads(await read_all(store, "leaf")) == ["main 1-2", "main 3-4", "left 5-5", "leaf 6-6"]
     await delete("leaf")
-    # Nobody needs what is beyond the fork to the right.
+    # No branch needs the events after the fork.
     assert [await can_fork("main", 5), await can_fork("main", 3), await can_fork("left", 6)] == [False, True, False]
     assert payloads(await read_all(store, "right")) == ["main 1-2"]
     await delete("right")

@@ -1,17 +1,12 @@
-"""Namespaces and metadata, changed only by whoever knows what is there. The same on every store."""
+"""Namespaces and cluster metadata on every store: writes are conditional on the version that was read."""
 
 import asyncio
 
 import pytest
 
 from fairlead.core.errors import FixRequest
-from fairlead.storage.history_contract import (
-    HistoryStore,
-    MetadataConflict,
-    NamespaceConflict,
-    StoredMetadata,
-    StoredNamespace,
-)
+from fairlead.storage.history import HistoryStore, StoredMetadata, StoredNamespace
+from fairlead.storage.history_conflicts import MetadataConflict, NamespaceConflict
 
 
 async def test_a_namespace_is_found_by_id_and_by_name(store: HistoryStore) -> None:
@@ -21,32 +16,34 @@ async def test_a_namespace_is_found_by_id_and_by_name(store: HistoryStore) -> No
     assert await store.read_namespace(name="default") == stored
     assert await store.read_namespace(namespace_id="default") is None
     assert await store.read_namespace(name="id-1") is None
-    with pytest.raises(FixRequest, match="id or its name"):
+    with pytest.raises(FixRequest, match="namespace_id or name"):
         await store.read_namespace()
 
 
 @pytest.mark.parametrize(("namespace_id", "name"), [("id-1", "another"), ("id-2", "default")])
-async def test_an_id_and_a_name_are_taken_once(store: HistoryStore, namespace_id: str, name: str) -> None:
+async def test_two_namespaces_can_not_have_the_same_id_or_name(
+    store: HistoryStore, namespace_id: str, name: str
+) -> None:
     await store.create_namespace("id-1", "default", b"one")
-    with pytest.raises(NamespaceConflict) as refused:
+    with pytest.raises(NamespaceConflict) as raised:
         await store.create_namespace(namespace_id, name, b"two")
-    assert refused.value.present == StoredNamespace("id-1", "default", b"one", 1)
+    assert raised.value.present == StoredNamespace("id-1", "default", b"one", 1)
     assert len(await store.list_namespaces(after=None, limit=10)) == 1
 
 
-async def test_a_namespace_is_changed_only_as_it_was_read(store: HistoryStore) -> None:
+async def test_a_namespace_is_changed_only_if_its_version_is_still_the_one_that_was_read(store: HistoryStore) -> None:
     await store.create_namespace("id-1", "default", b"one")
     assert await store.update_namespace("id-1", b"two", expected_version=1) == 2
     for expected_version in (1, 3):
-        with pytest.raises(NamespaceConflict) as refused:
+        with pytest.raises(NamespaceConflict) as raised:
             await store.update_namespace("id-1", b"three", expected_version=expected_version)
-        assert refused.value.present == StoredNamespace("id-1", "default", b"two", 2)
+        assert raised.value.present == StoredNamespace("id-1", "default", b"two", 2)
     with pytest.raises(NamespaceConflict) as missing:
         await store.update_namespace("id-2", b"", expected_version=1)
     assert missing.value.present is None
 
 
-async def test_of_many_changes_of_one_version_one_is_made(store: HistoryStore) -> None:
+async def test_only_one_of_many_concurrent_changes_to_one_version_succeeds(store: HistoryStore) -> None:
     await store.create_namespace("id-1", "default", b"one")
     outcomes = await asyncio.gather(
         *(store.update_namespace("id-1", b"%d" % number, expected_version=1) for number in range(10)),
@@ -57,7 +54,7 @@ async def test_of_many_changes_of_one_version_one_is_made(store: HistoryStore) -
     assert found == StoredNamespace("id-1", "default", b"%d" % outcomes.index(2), 2)
 
 
-async def test_a_namespace_is_renamed_and_deleted(store: HistoryStore) -> None:
+async def test_a_namespace_can_be_renamed_and_deleted(store: HistoryStore) -> None:
     await store.create_namespace("id-1", "one", b"1")
     await store.create_namespace("id-2", "two", b"2")
     with pytest.raises(NamespaceConflict) as taken:
@@ -81,7 +78,7 @@ async def test_namespaces_are_listed_by_id(store: HistoryStore) -> None:
     assert [found.namespace_id for found in first + rest] == [f"id-{number}" for number in range(1, 6)]
 
 
-async def test_metadata_is_written_only_as_it_was_read(store: HistoryStore) -> None:
+async def test_metadata_is_written_only_if_its_version_is_still_the_one_that_was_read(store: HistoryStore) -> None:
     assert await store.read_metadata("a") is None
     with pytest.raises(MetadataConflict) as missing:
         await store.write_metadata("a", b"x", expected_version=1)
@@ -89,9 +86,9 @@ async def test_metadata_is_written_only_as_it_was_read(store: HistoryStore) -> N
     assert await store.write_metadata("a", b"one", expected_version=0) == 1
     assert await store.write_metadata("a", b"two", expected_version=1) == 2
     for expected_version in (0, 1, 3):
-        with pytest.raises(MetadataConflict) as refused:
+        with pytest.raises(MetadataConflict) as raised:
             await store.write_metadata("a", b"x", expected_version=expected_version)
-        assert refused.value.present == StoredMetadata("a", b"two", 2)
+        assert raised.value.present == StoredMetadata("a", b"two", 2)
         with pytest.raises(MetadataConflict):
             await store.delete_metadata("a", expected_version=expected_version)
     await store.delete_metadata("a", expected_version=2)

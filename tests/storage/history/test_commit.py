@@ -1,4 +1,4 @@
-"""One transaction a step: fenced, conditional, all or nothing. The same on every store."""
+"""Commits on every store: one transaction, fenced by the range id, conditional, all or nothing."""
 
 import asyncio
 import random
@@ -7,29 +7,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 
-from fairlead.storage import history_contract
-from fairlead.storage.history_contract import (
+from fairlead.storage import commit as commit_limits
+from fairlead.storage.commit import Absent, Ancestor, BadCommit, BranchWrite, Commit, IsRun, NotOpen
+from fairlead.storage.history import (
     OPEN_STATUSES,
-    Absent,
-    Ancestor,
-    BadCommit,
     BadSearch,
-    BranchWrite,
-    Commit,
-    CurrentConflict,
-    ForkBroken,
     HistoryStore,
-    IsRun,
     LeaseLost,
     ListedRun,
-    NotOpen,
-    RunConflict,
     ShardLease,
     StoredRun,
-    TaskBelowLevel,
     TaskKey,
     VisibilityDelete,
 )
+from fairlead.storage.history_conflicts import CurrentConflict, ForkBroken, RunConflict, TaskBelowLevel
 from tests.storage.history.writes import (
     COMPLETED,
     NAMESPACE,
@@ -49,7 +40,7 @@ from tests.storage.history.writes import (
 Write = Callable[[HistoryStore, int], Awaitable[object]]
 
 
-def test_the_statuses_of_open_runs_are_temporals() -> None:
+def test_the_statuses_of_open_runs_are_those_of_temporals_api() -> None:
     names = {WorkflowExecutionStatus.Name(number) for number in OPEN_STATUSES}  # type: ignore[arg-type]
     assert names == {"WORKFLOW_EXECUTION_STATUS_RUNNING", "WORKFLOW_EXECUTION_STATUS_PAUSED"}
 
@@ -57,7 +48,7 @@ def test_the_statuses_of_open_runs_are_temporals() -> None:
 # --- leases
 
 
-async def test_each_takeover_has_a_higher_range_id_and_sees_what_was_completed(store: HistoryStore) -> None:
+async def test_each_takeover_raises_the_range_id_and_returns_the_completed_levels(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     assert lease == ShardLease(1, {})
     await store.complete_tasks(SHARD, lease.range_id, "transfer", TaskKey(0, 7))
@@ -102,8 +93,8 @@ async def what_is_there(store: HistoryStore) -> list[object]:
 
 
 @pytest.mark.parametrize("name", FENCED)
-async def test_no_write_is_made_after_a_takeover(store: HistoryStore, name: str) -> None:
-    """Design, 'Matching': every write is conditional on the range id, deletes included."""
+async def test_writes_of_the_old_owner_fail_after_a_takeover(store: HistoryStore, name: str) -> None:
+    """FL-42: every write is conditional on the range id, deletes included."""
     lease = await store.take_shard(SHARD)
     first = Commit(
         runs=[run()],
@@ -121,18 +112,18 @@ async def test_no_write_is_made_after_a_takeover(store: HistoryStore, name: str)
             await FENCED[name](store, stale)
     assert await what_is_there(store) == before
     assert (await store.take_shard(SHARD)).levels == {}
-    # Under the right one it is made.
+    # With the new owner's range id, the same write succeeds.
     await FENCED[name](store, lease.range_id + 2)
 
 
-async def test_a_shard_that_nobody_took_has_no_owner(store: HistoryStore) -> None:
+async def test_a_write_to_a_shard_without_an_owner_fails(store: HistoryStore) -> None:
     for range_id in (0, 1):
         with pytest.raises(LeaseLost):
             await store.commit(SHARD, range_id, everything(1))
     assert not await assert_whole_or_absent(store, 1)
 
 
-async def test_shards_are_fenced_by_themselves(store: HistoryStore) -> None:
+async def test_a_takeover_of_one_shard_does_not_fence_another(store: HistoryStore) -> None:
     one, other = await store.take_shard(1), await store.take_shard(2)
     await store.take_shard(1)
     await store.commit(2, other.range_id, everything(1))
@@ -155,8 +146,8 @@ async def test_a_run_is_read_as_it_was_written(store: HistoryStore) -> None:
     assert await store.read_run(SHARD, *key()) == StoredRun(*key(), b"", 2, 9, 2, 17)
 
 
-async def test_ids_may_be_as_long_as_temporals(store: HistoryStore) -> None:
-    """Facts, 'Limits': 1,000, which that server counts in bytes."""
+async def test_ids_may_be_as_long_as_temporal_allows(store: HistoryStore) -> None:
+    """FL-76: 1,000 bytes, not characters."""
     lease = await store.take_shard(SHARD)
     chance = random.Random(1)
     workflow_id = "".join(chr(chance.randrange(0x10000, 0x10FFFF)) for _ in range(250))
@@ -172,26 +163,26 @@ async def test_ids_may_be_as_long_as_temporals(store: HistoryStore) -> None:
 
 
 @pytest.mark.parametrize("expected", [None, 1, 3])
-async def test_a_run_that_changed_meanwhile_is_a_conflict_that_shows_it(
+async def test_a_commit_to_a_changed_run_fails_with_a_conflict_that_holds_the_stored_run(
     store: HistoryStore, expected: int | None
 ) -> None:
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, Commit(runs=[run()]))
     await store.commit(SHARD, lease.range_id, Commit(runs=[run(expected=1, state=b"second")]))
-    with pytest.raises(RunConflict, match=r"expected|already") as refused:
+    with pytest.raises(RunConflict, match=r"expected|already") as raised:
         await store.commit(SHARD, lease.range_id, Commit(runs=[run(expected=expected, state=b"lost")]))
-    assert refused.value.present == StoredRun(*key(), b"second", 2, 3, 1, 17)
-    assert await store.read_run(SHARD, *key()) == refused.value.present
+    assert raised.value.present == StoredRun(*key(), b"second", 2, 3, 1, 17)
+    assert await store.read_run(SHARD, *key()) == raised.value.present
 
 
-async def test_a_run_that_is_not_there_is_a_conflict_with_nothing(store: HistoryStore) -> None:
+async def test_a_commit_to_a_missing_run_fails_with_a_conflict_that_holds_no_run(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
-    with pytest.raises(RunConflict) as refused:
+    with pytest.raises(RunConflict) as raised:
         await store.commit(SHARD, lease.range_id, Commit(runs=[run(expected=1)]))
-    assert refused.value.present is None
+    assert raised.value.present is None
 
 
-async def test_of_many_that_write_the_same_version_one_wins(store: HistoryStore) -> None:
+async def test_only_one_of_many_concurrent_writes_to_one_version_of_a_run_succeeds(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     for expected in (None, 1):
         writes = [run(expected=expected, state=b"%d" % number) for number in range(20)]
@@ -221,7 +212,7 @@ async def test_runs_are_listed_by_their_keys(store: HistoryStore) -> None:
 # --- the current run
 
 
-async def test_the_current_run_is_written_on_its_condition(store: HistoryStore) -> None:
+async def test_the_current_run_is_written_only_if_it_is_still_the_expected_one(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
 
     async def write(run_id: str, condition: Absent | IsRun | NotOpen, status: int = 1) -> None:
@@ -251,7 +242,7 @@ async def test_the_current_run_is_written_on_its_condition(store: HistoryStore) 
     await store.commit(SHARD, lease.range_id, other)
 
 
-async def test_of_many_that_start_the_same_workflow_one_wins(store: HistoryStore) -> None:
+async def test_only_one_of_many_concurrent_starts_of_a_workflow_succeeds(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     commits = [
         Commit(runs=[run(f"run-{number}")], current=[current(f"run-{number}", Absent())]) for number in range(20)
@@ -268,7 +259,7 @@ async def test_of_many_that_start_the_same_workflow_one_wins(store: HistoryStore
 # --- all or nothing
 
 
-async def test_a_commit_that_is_refused_in_one_part_changes_nothing(store: HistoryStore) -> None:
+async def test_a_commit_of_which_one_part_is_refused_changes_nothing(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, everything(1))
     await store.complete_tasks(SHARD, lease.range_id, "transfer", TaskKey(0, 3))
@@ -291,7 +282,7 @@ async def test_a_commit_that_is_refused_in_one_part_changes_nothing(store: Histo
     assert await assert_whole_or_absent(store, 2)
 
 
-async def test_a_commit_that_is_refused_leaves_those_beside_it_alone(store: HistoryStore) -> None:
+async def test_a_refused_commit_does_not_affect_concurrent_commits(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, everything(7))
     outcomes = await asyncio.gather(
@@ -307,19 +298,19 @@ async def test_a_commit_that_is_refused_leaves_those_beside_it_alone(store: Hist
     assert not await assert_whole_or_absent(store, 50)
 
 
-async def test_the_same_commit_again_is_refused_by_its_versions(store: HistoryStore) -> None:
-    """After an unknown outcome: renew, look, and write again; what had been written is found and not doubled."""
+async def test_a_repeated_commit_is_refused_by_its_versions(store: HistoryStore) -> None:
+    """After an unknown outcome, the owner renews its lease, reads, and writes again: nothing is written twice."""
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, everything(1))
     range_id = await store.renew_shard(SHARD, lease.range_id)
     with pytest.raises(LeaseLost):
         await store.commit(SHARD, lease.range_id, everything(1))
     again = everything(1)._replace(current=[])
-    with pytest.raises(RunConflict) as refused:
+    with pytest.raises(RunConflict) as raised:
         await store.commit(SHARD, range_id, again)
-    assert refused.value.present is not None
-    assert refused.value.present.state == b"state 1"
-    # The rest of it may be written as often as one likes.
+    assert raised.value.present is not None
+    assert raised.value.present.state == b"state 1"
+    # Parts without a condition may be written repeatedly.
     for transaction_id in (0, 1, 2):
         batches = [write._replace(transaction_id=transaction_id) for write in again.batches]
         await store.commit(SHARD, range_id, again._replace(runs=[], batches=batches))
@@ -328,8 +319,8 @@ async def test_the_same_commit_again_is_refused_by_its_versions(store: HistorySt
     assert await assert_whole_or_absent(store, 1)
 
 
-async def test_two_runs_change_together(store: HistoryStore) -> None:
-    """Continue as new: the old run is closed and the new one made in one step."""
+async def test_two_runs_are_changed_in_one_commit(store: HistoryStore) -> None:
+    """Continue-as-new closes the old run and creates the new one in one commit."""
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, Commit(runs=[run()], current=[current("run-1", Absent())]))
     step = Commit(
@@ -356,20 +347,20 @@ async def test_two_runs_change_together(store: HistoryStore) -> None:
         Commit(visibility=[row(), VisibilityDelete(NAMESPACE, "run-1")]),
     ],
 )
-async def test_the_same_thing_is_not_written_twice_in_one_commit(store: HistoryStore, commit: Commit) -> None:
+async def test_a_commit_that_writes_the_same_row_twice_is_refused(store: HistoryStore, commit: Commit) -> None:
     lease = await store.take_shard(SHARD)
     with pytest.raises(BadCommit, match=r"same .* twice: 2 writes of 1"):
         await store.commit(SHARD, lease.range_id, commit)
 
 
-async def test_a_commit_is_bounded(store: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_above_its_bounds_is_refused(store: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = await store.take_shard(SHARD)
-    monkeypatch.setattr(history_contract, "COMMIT_ROWS_MAX", 6)
-    with pytest.raises(BadCommit, match="7 rows, the most are 6"):
+    monkeypatch.setattr(commit_limits, "COMMIT_ROWS_MAX", 6)
+    with pytest.raises(BadCommit, match="7 rows, the limit is 6"):
         await store.commit(SHARD, lease.range_id, everything(1))
-    monkeypatch.setattr(history_contract, "COMMIT_ROWS_MAX", 7)
-    monkeypatch.setattr(history_contract, "COMMIT_BYTES_MAX", 10)
-    with pytest.raises(BadCommit, match="bytes, the most are 10"):
+    monkeypatch.setattr(commit_limits, "COMMIT_ROWS_MAX", 7)
+    monkeypatch.setattr(commit_limits, "COMMIT_BYTES_MAX", 10)
+    with pytest.raises(BadCommit, match="bytes, the limit is 10"):
         await store.commit(SHARD, lease.range_id, everything(1))
-    monkeypatch.setattr(history_contract, "COMMIT_BYTES_MAX", 1000)
+    monkeypatch.setattr(commit_limits, "COMMIT_BYTES_MAX", 1000)
     await store.commit(SHARD, lease.range_id, everything(1))

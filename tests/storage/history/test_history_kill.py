@@ -1,4 +1,4 @@
-"""Acknowledged means durable and whole: a process is killed in the middle of commits, and its file opened again."""
+"""Durability of acknowledged commits: a process is killed during commits, and its file is opened again."""
 
 import asyncio
 import os
@@ -9,31 +9,36 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from fairlead.core.fairness import LEVEL_ZERO
-from fairlead.storage.history_contract import HistoryStore, ListedRun, RunKey, TaskKey
+from fairlead.storage.history import HistoryStore, ListedRun, RunKey, TaskKey
 from fairlead.storage.sqlite import SqliteStore
+from tests.depth import IS_DEEP
+from tests.patience import PATIENCE_S
 from tests.storage.history import history_kill_child
 from tests.storage.history.history_kill_child import DRAINED, QUEUE
 from tests.storage.history.writes import NAMESPACE, SHARD, assert_whole_or_absent, read_all
 
-KILLS = 20
-START_S_MAX = 20.0
+KILLS = 20 if IS_DEEP else 10
+START_S_MAX = PATIENCE_S
+PROJECT = Path(__file__).parents[3]
 
 Said = dict[str, set[int]]
 
 
 def run_and_kill(file: Path, chance: random.Random) -> Said:
-    """Start a child, kill it a moment after it began to open the file or after its first commit; what it said."""
-    command = [sys.executable, history_kill_child.__file__, str(file), str(chance.randrange(2**32))]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    """Start a child and kill it shortly after it opens the file or after its first commit; returns its output."""
+    command = [sys.executable, "-m", history_kill_child.__name__, str(file), str(chance.randrange(2**32))]
     is_early = chance.random() < 0.2
     mark, after_s = (b"opening", 0.1 * chance.random()) if is_early else (b"committed", 0.15 * chance.random())
     output = b""
     kill_s = time.monotonic() + START_S_MAX
     has_begun = False
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:  # noqa: S603 - our own script
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT) as child:  # noqa: S603 - our own script
         assert child.stdout is not None
         while (left_s := kill_s - time.monotonic()) > 0:
             if select.select([child.stdout], [], [], left_s)[0]:
@@ -47,7 +52,7 @@ def run_and_kill(file: Path, chance: random.Random) -> Said:
         output += child.stdout.read()
     assert has_begun, f"the child said only {output!r} within {START_S_MAX} s"
     found: Said = defaultdict(set)
-    # The last line may have been cut off by the kill: what was not said was not acknowledged.
+    # The kill may cut off the last line; a commit whose line is incomplete does not count as acknowledged.
     for line in output.decode().split("\n")[:-1]:
         what, number = line.split()
         found[what].add(int(number))
@@ -62,7 +67,7 @@ async def all_runs(store: HistoryStore) -> list[ListedRun]:
 
 
 async def check(file: Path, said: Said) -> None:
-    """Check what one child left: all that it said, and whatever else there is of it, whole."""
+    """Check the writes of one child: each acknowledged one is stored, and every stored one is complete."""
     store = await SqliteStore.open(file)
     history = store.history
     for number in said["committed"]:
@@ -70,7 +75,7 @@ async def check(file: Path, said: Said) -> None:
     visible = {row.run_id for row in await history.list_visibility(NAMESPACE, limit=100_000)}
     runs = {run.run_id for run in await all_runs(history)}
     assert visible == runs, "a run and its visibility row are written and deleted together"
-    # Those that were not acknowledged are there whole or not at all; the child that deletes gives its own no tasks.
+    # Unacknowledged commits are stored completely or not at all; the deleting child writes no tasks of its own.
     deleters = said["deleting"]
     highest = max([*said["committed"], *deleters, 0])
     for number in range(highest + 1, highest + 100):
@@ -97,8 +102,9 @@ async def check(file: Path, said: Said) -> None:
     await store.close()
 
 
-def test_whatever_was_acknowledged_before_a_kill_is_there_whole_after_it(tmp_path: Path) -> None:
-    """Issue 4, 'Durability': kill -9 in the middle of commits, at 20 random points."""
+@pytest.mark.sim
+def test_every_commit_acknowledged_before_a_kill_is_stored_completely_after_it(tmp_path: Path) -> None:
+    """FL-50: kill -9 in the middle of commits, at 10 random moments; `make sim` kills it 20 times."""
     seed = int(os.environ.get("FAIRLEAD_KILL_SEED") or random.SystemRandom().randrange(2**32))
     print(f"replay with FAIRLEAD_KILL_SEED={seed}")  # noqa: T201 - shown when the test fails
     chance = random.Random(seed)
@@ -107,12 +113,12 @@ def test_whatever_was_acknowledged_before_a_kill_is_there_whole_after_it(tmp_pat
     for _ in range(KILLS):
         said = run_and_kill(file, chance)
         asyncio.run(check(file, said))
-        with sqlite3.connect(file) as connection:
+        with closing(sqlite3.connect(file)) as connection, connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         connection.close()
         for what, numbers in said.items():
             everything[what] |= numbers
-    # Everything of all of the children once more: no later crash has taken away what an earlier one left.
+    # Check the writes of all children again: a later crash must not lose what an earlier child wrote.
     asyncio.run(check(file, everything))
     assert len(everything["committed"]) > 20 * KILLS
     assert everything["deleted"]

@@ -1,17 +1,20 @@
-"""A store that can be made to fail: answers lost, writes that come late, and what may be done about it."""
+"""The memory store with faults: lost responses and late writes, and how an owner recovers from them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlead.storage.history_contract import Commit, LeaseLost, OutcomeUnknown, RunConflict, StoreUnavailable
-from fairlead.storage.history_memory import MemoryHistory
+from fairlead.storage.commit import Commit
+from fairlead.storage.history import LeaseLost, OutcomeUnknown, StoreUnavailable
+from fairlead.storage.history_conflicts import RunConflict
+from fairlead.storage.memory.history import MemoryHistory
+from tests.patience import step
 from tests.storage.history.writes import SHARD, assert_whole_or_absent, everything, run
 
 
 class Planned:
-    """The next `commit` fails as it was planned; everything else goes well."""
+    """Makes the next `commit` fail as planned; all other operations succeed."""
 
     def __init__(self) -> None:
         self.fails_before: Exception | None = None
@@ -39,7 +42,7 @@ class Planned:
             raise self.fails_after
 
 
-async def test_a_commit_whose_answer_was_lost_is_there_and_not_written_twice() -> None:
+async def test_a_commit_whose_response_is_lost_is_stored_and_a_retry_does_not_write_it_twice() -> None:
     faults = Planned()
     store = MemoryHistory(faults)
     lease = await store.take_shard(SHARD)
@@ -55,7 +58,7 @@ async def test_a_commit_whose_answer_was_lost_is_there_and_not_written_twice() -
     assert ("read_branch", None) in faults.operations
 
 
-async def test_a_commit_that_never_arrived_is_written_again() -> None:
+async def test_a_commit_that_never_arrived_is_written_by_a_retry() -> None:
     faults = Planned()
     store = MemoryHistory(faults)
     lease = await store.take_shard(SHARD)
@@ -80,12 +83,12 @@ async def test_a_late_commit_takes_effect_unless_the_shard_was_renewed(*, is_ren
     if is_renewed:
         await store.renew_shard(SHARD, lease.range_id)
     faults.is_late.set()
-    await asyncio.sleep(0.01)
+    await step()
     assert await assert_whole_or_absent(store, 1) is not is_renewed
     await store.close()
 
 
-async def test_what_is_late_when_the_store_closes_is_never_written() -> None:
+async def test_late_writes_are_dropped_when_the_store_closes() -> None:
     faults = Planned()
     store = MemoryHistory(faults)
     lease = await store.take_shard(SHARD)
@@ -100,7 +103,7 @@ async def test_what_is_late_when_the_store_closes_is_never_written() -> None:
     assert store._shards[SHARD].runs == {}
 
 
-async def test_without_faults_nothing_waits() -> None:
+async def test_operations_never_wait_if_there_are_no_faults() -> None:
     store = MemoryHistory()
     with pytest.raises(StopIteration) as ended:
         store.take_shard(SHARD).send(None)

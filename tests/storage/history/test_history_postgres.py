@@ -1,4 +1,4 @@
-"""What only PostgreSQL shows: several hosts on one database, lost connections, plans."""
+"""Properties of the PostgreSQL store only: several hosts on one database, lost connections, query plans."""
 
 import asyncio
 import random
@@ -9,10 +9,10 @@ from itertools import count
 import psycopg
 import pytest
 
-from fairlead.storage.history_contract import (
+from fairlead.storage.commit import Commit
+from fairlead.storage.history import (
     LATEST_FIRST,
     Attribute,
-    Commit,
     Compare,
     Contains,
     HistoryStore,
@@ -20,11 +20,10 @@ from fairlead.storage.history_contract import (
     Operator,
     OutcomeUnknown,
     Predicate,
-    RunConflict,
     StoreUnavailable,
-    TaskBelowLevel,
     TaskKey,
 )
+from fairlead.storage.history_conflicts import RunConflict, TaskBelowLevel
 from fairlead.storage.postgres import PostgresStore
 from fairlead.storage.postgres.connections import Unstorable
 from fairlead.storage.postgres.history_search import Query
@@ -37,7 +36,7 @@ Raw = psycopg.AsyncConnection[tuple[object, ...]]
 
 @pytest.fixture
 async def open_store(postgres_dsn: str) -> AsyncIterator[OpenStore]:
-    """Opens one more store on the test's database; each is another host."""
+    """Opens another store on the test's database; each stands for one host."""
     stores: list[PostgresStore] = []
 
     async def open_one() -> PostgresStore:
@@ -56,7 +55,7 @@ async def raw_connection(dsn: str) -> AsyncIterator[Raw]:
 
 
 async def waiting_backend(dsn: str) -> int:
-    """The process of a store's statement that waits for a lock, as soon as there is one."""
+    """Waits until a statement of a store waits for a lock; returns the process id of its backend."""
     async with raw_connection(dsn) as connection:
         for _ in range(500):
             found = await connection.execute(
@@ -70,10 +69,10 @@ async def waiting_backend(dsn: str) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_commit_in_flight_at_a_takeover_is_seen_by_the_new_owner_or_refused(
+async def test_the_new_owner_sees_a_commit_in_flight_at_its_takeover_or_the_commit_is_refused(
     open_store: OpenStore, seed: int
 ) -> None:
-    """Part 3: a shard has an owner and a range id that fences every write."""
+    """FL-42: a shard has an owner, and its range id fences every write."""
     chance = random.Random(seed)
     old, new = (await open_store()).history, (await open_store()).history
     numbers = count(1)
@@ -99,7 +98,7 @@ async def test_a_commit_in_flight_at_a_takeover_is_seen_by_the_new_owner_or_refu
         taken = await new.take_shard(SHARD)
         seen = {int(one.run_id[4:]) for one in await new.list_runs(SHARD, after=None, limit=100_000)}
         await asyncio.gather(*writers)
-        # Whether the old owner heard of it before or after the takeover, what it was told to be stored was there then.
+        # Every commit that was acknowledged to the old owner, before or after the takeover, was visible to the new one.
         assert seen == acknowledged
         assert not refused & seen
         assert taken.range_id == lease.range_id + 1
@@ -115,7 +114,7 @@ async def test_commits_of_one_shard_do_not_wait_for_each_other(open_store: OpenS
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, Commit(runs=[run()]))
     async with raw_connection(postgres_dsn) as connection, connection.transaction():
-        # As a commit in flight does: a share of the shard's lock, and the lock of its own run.
+        # Like a commit in flight: holds a share of the shard's lock, and the lock of its own run.
         await connection.execute("SELECT 1 FROM history_shards FOR SHARE")
         await connection.execute("SELECT 1 FROM history_runs FOR UPDATE")
         await asyncio.wait_for(store.commit(SHARD, lease.range_id, everything(2)), 5)
@@ -127,7 +126,7 @@ async def test_commits_of_one_shard_do_not_wait_for_each_other(open_store: OpenS
     assert found.db_version == 2
 
 
-async def test_a_run_that_another_makes_at_the_same_moment_is_a_conflict(
+async def test_a_commit_conflicts_with_another_that_creates_the_same_run_at_the_same_time(
     open_store: OpenStore, postgres_dsn: str
 ) -> None:
     store = (await open_store()).history
@@ -136,17 +135,17 @@ async def test_a_run_that_another_makes_at_the_same_moment_is_a_conflict(
         await connection.execute(
             "INSERT INTO history_runs VALUES (%s, %s, %s, %s, 1, 3, 1, 17, 'other')", (SHARD, *key())
         )
-        # It sees no such run, and finds out when it writes its own.
+        # The commit reads that there is no such run, and finds the other one when it writes.
         waiting = asyncio.create_task(store.commit(SHARD, lease.range_id, Commit(runs=[run()], tasks=[task(1)])))
         await waiting_backend(postgres_dsn)
-    with pytest.raises(RunConflict) as refused:
+    with pytest.raises(RunConflict) as raised:
         await waiting
-    assert refused.value.present is not None
-    assert refused.value.present.state == b"other"
+    assert raised.value.present is not None
+    assert raised.value.present.state == b"other"
     assert await store.read_tasks(SHARD, "transfer", after=TaskKey(0, 0), until_ns=None, limit=1) == []
 
 
-async def test_a_level_is_not_raised_past_a_commit_in_flight(open_store: OpenStore, postgres_dsn: str) -> None:
+async def test_the_ack_level_is_not_raised_past_a_commit_in_flight(open_store: OpenStore, postgres_dsn: str) -> None:
     store = (await open_store()).history
     lease = await store.take_shard(SHARD)
     async with raw_connection(postgres_dsn) as connection, connection.transaction():
@@ -158,7 +157,7 @@ async def test_a_level_is_not_raised_past_a_commit_in_flight(open_store: OpenSto
         await store.commit(SHARD, lease.range_id, Commit(tasks=[task(9)]))
 
 
-async def test_a_connection_lost_before_the_answer_leaves_the_outcome_unknown(
+async def test_a_connection_lost_before_the_response_leaves_the_outcome_unknown(
     open_store: OpenStore, postgres_dsn: str
 ) -> None:
     store = (await open_store()).history
@@ -188,7 +187,9 @@ async def test_a_connection_lost_before_the_answer_leaves_the_outcome_unknown(
         Commit(runs=[run(workflow_id="".join(map(chr, range(0x10000, 0x10000 + 1000))))]),
     ],
 )
-async def test_what_postgresql_cant_store_is_refused_as_such(open_store: OpenStore, commit: Commit) -> None:
+async def test_a_value_that_postgresql_can_not_store_is_refused_as_invalid(
+    open_store: OpenStore, commit: Commit
+) -> None:
     store = (await open_store()).history
     lease = await store.take_shard(SHARD)
     both = everything(1)._replace(**{name: rows for name, rows in commit._asdict().items() if rows})
@@ -199,7 +200,7 @@ async def test_what_postgresql_cant_store_is_refused_as_such(open_store: OpenSto
 
 
 @pytest.mark.parametrize("where", [Compare(Attribute("A"), Operator.EQUAL, "x 7"), Contains(Attribute("B"), "y 7")])
-async def test_search_attributes_are_found_by_their_index(
+async def test_a_query_by_search_attribute_uses_its_index(
     open_store: OpenStore, postgres_dsn: str, where: Predicate
 ) -> None:
     store = (await open_store()).history
@@ -221,7 +222,7 @@ async def test_search_attributes_are_found_by_their_index(
     assert "visibility_attributes" in plan
 
 
-async def test_a_closed_store_takes_nothing(postgres_dsn: str) -> None:
+async def test_a_closed_store_refuses_writes(postgres_dsn: str) -> None:
     store = await PostgresStore.open(postgres_dsn)
     lease = await store.history.take_shard(SHARD)
     await store.close()

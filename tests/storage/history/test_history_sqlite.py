@@ -1,4 +1,4 @@
-"""What only the SQLite store has: one file for tasks and histories, group commit, and disks that fail."""
+"""Properties of the SQLite store only: one file for tasks and histories, group commit, and failing disks."""
 
 import asyncio
 import resource
@@ -10,23 +10,21 @@ import pytest
 
 from fairlead.core.fairness import Level
 from fairlead.core.partitions import TaskType
-from fairlead.storage.contract import Levels, QueueId, StoredTask
-from fairlead.storage.history_contract import (
+from fairlead.storage.commit import Absent, Commit, IsRun
+from fairlead.storage.history import (
     LATEST_FIRST,
-    Absent,
     Column,
-    Commit,
     Compare,
-    IsRun,
     LeaseLost,
     Operator,
     OutcomeUnknown,
-    RunConflict,
     StoreUnavailable,
     TaskKey,
 )
+from fairlead.storage.history_conflicts import RunConflict
 from fairlead.storage.sqlite import SqliteStore, history_search, history_statements, history_tables
 from fairlead.storage.sqlite.file import DatabaseFile
+from fairlead.storage.tasks import Levels, QueueId, StoredTask
 from tests.storage.history.writes import (
     NAMESPACE,
     SHARD,
@@ -46,7 +44,7 @@ QUEUE = QueueId("namespace", "orders", TaskType.WORKFLOW)
 
 @contextmanager
 def full_disk(file: Path) -> Iterator[None]:
-    """No file of this process can grow beyond the size that the log has now."""
+    """Limit the size of all files of this process to the current size of the log."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{file}-wal").stat().st_size, hard))
     try:
@@ -55,8 +53,8 @@ def full_disk(file: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_commits_and_tasks_in_flight_share_a_few_transactions(tmp_path: Path) -> None:
-    """Design, 'Stores': one file, WAL, group commit, one writer thread."""
+async def test_concurrent_commits_and_task_writes_share_a_few_transactions(tmp_path: Path) -> None:
+    """FL-49: writes that wait together share a commit."""
     store = await SqliteStore.open(tmp_path / "one.db")
     shard = await store.history.take_shard(SHARD)
     queue = await store.take_lease(QUEUE)
@@ -77,13 +75,13 @@ async def test_commits_and_tasks_in_flight_share_a_few_transactions(tmp_path: Pa
     await store.close()
 
 
-async def test_steps_of_one_run_that_share_a_transaction_follow_each_other(tmp_path: Path) -> None:
+async def test_two_commits_of_one_run_in_one_transaction_are_applied_in_order(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "one.db")
     history = store.history
     range_id = (await history.take_shard(SHARD)).range_id
     before = store.commits
     await asyncio.gather(
-        # Keeps the writer busy while the others come, so that they share a transaction.
+        # Keeps the writer busy until the other writes are queued, so that they share a transaction.
         history.commit(SHARD, range_id, Commit(runs=[run("large", state=bytes(30_000_000))])),
         history.commit(SHARD, range_id, Commit(runs=[run()], current=[current("run-1", Absent())])),
         history.commit(SHARD, range_id, Commit(runs=[run(expected=1)], batches=[batch(1, 2)], tasks=[task(1)])),
@@ -103,7 +101,7 @@ async def test_steps_of_one_run_that_share_a_transaction_follow_each_other(tmp_p
     await store.close()
 
 
-async def test_a_run_is_deleted_in_the_transaction_that_changed_it(tmp_path: Path) -> None:
+async def test_a_run_can_be_deleted_in_the_transaction_that_changed_it(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "one.db")
     history = store.history
     range_id = (await history.take_shard(SHARD)).range_id
@@ -123,7 +121,7 @@ async def test_a_run_is_deleted_in_the_transaction_that_changed_it(tmp_path: Pat
     await store.close()
 
 
-async def test_a_new_run_that_was_forgotten_and_is_there_spoils_no_other_commit(
+async def test_creating_a_run_that_exists_but_is_not_cached_fails_no_other_commit_of_the_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history_tables, "REMEMBERED_MAX", 2)
@@ -137,7 +135,7 @@ async def test_a_new_run_that_was_forgotten_and_is_there_spoils_no_other_commit(
     outcomes = await asyncio.gather(
         history.commit(SHARD, range_id, Commit(runs=[run("large", state=bytes(30_000_000))])),
         *(history.commit(SHARD, range_id, commit) for commit in commits),
-        # It looks at what the transaction has yet to write, and must not be blamed for it.
+        # The check also reads the transaction's unwritten changes; none of them may be blamed for the conflict.
         history.delete_run(SHARD, range_id, key("run-1")),
         return_exceptions=True,
     )
@@ -148,7 +146,7 @@ async def test_a_new_run_that_was_forgotten_and_is_there_spoils_no_other_commit(
     assert [outcomes[0], *outcomes[2:]] == [None] * 5
     listed = {one.run_id for one in await history.list_runs(SHARD, after=None, limit=100)}
     assert listed == {"large", *(f"run-{number}" for number in range(13) if number != 1)}
-    # What was forgotten is read again.
+    # Runs that are no longer cached are read again.
     await history.commit(SHARD, range_id, Commit(runs=[run("run-0", expected=1)]))
     await store.close()
 
@@ -168,14 +166,14 @@ async def test_a_failed_commit_leaves_the_outcome_unknown_until_the_shard_is_ren
             return_exceptions=True,
         )
         assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown] * 4
-        # Reads go on.
+        # Reads still succeed.
         assert await assert_whole_or_absent(history, 1)
     renewed = await history.renew_shard(SHARD, range_id)
     with pytest.raises(LeaseLost):
         await history.commit(SHARD, range_id, everything(2))
     assert await assert_whole_or_absent(history, 1)
     assert not await assert_whole_or_absent(history, 2)
-    # What was remembered of the lost transaction was forgotten with it.
+    # The caches hold nothing of the lost transaction.
     await history.commit(SHARD, renewed, everything(2))
     await history.commit(SHARD, renewed, Commit(runs=[run("run-1", workflow_id="order 1", expected=1)]))
     await store.close()
@@ -186,12 +184,12 @@ async def test_a_failed_commit_leaves_the_outcome_unknown_until_the_shard_is_ren
     await reopened.close()
 
 
-async def test_a_transaction_that_fails_before_its_commit_has_changed_nothing(tmp_path: Path) -> None:
+async def test_a_transaction_that_fails_before_its_commit_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "one.db"
     store = await SqliteStore.open(file)
     history = store.history
     range_id = (await history.take_shard(SHARD)).range_id
-    # More than the writer keeps in memory, so that SQLite has to write it before the commit.
+    # Larger than the writer's cache, so that SQLite writes to the log before the commit.
     large = everything(1)._replace(batches=[batch(1, 2, tree="run-1", payload=bytes(60 * 1024 * 1024))])
     with full_disk(file), pytest.raises(StoreUnavailable, match="nothing was changed"):
         await history.commit(SHARD, range_id, large)
@@ -203,7 +201,7 @@ async def test_a_transaction_that_fails_before_its_commit_has_changed_nothing(tm
     await store.close()
 
 
-async def test_something_that_cant_be_stored_spoils_no_other_commit(tmp_path: Path) -> None:
+async def test_a_value_that_can_not_be_stored_fails_no_other_commit(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "one.db")
     history = store.history
     range_id = (await history.take_shard(SHARD)).range_id
@@ -220,7 +218,7 @@ async def test_something_that_cant_be_stored_spoils_no_other_commit(tmp_path: Pa
     await store.close()
 
 
-async def test_the_store_that_is_closed_takes_nothing(tmp_path: Path) -> None:
+async def test_a_closed_store_refuses_writes(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "one.db")
     lease = await store.history.take_shard(SHARD)
     await store.close()
@@ -244,15 +242,16 @@ FUNCTIONS = ["find_branches", "delete_visibility"]
 
 
 @pytest.mark.parametrize("name", SEARCHED + FUNCTIONS)
-def test_rows_are_found_by_their_place_not_searched(tmp_path: Path, name: str) -> None:
+def test_statements_find_rows_by_key_without_a_table_scan(tmp_path: Path, name: str) -> None:
     file = DatabaseFile(tmp_path / "one.db", readers=0)
     sql = getattr(history_statements, name)
     if name in FUNCTIONS:
         sql = sql(4)
     places = 3 if "?3" in sql else sql.count("?")
     plan = [row[-1] for row in file.writer.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * places)]
-    # The keys that are given are gone through, the table is not.
-    details = [line for line in plan if line not in {"SCAN 4 CONSTANT ROWS", "SCAN (subquery-4)"}]
+    # SQLite scans the given list of keys, whose name differs between versions of SQLite, and not the table.
+    keys = {"SCAN 4 CONSTANT ROWS", "SCAN 4-ROW VALUES CLAUSE", "SCAN (subquery-4)"}
+    details = [line for line in plan if line not in keys]
     assert any("SEARCH" in line for line in details), plan
     assert not any("SCAN" in line or "TEMP B-TREE" in line for line in details), plan
     file.close()
@@ -266,7 +265,7 @@ def test_rows_are_found_by_their_place_not_searched(tmp_path: Path, name: str) -
         (Compare(Column.WORKFLOW_ID, Operator.EQUAL, "x"), "visibility_workflow (namespace_id=? AND workflow_id=?"),
     ],
 )
-def test_a_list_in_the_usual_order_sorts_nothing(
+def test_listing_runs_in_the_default_order_needs_no_sort(
     tmp_path: Path, where: Compare, index: str, after: tuple[int, int, str] | None
 ) -> None:
     file = DatabaseFile(tmp_path / "one.db", readers=0)

@@ -1,17 +1,10 @@
-"""The queues of a shard: in order, by time, completed by range and one by one. The same on every store."""
+"""The task queues of a shard on every store: read in order, due by time, completed by range or one by one."""
 
 import pytest
 
-from fairlead.storage.history_contract import (
-    TASK_KEY_ZERO,
-    TASKS_COMPLETED_MAX,
-    BadCommit,
-    Commit,
-    HistoryStore,
-    StoredHistoryTask,
-    TaskBelowLevel,
-    TaskKey,
-)
+from fairlead.storage.commit import BadCommit, Commit
+from fairlead.storage.history import TASK_KEY_ZERO, TASKS_COMPLETED_MAX, HistoryStore, StoredHistoryTask, TaskKey
+from fairlead.storage.history_conflicts import TaskBelowLevel
 from tests.storage.history.writes import SHARD, task
 
 
@@ -20,7 +13,7 @@ async def ids(store: HistoryStore, queue: str = "transfer", until_ns: int | None
     return [one.key.task_id for one in found]
 
 
-async def test_tasks_are_read_in_the_order_of_time_and_id(store: HistoryStore) -> None:
+async def test_tasks_are_read_in_order_of_time_then_id(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     times = [(50, 1), (10, 9), (50, 0), (10, 2), (2**62, 3), (0, 8)]
     writes = [
@@ -36,7 +29,7 @@ async def test_tasks_are_read_in_the_order_of_time_and_id(store: HistoryStore) -
     assert await ids(store) == [77]
 
 
-async def test_only_what_is_due_is_read(store: HistoryStore) -> None:
+async def test_only_due_tasks_are_read(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     writes = [task(number, queue="timer", fire_at_ns=100 * number) for number in range(1, 5)]
     await store.commit(SHARD, lease.range_id, Commit(tasks=writes))
@@ -45,13 +38,13 @@ async def test_only_what_is_due_is_read(store: HistoryStore) -> None:
     assert await ids(store, "timer", until_ns=299) == [1, 2]
 
 
-async def test_a_range_is_completed_and_its_end_is_remembered(store: HistoryStore) -> None:
+async def test_completing_a_range_deletes_its_tasks_and_saves_its_end(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, Commit(tasks=[task(number) for number in range(1, 8)]))
     await store.commit(SHARD, lease.range_id, Commit(tasks=[task(1, queue="timer")]))
     assert await store.complete_tasks(SHARD, lease.range_id, "transfer", TaskKey(0, 3)) == 3
     assert await ids(store) == [4, 5, 6, 7]
-    # A level never goes back.
+    # A level never decreases.
     assert await store.complete_tasks(SHARD, lease.range_id, "transfer", TaskKey(0, 2)) == 0
     assert await store.complete_tasks(SHARD, lease.range_id, "transfer", TaskKey(0, 6), limit=2) == 2
     assert await ids(store) == [6, 7]
@@ -59,7 +52,7 @@ async def test_a_range_is_completed_and_its_end_is_remembered(store: HistoryStor
     assert await ids(store, "timer") == [1]
 
 
-async def test_single_tasks_are_completed_out_of_order(store: HistoryStore) -> None:
+async def test_single_tasks_can_be_completed_out_of_order(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, Commit(tasks=[task(number) for number in range(1, 8)]))
     singles = [TaskKey(0, 5), TaskKey(0, 3), TaskKey(9, 1)]
@@ -70,25 +63,25 @@ async def test_single_tasks_are_completed_out_of_order(store: HistoryStore) -> N
     assert await ids(store) == [4, 6]
     assert (await store.take_shard(SHARD)).levels == {"transfer": TaskKey(0, 2)}
     too_many = [TaskKey(0, 1)] * (TASKS_COMPLETED_MAX + 1)
-    with pytest.raises(BadCommit, match="10001 tasks"):
+    with pytest.raises(BadCommit, match="10001 single tasks"):
         await store.complete_tasks(SHARD, lease.range_id + 1, "transfer", singles=too_many)
 
 
-async def test_a_task_is_never_written_where_nobody_looks_again(store: HistoryStore) -> None:
+async def test_a_task_at_or_below_the_completed_level_is_refused(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     await store.complete_tasks(SHARD, lease.range_id, "timer", TaskKey(100, 5))
     for fire_at_ns, task_id in [(100, 5), (100, 4), (99, 9)]:
         late = task(task_id, queue="timer", fire_at_ns=fire_at_ns)
-        with pytest.raises(TaskBelowLevel) as refused:
+        with pytest.raises(TaskBelowLevel) as raised:
             await store.commit(SHARD, lease.range_id, Commit(tasks=[late]))
-        assert refused.value.level == TaskKey(100, 5)
+        assert raised.value.level == TaskKey(100, 5)
     above = [task(6, queue="timer", fire_at_ns=100), task(1, queue="timer", fire_at_ns=101), task(1)]
     await store.commit(SHARD, lease.range_id, Commit(tasks=above))
     assert await ids(store, "timer") == [6, 1]
     assert await ids(store) == [1]
 
 
-async def test_a_task_written_again_replaces_itself(store: HistoryStore) -> None:
+async def test_a_task_written_twice_is_stored_once(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     for payload in (b"first", b"second"):
         await store.commit(SHARD, lease.range_id, Commit(tasks=[task(1, payload=payload)]))

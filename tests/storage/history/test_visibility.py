@@ -1,21 +1,23 @@
-"""What is found of runs: predicates, order, pages, counts. The same rows on every store."""
+"""Visibility queries on every store: predicates, order, pages, counts; all stores return the same rows."""
 
 import random
 from collections import Counter
+from functools import partial
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.storage.history_contract import (
+from fairlead.storage.commit import Commit
+from fairlead.storage.history import (
     LATEST_FIRST,
     And,
     Attribute,
     BadSearch,
     Between,
     Column,
-    Commit,
     Compare,
     Contains,
     Cursor,
@@ -38,7 +40,9 @@ from fairlead.storage.history_contract import (
     cursor_of,
     words_of,
 )
-from fairlead.storage.history_visibility import ATTRIBUTES_MAX, PREDICATE_DEPTH_MAX, PREDICATE_NODES_MAX
+from fairlead.storage.predicates import PREDICATE_DEPTH_MAX, PREDICATE_NODES_MAX
+from fairlead.storage.visibility import ATTRIBUTES_MAX, Kind
+from fairlead.storage.visibility_order import Sort, SortKey, sort_cursor_of
 from tests.storage.history.writes import COMPLETED, NAMESPACE, RUNNING, SHARD, row
 
 A, B = Attribute("A"), Attribute("B é.$[0]'")
@@ -56,7 +60,7 @@ async def found(store: HistoryStore, where: Predicate | None = None) -> set[str]
     return {one.run_id for one in rows}
 
 
-async def test_a_row_is_read_as_it_was_written_and_changed_and_deleted(store: HistoryStore) -> None:
+async def test_a_row_can_be_written_read_changed_and_deleted(store: HistoryStore) -> None:
     full = VisibilityRow(
         NAMESPACE,
         "run-1",
@@ -101,7 +105,7 @@ async def test_a_row_is_read_as_it_was_written_and_changed_and_deleted(store: Hi
     assert await found(store) == {"run-2"}
 
 
-async def test_namespaces_do_not_see_each_other(store: HistoryStore) -> None:
+async def test_a_query_returns_rows_of_its_own_namespace_only(store: HistoryStore) -> None:
     await save(store, row("run-1"), row("run-1", namespace_id="other"), row("run-2", namespace_id="other"))
     assert await found(store) == {"run-1"}
     assert await found(store, Not(Compare(Column.RUN_ID, Operator.EQUAL, "x"))) == {"run-1"}
@@ -109,7 +113,7 @@ async def test_namespaces_do_not_see_each_other(store: HistoryStore) -> None:
     assert await store.count_visibility("nobody") == [Group(None, 0)]
 
 
-async def test_what_is_not_there_satisfies_neither_a_condition_nor_its_negation(store: HistoryStore) -> None:
+async def test_a_missing_value_satisfies_neither_a_condition_nor_its_negation(store: HistoryStore) -> None:
     await save(store, row("a", search_attributes={"A": "x"}), row("b", search_attributes={"A": "y"}), row("none"))
     is_x = Compare(A, Operator.EQUAL, "x")
     assert await found(store, is_x) == {"a"}
@@ -118,18 +122,18 @@ async def test_what_is_not_there_satisfies_neither_a_condition_nor_its_negation(
     assert await found(store, Not(Not(is_x))) == {"a"}
     assert await found(store, IsNull(A)) == {"none"}
     assert await found(store, Not(IsNull(A))) == {"a", "b"}
-    # True whatever the unknown may be.
+    # True for every possible value of the missing attribute.
     assert await found(store, Not(And((is_x, IsNull(A), Compare(Column.STATUS, Operator.EQUAL, 5))))) == {
         "a",
         "b",
         "none",
     }
-    # Of another kind is as if it were not there.
+    # A value of another type counts as missing.
     assert await found(store, Not(Compare(A, Operator.EQUAL, 1))) == set()
     assert await found(store, Compare(Column.STATUS, Operator.UNEQUAL, "1")) == set()
 
 
-async def test_keyword_lists_and_words_are_found_by_what_they_hold(store: HistoryStore) -> None:
+async def test_keyword_lists_are_found_by_element_and_texts_by_word(store: HistoryStore) -> None:
     await save(
         store,
         row("ab", search_attributes={"A": ("a", "b")}),
@@ -150,7 +154,7 @@ async def test_keyword_lists_and_words_are_found_by_what_they_hold(store: Histor
     assert await found(store, IsNull(A)) == {"none"}
 
 
-async def test_the_conditions_of_everyday(store: HistoryStore) -> None:
+async def test_common_conditions_find_the_expected_rows(store: HistoryStore) -> None:
     await save(
         store,
         row("open", workflow_id="order-1", start_time_ns=10),
@@ -169,7 +173,7 @@ async def test_the_conditions_of_everyday(store: HistoryStore) -> None:
     assert await found(store, Or(())) == set()
 
 
-async def test_a_list_is_the_open_runs_then_the_last_closed(store: HistoryStore) -> None:
+async def test_a_list_has_the_open_runs_first_then_the_closed_ones_newest_first(store: HistoryStore) -> None:
     await save(
         store,
         row("closed early", start_time_ns=5, close_time_ns=10),
@@ -197,7 +201,7 @@ async def test_a_list_is_the_open_runs_then_the_last_closed(store: HistoryStore)
         (Column.HISTORY_SIZE_BYTES, Column.WORKFLOW_ID, Column.EXECUTION_TIME_NS),
     ],
 )
-async def test_pages_hold_every_row_once_in_order(
+async def test_the_pages_of_a_list_hold_every_row_once_in_order(
     store: HistoryStore, columns: tuple[Column, ...], *, descending: bool
 ) -> None:
     chance = random.Random(7)
@@ -223,8 +227,88 @@ async def test_pages_hold_every_row_once_in_order(
     assert listed == sorted(expected, key=lambda one: cursor_of(one, order), reverse=descending)
 
 
+def random_rows(chance: random.Random, count: int) -> list[VisibilityRow]:
+    """Rows with few distinct values; some values are missing or of another kind."""
+    values: list[SearchValue | None] = [None, "a", "Z", "é", 1, 2, 1.5, True, False, ("a",), Text("a")]
+    return [
+        row(
+            f"run-{number}",
+            workflow_id=chance.choice(["a", "b", "é", "Z"]),
+            start_time_ns=chance.randrange(4),
+            close_time_ns=chance.choice([None, 1, 2]),
+            search_attributes={name: value for name in ("A", B.name) if (value := chance.choice(values)) is not None},
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (SortKey(Column.CLOSE_TIME_NS, Kind.NUMBER),),
+        (SortKey(Column.CLOSE_TIME_NS, Kind.NUMBER, descending=True), SortKey(Column.WORKFLOW_ID, Kind.TEXT)),
+        (SortKey(A, Kind.TEXT, descending=True), SortKey(B, Kind.NUMBER)),
+        (SortKey(B, Kind.TRUTH), SortKey(A, Kind.NUMBER, descending=True), SortKey(Column.STATUS, Kind.NUMBER)),
+        (SortKey(Column.RUN_ID, Kind.TEXT, descending=True),),
+    ],
+)
+async def test_the_pages_of_a_list_ordered_by_any_fields_hold_every_row_once(
+    store: HistoryStore, keys: tuple[SortKey, ...]
+) -> None:
+    rows = random_rows(random.Random(11), 60)
+    await save(store, *rows)
+    sort = Sort(keys)
+    listed: list[VisibilityRow] = []
+    after: Cursor | None = None
+    while page := await store.list_visibility(NAMESPACE, None, order=sort, after=after, limit=7):
+        listed += page
+        after = sort_cursor_of(page[-1], sort)
+    assert [one.run_id for one in listed] == [one.run_id for one in by_python(rows, sort)]
+
+
+def sort_value(one: VisibilityRow, *, sort: Sort, number: int) -> Any:
+    return sort_cursor_of(one, sort)[number]
+
+
+def by_python(rows: list[VisibilityRow], sort: Sort) -> list[VisibilityRow]:
+    """Sort the rows with Python's stable sort, from the last key to the first."""
+    ordered = sorted(rows, key=lambda one: one.run_id)
+    for number, key in reversed(list(enumerate(sort.keys))):
+        with_value = [one for one in ordered if sort_cursor_of(one, sort)[number] is not None]
+        without = [one for one in ordered if sort_cursor_of(one, sort)[number] is None]
+        with_value.sort(key=partial(sort_value, sort=sort, number=number), reverse=key.descending)
+        ordered = with_value + without
+    return ordered
+
+
+async def test_changes_between_pages_neither_hide_nor_repeat_other_rows(store: HistoryStore) -> None:
+    rows = [row(f"run-{number:02}", start_time_ns=number // 3, workflow_id="w") for number in range(30)]
+    await save(store, *rows)
+    sort = Sort((SortKey(Column.START_TIME_NS, Kind.NUMBER, descending=True),))
+    listed: list[str] = []
+    after: Cursor | None = None
+    moved = {"run-29", "run-00", "new-1", "new-2"}
+    while page := await store.list_visibility(NAMESPACE, None, order=sort, after=after, limit=4):
+        listed += [one.run_id for one in page]
+        after = sort_cursor_of(page[-1], sort)
+        if len(listed) == 8:
+            # A listed row moves to the end and an unlisted one to the front; two rows are added and one is deleted.
+            await save(
+                store,
+                rows[29]._replace(start_time_ns=-1),
+                rows[0]._replace(start_time_ns=99),
+                row("new-1", start_time_ns=50),
+                row("new-2", start_time_ns=2),
+                VisibilityDelete(NAMESPACE, str(after[-1])),
+            )
+    unchanged = [one for one in listed if one not in moved]
+    assert sorted(unchanged) == sorted({one.run_id for one in rows} - moved)
+    assert listed.count("new-2") == 1
+    assert "new-1" not in listed
+
+
 @pytest.mark.parametrize("field", [Column.STATUS, Column.WORKFLOW_TYPE, Column.CLOSE_TIME_NS, A])
-async def test_rows_are_counted_in_groups(store: HistoryStore, field: Field) -> None:
+async def test_rows_are_counted_by_group(store: HistoryStore, field: Field) -> None:
     values: list[SearchValue | None] = ["x", "x", "x", 2, 2, ("a", "b"), None, None, None, None]
     rows = [
         row(
@@ -263,20 +347,22 @@ async def test_rows_are_counted_in_groups(store: HistoryStore, field: Field) -> 
         lambda: Order(()),
         lambda: Order((Column.RUN_ID,)),
         lambda: Order((Column.STATUS,) * 4),
+        lambda: Sort(()),
+        lambda: Sort((SortKey(A, Kind.TEXT),) * 6),
     ],
 )
-def test_what_no_store_can_search_for_is_refused(wrong: object) -> None:
+def test_a_value_that_no_store_can_search_for_is_refused(wrong: object) -> None:
     assert callable(wrong)
     with pytest.raises(BadSearch):
         wrong()
 
 
-async def test_a_predicate_is_bounded_and_as_large_as_that_it_works(store: HistoryStore) -> None:
+async def test_the_largest_allowed_predicate_works_and_a_larger_one_is_refused(store: HistoryStore) -> None:
     leaf = Compare(A, Operator.EQUAL, 1)
     wide = Or((leaf,) * (PREDICATE_NODES_MAX - 1))
     await save(store, row(search_attributes={"A": 1}))
     assert await found(store, wide) == {"run-1"}
-    # As a grammar makes them of a long row of conditions.
+    # The grammar builds such a nesting from a long chain of conditions.
     chain: Predicate = leaf
     wrapped: Predicate = leaf
     for _ in range(PREDICATE_NODES_MAX // 2 - 1):
@@ -288,7 +374,7 @@ async def test_a_predicate_is_bounded_and_as_large_as_that_it_works(store: Histo
     for number in range(PREDICATE_DEPTH_MAX):
         deep = And((leaf, deep)) if number % 2 else Or((leaf, deep))
     assert await found(store, deep) == {"run-1"}
-    with pytest.raises(BadSearch, match="nested 21 deep, the most is 20"):
+    with pytest.raises(BadSearch, match="nested 21 deep, the limit is 20"):
         await store.list_visibility(NAMESPACE, Or((leaf, deep)), limit=1)
     with pytest.raises(BadSearch, match="more than 250 conditions"):
         await store.list_visibility(NAMESPACE, And((wide, leaf)), limit=1)

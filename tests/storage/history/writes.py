@@ -1,20 +1,7 @@
-"""Short ways to say what is written."""
+"""Builders of commits and other writes for the tests."""
 
-from fairlead.storage.history_contract import (
-    Absent,
-    BatchWrite,
-    Commit,
-    CurrentWrite,
-    HistoryStore,
-    IsRun,
-    NotOpen,
-    RunKey,
-    RunWrite,
-    StoredBatch,
-    TaskKey,
-    TaskWrite,
-    VisibilityRow,
-)
+from fairlead.storage.commit import Absent, BatchWrite, Commit, CurrentWrite, IsRun, NotOpen, RunWrite, TaskWrite
+from fairlead.storage.history import HistoryStore, RunKey, StoredBatch, TaskKey, VisibilityRow
 
 SHARD = 3
 NAMESPACE = "11111111-1111-1111-1111-111111111111"
@@ -68,7 +55,7 @@ def row(run_id: str = "run-1", **changes: object) -> VisibilityRow:
 
 
 def everything(number: int) -> Commit:
-    """A commit with something of each kind, all of it named by its number."""
+    """A commit with one write of each kind; every name in it contains `number`."""
     run_id = f"run-{number}"
     workflow_id = f"order {number}"
     return Commit(
@@ -81,7 +68,7 @@ def everything(number: int) -> Commit:
 
 
 async def assert_whole_or_absent(store: HistoryStore, number: int, *, shard_id: int = SHARD) -> bool:
-    """Whether `everything(number)` is there; fails where only a part of it is."""
+    """Whether `everything(number)` is stored; fails if only a part of it is."""
     expected = everything(number)
     run_id, workflow_id = f"run-{number}", f"order {number}"
     tasks = await store.read_tasks(shard_id, "transfer", after=TaskKey(0, 2 * number - 1), until_ns=None, limit=1)
@@ -102,7 +89,7 @@ async def assert_whole_or_absent(store: HistoryStore, number: int, *, shard_id: 
 async def read_all(
     store: HistoryStore, branch: str = "main", *, tree: str = "tree", limit_bytes: int = 1000, reverse: bool = False
 ) -> list[StoredBatch]:
-    """A branch page by page, from its beginning or from its end."""
+    """All events of a branch, read page by page from its beginning or from its end."""
     found: list[StoredBatch] = []
     begin, end = 1, 10**9
     while page := await store.read_branch(tree, branch, begin, end, limit_bytes=limit_bytes, reverse=reverse):

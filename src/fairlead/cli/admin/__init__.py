@@ -1,6 +1,6 @@
-"""`fairlead admin`: looks at a running cluster, and changes what is changed by hand."""
+"""`fairlead admin`: inspects and administers a running cluster."""
 
-# Each module adds its own commands to the group, which loads some more when it is asked for a command.
+# Each module adds its commands to the group; the group itself loads some more modules on first use.
 from fairlead.cli.admin import failover, fairness, ring, scaler, tasklist, update
 from fairlead.cli.admin.command import admin
 

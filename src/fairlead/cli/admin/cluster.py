@@ -1,51 +1,73 @@
-"""The cluster that `fairlead admin` asks: one host tells which others there are, and each is asked for what it owns."""
+"""The cluster that `fairlead admin` calls: any host lists the others, and each is asked about its partitions."""
 
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 
-from fairlead.cluster.calls import Answer, Caller, Method, Request
-from fairlead.cluster.ring import NoAnswer, RemoteRing, RingAnswer
-from fairlead.core.errors import FairleadError, FixRequest, RetryLater
-from fairlead.core.partitions import PartitionConfig, TaskList
-from fairlead.matching.messages import DescribeAnswer, ExplainAnswer, UpdateAnswer
+from fairlead.api.namespace_lookup import (
+    FIND_NAMESPACES,
+    GIVEN_MAX,
+    FindNamespacesRequest,
+    FindNamespacesResponse,
+)
+from fairlead.core.errors import FairleadError, FixRequest
+from fairlead.core.namespaces import VERSION_MARK, NamespaceNames, split_version
+from fairlead.core.partitions import PartitionConfig, TaskQueueId, TaskType
+from fairlead.matching.messages import CountsInfo, DescribeResponse, ExplainResponse, UpdateResponse
 from fairlead.matching.operator_client import OperatorClient
+from fairlead.membership.ring import NoResponse, RemoteRing, RingResponse
+from fairlead.rpc.hosts.caller import Caller, Method, NotReached, Request, Response
+from fairlead.rpc.hosts.credentials import ANONYMOUS, Credentials
 from fairlead.server import new_caller
 
 REASON_CHARACTERS_MAX = 60
-# What the network says of a host that is not there, in lower case, and what a person wants to know of it.
+# Message of a server to a caller that it does not know.
+UNAUTHORIZED = "Request unauthorized."
+# Parts of network errors, in lower case, with a short reason for the user.
 _REASONS = {
     "connection refused": "connection refused",
     "timed out": "timed out",
     "deadline": "timed out",
     "errors resolving": "no such host name",
-    "no route to host": "no route to it",
+    "no route to host": "no route to host",
     "is stopping": "it is stopping",
 }
 
 
-class NotReached(RetryLater):
-    """No server answers where the command looks for one."""
+class Unauthorized(FixRequest):
+    """The server does not know the caller."""
 
 
-class UnknownTaskList(FixRequest):
-    """The store has no such task list."""
+class UnknownTaskQueue(FixRequest):
+    """The store has no such task queue."""
+
+
+class UnknownNamespace(FixRequest):
+    """No namespace is registered under this name or id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the partitions of a task list said, by their numbers; `missing` says why some said nothing."""
+    """Descriptions of a task queue's partitions, by number; `missing` has the errors of the other partitions."""
 
     config: PartitionConfig
-    answers: Sequence[DescribeAnswer]
+    answers: Sequence[DescribeResponse]
     missing: dict[int, str]
+
+    @property
+    def counts(self) -> CountsInfo:
+        """The source of the partition counts, as the root reports it."""
+        found = next((answer.counts for answer in self.answers if answer.counts is not None), None)
+        # A root of an older release does not report it: there the source was the database, or no counts were stored.
+        return found or CountsInfo(False, self.config.counts, self.config.counts, [])
 
 
 class Cluster:
-    """What can be asked of a cluster by hand. Each question takes no longer than `timeout_s`."""
+    """Operator calls to a cluster. Each call takes at most `timeout_s`."""
 
     def __init__(self, caller: Caller, ring: RemoteRing, *, timeout_s: float) -> None:
         self.ring = ring
@@ -53,16 +75,19 @@ class Cluster:
         self._caller = caller
         self._client = OperatorClient(caller, ring, random=random.random)
         self._timeout_s = timeout_s
+        self._names = NamespaceNames()
 
-    async def ask(self, method: Method[Request, Answer], request: Request, *, timeout_s: float | None = None) -> Answer:
-        """Ask one host, whichever it is: for what all hosts answer alike."""
+    async def ask(
+        self, method: Method[Request, Response], request: Request, *, timeout_s: float | None = None
+    ) -> Response:
+        """Call one host; for methods to which all hosts respond alike."""
         host = min(self.ring.hosts)
         return await self._caller.call(host, method, request, timeout_s=timeout_s or self._timeout_s)
 
-    async def ask_all(self, method: Method[Request, Answer], request: Request) -> dict[str, Answer | FairleadError]:
-        """Ask every host: what each says, or why it does not."""
+    async def ask_all(self, method: Method[Request, Response], request: Request) -> dict[str, Response | FairleadError]:
+        """Call every host; return each host's response or error."""
 
-        async def ask_one(host: str) -> Answer | FairleadError:
+        async def ask_one(host: str) -> Response | FairleadError:
             try:
                 return await self._caller.call(host, method, request, timeout_s=self._timeout_s)
             except FairleadError as failure:
@@ -71,66 +96,138 @@ class Cluster:
         hosts = sorted(self.ring.hosts)
         return dict(zip(hosts, await asyncio.gather(*map(ask_one, hosts)), strict=True))
 
-    async def describe(self, task_list: TaskList, *, keys_max: int = 0, must_exist: bool = True) -> Described:
-        """All partitions that are polled. A root that does not answer is a failure: nobody knows the others then."""
+    async def namespace_id(self, given: str, task_queue: str, types: Sequence[TaskType]) -> str:
+        """Resolve a namespace's name or id to its id, preferring a namespace that has the task queue.
+
+        Clients that use matching alone name a namespace by any string, which may also be the name of a registered
+        namespace. The registered namespace wins, unless only the other one has the task queue.
+        """
+        candidates = await self._meant(given)
+        if len(candidates) > 1:
+            wanted = {TaskQueueId(candidate, task_queue, task_type) for candidate in candidates for task_type in types}
+            for candidate in candidates:
+                if any(known in wanted for known in await self._of_namespace(candidate)):
+                    return candidate
+        return candidates[0]
+
+    async def namespace_name(self, given: str) -> str:
+        """Resolve a namespace's name or id to its name; `given` itself if it is not registered."""
+        answer = await self._find([given])
+        return next((each.name for each in answer.found), given)
+
+    async def _meant(self, given: str) -> list[str]:
+        """List the namespace ids that a name or an id may mean; a worker version after `#` is kept."""
+        base, mark, version = given.partition(VERSION_MARK)
+        answer = await self._find([base])
+        if not answer.found and answer.is_any_registered and not await self._of_namespace(given):
+            raise UnknownNamespace(
+                f"no namespace with the name or id {base!r}: `temporal operator namespace list` lists all namespaces, "
+                "and `fairlead admin tasklist list` those with task queues"
+            )
+        # Two namespaces match if the name of one is the id of the other.
+        by_name_first = sorted(answer.found, key=lambda each: each.name != base)
+        bases = dict.fromkeys([*(each.id for each in by_name_first), base])
+        return [f"{each}{mark}{version}" for each in bases]
+
+    async def _find(self, given: Sequence[str]) -> FindNamespacesResponse:
+        """Look namespaces up in the registry, and remember their names."""
+        answer = await self.ask(FIND_NAMESPACES, FindNamespacesRequest(list(given)))
+        for each in answer.found:
+            self._names.put(each.id, each.name)
+        return answer
+
+    async def _learn(self, task_queues: Iterable[TaskQueueId]) -> None:
+        bases = {split_version(each.namespace_id)[0] for each in task_queues}
+        unknown_ids = iter(sorted(base for base in bases if self._names.find(base) is None))
+        while some := list(islice(unknown_ids, GIVEN_MAX)):
+            await self._find(some)
+
+    def shown(self, task_queue: TaskQueueId) -> TaskQueueId:
+        """Return the task queue for display: with the namespace's name, and the worker version spelled out."""
+        return task_queue._replace(namespace_id=self._names.shown(task_queue.namespace_id))
+
+    def as_given(self, task_queue: TaskQueueId) -> TaskQueueId:
+        """Return the task queue for a command line: with the namespace in the form that `--namespace` accepts."""
+        base, mark, version = task_queue.namespace_id.partition(VERSION_MARK)
+        return task_queue._replace(namespace_id=f"{self._names.find(base) or base}{mark}{version}")
+
+    async def describe(self, task_queue: TaskQueueId, *, keys_max: int = 0, must_exist: bool = True) -> Described:
+        """Describe all read partitions. Raises the root's error, since only the root knows their number."""
         if must_exist:
-            await self._check_exists(task_list)
-        found = await self._client.describe(task_list, keys_max=keys_max, timeout_s=self._timeout_s)
+            await self._check_exists(task_queue)
+        found = await self._client.describe(task_queue, keys_max=keys_max, timeout_s=self._timeout_s)
         if found.config is None:
             raise found.missing[0]
         answers = [found.partitions[number] for number in sorted(found.partitions)]
         missing = {number: str(found.missing[number]) for number in sorted(found.missing)}
         return Described(found.config, answers, missing)
 
-    async def explain(self, task_list: TaskList) -> ExplainAnswer:
-        """What the scaler decided."""
-        await self._check_exists(task_list)
-        return await self._client.explain(task_list, timeout_s=self._timeout_s)
+    async def explain(self, task_queue: TaskQueueId) -> ExplainResponse:
+        """Return the scaler's decisions."""
+        await self._check_exists(task_queue)
+        return await self._client.explain(task_queue, timeout_s=self._timeout_s)
 
-    async def update(self, task_list: TaskList, *, read: int, write: int, force: bool) -> UpdateAnswer:
+    async def update(self, task_queue: TaskQueueId, *, read: int, write: int, force: bool) -> UpdateResponse:
         """Change the number of partitions."""
-        return await self._client.update(task_list, read=read, write=write, force=force, timeout_s=self._timeout_s)
+        return await self._client.update(task_queue, read=read, write=write, force=force, timeout_s=self._timeout_s)
 
-    async def task_lists(self, namespace: str | None) -> dict[TaskList, list[int]]:
-        """The task lists that the store knows, and the numbers of their partitions."""
-        return await self._client.list_task_lists(namespace, timeout_s=self._timeout_s)
+    async def task_queues(self, namespace: str | None) -> dict[TaskQueueId, list[int]]:
+        """Return stored task queues with their partitions: of one namespace, given by name or id, or of all if None."""
+        if namespace is None:
+            found = await self._client.list_task_queues(None, timeout_s=self._timeout_s)
+        else:
+            found = {}
+            for candidate in await self._meant(namespace):
+                found |= await self._of_namespace(candidate)
+        await self._learn(found)
+        return found
 
-    async def hosts(self) -> dict[str, RingAnswer | FairleadError]:
-        """How each host sees the ring, or why it does not say."""
+    async def _of_namespace(self, namespace_id: str) -> dict[TaskQueueId, list[int]]:
+        return await self._client.list_task_queues(namespace_id, timeout_s=self._timeout_s)
+
+    async def hosts(self) -> dict[str, RingResponse | FairleadError]:
+        """Return each host's view of the ring, or its error."""
         return await self._client.rings(timeout_s=self._timeout_s)
 
-    async def _check_exists(self, task_list: TaskList) -> None:
-        """Refuse a name that was never used. To ask its root all the same would make a task list of it."""
-        if task_list not in await self.task_lists(task_list.namespace_id):
-            raise unknown(task_list)
+    async def _check_exists(self, task_queue: TaskQueueId) -> None:
+        """Raise an error if the task queue was never used: a call to its root would create it."""
+        if task_queue not in await self._of_namespace(task_queue.namespace_id):
+            raise unknown(self.shown(task_queue))
 
 
 def why_silent(error: FairleadError) -> str:
-    """Why a host did not answer, in a few words where it is one of the usual reasons."""
-    told = str(error)
+    """Return why a host did not respond; a few words for the usual reasons."""
+    reported = str(error)
     for words, reason in _REASONS.items():
-        if words in told.lower():
+        if words in reported.lower():
             return reason
-    return told if len(told) <= REASON_CHARACTERS_MAX else told[: REASON_CHARACTERS_MAX - 3].rstrip() + "..."
+    return (
+        reported if len(reported) <= REASON_CHARACTERS_MAX else reported[: REASON_CHARACTERS_MAX - 3].rstrip() + "..."
+    )
 
 
-def unknown(task_list: TaskList) -> UnknownTaskList:
-    """What to say of a task list that the store does not know."""
-    return UnknownTaskList(
-        f"no task list {task_list.name!r} for {task_list.type.name.lower()} tasks in namespace "
-        f"{task_list.namespace_id!r}: `fairlead admin tasklist list` shows those that there are"
+def unknown(task_queue: TaskQueueId) -> UnknownTaskQueue:
+    """Return the error for a task queue that the store does not have."""
+    return UnknownTaskQueue(
+        f"no task queue {task_queue.name!r} for {task_queue.type.name.lower()} tasks in namespace "
+        f"{task_queue.namespace_id!r}: `fairlead admin tasklist list` lists the existing ones"
     )
 
 
 @asynccontextmanager
-async def connect(address: str, *, timeout_s: float) -> AsyncIterator[Cluster]:
-    """Find the cluster that the host at `address` belongs to."""
-    caller = new_caller()
+async def connect(address: str, *, timeout_s: float, credentials: Credentials = ANONYMOUS) -> AsyncIterator[Cluster]:
+    """Connect to the cluster of the host at `address`."""
+    caller = new_caller(credentials)
     ring = RemoteRing(caller, [address], clock=time.time)
     try:
         try:
             await ring.open()
-        except NoAnswer as nobody:
+        except NoResponse as nobody:
+            if UNAUTHORIZED in str(nobody):
+                raise Unauthorized(
+                    f"the server at {address} refuses: give --api-key (or FAIRLEAD_API_KEY), --secret-file or --tls-*, "
+                    "of a caller with the right role"
+                ) from nobody
             raise NotReached(
                 f"no server answers at {address}: is it running, and is --address (or FAIRLEAD_ADDRESS) right?"
             ) from nobody

@@ -1,4 +1,4 @@
-"""The group `fairlead admin`, how its commands reach a cluster, and the options that they share."""
+"""The group `fairlead admin`, its connection to a cluster, and the options that its commands share."""
 
 import asyncio
 import copy
@@ -6,41 +6,45 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
+from typing import Any
 
 import click
 
 from fairlead.cli.admin.cluster import Cluster, connect
-from fairlead.cli.report import Output, Report, show
-from fairlead.core.partitions import NAME_CHARACTERS_MAX, InvalidName, TaskList, TaskType, check_user_name
+from fairlead.cli.admin.credentials import credential_options, credentials_of
+from fairlead.core.partitions import NAME_CHARACTERS_MAX, InvalidName, TaskQueueId, TaskType, check_user_name
+from fairlead.report import Output, Report, show
+from fairlead.rpc.hosts.credentials import ANONYMOUS, Credentials
 from fairlead.settings import InvalidValue
 from fairlead.settings.duration import format_duration, parse_duration_s
-from fairlead.settings.static import DEFAULTS, parse_address
+from fairlead.settings.static.config import DEFAULTS, parse_address
 
 DEFAULT_NAMESPACE = "default"
 TIMEOUT_S = 10.0
 TIMEOUT_S_MAX = 3600.0
-# Whoever waits for longer is told so.
+# Seconds after which a waiting command prints a message.
 SILENT_S_MAX = 2.0
 
-# Cadence's name of the workflow tasks' type is understood too.
+# Names of the task types; `decision` is Cadence's name for workflow tasks.
 TYPES = {task_type.name.lower(): task_type for task_type in TaskType} | {"decision": TaskType.WORKFLOW}
 
-# Modules whose commands need the history service or replication: each adds its own to the group.
-SLOW_TO_LOAD = ("dead_letters", "histories", "repair", "replication")
+# Modules whose commands import the history service, replication or authorization; each adds its commands to the group.
+SLOW_TO_LOAD = ("dead_letters", "histories", "key", "repair", "replication")
 
 Command = Callable[..., Awaitable[Report]]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster is asked, and how long it may take."""
+    """The cluster to call, the timeout, and the proof of who calls."""
 
     address: str = str(DEFAULTS.listen)
     timeout_s: float = TIMEOUT_S
+    credentials: Credentials = ANONYMOUS
 
 
 def read_address(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Reads HOST:PORT."""
+    """Parse HOST:PORT."""
     try:
         return None if text is None else str(parse_address(text))
     except InvalidValue as wrong:
@@ -60,7 +64,7 @@ def _read_timeout(context: click.Context, option: click.Parameter, text: str | N
 
 
 class _Admin(click.Group):
-    """Loads the commands that need the services when it is asked for a command."""
+    """Imports the modules in `SLOW_TO_LOAD` when a command is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._load()
@@ -92,29 +96,36 @@ class _Admin(click.Group):
     show_default=True,
     metavar="TIME",
     callback=_read_timeout,
-    help='How long to wait for it, like "10s" or "1m".',
+    help='How long to wait for a response, like "10s" or "1m".',
 )
+@credential_options
 @click.pass_context
-def admin(context: click.Context, address: str, timeout_s: float) -> None:
-    """Look at a running cluster, and change what is changed by hand.
+def admin(context: click.Context, /, address: str, timeout_s: float, **credentials: Any) -> None:
+    """Inspect and administer a running cluster.
 
-    Each command takes --address and --timeout, too.
+    Each command also takes --address and --timeout.
 
     \b
     fairlead admin tasklist list
     fairlead admin ring show --address 10.0.0.1:7240
     """
-    context.obj = Target(address, timeout_s)
+    context.obj = Target(address, timeout_s, credentials_of(**credentials))
 
 
 def common_options() -> list[click.Parameter]:
-    """What every command takes after its own options; where it does not, what was said after `admin` holds."""
+    """Return the options that every command has after its own; without them, the options of `admin` apply."""
     return [
         click.Option(
-            ["--address"], metavar="HOST:PORT", callback=read_address, help="Any host of the cluster, as after admin."
+            ["--address"],
+            metavar="HOST:PORT",
+            callback=read_address,
+            help="Any host of the cluster; overrides that of admin.",
         ),
         click.Option(
-            ["--timeout", "timeout_s"], metavar="TIME", callback=_read_timeout, help="How long to wait, as after admin."
+            ["--timeout", "timeout_s"],
+            metavar="TIME",
+            callback=_read_timeout,
+            help="How long to wait; overrides that of admin.",
         ),
         click.Option(
             ["-o", "--output"],
@@ -127,20 +138,21 @@ def common_options() -> list[click.Parameter]:
 
 
 def target_of(address: str | None, timeout_s: float | None) -> Target:
-    """Whom a command asks: as its own options say, else as those after `admin` do."""
+    """Return the cluster that a command calls: by its own options, else by those of `admin`."""
     before = click.get_current_context().ensure_object(Target)
-    return Target(address or before.address, timeout_s or before.timeout_s)
+    return Target(address or before.address, timeout_s or before.timeout_s, before.credentials)
 
 
 def asks(group: click.Group, name: str, *aliases: str) -> Callable[[Command], click.Command]:
-    """Make a command of a function that asks a cluster and returns a report; its own options go below this."""
+    """Turn a function that calls a cluster and returns a report into a command; its own options go below this."""
 
     def decorate(run: Command) -> click.Command:
         async def ask(target: Target, parameters: dict[str, object]) -> Report:
             loop = asyncio.get_running_loop()
             waiting = loop.call_later(SILENT_S_MAX, _say_waiting, target)
             try:
-                async with connect(target.address, timeout_s=target.timeout_s) as cluster:
+                credentials = target.credentials
+                async with connect(target.address, timeout_s=target.timeout_s, credentials=credentials) as cluster:
                     return await run(cluster, **parameters)
             finally:
                 waiting.cancel()
@@ -166,13 +178,26 @@ def _say_waiting(target: Target) -> None:
     click.echo(f"waiting for the cluster of {target.address}, up to {format_duration(target.timeout_s)} ...", err=True)
 
 
-def names_task_list(command: Command) -> Command:
-    """Give a command the options that name a task list, of whatever type, as they are after a look at them."""
+def names_task_queue(command: Command) -> Command:
+    """Add the options that name a task queue of any type; the command gets the checked values."""
 
     @click.option(
-        "--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAME", callback=_check_namespace
+        "--namespace",
+        default=DEFAULT_NAMESPACE,
+        show_default=True,
+        metavar="NAME",
+        callback=_check_namespace,
+        help="Name or id of the namespace; NAME#DEPLOYMENT:BUILD for the task queue of one worker version.",
     )
-    @click.option("--tasklist", "--tl", "name", required=True, metavar="NAME", callback=_check_name, help="Its name.")
+    @click.option(
+        "--tasklist",
+        "--tl",
+        "name",
+        required=True,
+        metavar="NAME",
+        callback=_check_name,
+        help="Name of the task queue.",
+    )
     @wraps(command)
     async def run(*arguments: object, **parameters: object) -> Report:
         return await command(*arguments, **parameters)
@@ -180,10 +205,10 @@ def names_task_list(command: Command) -> Command:
     return run
 
 
-def choose_task_list(command: Command) -> Command:
-    """Give a command the options that choose a task list, which it gets as one value."""
+def choose_task_queue(command: Command) -> Command:
+    """Add the options that choose a task queue; the command gets it as one value."""
 
-    @names_task_list
+    @names_task_queue
     @click.option(
         "--tasklisttype",
         "--tlt",
@@ -191,11 +216,13 @@ def choose_task_list(command: Command) -> Command:
         type=click.Choice(list(TYPES), case_sensitive=False),
         default=TaskType.WORKFLOW.name.lower(),
         show_default=True,
-        help="The type of its tasks; decision is another name of workflow.",
+        help="Type of the tasks; decision is another name for workflow.",
     )
     @wraps(command)
     async def run(cluster: Cluster, *, namespace: str, name: str, type_name: str, **parameters: object) -> Report:
-        return await command(cluster, task_list=TaskList(namespace, name, TYPES[type_name]), **parameters)
+        task_type = TYPES[type_name]
+        namespace_id = await cluster.namespace_id(namespace, name, [task_type])
+        return await command(cluster, task_queue=TaskQueueId(namespace_id, name, task_type), **parameters)
 
     return run
 

@@ -1,108 +1,117 @@
-"""`fairlead admin dlq list|merge|purge`: what came from other clusters and could not be taken in."""
+"""`fairlead admin dlq list|merge|purge`: replication tasks of other clusters that could not be applied."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
 
+from fairlead.api.times import SECOND_NS
 from fairlead.cli.admin.cluster import Cluster
 from fairlead.cli.admin.command import Command, admin, asks
-from fairlead.cli.admin.replication import shares_nothing
-from fairlead.cli.report import Cell, Report, Table, Told, counted
-from fairlead.cluster.calls import Answer, Method, UnknownMethod
+from fairlead.cli.admin.replication import no_remote_clusters
 from fairlead.core.errors import FixRequest
 from fairlead.replication.dead_letters import PAGE_MAX, DeadLetter
-from fairlead.replication.service import LIST, MERGE, PURGE, DoneWithLetters, LettersRequest
+from fairlead.replication.service import LIST, MERGE, PURGE, DeadLettersRequest, ProcessedDeadLetters
+from fairlead.report import Cell, DualCell, Report, Table, counted
+from fairlead.rpc.hosts.caller import Method, Response, UnknownMethod
 
 LISTED_MAX = 100
-# Letters of one request: each takes a call to its source, and more.
+# Dead letters per request: a merge calls the source cluster for each.
 MERGED_AT_ONCE = 20
 FAILURES_SHOWN_MAX = 50
-SECOND_NS = 1_000_000_000
 
 
-class WhichLetters(FixRequest):
-    """It was not said which letters are to go."""
+class DeadLettersNotChosen(FixRequest):
+    """The user did not say which dead letters to purge."""
 
 
 @admin.group(no_args_is_help=True)
 def dlq() -> None:
-    """Dead letters: tasks of other clusters that could not be taken in. Nothing else waits for them."""
+    """Dead letters: replication tasks of other clusters that could not be applied. No other task waits for them."""
 
 
 def _chosen(command: Command) -> Command:
-    command = click.option("--cluster", "source", default="", metavar="NAME", help="Only those of this cluster.")(
-        command
-    )
-    return click.option("--task-id", "task_ids", type=int, multiple=True, help="Only these; may be repeated.")(command)
+    command = click.option(
+        "--cluster", "source", default="", metavar="NAME", help="Only dead letters of this cluster."
+    )(command)
+    return click.option(
+        "--task-id", "task_ids", type=int, multiple=True, help="Only this dead letter; may be repeated."
+    )(command)
 
 
 @asks(dlq, "list")
 @_chosen
-@click.option("--limit", type=click.IntRange(1), default=LISTED_MAX, show_default=True, help="The most to show.")
-async def list_letters(cluster: Cluster, *, source: str, task_ids: tuple[int, ...], limit: int) -> Report:
-    """List dead letters: of which run they are, why they are dead, and since when."""
-    letters: list[DeadLetter] = []
+@click.option("--limit", type=click.IntRange(1), default=LISTED_MAX, show_default=True, help="Maximum number to show.")
+async def list_dead_letters(cluster: Cluster, *, source: str, task_ids: tuple[int, ...], limit: int) -> Report:
+    """List dead letters: the run, the error, and the time."""
+    dead_letters: list[DeadLetter] = []
     after = ""
     while True:
-        page = await _ask(cluster, LIST, LettersRequest(source, after, PAGE_MAX, task_ids))
-        letters += page.letters
+        page = await _ask(cluster, LIST, DeadLettersRequest(source, after, PAGE_MAX, task_ids))
+        dead_letters += page.dead_letters
         after = page.next_after
-        if not after or len(letters) >= limit:
+        if not after or len(dead_letters) >= limit:
             break
-    return letters_report(letters[:limit], is_all=not after and len(letters) <= limit)
+    return dead_letters_report(dead_letters[:limit], is_all=not after and len(dead_letters) <= limit)
 
 
-def letters_report(letters: Sequence[DeadLetter], *, is_all: bool) -> Report:
-    """The letters, the oldest of each stream first."""
+def dead_letters_report(dead_letters: Sequence[DeadLetter], *, is_all: bool) -> Report:
+    """Return a report on dead letters, the oldest of each stream first."""
     rows: list[tuple[Cell, ...]] = [
         (
-            Told(str(letter.task_id), letter.task_id),
-            letter.source,
-            letter.shard_id,
-            letter.workflow_id,
-            letter.run_id,
-            _events(letter),
-            letter.items[-1][1] if letter.items else None,
-            letter.attempts,
-            datetime.fromtimestamp(letter.dead_ns / SECOND_NS, UTC).isoformat(timespec="seconds"),
-            letter.error,
+            DualCell(str(dead_letter.task_id), dead_letter.task_id),
+            dead_letter.source,
+            dead_letter.shard_id,
+            dead_letter.workflow_id,
+            dead_letter.run_id,
+            _events(dead_letter),
+            dead_letter.items[-1][1] if dead_letter.items else None,
+            dead_letter.attempts,
+            datetime.fromtimestamp(dead_letter.dead_ns / SECOND_NS, UTC).isoformat(timespec="seconds"),
+            dead_letter.error,
         )
-        for letter in letters
+        for dead_letter in dead_letters
     ]
     columns = ("task_id", "source", "shard", "workflow_id", "run_id", "events", "version", "attempts", "since", "error")
-    more = "" if is_all else ", and more: --limit shows them"
+    more = "" if is_all else ", and more: raise --limit to see them"
     return Report(
-        "dead letters", f"{counted(len(letters), 'dead letter')}{more}", {}, [Table("letters", "", columns, rows)]
+        "dead letters",
+        f"{counted(len(dead_letters), 'dead letter')}{more}",
+        {},
+        [Table("dead_letters", "", columns, rows)],
     )
 
 
-def _events(letter: DeadLetter) -> str:
-    if not letter.is_readable:
+def _events(dead_letter: DeadLetter) -> str:
+    if not dead_letter.is_readable:
         return "unknown"
-    return f"{letter.first_event_id}-{letter.last_event_id}" if letter.first_event_id else "activity progress"
+    return (
+        f"{dead_letter.first_event_id}-{dead_letter.last_event_id}"
+        if dead_letter.first_event_id
+        else "activity progress"
+    )
 
 
 @asks(dlq, "merge")
 @_chosen
 async def merge(cluster: Cluster, *, source: str, task_ids: tuple[int, ...]) -> Report:
-    """Get dead letters from their clusters again, and take them in; those for which that ends well are gone."""
+    """Fetch dead letters from their clusters again and apply them; those that succeed are removed."""
     return await _go_through(cluster, MERGE, "merged", source, task_ids)
 
 
 @asks(dlq, "purge")
 @_chosen
-@click.option("--all", "is_all", is_flag=True, help="All of them, where neither --cluster nor --task-id is given.")
+@click.option("--all", "is_all", is_flag=True, help="All dead letters; instead of --cluster and --task-id.")
 async def purge(cluster: Cluster, *, source: str, task_ids: tuple[int, ...], is_all: bool) -> Report:
-    """Let dead letters go. The runs that they were of may miss events until their cluster writes more of them."""
+    """Delete dead letters. Their runs may lack events until the source cluster writes more of them."""
     if not (source or task_ids or is_all):
-        raise WhichLetters("say which letters are to go: --cluster NAME, --task-id ID, or --all")
+        raise DeadLettersNotChosen("say which dead letters to purge: --cluster NAME, --task-id ID, or --all")
     return await _go_through(cluster, PURGE, "purged", source, task_ids)
 
 
 async def _go_through(
     cluster: Cluster,
-    method: Method[LettersRequest, DoneWithLetters],
+    method: Method[DeadLettersRequest, ProcessedDeadLetters],
     verb: str,
     source: str,
     task_ids: tuple[int, ...],
@@ -111,22 +120,22 @@ async def _go_through(
     failures: list[tuple[Cell, ...]] = []
     after = ""
     while True:
-        answer = await _ask(cluster, method, LettersRequest(source, after, MERGED_AT_ONCE, task_ids))
+        answer = await _ask(cluster, method, DeadLettersRequest(source, after, MERGED_AT_ONCE, task_ids))
         done += answer.done
-        failures += [(Told(str(task_id), task_id), error) for task_id, error in answer.failures]
+        failures += [(DualCell(str(task_id), task_id), error) for task_id, error in answer.failures]
         after = answer.next_after
         if not after:
             break
     summary = f"{counted(done, 'dead letter')} {verb}"
     if failures:
-        summary += f", {len(failures)} could not be"
+        summary += f", {len(failures)} failed"
     note = f"... and {len(failures) - FAILURES_SHOWN_MAX} more" if len(failures) > FAILURES_SHOWN_MAX else ""
     table = Table("failures", "Still dead", ("task_id", "error"), failures[:FAILURES_SHOWN_MAX], note)
     return Report("dead letters", summary, {verb: done, "failed": len(failures)}, [table])
 
 
-async def _ask(cluster: Cluster, method: Method[LettersRequest, Answer], request: LettersRequest) -> Answer:
+async def _ask(cluster: Cluster, method: Method[DeadLettersRequest, Response], request: DeadLettersRequest) -> Response:
     try:
         return await cluster.ask(method, request)
     except UnknownMethod:
-        raise shares_nothing() from None
+        raise no_remote_clusters() from None

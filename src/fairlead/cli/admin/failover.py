@@ -7,41 +7,41 @@ import click
 
 from fairlead.cli.admin.cluster import Cluster
 from fairlead.cli.admin.command import admin, asks
-from fairlead.cli.report import Report, Table
-from fairlead.cluster.calls import UnknownMethod
 from fairlead.core.errors import FairleadError, FixRequest
+from fairlead.report import Report, Table
+from fairlead.rpc.hosts.caller import UnknownMethod
 
-# Loaded when it is asked for: whoever looks for help need not wait for it.
+# Imported only when the command runs, so that `--help` is fast.
 if TYPE_CHECKING:
-    from fairlead.replication.messages import FailOverAnswer, FailOverRequest
+    from fairlead.replication.messages import FailOverRequest, FailOverResponse
 
-# What the answer may take beyond the time that the failover itself has.
+# Seconds added to the failover's own timeout for the response.
 MARGIN_S = 5.0
 PROGRESS_S = 1.0
 
 
-class SharesNothing(FixRequest):
-    """The cluster is configured to be alone: there is no other one to fail over to."""
+class NoRemoteClusters(FixRequest):
+    """The cluster is configured without remote clusters, so it can't fail over."""
 
 
 @asks(admin, "failover")
 @click.argument("namespace")
-@click.option("--to", required=True, metavar="CLUSTER", help="The cluster that is to be active.")
+@click.option("--to", required=True, metavar="CLUSTER", help="The new active cluster.")
 @click.option(
     "--graceful",
     is_flag=True,
-    help="Only when that cluster has all that was written: calls wait for a moment, and nothing is lost. Within "
-    "--timeout, or not at all.",
+    help="Wait until that cluster has all events: calls are delayed for a moment, and no event is lost. Fails if "
+    "this takes longer than --timeout.",
 )
 async def failover(cluster: Cluster, *, namespace: str, to: str, graceful: bool) -> Report:
     """Make another cluster the active one of a namespace.
 
-    Without --graceful it is done at once, also if the cluster that was active is gone: ask the cluster that is to be
-    active, or any other. What the old one had written and nobody else has seen comes back when the old one does: its
-    signals are applied again, the rest stays on branches that have lost.
+    Without --graceful, the failover takes effect at once, even if the active cluster is down: call the new active
+    cluster, or any other. Events that only the old cluster has are replicated when it comes back: its signals are
+    reapplied, and its other events stay on branches that lost.
 
-    With --graceful the cluster that is active carries it out, whichever is asked. If it does not come about in time,
-    everything is as it was.
+    With --graceful, the active cluster carries the failover out, whichever cluster is called. If the failover is not
+    complete in time, nothing changes.
 
     \b
     fairlead admin failover orders --to b --graceful --timeout 1m
@@ -50,24 +50,25 @@ async def failover(cluster: Cluster, *, namespace: str, to: str, graceful: bool)
     from fairlead.replication.failover import FAIL_OVER  # noqa: PLC0415
     from fairlead.replication.messages import FailOverRequest  # noqa: PLC0415
 
+    namespace = await cluster.namespace_name(namespace)
     request = FailOverRequest(namespace, to, graceful, cluster.timeout_s)
     asking = asyncio.create_task(cluster.ask(FAIL_OVER, request, timeout_s=cluster.timeout_s + MARGIN_S))
-    telling = asyncio.create_task(_tell_progress(cluster, namespace))
+    reporting = asyncio.create_task(_report_progress(cluster, namespace))
     try:
         answer = await asking
     except UnknownMethod:
-        raise SharesNothing(
-            "this cluster shares no namespaces with others: it has no `cluster` in its configuration"
+        raise NoRemoteClusters(
+            "this cluster has no remote clusters: there is no `cluster` in its configuration"
         ) from None
     finally:
-        telling.cancel()
+        reporting.cancel()
         asking.cancel()
-        await asyncio.gather(telling, asking, return_exceptions=True)
+        await asyncio.gather(reporting, asking, return_exceptions=True)
     return failover_report(request, answer)
 
 
-def failover_report(request: "FailOverRequest", answer: "FailOverAnswer") -> Report:
-    """How the namespace is now."""
+def failover_report(request: "FailOverRequest", answer: "FailOverResponse") -> Report:
+    """Return the state of the namespace after the failover."""
     return Report(
         "failover",
         f"namespace {request.namespace} is active in cluster {answer.active_cluster}, "
@@ -85,8 +86,8 @@ def failover_report(request: "FailOverRequest", answer: "FailOverAnswer") -> Rep
     )
 
 
-async def _tell_progress(cluster: Cluster, namespace: str) -> None:
-    """Each second, to whoever waits, while there is something to tell."""
+async def _report_progress(cluster: Cluster, namespace: str) -> None:
+    """Print the progress once a second, when it has changed."""
     from fairlead.replication.failover import (  # noqa: PLC0415
         FAIL_OVER_PROGRESS,
         Phase,
@@ -94,13 +95,13 @@ async def _tell_progress(cluster: Cluster, namespace: str) -> None:
         ProgressRequest,
     )
 
-    told = Progress()
+    reported = Progress()
     while True:
         await asyncio.sleep(PROGRESS_S)
         try:
             progress = await cluster.ask(FAIL_OVER_PROGRESS, ProgressRequest(namespace))
         except FairleadError:
             continue
-        if progress not in (told, Progress()) and progress.phase != Phase.NONE:
+        if progress not in (reported, Progress()) and progress.phase != Phase.NONE:
             click.echo(f"{progress.phase}: {progress.ready} of {progress.shards} shards ready", err=True)
-        told = progress
+        reported = progress

@@ -1,36 +1,39 @@
-"""`fairlead admin history tree`: the branches of a run's history, as they came about in several clusters."""
+"""`fairlead admin history tree`: the branches of a run's history, written by several clusters."""
 
 import click
 
 from fairlead.cli.admin.cluster import Cluster
 from fairlead.cli.admin.command import DEFAULT_NAMESPACE, admin, asks
-from fairlead.cli.report import Report, Table, Told, counted
 from fairlead.core.versions import BranchTree, VersionHistory, draw_tree
+from fairlead.history.messages.stream import BranchesResponse, TreeRequest
 from fairlead.history.service import TREE
-from fairlead.history.stream_messages import BranchesAnswer, TreeRequest
+from fairlead.report import DualCell, Report, Table, counted
 
 
 @admin.group(no_args_is_help=True)
 def history() -> None:
-    """Look at the histories of workflows."""
+    """Show the histories of workflows."""
 
 
 @asks(history, "tree")
 @click.argument("workflow_id")
-@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAME")
-@click.option("--run-id", default="", metavar="ID", help="The current run, if none is given.")
+@click.option(
+    "--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAME", help="Name or id of the namespace."
+)
+@click.option("--run-id", default="", metavar="ID", help="Id of the run. [default: the current run]")
 async def tree(cluster: Cluster, *, workflow_id: str, namespace: str, run_id: str) -> Report:
-    """Draw the branches of a run: which events stand on which, at which versions, and which branch is the current one.
+    """Draw the branches of a run, with their events and versions, and mark the current branch.
 
-    A run has several branches where two clusters have written to it at the same time, before one heard of the other.
-    The branch with the highest version is the current one; the events of the others are kept.
+    A run has several branches if two clusters wrote to it at the same time, before the events of one were replicated to
+    the other. The branch with the highest version is the current one; the events of the others are kept.
     """
-    answer = await cluster.ask(TREE, TreeRequest(namespace, workflow_id, run_id))
+    name = await cluster.namespace_name(namespace)
+    answer = await cluster.ask(TREE, TreeRequest(name, workflow_id, run_id))
     return tree_report(workflow_id, answer)
 
 
-def tree_report(workflow_id: str, answer: BranchesAnswer) -> Report:
-    """The drawing, and each branch with its version history."""
+def tree_report(workflow_id: str, answer: BranchesResponse) -> Report:
+    """Return the drawing, and each branch with its version history."""
     histories = [VersionHistory.from_pairs(items) for _, items in answer.branches]
     lines = draw_tree(BranchTree.restore(histories))
     branches = [
@@ -39,7 +42,7 @@ def tree_report(workflow_id: str, answer: BranchesAnswer) -> Report:
             is_current,
             versions.last.event_id,
             versions.last.version,
-            Told(
+            DualCell(
                 ", ".join(f"{event_id} v{version}" for event_id, version in versions.items),
                 [{"event_id": event_id, "version": version} for event_id, version in versions.items],
             ),

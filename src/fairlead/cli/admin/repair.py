@@ -1,4 +1,4 @@
-"""`fairlead admin repair`: carries out the plan of repair that `fairlead pipeline reconcile` writes."""
+"""`fairlead admin repair`: carries out the repair plan of `fairlead pipeline reconcile`."""
 
 import asyncio
 import sys
@@ -13,16 +13,16 @@ import click
 
 from fairlead.cli.admin.cluster import Cluster, connect
 from fairlead.cli.admin.command import Target, admin, common_options, target_of
-from fairlead.cli.admin.replication import shares_nothing
-from fairlead.cli.report import Cell, Output, Report, Table, counted, show
-from fairlead.cluster.calls import UnknownMethod
+from fairlead.cli.admin.replication import no_remote_clusters
 from fairlead.core.errors import FairleadError, FixRequest
-from fairlead.replication.messages import RepairAnswer, Repaired, RepairRequest, RepairStep
-from fairlead.replication.plans import Plan, PlannedSend, read_plan
-from fairlead.replication.repairing import REPAIR, STEPS_MAX
+from fairlead.replication.messages import Repaired, RepairRequest, RepairResponse, RepairStep
+from fairlead.replication.plans import ByHand, Plan, PlannedSend, read_plan
+from fairlead.replication.repair import REPAIR, STEPS_MAX
+from fairlead.report import Cell, DualCell, Output, Report, Table, counted, show
+from fairlead.rpc.hosts.caller import UnknownMethod
 
 EXIT_SOME_FAILED = 3
-# Runs that are repaired at a time, and how long one request may take: it may bring a whole history.
+# Runs that are repaired concurrently, and the timeout of a request in seconds: one may transfer a whole history.
 RUNS_AT_ONCE = 8
 REQUEST_S = 90.0
 PROGRESS_S = 1.0
@@ -30,14 +30,14 @@ ROWS_SHOWN_MAX = 200
 
 
 class Job(NamedTuple):
-    """One request, and the sends of the plan that it carries out."""
+    """One request, and the planned sends that it carries out."""
 
     request: RepairRequest
     sends: Sequence[PlannedSend]
 
 
 class Done(NamedTuple):
-    """What became of a send."""
+    """The result of a send."""
 
     send: PlannedSend
     repaired: Repaired
@@ -50,21 +50,21 @@ class Done(NamedTuple):
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What `fairlead pipeline reconcile` wrote: repair_plan.json in the lake.",
+    help="The plan of `fairlead pipeline reconcile`: repair_plan.json in the lake.",
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Ask the clusters what would become of each step.")
-@click.option("--apply", "is_applied", is_flag=True, help="Have the clusters carry it out.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show the result that each step would have.")
+@click.option("--apply", "is_applied", is_flag=True, help="Carry out the plan.")
 def repair(
     *, file: Path, is_dry: bool, is_applied: bool, address: str | None, timeout_s: float | None, output: str
 ) -> None:
-    """Bring events back that a cluster has lost, by a plan of `fairlead pipeline reconcile`.
+    """Restore events that a cluster has lost, by a plan of `fairlead pipeline reconcile`.
 
-    Without --dry-run or --apply the plan is shown, and no cluster is asked. Each step has a cluster get exactly the
-    events that it lacks from one that has them, in the way in which it got them the first time. Nothing is deleted,
-    and nothing that is stored is overwritten. To do it twice does no harm.
+    Without --dry-run or --apply, the plan is shown, and no cluster is called. In each step, a cluster fetches exactly
+    the events that it lacks from a cluster that has them, by normal replication. No step deletes or overwrites stored
+    events. A plan may be applied twice.
 
-    Ask any host of one of the clusters; it passes on what concerns others. Exit codes: 0 all of it is done, 2 the plan
-    or the arguments are wrong and nothing was changed, 3 some steps could not be done.
+    Call any host of one of the clusters; it forwards the steps of other clusters. Exit codes: 0 all steps are done, 2
+    the plan or the arguments are wrong and nothing was changed, 3 some steps failed.
 
     \b
     fairlead admin repair --plan lake/repair_plan.json
@@ -88,7 +88,7 @@ admin.add_command(repair)
 
 
 def jobs_of(plan: Plan, *, is_dry: bool) -> Iterator[Job]:
-    """The requests that a plan comes to: each is about one run in one cluster, beginnings before what follows."""
+    """Yield the requests of a plan: each is about one run in one cluster, with its events in order."""
 
     def run(send: PlannedSend) -> tuple[str, str, str, str]:
         return send.target, send.namespace_id, send.workflow_id, send.run_id
@@ -113,17 +113,17 @@ def _sources(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 async def _carry_out(target: Target, plan: Plan, *, is_dry: bool) -> list[Done]:
     async with connect(target.address, timeout_s=target.timeout_s) as cluster:
-        # Before anything is changed: each cluster must be there and know those that it is to ask.
+        # Before any change, check that each cluster is reachable and knows its source clusters.
         for name, sources in _sources(plan).items():
             await _ask(cluster, RepairRequest(name, sources), timeout_s=target.timeout_s)
         done: list[Done] = []
-        telling = asyncio.create_task(_tell_progress(done, len(plan.sends)))
+        reporting = asyncio.create_task(_report_progress(done, len(plan.sends)))
         try:
             jobs = jobs_of(plan, is_dry=is_dry)
             await asyncio.gather(*(_work(cluster, jobs, done) for _ in range(RUNS_AT_ONCE)))
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
         return sorted(done, key=lambda each: (each.send.target, *_place(each.send)))
 
 
@@ -134,45 +134,53 @@ async def _work(cluster: Cluster, jobs: Iterator[Job], done: list[Done]) -> None
         except FixRequest:
             raise
         except FairleadError as failure:
-            answer = RepairAnswer((Repaired(error=str(failure)),) * len(sends))
+            answer = RepairResponse((Repaired(error=str(failure)),) * len(sends))
         done += map(Done, sends, answer.repaired)
 
 
-async def _ask(cluster: Cluster, request: RepairRequest, *, timeout_s: float) -> RepairAnswer:
+async def _ask(cluster: Cluster, request: RepairRequest, *, timeout_s: float) -> RepairResponse:
     try:
         return await cluster.ask(REPAIR, request, timeout_s=timeout_s)
     except UnknownMethod:
-        raise shares_nothing() from None
+        raise no_remote_clusters() from None
 
 
-async def _tell_progress(done: Sequence[Done], count: int) -> None:
-    """To whoever waits for longer."""
+async def _report_progress(done: Sequence[Done], count: int) -> None:
+    """Print the progress every second."""
     begun_s = time.monotonic()
     while True:
         await asyncio.sleep(PROGRESS_S)
         failed = sum(bool(each.repaired.error) for each in done)
-        told = f"{len(done):,} of {counted(count, 'step')}, {failed:,} failed, {time.monotonic() - begun_s:.0f} s"
-        click.echo(told, err=True)
+        reported = f"{len(done):,} of {counted(count, 'step')}, {failed:,} failed, {time.monotonic() - begun_s:.0f} s"
+        click.echo(reported, err=True)
 
 
-# What is told
+# Reports
 
 _COLUMNS = ("target", "source", "namespace_id", "workflow_id", "run_id", "version", "events", "reason")
 
 
+def _namespace(planned: PlannedSend | ByHand) -> DualCell:
+    """Return the namespace as a cell: tables show the name, JSON has the id."""
+    return DualCell(planned.namespace or planned.namespace_id, planned.namespace_id)
+
+
 def plan_report(plan: Plan) -> Report:
-    """The plan itself, with what is left to people."""
+    """Return a report on the plan, with the findings that need an operator."""
     events = sum(send.events for send in plan.sends)
     return Report(
         "repair",
         f"{counted(len(plan.sends), 'step')} would send {counted(events, 'event')}; {_left(plan)}",
         {"sends": len(plan.sends), "events": events, "by_hand": len(plan.by_hand)},
-        [Table("sends", "To be sent", _COLUMNS, [_row(send) for send in plan.sends]), _by_hand(plan)],
+        [
+            Table("sends", "To be sent", _COLUMNS, [_row(send) for send in plan.sends], headings=_headings(_COLUMNS)),
+            _by_hand(plan),
+        ],
     )
 
 
 def done_report(plan: Plan, done: Sequence[Done], *, is_dry: bool) -> Report:
-    """What became of each step, or would."""
+    """Return a report on the result of each step, or on its dry run."""
     failed = [each for each in done if each.repaired.error]
     events = sum(each.repaired.events for each in done if not each.repaired.error)
     outcomes = Counter(each.repaired.outcome for each in done if not each.repaired.error)
@@ -181,7 +189,7 @@ def done_report(plan: Plan, done: Sequence[Done], *, is_dry: bool) -> Report:
         f"{counted(events, 'event')} {verb} written by {len(done) - len(failed):,} of {counted(len(done), 'step')}"
     )
     if failed:
-        summary += f", {len(failed):,} could not be done"
+        summary += f", {len(failed):,} failed"
     rows = [(*_row(each.send), each.repaired.outcome or None, each.repaired.error or None) for each in done]
     counts: dict[str, Cell] = dict(sorted(outcomes.items()))
     parameters: dict[str, Cell] = {
@@ -191,28 +199,34 @@ def done_report(plan: Plan, done: Sequence[Done], *, is_dry: bool) -> Report:
         "by_hand": len(plan.by_hand),
         **counts,
     }
-    steps = Table("steps", "Steps", (*_COLUMNS, "outcome", "error"), rows)
+    columns = (*_COLUMNS, "outcome", "error")
+    steps = Table("steps", "Steps", columns, rows, headings=_headings(columns))
     return Report("repair", f"{summary}; {_left(plan)}", parameters, [steps, _by_hand(plan)])
 
 
 def _left(plan: Plan) -> str:
     if not plan.by_hand:
-        return "nothing is left to people"
-    return f"{counted(len(plan.by_hand), 'finding')} no sending of events mends"
+        return "no finding is left for manual repair"
+    return f"{counted(len(plan.by_hand), 'finding')} left for manual repair"
 
 
 def _row(send: PlannedSend) -> tuple[Cell, ...]:
-    run = (send.namespace_id, send.workflow_id, send.run_id)
+    run = (_namespace(send), send.workflow_id, send.run_id)
     return (send.target, send.source, *run, send.version, f"{send.first_event_id}-{send.last_event_id}", send.kind)
 
 
 def _by_hand(plan: Plan) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (each.kind, each.cluster or None, each.namespace_id, each.workflow_id, each.run_id, each.detail or None)
+        (each.kind, each.cluster or None, _namespace(each), each.workflow_id, each.run_id, each.detail or None)
         for each in plan.by_hand
     ]
     columns = ("kind", "cluster", "namespace_id", "workflow_id", "run_id", "detail")
-    return Table("by_hand", "To be looked at by people", columns, rows)
+    return Table("by_hand", "For manual repair", columns, rows, headings=_headings(columns))
+
+
+def _headings(columns: Sequence[str]) -> list[str]:
+    """Return headings for display: the column `namespace_id` shows names, so its heading is `namespace`."""
+    return ["namespace" if column == "namespace_id" else column.replace("_", " ") for column in columns]
 
 
 def _place(send: PlannedSend) -> tuple[str, str, str, int, int]:

@@ -1,49 +1,49 @@
-"""`fairlead admin replication status`: how far a cluster is with what the others write."""
+"""`fairlead admin replication status`: how far a cluster has replicated the others."""
 
 from collections.abc import Mapping
 
 from fairlead.cli.admin.cluster import Cluster, why_silent
 from fairlead.cli.admin.command import admin, asks
-from fairlead.cli.admin.failover import SharesNothing
-from fairlead.cli.report import Cell, Report, Table, Told, counted
-from fairlead.cluster.calls import UnknownMethod
+from fairlead.cli.admin.failover import NoRemoteClusters
 from fairlead.core.errors import FairleadError
-from fairlead.replication.pulling import StreamStatus
-from fairlead.replication.service import STATUS, StatusAnswer, StatusRequest
+from fairlead.replication.puller import StreamStatus
+from fairlead.replication.service import STATUS, StatusRequest, StatusResponse
+from fairlead.report import Cell, DualCell, Report, Table, counted
+from fairlead.rpc.hosts.caller import UnknownMethod
 
 
-def shares_nothing() -> SharesNothing:
-    """What to say of a cluster without others."""
-    return SharesNothing("this cluster shares no namespaces with others: it has no `cluster` in its configuration")
+def no_remote_clusters() -> NoRemoteClusters:
+    """Return the error for a cluster without remote clusters."""
+    return NoRemoteClusters("this cluster has no remote clusters: there is no `cluster` in its configuration")
 
 
 @admin.group(no_args_is_help=True)
 def replication() -> None:
-    """Look at what comes from other clusters."""
+    """Show the replication from other clusters."""
 
 
 @asks(replication, "status")
 async def status(cluster: Cluster) -> Report:
-    """Show how far this cluster is with the streams of the others: a stream is one shard of another cluster.
+    """Show how far this cluster has replicated the streams of the others: a stream is one shard of another cluster.
 
-    All up to the cursor is safe here. The lag is what the other cluster has written and this one has not taken in: in
-    tasks, and in seconds since the oldest of those that have come was written there.
+    All tasks up to the cursor are stored here. The lag counts the tasks that the other cluster has written and this one
+    has not applied: their number, and the age in seconds of the oldest one that has arrived.
     """
     answers = await cluster.ask_all(STATUS, StatusRequest())
     if all(isinstance(answer, UnknownMethod) for answer in answers.values()):
-        raise shares_nothing()
+        raise no_remote_clusters()
     return status_report(answers)
 
 
-def status_report(answers: Mapping[str, StatusAnswer | FairleadError]) -> Report:
-    """The streams of all hosts, and each other cluster's together."""
+def status_report(answers: Mapping[str, StatusResponse | FairleadError]) -> Report:
+    """Return the streams of all hosts, and the totals of each remote cluster."""
     streams: list[StreamStatus] = []
-    # Clusters of which no stream is known, with the reason; and hosts of this one.
+    # Remote clusters without a known stream, with the reason; and hosts of this cluster that did not respond.
     unknown: dict[str, str] = {}
     silent: list[tuple[Cell, ...]] = []
     here = ""
     for host, answer in answers.items():
-        if isinstance(answer, StatusAnswer):
+        if isinstance(answer, StatusResponse):
             here = answer.here
             streams += answer.streams
             unknown |= dict(answer.silent)
@@ -55,7 +55,7 @@ def status_report(answers: Mapping[str, StatusAnswer | FairleadError]) -> Report
         _together(source, [stream for stream in streams if stream.source == source], unknown.get(source))
         for source in sources
     ]
-    told = {(row[0], row[-1]) for row in rows}
+    reported = {(row[0], row[-1]) for row in rows}
     lag_tasks = sum(stream.lag_tasks for stream in streams)
     summary = f"cluster {here} pulls {counted(len(streams), 'stream')} of {counted(len(sources), 'other cluster')}"
     return Report(
@@ -76,7 +76,7 @@ def status_report(answers: Mapping[str, StatusAnswer | FairleadError]) -> Report
                     *("source", "shard", "host", "cursor", "read_id"),
                     *("lag_tasks", "lag_s", "outstanding", "dead_letters", "error"),
                 ),
-                [_row(stream, is_told=(stream.source, stream.error) in told) for stream in streams],
+                [_row(stream, is_reported=(stream.source, stream.error) in reported) for stream in streams],
             ),
             Table("silent", "Hosts that do not answer", ("host", "reason"), silent),
         ],
@@ -97,8 +97,8 @@ def _together(source: str, streams: list[StreamStatus], why_unknown: str | None)
     )
 
 
-def _row(stream: StreamStatus, *, is_told: bool) -> tuple[Cell, ...]:
-    """`is_told`: its error is that of its whole cluster, which people need not read again for each stream."""
+def _row(stream: StreamStatus, *, is_reported: bool) -> tuple[Cell, ...]:
+    """If `is_reported`, the table leaves out the error, since it is shown for the whole cluster."""
     return (
         stream.source,
         stream.shard_id,
@@ -109,5 +109,5 @@ def _row(stream: StreamStatus, *, is_told: bool) -> tuple[Cell, ...]:
         stream.lag_s,
         stream.outstanding,
         stream.dead_letters,
-        Told("", stream.error) if is_told else stream.error or None,
+        DualCell("", stream.error) if is_reported else stream.error or None,
     )

@@ -1,34 +1,34 @@
-"""`fairlead admin ring show`: which hosts there are, what each of them owns, and whether they agree on it."""
+"""`fairlead admin ring show`: the hosts, their shares of the ring, and whether they agree on it."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 from fairlead.cli.admin.cluster import Cluster, why_silent
 from fairlead.cli.admin.command import admin, asks
-from fairlead.cli.report import Cell, Report, Table, Told, counted
-from fairlead.cluster.ring import RingAnswer
 from fairlead.core.errors import FairleadError
 from fairlead.core.hashing import HASH_MAX
 from fairlead.core.routing import GradualChange, HashRing
+from fairlead.membership.ring import RingResponse
+from fairlead.report import Cell, DualCell, Report, Table, counted
 
 
 @admin.group(no_args_is_help=True)
 def ring() -> None:
-    """Look at the ring: the hosts, and what belongs to each."""
+    """Show the ring: the hosts, and the share of each."""
 
 
 @asks(ring, "show")
 async def show_ring(cluster: Cluster) -> Report:
     """Show the hosts, their share of the ring, the partitions that each has loaded, and whether they agree.
 
-    Hosts may disagree for a heartbeat or two after one has come or gone. When they do for longer, one of them can't
-    reach the store.
+    Hosts may disagree for a heartbeat or two after one has joined or left. If they disagree for longer, one of them
+    can't reach the store.
     """
     return ring_report(cluster.ring.hosts, await cluster.hosts())
 
 
-def ring_report(told: Collection[str], answers: Mapping[str, RingAnswer | FairleadError]) -> Report:
-    """The hosts that one of them has told, beside what each says itself."""
-    shares = shares_of(HashRing(told))
+def ring_report(reported: Collection[str], answers: Mapping[str, RingResponse | FairleadError]) -> Report:
+    """Compare the ring of one host (`reported`) with the ring that each host reports."""
+    shares = shares_of(HashRing(reported))
     sizes: list[int | GradualChange[int]] = []
     rows: list[tuple[Cell, ...]] = []
     silent = differing = 0
@@ -39,11 +39,11 @@ def ring_report(told: Collection[str], answers: Mapping[str, RingAnswer | Fairle
         else:
             if answer.spread_batch_size not in sizes:
                 sizes.append(answer.spread_batch_size)
-            difference = _difference(told, answer.hosts)
+            difference = _difference(reported, answer.hosts)
             differing += bool(difference)
             rows.append((host, shares[host], answer.loaded, len(answer.hosts), difference or "the same"))
     table = Table("hosts", "", ("host", "share", "partitions_loaded", "hosts_known", "sees"), rows)
-    summary = _summary(len(told), silent=silent, differing=differing)
+    summary = _summary(len(reported), silent=silent, differing=differing)
     return Report("ring", summary, {"spread_routing_batch_size": _batch_sizes(sizes)}, [table])
 
 
@@ -59,9 +59,9 @@ def _summary(hosts: int, *, silent: int, differing: int) -> str:
 
 
 def shares_of(circle: HashRing) -> dict[str, float]:
-    """Which part of all keys belongs to each host: the arcs that end at its points."""
+    """Return each host's share of all keys: the arcs that end at its points."""
     arcs = dict.fromkeys(circle.hosts, 0)
-    # The first arc begins at the last point, on the other side of zero.
+    # The first arc begins at the last point, and crosses zero.
     before = circle.points[-1] - (HASH_MAX + 1) if circle.points else 0
     for point, owner in zip(circle.points, circle.owners, strict=True):
         arcs[owner] += point - before
@@ -69,19 +69,19 @@ def shares_of(circle: HashRing) -> dict[str, float]:
     return {host: arc / (HASH_MAX + 1) for host, arc in arcs.items()}
 
 
-def _difference(told: Collection[str], seen: Collection[str]) -> str:
-    missing, more = sorted(set(told) - set(seen)), sorted(set(seen) - set(told))
+def _difference(reported: Collection[str], seen: Collection[str]) -> str:
+    missing, more = sorted(set(reported) - set(seen)), sorted(set(seen) - set(reported))
     said = [f"not {', '.join(missing)}"] if missing else []
     said += [f"also {', '.join(more)}"] if more else []
     return "; ".join(said)
 
 
 def _batch_sizes(sizes: Sequence[int | GradualChange[int]]) -> Cell:
-    """What the hosts say the size is: one value where they agree, all of them where they do not."""
+    """Return the batch size that the hosts report: one value if they agree, else all values."""
     texts = sorted(
         f"{size.old}, becoming {size.new}" if isinstance(size, GradualChange) else str(size) for size in sizes
     )
     plain = [{"old": size.old, "new": size.new} if isinstance(size, GradualChange) else size for size in sizes]
     if not plain:
         return None
-    return Told(" or ".join(texts), plain[0] if len(plain) == 1 else plain)
+    return DualCell(" or ".join(texts), plain[0] if len(plain) == 1 else plain)

@@ -1,56 +1,59 @@
-"""`fairlead admin scaler explain`: what the adaptive scaler decided about a task list, and why."""
+"""`fairlead admin scaler explain`: the adaptive scaler's decisions on a task queue, with their reasons."""
 
 import re
 from datetime import UTC, datetime
 
 from fairlead.cli.admin.cluster import Cluster
-from fairlead.cli.admin.command import admin, asks, choose_task_list
+from fairlead.cli.admin.command import admin, asks, choose_task_queue
 from fairlead.cli.admin.tasklist import parameters_of, plain_config
-from fairlead.cli.report import Cell, Report, Table, Told
-from fairlead.core.partitions import PartitionConfig, TaskList
-from fairlead.matching.decisions import BY_HAND
-from fairlead.matching.messages import DecisionInfo, ExplainAnswer
+from fairlead.core.partitions import PartitionConfig, TaskQueueId
+from fairlead.matching.messages import DecisionInfo, ExplainResponse
+from fairlead.matching.root.decisions import BY_HAND
+from fairlead.report import Cell, DualCell, Report, Table
 
-# Of a longer time nobody wants to know the tenths.
+# Seconds from which tenths are not shown.
 SECONDS_WHOLE_MIN = 10.0
 _SECONDS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?(?:e[+-]\d+)?) s\b")
 
 
 @admin.group(no_args_is_help=True)
 def scaler() -> None:
-    """Look at the adaptive scaler, which makes the number of partitions follow the load."""
+    """Show the adaptive scaler, which adjusts the number of partitions to the load."""
 
 
 @asks(scaler, "explain")
-@choose_task_list
-async def explain(cluster: Cluster, task_list: TaskList) -> Report:
+@choose_task_queue
+async def explain(cluster: Cluster, task_queue: TaskQueueId) -> Report:
     """Show the scaler's latest decision with its reason and thresholds, then the latest changes.
 
-    A partition that is behind has not acknowledged the version in force yet: it is told again until it does, and is
-    not taken away before.
+    A partition that is behind has not acknowledged the current version yet: the scaler sends it again until the
+    partition does, and does not remove the partition before.
 
     \b
     fairlead admin scaler explain --tasklist checkout --tasklisttype activity
     """
-    return explain_report(task_list, await cluster.explain(task_list))
+    answer = await cluster.explain(task_queue)
+    return explain_report(cluster.shown(task_queue), answer)
 
 
-def explain_report(task_list: TaskList, answer: ExplainAnswer) -> Report:
-    """The scaler's word on a task list."""
+def explain_report(task_queue: TaskQueueId, answer: ExplainResponse) -> Report:
+    """Return a report on the scaler's decisions."""
     config, latest = answer.config, answer.latest
-    if latest is not None:
+    if answer.waits_for:
+        summary = f"on, but waiting: {answer.waits_for}"
+    elif latest is not None:
         summary = with_round_seconds(latest.reason)
     elif answer.enabled:
-        summary = "it is on, and has not decided anything yet since the root was loaded"
+        summary = "on, but has not decided since the root was loaded"
     else:
-        summary = "it is off: matching.enableAdaptiveScaler is false for this task list"
+        summary = "off: matching.enableAdaptiveScaler is false for this task queue"
     changes = [_change_row(change) for change in reversed(answer.changes)]
     behind = [
         (number, answer.acknowledged.get(number), config.version)
         for number in range(1, config.read)
         if answer.acknowledged.get(number, -1) < config.version
     ]
-    everyone = "" if behind else f"All partitions go by version {config.version}."
+    everyone = "" if behind else f"All partitions use version {config.version}."
     tables = [
         Table("latest", "Latest decision", ("what", "is"), _facts(answer), plain=_plain_facts(answer)),
         Table(
@@ -62,11 +65,12 @@ def explain_report(task_list: TaskList, answer: ExplainAnswer) -> Report:
         ),
         Table("behind", "Not acknowledged yet", ("partition", "acknowledged", "in_force"), behind, note=everyone),
     ]
-    return Report("scaler", summary, parameters_of(task_list), tables)
+    return Report("scaler", summary, parameters_of(task_queue), tables)
 
 
-def _facts(answer: ExplainAnswer) -> list[tuple[str, str]]:
-    facts = [("scaler", "on" if answer.enabled else "off"), ("configuration", _config(answer.config))]
+def _facts(answer: ExplainResponse) -> list[tuple[str, str]]:
+    state = "on" if answer.enabled else "on, waits" if answer.waits_for else "off"
+    facts = [("scaler", state), ("configuration", _config(answer.config))]
     latest = answer.latest
     if latest is not None:
         facts += [
@@ -74,16 +78,17 @@ def _facts(answer: ExplainAnswer) -> list[tuple[str, str]]:
             ("action", latest.action),
             ("tasks a second", f"{latest.qps:,.1f}"),
             ("adds partitions above", f"{latest.upscale_threshold_qps:,.1f} a second"),
-            ("takes away below", f"{latest.downscale_threshold_qps:,.1f} a second"),
+            ("removes partitions below", f"{latest.downscale_threshold_qps:,.1f} a second"),
         ]
     return facts
 
 
-def _plain_facts(answer: ExplainAnswer) -> dict[str, object]:
-    """The facts for programs: all keys are always there."""
+def _plain_facts(answer: ExplainResponse) -> dict[str, object]:
+    """Return the facts for JSON, with all keys always present."""
     latest = answer.latest
     return {
         "is_enabled": answer.enabled,
+        "waits_for": answer.waits_for,
         "configuration": plain_config(answer.config),
         "decided_at": latest and _moment(latest.at_s),
         "action": latest and latest.action,
@@ -94,14 +99,14 @@ def _plain_facts(answer: ExplainAnswer) -> dict[str, object]:
 
 
 def _change_row(change: DecisionInfo) -> tuple[Cell, ...]:
-    # The load played no part in what was done by hand.
+    # A manual change does not depend on the load.
     qps = None if change.action == BY_HAND else change.qps
-    before, after = (Told(_config(config), plain_config(config)) for config in (change.before, change.after))
+    before, after = (DualCell(_config(config), plain_config(config)) for config in (change.before, change.after))
     return _moment(change.at_s), change.action, before, after, qps, with_round_seconds(change.reason)
 
 
 def with_round_seconds(reason: str) -> str:
-    """The scaler's reason without digits of its clock that mean nothing: 44.9998 s are 45 s."""
+    """Round the seconds in the scaler's reason: 44.9998 s becomes 45 s."""
     return _SECONDS.sub(lambda found: f"{_rounded(float(found[1])):,} s", reason)
 
 

@@ -1,4 +1,4 @@
-"""`fairlead admin tasklist describe | list | list-partition`: what a task list and its partitions are doing."""
+"""`fairlead admin tasklist describe | list | list-partition`: the state of a task queue and its partitions."""
 
 import time
 from collections.abc import Sequence
@@ -6,78 +6,87 @@ from collections.abc import Sequence
 import click
 
 from fairlead.cli.admin.cluster import Cluster, Described
-from fairlead.cli.admin.command import admin, asks, choose_task_list
-from fairlead.cli.report import Cell, Report, Table, Told, counted
-from fairlead.core.partitions import Partition, PartitionConfig, TaskList
-from fairlead.matching.priority_rates import RATE_BUCKET_S, RATE_BUCKETS
+from fairlead.cli.admin.command import admin, asks, choose_task_queue
+from fairlead.core.partitions import Partition, PartitionConfig, TaskQueueId
+from fairlead.matching.partition.priority_rates import RATE_BUCKET_S, RATE_BUCKETS
+from fairlead.report import Cell, DualCell, Report, Table, counted
 
 
 @admin.group(no_args_is_help=True)
 def tasklist() -> None:
-    """Look at task lists, and change their number of partitions."""
+    """Show task queues, and change their number of partitions."""
 
 
 @asks(tasklist, "describe", "desc")
-@choose_task_list
-async def describe(cluster: Cluster, task_list: TaskList) -> Report:
-    """Show how a task list is doing: its configuration, then each of its partitions, then its workers.
+@choose_task_queue
+async def describe(cluster: Cluster, task_queue: TaskQueueId) -> Report:
+    """Show the state of a task queue: its configuration, then each of its partitions, then its workers.
 
     \b
-    A  tasks up to here are done          backlog  tasks stored, by the durable count
-    R  tasks up to here were read         age      how long the oldest task in memory has waited
+    A  tasks up to this level are done    backlog  tasks stored, by the durable count
+    R  tasks up to this level were read   age      how long the oldest task in memory has waited
     M  the highest level ever written     lease    the range id, which fences the owner's writes
 
     \b
     fairlead admin tasklist describe --namespace orders --tasklist checkout --tasklisttype activity
     """
-    return describe_report(task_list, await cluster.describe(task_list), now_s=time.time())
+    described = await cluster.describe(task_queue)
+    return describe_report(cluster.shown(task_queue), described, now_s=time.time())
 
 
 @asks(tasklist, "list", "ls")
-@click.option("--namespace", metavar="NAME", help="Only the task lists of this namespace. [default: all]")
-async def list_task_lists(cluster: Cluster, namespace: str | None) -> Report:
-    """List the task lists that the store knows, with how many of their partitions were ever used."""
-    found = await cluster.task_lists(namespace)
-    rows = [(each.name, each.type.name.lower(), each.namespace_id, len(numbers)) for each, numbers in found.items()]
+@click.option("--namespace", metavar="NAME", help="Only this namespace, by name or id. [default: all]")
+async def list_task_queues(cluster: Cluster, namespace: str | None) -> Report:
+    """List the stored task queues, with the number of their partitions that were ever used."""
+    found = await cluster.task_queues(namespace)
+    rows = [
+        (each.name, each.type.name.lower(), cluster.shown(each).namespace_id, len(numbers))
+        for each, numbers in found.items()
+    ]
     return Report(
-        "task lists",
+        "task queues",
         f"{len(rows):,}, with {counted(sum(row[-1] for row in rows), 'partition')}",
-        {"namespace": namespace or Told("all", None)},
-        [Table("task_lists", "", ("task_list", "type", "namespace", "partitions"), rows)],
+        {"namespace": namespace or DualCell("all", None)},
+        [Table("task_queues", "", ("task_queue", "type", "namespace", "partitions"), rows)],
     )
 
 
 @asks(tasklist, "list-partition", "lp")
-@choose_task_list
-async def list_partition(cluster: Cluster, task_list: TaskList) -> Report:
-    """List the partitions of a task list, and which host owns each, as the ring says."""
-    config = (await cluster.describe(task_list)).config
-    partitions = [Partition(task_list, number) for number in range(config.read)]
+@choose_task_queue
+async def list_partition(cluster: Cluster, task_queue: TaskQueueId) -> Report:
+    """List the partitions of a task queue, and the host that owns each according to the ring.
+
+    Partitions outside the counts that are being drained are listed, too.
+    """
+    described = await cluster.describe(task_queue)
+    config, outside = described.config, described.counts.outside
+    partitions = [Partition(task_queue, number) for number in (*range(config.read), *outside)]
+    drained = f" {len(outside)} more {'is' if len(outside) == 1 else 'are'} drained;" if outside else ""
     rows = [(each.number, cluster.ring.route(each), each.number < config.write, each.name) for each in partitions]
     return Report(
         "partitions",
-        f"{counted(config.read, 'partition')}, new tasks go to {config.write}; version {config.version}",
-        parameters_of(task_list),
+        f"{counted(config.read, 'partition')}, new tasks go to {config.write};{drained} version {config.version}",
+        parameters_of(cluster.shown(task_queue)),
         [Table("partitions", "", ("partition", "host", "takes_tasks", "name"), rows)],
     )
 
 
-def parameters_of(task_list: TaskList) -> dict[str, Cell]:
-    """The task list, as a report names what it is about."""
+def parameters_of(task_queue: TaskQueueId) -> dict[str, Cell]:
+    """Return the parameters by which a report names its task queue."""
     return {
-        "task_list": task_list.name,
-        "type": task_list.type.name.lower(),
-        "namespace": task_list.namespace_id,
+        "task_queue": task_queue.name,
+        "type": task_queue.type.name.lower(),
+        "namespace": task_queue.namespace_id,
     }
 
 
 def plain_config(config: PartitionConfig) -> dict[str, int]:
-    """A configuration as programs get it."""
+    """Return a configuration for JSON."""
     return {"version": config.version, "read": config.read, "write": config.write}
 
 
-def describe_report(task_list: TaskList, described: Described, *, now_s: float) -> Report:
-    """What the partitions say of themselves, and all of them together."""
+def describe_report(task_queue: TaskQueueId, described: Described, *, now_s: float) -> Report:
+    """Return a report on each partition, and on all of them together."""
     answers, config = described.answers, described.config
     backlog, polls = sum(each.report.tasks for each in answers), sum(each.polls_waiting for each in answers)
     adds_per_s = sum(each.report.adds_per_s for each in answers)
@@ -90,21 +99,40 @@ def describe_report(task_list: TaskList, described: Described, *, now_s: float) 
     )
     configuration = Table(
         "configuration",
-        "Configuration",
+        "Configuration in force",
         ("version", "read", "write"),
         [(config.version, config.read, config.write)],
         plain=plain_config(config),
     )
+    tables = [configuration, _counts_table(described), _partitions_table(described), _levels_table(described)]
     return Report(
-        "task list",
+        "task queue",
         summary,
-        parameters_of(task_list),
-        [configuration, _partitions_table(described), _levels_table(described), _pollers_table(described, now_s)],
+        parameters_of(task_queue),
+        [*tables, _pollers_table(described, now_s)],
     )
 
 
+def _counts_table(described: Described) -> Table:
+    """Return the partition counts of both sources, and whether they are in force."""
+    counts, config = described.counts, described.config
+    database = (None, None) if counts.database is None else (counts.database.read, counts.database.write)
+    rows: list[Sequence[Cell]] = [
+        ("database", *database, not counts.is_from_settings),
+        ("settings", counts.settings.read, counts.settings.write, counts.is_from_settings),
+    ]
+    target = counts.settings if counts.is_from_settings else counts.database
+    notes = []
+    if target is not None and target != config.counts:
+        notes.append("Partitions that are removed are drained first: see their backlog below.")
+    if counts.outside:
+        named = ", ".join(map(str, counts.outside))
+        notes.append(f"Outside the counts and being drained: {counted(len(counts.outside), 'partition')} ({named}).")
+    return Table("counts", "Source of the counts", ("source", "read", "write", "is_used"), rows, note=" ".join(notes))
+
+
 def missing_note(described: Described) -> str:
-    """Which partitions said nothing, and why."""
+    """Return which partitions did not respond, and why."""
     return " ".join(f"Partition {number} did not answer: {why}." for number, why in described.missing.items())
 
 
@@ -158,8 +186,8 @@ def _pollers_table(described: Described, now_s: float) -> Table:
     return Table("pollers", "Workers", ("identity", "polled_s_ago", "partitions"), rows, note=note)
 
 
-def _level(level: tuple[int, int]) -> Told:
-    return Told(f"<{level[0]}, {level[1]}>", list(level))
+def _level(level: tuple[int, int]) -> DualCell:
+    return DualCell(f"<{level[0]}, {level[1]}>", list(level))
 
 
 def _wait(number: int) -> str:

@@ -1,4 +1,4 @@
-"""`fairlead bench`: loads on a running server, and the scenarios of Cadence's matching simulation."""
+"""`fairlead bench`: loads a running server, or runs the scenarios of Cadence's matching simulation."""
 
 from fairlead.cli.bench.command import bench
 

@@ -1,10 +1,10 @@
-"""Kinds of options that the bench has, as callbacks: durations as settings write them, and weights."""
+"""Callbacks for the bench's options: durations in the notation of settings, and weights."""
 
 from collections.abc import Callable
 
 import click
 
-from fairlead.cli.bench.keys import WEIGHT_MAX, WEIGHT_MIN, WEIGHTS_MAX
+from fairlead.bench.keys import WEIGHT_MAX, WEIGHT_MIN, WEIGHTS_MAX
 from fairlead.settings import InvalidValue
 from fairlead.settings.duration import format_duration, parse_duration_s
 
@@ -12,7 +12,7 @@ Callback = Callable[[click.Context, click.Parameter, str | None], float | None]
 
 
 def duration_within(minimum_s: float, maximum_s: float) -> Callback:
-    """Reads a duration like 200ms, 10s or 1m30s, as seconds."""
+    """Return a callback that parses a duration like 200ms, 10s or 1m30s into seconds."""
 
     def read(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
         if text is None:
@@ -30,11 +30,11 @@ def duration_within(minimum_s: float, maximum_s: float) -> Callback:
 
 
 def read_weights(context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
-    """Reads weights like 1:2:5."""
+    """Parse weights like 1:2:5."""
     try:
         weights = tuple(float(part) for part in text.split(":"))
     except ValueError as wrong:
-        raise click.BadParameter(f"{text!r} is no list of weights: write them like 1:2:5", context, option) from wrong
+        raise click.BadParameter(f"{text!r} is not a list of weights: write it like 1:2:5", context, option) from wrong
     if len(weights) > WEIGHTS_MAX:
         raise click.BadParameter(f"{len(weights)} weights are more than {WEIGHTS_MAX}", context, option)
     for part, weight in zip(text.split(":"), weights, strict=True):

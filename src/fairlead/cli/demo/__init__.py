@@ -1,4 +1,4 @@
-"""`fairlead demo`: the whole of it on one machine, in two minutes."""
+"""`fairlead demo`: a demonstration of Fairlead on one machine, in two minutes."""
 
 from fairlead.cli.demo.command import demo
 

@@ -1,4 +1,4 @@
-"""The two clusters of the demonstration: processes with a file each, one of which can be killed and come back."""
+"""The two clusters of the demonstration: one process and one store each; they can be killed and restarted."""
 
 import asyncio
 import re
@@ -28,12 +28,12 @@ NAMESPACE = "shipping"
 INCREMENT = 10
 RETENTION_S = 86_400
 KNOWN_S_MAX = 30.0
-LOOK_S = 0.05
+POLL_S = 0.05
 _READY = re.compile(r"ready at (\S+): SDKs connect to (\S+),")
 
 
 class Clusters:
-    """Both of them; each is known to the other by an address that it keeps."""
+    """Both clusters, at fixed addresses that each has in its configuration."""
 
     def __init__(self, folder: Path, journal: Path) -> None:
         self._folder = folder
@@ -41,17 +41,17 @@ class Clusters:
         self._addresses = dict(zip(NAMES, _free_addresses(len(NAMES)), strict=True))
         self._processes: dict[str, Process] = {}
         self.running: dict[str, Running] = {}
-        # Workers hear of failovers, and that is no news here.
+        # Suppress the SDK's logs: connection errors during a failover are expected.
         self._runtime = Runtime(telemetry=TelemetryConfig(logging=None))
 
     async def start(self, name: str) -> None:
-        """Start one, with all that its file has."""
+        """Start a cluster, with the data in its store."""
         config = self._folder / f"{name}.yaml"
         config.write_text(yaml.safe_dump(self._config(name)))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "fairlead", "server", "start", "--config", str(config)),
             *("--stop-with-input", "--log-level", "error"),
-            # As the other server of the demonstration, it ends also if we are killed.
+            # The server stops when this pipe closes, so it also ends if this process is killed.
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,
@@ -61,22 +61,22 @@ class Clusters:
         self.running[name] = await _ready(process, name)
 
     async def kill(self, name: str) -> None:
-        """End one without a word, as a power cut would."""
+        """Kill a cluster, like a power failure."""
         process = self._processes.pop(name)
         del self.running[name]
         process.kill()
         await process.communicate()
 
     async def stop(self) -> None:
-        """End those that run, in order."""
+        """Stop the running clusters cleanly."""
         await asyncio.gather(*(stop(process) for process in self._processes.values()))
 
     async def client(self, name: str) -> Client:
-        """A client of Temporal's SDK."""
+        """Connect a client of Temporal's SDK."""
         return await Client.connect(self._addresses[name], namespace=NAMESPACE, runtime=self._runtime)
 
     async def share(self) -> None:
-        """Make a namespace that lives in both, and is active in the first."""
+        """Register a global namespace in both clusters, active in the first."""
         client = await self.client(NAMES[0])
         await client.workflow_service.register_namespace(
             RegisterNamespaceRequest(
@@ -90,7 +90,7 @@ class Clusters:
         await self.until_active(NAMES[0])
 
     async def fail_over(self, to: str, *, is_graceful: bool) -> int:
-        """Make one the active one, as `fairlead admin failover` does; the version at which it writes then."""
+        """Make a cluster active, like `fairlead admin failover`; return its failover version."""
         request = FailOverRequest(NAMESPACE, to, is_graceful, KNOWN_S_MAX)
         async with connect(self.running[to].admin_address, timeout_s=KNOWN_S_MAX) as cluster:
             version = (await cluster.ask(FAIL_OVER, request)).failover_version
@@ -98,12 +98,12 @@ class Clusters:
         return version
 
     async def until_active(self, name: str) -> None:
-        """Wait until all that run know which one is active."""
+        """Wait until all running clusters know which one is active."""
         async with asyncio.timeout(KNOWN_S_MAX):
             for each in list(self.running):
                 client = await self.client(each)
-                while await _active(client) != name:  # noqa: ASYNC110 - it is another process
-                    await asyncio.sleep(LOOK_S)
+                while await _active(client) != name:  # noqa: ASYNC110 - another process changes it
+                    await asyncio.sleep(POLL_S)
 
     def _config(self, name: str) -> dict[str, Any]:
         versions = {each: number for number, each in enumerate(NAMES, 1)}
@@ -127,7 +127,7 @@ class Clusters:
 
 @asynccontextmanager
 async def clusters(folder: Path, journal: Path) -> AsyncIterator[Clusters]:
-    """Run both until the block ends; `folder` is for their files."""
+    """Run both clusters until the block ends, with their files in `folder`."""
     both = Clusters(folder, journal)
     try:
         await asyncio.gather(*map(both.start, NAMES))
@@ -138,7 +138,7 @@ async def clusters(folder: Path, journal: Path) -> AsyncIterator[Clusters]:
 
 
 async def _ready(process: Process, name: str) -> Running:
-    assert process.stdout is not None  # noqa: S101 - it has a pipe
+    assert process.stdout is not None  # noqa: S101 - stdout is a pipe
     try:
         async with asyncio.timeout(READY_S_MAX):
             while line := (await process.stdout.readline()).decode():

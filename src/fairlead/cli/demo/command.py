@@ -1,4 +1,4 @@
-"""The command `fairlead demo`: its parts, one after the other, then the pipeline on what they journaled."""
+"""The command `fairlead demo`: its parts in order, then the pipeline on their journal."""
 
 import asyncio
 import os
@@ -8,33 +8,30 @@ from pathlib import Path
 import click
 
 from fairlead.cli.demo.stage import Part, Stage
-from fairlead.cli.report import new_console
 from fairlead.core.errors import FixRequest
+from fairlead.report import new_console
 
 SECONDS = 30.0
 SECONDS_MIN, SECONDS_MAX = 2.0, 3600.0
 FOLDER = Path("fairlead-demo")
-# By this file a folder is known as one that a demonstration made, and the next one may empty.
+# Marks a folder that a demonstration made, and that the next one may empty.
 MARK = ".fairlead-demo"
 
 
 class NotOurs(FixRequest):
-    """The folder holds other things."""
+    """The folder holds other files."""
 
 
 def parts() -> tuple[Part, ...]:
-    """What is shown on live servers, in this order; all journal to one folder, each cluster under its own name.
-
-    A part that fails over between two clusters goes here, behind the first.
-    """
-    # gRPC says on standard error that a server has gone, which here is no news.
+    """Return the parts that need live servers, in order; all write to one journal, each cluster under its name."""
+    # Suppress gRPC's messages about lost servers, which are expected here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # Loads the SDK, which who asks for help need not wait for.
+    # These modules import the SDK; imported late, so that --help is fast.
     from fairlead.cli.demo.failover import failover  # noqa: PLC0415
     from fairlead.cli.demo.tenants import tenants  # noqa: PLC0415
 
     return (
-        Part("Four tenants share a task list, and one of them floods it", tenants),
+        Part("Four tenants share a task queue, and one of them floods it", tenants),
         Part("Two clusters share a namespace, and one of them is killed", failover),
     )
 
@@ -52,16 +49,16 @@ def parts() -> tuple[Part, ...]:
     type=click.Path(path_type=Path, file_okay=False),
     default=FOLDER,
     show_default=True,
-    help="Where the journal, the tables and the report go; what an earlier demonstration left there is replaced.",
+    help="Folder for the journal, the tables and the report; the files of an earlier demonstration are replaced.",
 )
 def demo(seconds: float, folder: Path) -> None:
-    """Show the whole on this machine, in about two minutes.
+    """Demonstrate Fairlead on this machine, in about two minutes.
 
-    Starts a server, lets workers of Temporal's SDK work for several tenants, one of which floods the others. Then two
-    clusters, with failovers between them, one because the active one is killed. Runs the data pipeline on what all of
-    them journaled, and says where the report is. Nothing is left running.
+    Starts a server and workers of Temporal's SDK for several tenants, one of which floods the others. Then starts two
+    clusters, with failovers between them, one because the active cluster is killed. Finally runs the data pipeline on
+    their journal, and prints the path of the report. All servers are stopped at the end.
 
-    What the core decides, on made-up workloads: `fairlead simulate --help`.
+    For the decisions of the core on synthetic workloads, see `fairlead simulate --help`.
     """
     console = new_console()
     _empty(folder)
@@ -71,7 +68,7 @@ def demo(seconds: float, folder: Path) -> None:
         console.rule(f"[bold]{number} of {steps}[/bold] · {part.title}", align="left")
         asyncio.run(part.run(Stage(console, folder / "journal", seconds)))
         console.print()
-    console.rule(f"[bold]{steps} of {steps}[/bold] · What the journal tells, on Spark", align="left")
+    console.rule(f"[bold]{steps} of {steps}[/bold] · Analysis of the journal, on Spark", align="left")
     from fairlead.cli.demo.pipeline import analyze, is_installed  # noqa: PLC0415 - as above
 
     if not is_installed():
@@ -85,7 +82,7 @@ def demo(seconds: float, folder: Path) -> None:
 
 def _empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
-        raise NotOurs(f"--folder {folder}: something else is in there: give an empty folder, or a new one")
+        raise NotOurs(f"--folder {folder}: the folder has other files: give an empty or a new one")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / MARK).touch()

@@ -1,4 +1,4 @@
-"""The second part: a namespace moves from cluster to cluster while workflows run, once because one is killed."""
+"""The second part: a namespace fails over between clusters while workflows run, once because one is killed."""
 
 import asyncio
 import logging
@@ -14,58 +14,64 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from fairlead.cli.demo.clusters import LOOK_S, NAMES, Clusters, clusters
+from fairlead.cli.demo.clusters import NAMES, POLL_S, Clusters, clusters
 from fairlead.cli.demo.shipments import LEGS, Shipment, carry
 from fairlead.cli.demo.stage import Stage
 from fairlead.core.errors import GiveUp
 
 QUEUE = "shipments"
-# Of each half: one is under way at each failover.
+# Number of workflows that run during each of the two failovers.
 SHIPMENTS = 12
 RESULT_S_MAX = 60.0
 WRITTEN_S = 0.6
 
 
 class NotTheSame(GiveUp):
-    """The clusters did not come to hold the same: the demonstration has failed."""
+    """The clusters' histories or results are wrong: the demonstration has failed."""
 
 
 async def failover(stage: Stage) -> None:
-    """Show a graceful failover, then a forced one; every workflow ends, once, with the right result."""
-    # That a server is gone is part of this, and none of the SDK's to tell here.
+    """Show a graceful failover, then a forced one; every workflow completes once, with the right result."""
+    # Suppress the SDK's logs about lost servers, which are expected here.
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
     east, west = NAMES
     with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
         async with clusters(Path(folder), stage.journal) as both:
-            tell = _Teller(stage)
-            tell.line(f"Clusters {east} and {west} are ready. The namespace lives in both, and is active in {east}.")
+            timeline = _Timeline(stage)
+            timeline.line(f"Clusters {east} and {west} are ready. The namespace is in both, and active in {east}.")
             ids = [f"shipment-{number}" for number in range(2 * SHIPMENTS)]
             async with _workers(both, *NAMES):
                 await _begin(await both.client(east), ids[:SHIPMENTS])
-                tell.line(f"{SHIPMENTS} workflows are on their way in {east}; each does {LEGS} activities and waits.")
+                timeline.line(f"{SHIPMENTS} workflows run in {east}; each does {LEGS} activities and waits.")
                 began_s = time.monotonic()
                 version = await both.fail_over(west, is_graceful=True)
                 took_s = time.monotonic() - began_s
-                tell.line(f"Graceful failover: {west} is active, at version {version}, after {took_s:.2f} s.")
-                # Whichever cluster is asked: east sends it on.
-                await _tell(await both.client(east), ids[:SHIPMENTS], west)
+                timeline.line(f"Graceful failover: {west} is active, at version {version}, after {took_s:.2f} s.")
+                # Either cluster accepts the signals: east forwards them.
+                await _send_destination(await both.client(east), ids[:SHIPMENTS], west)
                 await _begin(await both.client(west), ids[SHIPMENTS:])
                 await asyncio.sleep(WRITTEN_S)
             async with _workers(both, east):
                 await both.kill(west)
-                tell.line(f"{west} is killed, with {SHIPMENTS} more workflows on their way.")
+                timeline.line(f"{west} is killed, while {SHIPMENTS} more workflows run.")
                 version = await both.fail_over(east, is_graceful=False)
-                tell.line(f"Forced failover: {east} is active, at version {version}, and goes on with what it has.")
+                timeline.line(
+                    f"Forced failover: {east} is active, at version {version}, and continues with its events."
+                )
                 await _come_back(both, west)
-                tell.line(f"{west} is back; what only it had written comes to {east}, and what it missed to {west}.")
+                timeline.line(
+                    f"{west} is back; {east} gets the events that only {west} had, and {west} those that it missed."
+                )
                 client = await both.client(east)
                 await _arrived(client, ids)
             events = await _same(await both.client(east), await both.client(west), ids)
-            tell.line(f"All {len(ids)} workflows ended, once and right. Both clusters hold the same {events:,} events.")
+            timeline.line(
+                f"All {len(ids)} workflows completed, once and right. Both clusters have the same {events:,} events."
+            )
 
 
-class _Teller:
-    """Says what happens, and when."""
+class _Timeline:
+    """Prints lines with the elapsed time."""
 
     def __init__(self, stage: Stage) -> None:
         self._console = stage.console
@@ -78,7 +84,7 @@ class _Teller:
 
 @asynccontextmanager
 async def _workers(both: Clusters, *names: str) -> AsyncIterator[None]:
-    """A worker at each of these clusters, as two data centers have them."""
+    """Run a worker at each of these clusters, like two data centers."""
     workers = [
         Worker(
             await both.client(name),
@@ -102,8 +108,8 @@ async def _begin(client: Client, ids: list[str]) -> None:
     await asyncio.gather(*(client.start_workflow(Shipment.run, id=each, task_queue=QUEUE) for each in ids))
 
 
-async def _tell(client: Client, ids: list[str], where: str) -> None:
-    await asyncio.gather(*(_handle(client, each).signal(Shipment.tell, where) for each in ids))
+async def _send_destination(client: Client, ids: list[str], where: str) -> None:
+    await asyncio.gather(*(_handle(client, each).signal(Shipment.set_destination, where) for each in ids))
 
 
 def _handle(client: Client, workflow_id: str) -> WorkflowHandle[Shipment, tuple[int, list[str]]]:
@@ -116,25 +122,25 @@ async def _come_back(both: Clusters, name: str) -> None:
 
 
 async def _arrived(client: Client, ids: list[str]) -> None:
-    """Tell the second half where to go, when it is known here, and wait for all; each result must be right."""
+    """Signal the second half of the workflows once they are known here; wait for all, and check each result."""
     async with asyncio.timeout(RESULT_S_MAX):
         for each in ids[SHIPMENTS:]:
             while True:
                 try:
-                    await _handle(client, each).signal(Shipment.tell, NAMES[0])
+                    await _handle(client, each).signal(Shipment.set_destination, NAMES[0])
                     break
                 except RPCError:
-                    # It was begun in the other cluster at the last moment, and is yet to come.
-                    await asyncio.sleep(LOOK_S)
+                    # The workflow was started in the other cluster just before the kill, and is not replicated yet.
+                    await asyncio.sleep(POLL_S)
         results = await asyncio.gather(*(_handle(client, each).result() for each in ids))
-    for each, (carried, told) in zip(ids, results, strict=True):
+    for each, (carried, destinations) in zip(ids, results, strict=True):
         where = NAMES[1] if each in ids[:SHIPMENTS] else NAMES[0]
-        if (carried, told) != (LEGS, [where]):
-            raise NotTheSame(f"workflow {each} ended with {carried} legs and was told {told}")
+        if (carried, destinations) != (LEGS, [where]):
+            raise NotTheSame(f"workflow {each} completed with {carried} legs and the signals {destinations}")
 
 
 async def _same(one: Client, other: Client, ids: list[str]) -> int:
-    """Wait until both clusters tell the same of all workflows; how many events these are."""
+    """Wait until both clusters have the same histories; return their number of events."""
     ours: list[History] = []
     try:
         async with asyncio.timeout(RESULT_S_MAX):
@@ -142,9 +148,9 @@ async def _same(one: Client, other: Client, ids: list[str]) -> int:
                 ours, theirs = [await _histories(client, ids) for client in (one, other)]
                 if ours == theirs:
                     return sum(len(history.events) for history in ours)
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
     except TimeoutError:
-        raise NotTheSame("the two clusters do not tell the same of all workflows") from None
+        raise NotTheSame("the two clusters do not have the same histories") from None
 
 
 async def _histories(client: Client, ids: list[str]) -> list[History]:

@@ -1,4 +1,4 @@
-"""What the demonstration's workers do: orders of several tenants, by Temporal's own SDK."""
+"""The workflows and activities of the demonstration's first part: orders of several tenants, with Temporal's SDK."""
 
 import asyncio
 import time
@@ -10,12 +10,12 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 PACK_S = 0.05
-# One in so many parcels is not right at the first attempt.
+# Every n-th parcel fails at the first attempt.
 FAILING_ONE_IN = 40
 
 
 class Packing:
-    """Packs parcels, and remembers how many, and how long each attempt had waited for it."""
+    """Packs parcels, and records their number and the wait of each attempt."""
 
     def __init__(self) -> None:
         self.waits_s: dict[str, list[tuple[float, float]]] = {}
@@ -23,7 +23,7 @@ class Packing:
 
     @activity.defn
     async def pack(self, tenant: str, number: int) -> None:
-        """One parcel: it takes a moment, and now and then another attempt."""
+        """Pack one parcel, which takes a moment, and sometimes needs a second attempt."""
         info = activity.info()
         waited_s = time.time() - info.current_attempt_scheduled_time.timestamp()
         self.waits_s.setdefault(tenant, []).append((time.monotonic(), max(0.0, waited_s)))
@@ -35,11 +35,11 @@ class Packing:
 
 @workflow.defn
 class Order:
-    """An order of a tenant: all of its parcels are packed at once, each under the tenant's fairness key."""
+    """An order of a tenant: all its parcels are packed at once, each under the tenant's fairness key."""
 
     @workflow.run
     async def run(self, tenant: str, weight: float, parcels: int) -> int:
-        """Answers with the number of parcels."""
+        """Pack the parcels; return their number."""
         await asyncio.gather(
             *(
                 workflow.execute_activity_method(

@@ -1,4 +1,4 @@
-"""The last part: the pipeline on what was journaled, with windows as short as the demonstration."""
+"""The last part: the pipeline on the journal, with windows as short as the demonstration."""
 
 import importlib.util
 from pathlib import Path
@@ -8,10 +8,10 @@ import yaml
 from rich.console import Console
 
 from fairlead.cli.demo.tenants import SETTINGS
-from fairlead.cli.report import Output
+from fairlead.report import Output
 
 WINDOW_S = 1.0
-# Around what the server was started with.
+# Values around those that the server was started with.
 CHOICES: dict[str, tuple[float, ...]] = {
     "upscale_rps": (20.0, 40.0, 80.0),
     "upscale_sustained_s": (2.0, 5.0),
@@ -22,15 +22,15 @@ CHOICES: dict[str, tuple[float, ...]] = {
 
 
 def is_installed() -> bool:
-    """Whether Spark is there."""
+    """Whether Spark is installed."""
     return importlib.util.find_spec("pyspark") is not None
 
 
 def analyze(console: Console, folder: Path) -> None:
-    """Run all jobs, and say what they found and where."""
-    # They load Spark.
+    """Run all jobs, and print their findings and the report's path."""
+    # These modules import Spark.
     from fairlead.cli.pipeline.command import jobs_with_options  # noqa: PLC0415
-    from fairlead.cli.pipeline.running import Request, perform  # noqa: PLC0415
+    from fairlead.cli.pipeline.runner import Request, perform  # noqa: PLC0415
 
     settings = folder / "settings.yaml"
     settings.write_text(yaml.safe_dump({key: [{"value": value}] for key, value in SETTINGS.items()}))

@@ -1,4 +1,4 @@
-"""The server of the demonstration: a process of its own, which ends with the one that started it."""
+"""The server of the demonstration: a separate process, which ends with the process that started it."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ class NoServer(RetryLater):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Where SDKs connect, and where `fairlead admin` does."""
+    """The addresses for SDKs and for `fairlead admin`."""
 
     address: str
     admin_address: str
@@ -30,17 +30,17 @@ class Running:
 
 @asynccontextmanager
 async def server(journal: Path, settings: Mapping[str, Plain]) -> AsyncIterator[Running]:
-    """Run a server that journals with payloads until the block ends; then all that it did is sealed."""
+    """Run a server that journals with payloads until the block ends; then its journal is sealed."""
     arguments = ["--port", "0", "--stop-with-input", "--log-level", "error", "--journal", str(journal)]
     for key, value in settings.items():
         arguments += ["--dynamic-config-value", f"{key}={json.dumps(value)}"]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fairlead", "server", "start-dev", "--journal-payloads", *arguments),
-        # Whoever holds the other end of this pipe keeps the server alive: it ends also if we are killed.
+        # The server stops when this pipe closes, so it also ends if this process is killed.
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,
-        # Ctrl-C is for us alone: we let it end in order.
+        # Ctrl-C must reach only this process, which then stops the server cleanly.
         start_new_session=True,
     )
     try:
@@ -50,23 +50,23 @@ async def server(journal: Path, settings: Mapping[str, Plain]) -> AsyncIterator[
 
 
 async def _ready(process: Process) -> Running:
-    assert process.stdout is not None  # noqa: S101 - it has a pipe
-    told: dict[str, str] = {}
+    assert process.stdout is not None  # noqa: S101 - stdout is a pipe
+    printed: dict[str, str] = {}
     try:
         async with asyncio.timeout(READY_S_MAX):
             while line := (await process.stdout.readline()).decode():
                 name, _, value = line.partition(":")
-                told[name] = value.strip()
+                printed[name] = value.strip()
                 if line.startswith("Ready"):
-                    return Running(told["Server"], told["Admin"].split()[3])
+                    return Running(printed["Server"], printed["Admin"].split()[3])
     except TimeoutError:
         raise NoServer(f"the server was not ready within {READY_S_MAX:g} s: is the machine very busy?") from None
     raise NoServer("the server ended before it was ready: `fairlead server start-dev` says why")
 
 
 async def stop(process: Process) -> None:
-    """End a server in order, or else."""
-    assert process.stdin is not None  # noqa: S101 - it has a pipe
+    """Stop a server cleanly; kill it after a timeout."""
+    assert process.stdin is not None  # noqa: S101 - stdin is a pipe
     process.stdin.close()
     try:
         async with asyncio.timeout(STOPPED_S_MAX):

@@ -1,4 +1,4 @@
-"""The workflows of the second part: shipments that take a while, so that failovers meet them on their way."""
+"""The workflows of the second part: shipments that take a while, so that failovers happen while they run."""
 
 import asyncio
 from datetime import timedelta
@@ -11,30 +11,30 @@ LEG_S = 0.3
 
 @activity.defn
 async def carry(leg: int) -> int:
-    """One leg of the way."""
+    """Carry a shipment over one leg."""
     await asyncio.sleep(0.05)
     return leg
 
 
 @workflow.defn
 class Shipment:
-    """Some legs with a wait after each; it arrives when it was told where to, as often as it was told."""
+    """A workflow of some legs with a wait after each; it then waits for a signal with its destination."""
 
     def __init__(self) -> None:
-        self._told: list[str] = []
+        self._destinations: list[str] = []
 
     @workflow.run
     async def run(self) -> tuple[int, list[str]]:
-        """Answers with the legs that were carried, and what it was told."""
+        """Return the number of legs carried, and all destinations signaled."""
         carried = 0
         for leg in range(LEGS):
             await workflow.execute_activity(carry, leg, start_to_close_timeout=timedelta(seconds=5))
             carried += 1
             await asyncio.sleep(LEG_S)
-        await workflow.wait_condition(lambda: bool(self._told))
-        return carried, self._told
+        await workflow.wait_condition(lambda: bool(self._destinations))
+        return carried, self._destinations
 
     @workflow.signal
-    def tell(self, where: str) -> None:
-        """Say where it goes."""
-        self._told.append(where)
+    def set_destination(self, where: str) -> None:
+        """Signal the destination."""
+        self._destinations.append(where)

@@ -1,4 +1,4 @@
-"""What a part of the demonstration is given."""
+"""The interface of the demonstration's parts."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rich.console import Console
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a part says what it does, where its servers write their journals, and how long it may take."""
+    """The console, the journal folder and the duration of a part."""
 
     console: Console
     journal: Path
@@ -19,7 +19,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing to show. It starts the servers that it needs, and leaves none of them."""
+    """One part of the demonstration. It starts the servers that it needs, and stops them all."""
 
     title: str
     run: Callable[[Stage], Coroutine[Any, Any, None]]

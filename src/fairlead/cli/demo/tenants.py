@@ -1,4 +1,4 @@
-"""The first part: four tenants share a task list, one of them floods it, and the scaler follows the load."""
+"""The first part: four tenants share a task queue, one of them floods it, and the scaler follows the load."""
 
 import asyncio
 import logging
@@ -24,15 +24,15 @@ from fairlead.core.partitions import TaskType
 from fairlead.settings import Plain
 
 QUEUE = "parcels"
-# The worker can pack about a hundred parcels a second, less than what the flood asks for.
+# Concurrent activities of the worker: it packs about a hundred parcels per second, fewer than the flood orders.
 SLOTS = 8
-# Of the time: there is some before it and some after it.
+# Begin and end of the flood, as shares of the time.
 FLOOD_SHARE = (0.2, 0.45)
-LOOK_S = 1.0
+POLL_S = 1.0
 LINE_S = 5.0
 RECENT_S = 4.0
 
-# Made for half a minute: in earnest, minutes are better.
+# Values for half a minute; in production, use minutes.
 SETTINGS: dict[str, Plain] = {
     "matching.enableAdaptiveScaler": True,
     "matching.partitionUpscaleRPS": 40.0,
@@ -46,7 +46,7 @@ SETTINGS: dict[str, Plain] = {
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant: how many parcels its orders have, and how often it orders."""
+    """A tenant: its fairness weight, the parcels per order, and the seconds between orders."""
 
     name: str
     weight: float
@@ -65,7 +65,7 @@ TENANTS = (
 
 @dataclass(slots=True)
 class Seen:
-    """What was ordered so far, and how many partitions there are for it."""
+    """The parcels ordered so far, and the number of partitions."""
 
     ordered: dict[str, int] = field(default_factory=dict)
     partitions: int = 1
@@ -73,13 +73,13 @@ class Seen:
 
 
 async def tenants(stage: Stage) -> None:
-    """Run it for the time that the stage gives."""
-    # Some parcels fail at first, which is none of the SDK's to tell here.
+    """Run the part for the stage's duration."""
+    # Suppress the SDK's logs about failed attempts, which are expected here.
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
     async with server(stage.journal, SETTINGS) as running:
         stage.console.print(f"A server is ready at {running.address}, with a journal in {stage.journal}.")
         stage.console.print(
-            f"Workers of Temporal's SDK pack parcels for {stage.seconds:g} s. hooli is going to flood them; initech "
+            f"Workers of Temporal's SDK pack parcels for {stage.seconds:g} s. hooli will flood them; initech "
             "has three times the weight of the others."
         )
         client = await Client.connect(running.address)
@@ -90,27 +90,27 @@ async def tenants(stage: Stage) -> None:
             workflows=[Order],
             activities=[packing.pack],
             max_concurrent_activities=SLOTS,
-            # It would load all of this command again for each workflow.
+            # The sandbox would import this whole command again for each workflow.
             workflow_runner=UnsandboxedWorkflowRunner(),
-            # What is in flight when the time is over is let go: the server keeps it.
+            # Tasks in flight at the end are abandoned: the server keeps them.
             graceful_shutdown_timeout=timedelta(seconds=1),
         )
         async with worker, asyncio.TaskGroup() as group:
             helping = [
                 group.create_task(_watch(running.admin_address, seen)),
-                group.create_task(_tell(stage, packing, seen)),
+                group.create_task(_print_progress(stage, packing, seen)),
             ]
             await asyncio.gather(*(_order(client, tenant, stage.seconds, seen) for tenant in TENANTS))
             for task in helping:
                 task.cancel()
-        # On a terminal, it was there all the time.
+        # A terminal has shown the table all the time.
         if not stage.console.is_terminal:
             stage.console.print(_table(packing, seen, recent_s=stage.seconds))
         stage.console.print(_verdict(packing, seen))
 
 
 async def _order(client: Client, tenant: Tenant, seconds: float, seen: Seen) -> None:
-    """Order at the tenant's pace until the time is over; the flood comes and goes in the middle."""
+    """Order at the tenant's rate until the time is over; the flood lasts for `FLOOD_SHARE` of it."""
     begin_s = time.monotonic()
     first_s, last_s = (begin_s + share * seconds for share in (FLOOD_SHARE if tenant.is_flood else (0.0, 1.0)))
     await asyncio.sleep(first_s - begin_s)
@@ -131,27 +131,27 @@ async def _order(client: Client, tenant: Tenant, seconds: float, seen: Seen) -> 
 
 
 async def _watch(address: str, seen: Seen) -> None:
-    """Ask the server how many partitions the task list has, as `fairlead admin tasklist describe` does."""
-    async with connect(address, timeout_s=LOOK_S) as cluster:
+    """Poll the number of partitions of the task queue, like `fairlead admin tasklist describe`."""
+    async with connect(address, timeout_s=POLL_S) as cluster:
         while True:
-            await asyncio.sleep(LOOK_S)
-            # A busy server may be late with an answer; the next one will do.
+            await asyncio.sleep(POLL_S)
+            # A busy server may respond late; the next poll will do.
             with suppress(FairleadError):
-                for task_list in await cluster.task_lists(None):
-                    if (task_list.name, task_list.type) == (QUEUE, TaskType.ACTIVITY):
-                        described = await cluster.describe(task_list, must_exist=False)
+                for task_queue in await cluster.task_queues(None):
+                    if (task_queue.name, task_queue.type) == (QUEUE, TaskType.ACTIVITY):
+                        described = await cluster.describe(task_queue, must_exist=False)
                         seen.partitions = described.config.write
                         seen.partitions_max = max(seen.partitions_max, seen.partitions)
 
 
-async def _tell(stage: Stage, packing: Packing, seen: Seen) -> None:
-    """Say how it goes: a table on a terminal, and a line now and then elsewhere."""
+async def _print_progress(stage: Stage, packing: Packing, seen: Seen) -> None:
+    """Show the progress: a live table on a terminal, else a line every few seconds."""
     begin_s = time.monotonic()
     if stage.console.is_terminal:
         with Live(console=stage.console, auto_refresh=False) as live:
             while True:
                 live.update(_table(packing, seen, recent_s=RECENT_S), refresh=True)
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
     while True:
         await asyncio.sleep(min(LINE_S, stage.seconds / 2))
         waits = ", ".join(f"{tenant.name} {_wait(packing, tenant, RECENT_S)}" for tenant in TENANTS)
@@ -161,9 +161,9 @@ async def _tell(stage: Stage, packing: Packing, seen: Seen) -> None:
 
 def _table(packing: Packing, seen: Seen, *, recent_s: float) -> Table:
     partitions = "1 partition" if seen.partitions == 1 else f"{seen.partitions} partitions"
-    table = Table(title=f"task list {QUEUE!r}: {partitions}", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=f"task queue {QUEUE!r}: {partitions}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("tenant")
-    for heading in ("weight", "ordered", "packed", "waiting", "they waited (median)"):
+    for heading in ("weight", "ordered", "packed", "waiting", "median wait"):
         table.add_column(heading, justify="right")
     for tenant in TENANTS:
         ordered, packed = seen.ordered.get(tenant.name, 0), packing.packed[tenant.name]
@@ -180,7 +180,7 @@ def _wait(packing: Packing, tenant: Tenant, recent_s: float) -> str:
 
 
 def _verdict(packing: Packing, seen: Seen) -> str:
-    """What was to be seen, in a sentence."""
+    """Return the result in one sentence."""
     waits = {
         is_flood: [
             wait_s
@@ -191,8 +191,8 @@ def _verdict(packing: Packing, seen: Seen) -> str:
         for is_flood in (True, False)
     }
     if not waits[True] or not waits[False]:
-        return "The time was too short to see anything: give --seconds more."
+        return "The time was too short for a result: raise --seconds."
     return (
-        f"The flood waited for itself: {median(waits[True]):.2f} s (median), the other tenants "
-        f"{median(waits[False]):.2f} s. The scaler went up to {seen.partitions_max} partitions."
+        f"The flooding tenant waited {median(waits[True]):.2f} s (median), the other tenants "
+        f"{median(waits[False]):.2f} s. The scaler used up to {seen.partitions_max} partitions."
     )

@@ -1,4 +1,4 @@
-"""The group `fairlead pipeline`: one command a job, and those that put jobs together."""
+"""The group `fairlead pipeline`: one command per job, and the commands `all` and `stream`."""
 
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -11,31 +11,32 @@ import click
 
 from fairlead.cli.pipeline.synth import synth
 from fairlead.cli.pipeline.times import Instant
-from fairlead.cli.report import Output
 from fairlead.core.errors import FixRequest
+from fairlead.report import Output
 
-# In the order in which `all` runs them: each may read what those before it wrote.
+# In the order in which `all` runs them: each may read the tables of those before it.
 JOBS = {
-    "ingest": "Bring what is new in the journal into the tables of the lake.",
-    "traffic": "Rates, waits and skew of every task list and partition.",
-    "fairness": "Who got which share of each task list, and who starved.",
-    "backtest": "Run the scaler over recorded traffic under many settings, and recommend one.",
-    "placement": "Run the routing over many partitions: load of hosts, and what moves.",
+    "ingest": "Ingest the new segments of the journal into the lake.",
+    "traffic": "Compute rates, waits and skew of every task queue and partition.",
+    "fairness": "Compute the shares of fairness keys, and find starved keys.",
+    "backtest": "Replay recorded traffic under many settings of the scaler, and recommend one.",
+    "placement": "Place partitions by basic and spread routing: load of hosts, and moves.",
     "reconcile": "Compare the histories of clusters, and plan repairs.",
-    "histories": "Runs and activities as flat tables, and what they come to by type.",
-    "report": "One page with what was found, and plots of it.",
+    "histories": "Write runs and activities as flat tables, with totals by type.",
+    "report": "Write a page with findings and plots.",
 }
-# These heed times and a namespace. What is brought in is brought in whole, and a report is of what the others wrote.
+# Commands with --since, --until and --namespace. `ingest` always ingests everything, and `report` shows the tables of
+# the others.
 NARROWED = frozenset({"traffic", "fairness", "backtest", "placement", "reconcile", "histories", "all"})
 COMMON = {"lake", "journal", "master", "since", "until", "namespace", "output"}
 
 
 class NoSpark(FixRequest):
-    """The pipeline's own requirements are not installed."""
+    """The dependencies of the pipeline are not installed."""
 
 
 class _Jobs(click.Group):
-    """Knows the jobs by name, and loads one, and Spark with it, when it is asked for."""
+    """Lists the jobs by name, and imports a job, and Spark with it, when its command is looked up."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return [*JOBS, "all", "stream", *super().list_commands(_context)]
@@ -48,8 +49,11 @@ class _Jobs(click.Group):
         return {"all": _all, "stream": _stream}[name]() if name not in JOBS else _job(name)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without loading any."""
-        texts = JOBS | {"all": "All jobs, one after the other.", "stream": "Follow the journal: ingest as a stream."}
+        """Write the list of commands without importing any."""
+        texts = JOBS | {
+            "all": "Run all jobs, one after the other.",
+            "stream": "Follow the journal: ingest as a stream.",
+        }
         texts |= {name: command.get_short_help_str(80) for name, command in self.commands.items()}
         with formatter.section("Commands"):
             formatter.write_dl([(name, texts[name]) for name in self.list_commands(context)])
@@ -59,8 +63,7 @@ class _Jobs(click.Group):
 def pipeline() -> None:
     """Run the data pipeline on Spark: from the journal of the server to tables, findings and settings.
 
-    Exit codes: 0 done, 1 failed (try again), 2 wrong arguments or data, 3 done, and somebody must look at what was
-    found.
+    Exit codes: 0 done, 1 failed (try again), 2 wrong arguments or data, 3 done, but the findings need attention.
     """
 
 
@@ -71,7 +74,7 @@ def _job(name: str) -> click.Command:
     module = _load(name)
 
     def run(**parameters: Any) -> None:
-        from fairlead.cli.pipeline.running import run_jobs  # noqa: PLC0415 - loads Spark
+        from fairlead.cli.pipeline.runner import run_jobs  # noqa: PLC0415 - loads Spark
 
         options = {key: value for key, value in parameters.items() if key not in COMMON}
         if name == "ingest":
@@ -82,7 +85,7 @@ def _job(name: str) -> click.Command:
 
 
 def jobs_with_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What `all` runs, and each job's options: those that were given, and the defaults of the others."""
+    """Return the jobs that `all` runs, and each job's options: the given ones, and the defaults of the others."""
     modules = {name: _load(name) for name in JOBS}
     options: dict[str, dict[str, Any]] = {}
     for name, module in modules.items():
@@ -93,7 +96,7 @@ def jobs_with_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 
 def _all() -> click.Command:
     def run(**parameters: Any) -> None:
-        from fairlead.cli.pipeline.running import run_jobs  # noqa: PLC0415 - loads Spark
+        from fairlead.cli.pipeline.runner import run_jobs  # noqa: PLC0415 - loads Spark
 
         _check_source(parameters)
         jobs, options = jobs_with_options(parameters)
@@ -104,8 +107,8 @@ def _all() -> click.Command:
     options: dict[str, click.Parameter] = {}
     for name in JOBS:
         for key, option in _options(_load(name)).items():
-            # Options of one name mean the same in every job. Where two jobs mean something else by one flag, it is the
-            # first one's, and the other keeps its default.
+            # An option of the same name means the same in every job. If two jobs use a flag differently, it belongs to
+            # the first job, and the other keeps its default.
             is_taken = any(set(option.opts) & set(one.opts) for one in options.values())
             if not is_taken:
                 options[key] = option
@@ -115,24 +118,24 @@ def _all() -> click.Command:
 
 def _stream() -> click.Command:
     def run(**parameters: Any) -> None:
-        from fairlead.cli.pipeline.running import run_jobs, until_told_to_end  # noqa: PLC0415 - loads Spark
+        from fairlead.cli.pipeline.runner import run_jobs, until_stopped  # noqa: PLC0415 - loads Spark
         from fairlead.pipeline import stream  # noqa: PLC0415
 
         options = {key: value for key, value in parameters.items() if key not in COMMON}
-        with until_told_to_end() as is_wanted:
+        with until_stopped() as is_wanted:
             jobs = {"stream": lambda context: stream.run(context, is_wanted=is_wanted)}
             run_jobs(jobs, {"stream": options}, _request(parameters), is_one=True)
 
-    text = "Follow the journal: bring segments into the lake as they are sealed, until told to end."
+    text = "Follow the journal: ingest segments as they are sealed, until stopped by a signal."
     command = _command("stream", text, run, None, needs_journal=True)
     command.params += [
-        click.Option(["--once"], is_flag=True, help="End when all that is there now is in the lake."),
+        click.Option(["--once"], is_flag=True, help="End when all present segments are in the lake."),
         click.Option(
             ["--interval", "interval_s"],
             type=click.FloatRange(0.1, 3600),
             default=5.0,
             show_default=True,
-            help="Seconds between two looks at the journal.",
+            help="Seconds between two checks for new segments.",
         ),
     ]
     return command
@@ -155,9 +158,9 @@ def _command(
             type=folder,
             required=needs_journal,
             metavar="DIR",
-            help="Where servers write their journals.",
+            help="Folder of the servers' journals.",
         ),
-        click.Option(["--lake"], type=folder, required=True, metavar="DIR", help="Where the tables are."),
+        click.Option(["--lake"], type=folder, required=True, metavar="DIR", help="Folder of the tables."),
         click.Option(
             ["--master"], metavar="URL", help="local[N], spark://HOST:PORT or sc://HOST:PORT. [default: local[*]]"
         ),
@@ -179,12 +182,12 @@ def _narrowing() -> list[click.Option]:
     return [
         click.Option(["--since"], type=Instant(), help="From this time on: 2026-01-31, 2026-01-31T12:00, or 24h ago."),
         click.Option(["--until"], type=Instant(), help="Before this time."),
-        click.Option(["--namespace"], metavar="ID", help="This namespace alone, by its id."),
+        click.Option(["--namespace"], metavar="NAME", help="Only this namespace, by name or id."),
     ]
 
 
 def _options(module: ModuleType) -> dict[str, click.Parameter]:
-    """The options that are a job's own, by the names under which it is given them."""
+    """Return the options of a job itself, by parameter name."""
     command = _command("options", "", lambda **_: None, module, needs_journal=False)
     return {option.name: option for option in command.params if option.name and option.name not in COMMON}
 
@@ -195,7 +198,7 @@ def _check_source(parameters: Mapping[str, Any]) -> None:
 
 
 def _request(parameters: Mapping[str, Any]) -> Any:
-    from fairlead.cli.pipeline.running import Request  # noqa: PLC0415 - loads Spark
+    from fairlead.cli.pipeline.runner import Request  # noqa: PLC0415 - loads Spark
 
     since_us, until_us = parameters.get("since"), parameters.get("until")
     if since_us is not None and until_us is not None and since_us >= until_us:

@@ -1,9 +1,10 @@
-"""Says on standard error how far Spark has come: a bar on a terminal, and nothing elsewhere."""
+"""Shows Spark's progress on standard error: a bar on a terminal, else nothing."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -12,8 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 INTERVAL_S = 0.3
 
 
-class Telling:
-    """The bar of one run: its text comes from the job, its length from the tasks of Spark's running stages."""
+class ProgressDisplay:
+    """The progress bar of one run: its text comes from the job, its length from the tasks of Spark's active stages."""
 
     def __init__(self, bar: Progress, row: TaskID) -> None:
         self._bar = bar
@@ -21,46 +22,50 @@ class Telling:
         self._ended = threading.Event()
 
     def say(self, line: str) -> None:
-        """What the job does now."""
+        """Show what the job is doing."""
         self._bar.update(self._row, description=line)
 
     def follow(self, spark: SparkSession) -> None:
-        """Look at Spark's tasks until the end. Spark Connect has no such look: there the bar only moves."""
+        """Follow Spark's tasks until `end`. Spark Connect does not report them: there the bar has no length."""
         try:
             tracker = spark.sparkContext.statusTracker()
         except (PySparkException, AttributeError):
             return
         while not self._ended.wait(INTERVAL_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            try:
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            except (Py4JError, OSError):
+                # Java has ended: the job itself reports that.
+                return
             total = sum(stage.numTasks for stage in stages if stage)
             done = sum(stage.numCompletedTasks for stage in stages if stage)
             self._bar.update(self._row, total=total or None, completed=done)
 
     def end(self) -> None:
-        """Stop looking."""
+        """Stop following."""
         self._ended.set()
 
 
 @contextmanager
-def telling(subject: str) -> Iterator[Telling]:
-    """A bar for the time of the block."""
+def progress_display(subject: str) -> Iterator[ProgressDisplay]:
+    """Show a progress bar during the block."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        told = Telling(bar, bar.add_task(subject, total=None))
+        display = ProgressDisplay(bar, bar.add_task(subject, total=None))
         try:
-            yield told
+            yield display
         finally:
-            told.end()
+            display.end()
 
 
 @contextmanager
-def following(told: Telling, spark: SparkSession) -> Iterator[None]:
-    """Let the bar follow a session for the time of the block."""
-    thread = threading.Thread(target=told.follow, args=(spark,), daemon=True)
+def following(display: ProgressDisplay, spark: SparkSession) -> Iterator[None]:
+    """Let the bar follow a session during the block."""
+    thread = threading.Thread(target=display.follow, args=(spark,), daemon=True)
     thread.start()
     try:
         yield
     finally:
-        told.end()
+        display.end()
         thread.join()

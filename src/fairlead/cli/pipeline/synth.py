@@ -1,4 +1,4 @@
-"""`fairlead pipeline synth`: journals to try the pipeline on, made up without Spark and without a server."""
+"""`fairlead pipeline synth`: writes synthetic journals to try the pipeline on, without Spark or a server."""
 
 import importlib.util
 import json
@@ -9,14 +9,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.report import Output, Report, Table, new_console, show
 from fairlead.core.errors import FixRequest
+from fairlead.report import Output, Report, Table, new_console, show
 
 SCALE_MIN, SCALE_MAX = 0.1, 10_000.0
 
 
 class NoNumpy(FixRequest):
-    """What makes the traffic is not installed."""
+    """numpy, which generates the traffic, is not installed."""
 
 
 @click.command()
@@ -32,9 +32,15 @@ class NoNumpy(FixRequest):
     type=click.FloatRange(SCALE_MIN, SCALE_MAX),
     default=1.0,
     show_default=True,
-    help="How much: 1 is a day with 300,000 records of tasks and 1,000 runs of workflows.",
+    help="Size: 1 is a day with 300,000 task records and 1,000 workflow runs.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Repeats it to the byte.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31),
+    default=0,
+    show_default=True,
+    help="Seed; the same seed gives the same bytes.",
+)
 @click.option(
     "-o",
     "--output",
@@ -44,10 +50,11 @@ class NoNumpy(FixRequest):
     help="Tables for people, or JSON for programs.",
 )
 def synth(journal: Path, scale: float, seed: int, output: str) -> None:
-    """Write made-up journals of three clusters, and a manifest of what is wrong in them.
+    """Write synthetic journals of three clusters, and a manifest of their defects.
 
-    Traffic by day and by night, in bursts, with tenants of all sizes and floods; workflows that fail over, part and
-    come together again; planted defects of the histories, and segments that can't be read. It needs no Spark.
+    They have traffic by day and by night, with bursts, tenants of all sizes and floods; workflows that fail over,
+    diverge and converge again; planted defects in the histories, and unreadable segments. The command does not need
+    Spark.
 
     \b
     fairlead pipeline synth --journal journal/
@@ -55,7 +62,7 @@ def synth(journal: Path, scale: float, seed: int, output: str) -> None:
     """
     if importlib.util.find_spec("numpy") is None:
         raise NoNumpy("synth needs numpy: pip install numpy, or all of 'fairlead[pipeline]'")
-    # Loads numpy, which who asks for help need not wait for.
+    # Imports numpy; late, so that --help is fast.
     from fairlead.pipeline.synth.journals import MANIFEST_FILE, work_of, write_journals  # noqa: PLC0415
 
     console = Console(stderr=True)
@@ -66,7 +73,7 @@ def synth(journal: Path, scale: float, seed: int, output: str) -> None:
             journal,
             scale=scale,
             seed=seed,
-            tell=lambda subject, made: bar.update(row, description=subject, advance=made),
+            notify=lambda subject, made: bar.update(row, description=subject, advance=made),
         )
     defects = Counter(planted.defect for planted in manifest.histories.planted)
     file = journal / MANIFEST_FILE
@@ -88,7 +95,7 @@ def synth(journal: Path, scale: float, seed: int, output: str) -> None:
     )
     summary = (
         f"{manifest.task_records:,} records of tasks and {manifest.histories.runs:,} runs of "
-        f"{len(manifest.clusters)} clusters in {journal}; {file} tells what is wrong with them"
+        f"{len(manifest.clusters)} clusters in {journal}; {file} lists their defects"
     )
     parameters = {"floods": len(manifest.floods), "damaged_segments": len(manifest.damaged), "seed": seed}
     show(Report("synth", summary, parameters, [planted]), output=Output.TABLE, plot=None)

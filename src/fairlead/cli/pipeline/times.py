@@ -1,4 +1,4 @@
-"""Times on the command line: a day, an instant, or how long ago."""
+"""Times on the command line: a day, a time, or an age."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,12 +12,12 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 class Instant(click.ParamType[int]):
-    """Microseconds of the epoch from 2026-01-31, 2026-01-31T12:00, or 90m, 24h, 7d ago; in UTC by default."""
+    """Microseconds since the epoch, from 2026-01-31, 2026-01-31T12:00, or 90m, 24h, 7d ago; in UTC by default."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read what was typed."""
+        """Parse the argument."""
         if isinstance(value, int):
             return value
         try:
@@ -27,7 +27,7 @@ class Instant(click.ParamType[int]):
                 instant = datetime.fromisoformat(value)
             if instant.tzinfo is None:
                 instant = instant.replace(tzinfo=UTC)
-            # Also in UTC it must be a time of the calendar.
+            # The time must also be valid after the conversion to UTC.
             return (instant.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no time: give 2026-01-31, 2026-01-31T12:00, or 24h for a day ago", param, ctx)
+            self.fail(f"{value!r} is not a time: give 2026-01-31, 2026-01-31T12:00, or 24h for a day ago", param, ctx)

@@ -1,7 +1,7 @@
-"""Balancing: which partition of a task list a client sends a task or a poll to."""
+"""Balancing: chooses the partition of a task queue for a task or a poll."""
 
 from fairlead.core.balancing.balancer import (
-    TASK_LISTS_MAX,
+    TASK_QUEUES_MAX,
     InvalidBalancer,
     LoadBalancer,
     NotAPartition,
@@ -19,7 +19,7 @@ from fairlead.core.balancing.weighted import (
 
 __all__ = [
     "TASKS_MAX",
-    "TASK_LISTS_MAX",
+    "TASK_QUEUES_MAX",
     "InvalidBalancer",
     "InvalidReport",
     "InvalidRules",

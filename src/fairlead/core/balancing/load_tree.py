@@ -1,13 +1,13 @@
-"""The loads of many partitions, kept so that one can be drawn in proportion without looking at all of them."""
+"""A tree of the loads of many partitions, for fast random choices in proportion to load."""
 
 from collections.abc import Sequence
 
 
 class LoadTree:
-    """Knows the sum and the largest of its loads at once; a change or a draw takes the logarithm of their number.
+    """Sum and maximum take constant time; a change or a random choice takes logarithmic time.
 
     A complete binary tree in two lists: node `i` has the children `2i` and `2i + 1`, and the leaves are the loads.
-    Each sum is computed anew from its two parts, never adjusted by a difference, so rounding does not build up.
+    Each sum is computed from its two parts and never adjusted by a difference, so rounding errors do not accumulate.
     """
 
     __slots__ = ("_largest", "_leaf_first", "_sums")
@@ -49,9 +49,9 @@ class LoadTree:
             largest[node] = most
 
     def draw(self, share: float) -> int:
-        """The index at which the running sum of the loads first exceeds `share` (from 0 to 1) of the total.
+        """Return the index at which the running sum of the loads first exceeds `share` (from 0 to 1) of the total.
 
-        Never one without a load, unless none has any: where rounding leads past the last load, it is that one.
+        The index never has a load of 0, unless all loads are 0. If rounding leads past the last load, it is the last.
         """
         sums = self._sums
         target = share * sums[1]

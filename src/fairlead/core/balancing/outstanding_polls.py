@@ -1,37 +1,36 @@
-"""Where the polls of this client wait, and selection of the partition at which the fewest do."""
+"""Counts of a client's waiting polls, and the choice of the partition with the fewest."""
 
 from collections.abc import Callable
 
 from fairlead.core.balancing.recently_used import RecentlyUsed
-from fairlead.core.partitions import TaskList
+from fairlead.core.partitions import TaskQueueId
 
 
 class PollCounts:
-    """How many polls wait at each partition of one task list; every poll that begins or ends is one step.
+    """The number of polls that wait at each partition of one task queue; begin and end of a poll take constant time.
 
-    Partitions with the same count share a bucket. A poll that begins or ends moves its partition to the next bucket,
-    by swapping it with the bucket's last, so that no step looks at more than one partition. `fewest` is the smallest
-    of the counts.
+    Partitions with the same count share a bucket. A poll that begins or ends moves its partition to the next bucket;
+    the last partition of the old bucket takes its place there. `fewest` is the smallest count.
     """
 
-    __slots__ = ("_buckets", "_counts", "_places", "_removed", "fewest", "partitions")
+    __slots__ = ("_buckets", "_counts", "_positions", "_removed", "fewest", "partitions")
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self._counts = [0] * partitions
-        # Polls that still wait at partitions which the task list no longer has: it may have them again.
+        # Polls that still wait at removed partitions, which may be added again.
         self._removed: dict[int, int] = {}
         self._buckets: list[list[int]] = []
-        self._places: list[int] = []
+        self._positions: list[int] = []
         self.fewest = 0
         self._fill_buckets()
 
     def outstanding(self, partition: int) -> int:
-        """How many polls wait at `partition`, which may have been removed meanwhile."""
+        """Return the number of polls that wait at `partition`, which may have been removed."""
         return self._counts[partition] if partition < self.partitions else self._removed.get(partition, 0)
 
     def resize(self, partitions: int) -> None:
-        """Follow a change of the number of partitions, and keep the count of every poll that still waits."""
+        """Change the number of partitions, and keep the counts of polls that still wait."""
         counts, removed = self._counts, self._removed
         removed.update((partition, counts[partition]) for partition in range(partitions, self.partitions))
         added = range(self.partitions, partitions)
@@ -41,14 +40,14 @@ class PollCounts:
         self._fill_buckets()
 
     def take(self, drawn: float) -> int:
-        """A partition with the fewest polls, which now has one more; `drawn` from 0 to 1 decides between equals."""
+        """Choose a partition with the fewest polls, and count one more; `drawn` from 0 to 1 decides between equals."""
         bucket = self._buckets[self.fewest]
         partition = bucket[int(drawn * len(bucket))]
         self.add(partition)
         return partition
 
     def add(self, partition: int) -> None:
-        """One poll more waits at `partition`, which the task list must have."""
+        """Count a poll at `partition`, which must be a current one."""
         count = self._counts[partition]
         bucket = self._buckets[count]
         self._move(partition, bucket, count + 1)
@@ -56,7 +55,7 @@ class PollCounts:
             self.fewest = count + 1
 
     def give_back(self, partition: int) -> None:
-        """One poll at `partition` has ended."""
+        """Uncount a poll at `partition`, which has ended."""
         if partition >= self.partitions:
             self._removed[partition] -= 1
             if not self._removed[partition]:
@@ -67,58 +66,58 @@ class PollCounts:
         self._move(partition, buckets[count], count - 1)
         if count == self.fewest:
             self.fewest = count - 1
-        # A hundred thousand polls at once must not leave as many empty buckets behind.
+        # Remove empty buckets: 100,000 polls at once would leave as many.
         while not buckets[-1]:
             buckets.pop()
 
     def _move(self, partition: int, bucket: list[int], count: int) -> None:
-        """Move `partition` from `bucket` to that of `count`; the bucket's last takes its place."""
-        places, buckets = self._places, self._buckets
+        """Move `partition` from `bucket` to the bucket of `count`; the old bucket's last partition takes its place."""
+        positions, buckets = self._positions, self._buckets
         last = bucket.pop()
         if last != partition:
-            place = places[partition]
-            bucket[place] = last
-            places[last] = place
+            position = positions[partition]
+            bucket[position] = last
+            positions[last] = position
         if count == len(buckets):
             buckets.append([])
         target = buckets[count]
-        places[partition] = len(target)
+        positions[partition] = len(target)
         target.append(partition)
         self._counts[partition] = count
 
     def _fill_buckets(self) -> None:
         self._buckets = [[] for _ in range(max(self._counts) + 1)]
-        self._places = [0] * len(self._counts)
+        self._positions = [0] * len(self._counts)
         for partition, count in enumerate(self._counts):
-            self._places[partition] = len(self._buckets[count])
+            self._positions[partition] = len(self._buckets[count])
             self._buckets[count].append(partition)
         self.fewest = min(self._counts)
 
 
 class OutstandingPolls:
-    """Keeps the counts of the task lists that were polled last, and finds the partition with the fewest polls.
+    """Keeps the counts of the task queues that were polled last, and chooses the partition with the fewest polls.
 
-    A poll outlives the memory of its task list: it is given back to the counts that it was taken from, never to those
-    of a successor that has not counted it.
+    A task queue's counts may be dropped while its polls wait, and made again. Each poll is uncounted in the object that
+    has counted it, never in a later one.
     """
 
     __slots__ = ("_counts", "_random")
 
-    def __init__(self, *, random: Callable[[], float], task_lists_max: int) -> None:
+    def __init__(self, *, random: Callable[[], float], task_queues_max: int) -> None:
         self._random = random
-        self._counts: RecentlyUsed[TaskList, PollCounts] = RecentlyUsed(task_lists_max)
+        self._counts: RecentlyUsed[TaskQueueId, PollCounts] = RecentlyUsed(task_queues_max)
 
-    def pick(self, task_list: TaskList, partitions: int) -> tuple[int, PollCounts]:
-        """One of `partitions`, and the counts to give it back to."""
-        counts = self.counts(task_list, partitions)
+    def pick(self, task_queue: TaskQueueId, partitions: int) -> tuple[int, PollCounts]:
+        """Choose one of `partitions`; return it and the counts in which its poll is counted."""
+        counts = self.counts(task_queue, partitions)
         return counts.take(self._random()), counts
 
-    def counts(self, task_list: TaskList, partitions: int) -> PollCounts:
-        """The counts of a task list that has this number of partitions now."""
-        counts = self._counts.get(task_list)
+    def counts(self, task_queue: TaskQueueId, partitions: int) -> PollCounts:
+        """Return the counts of a task queue that has this number of partitions now."""
+        counts = self._counts.get(task_queue)
         if counts is None:
             counts = PollCounts(partitions)
-            self._counts.put(task_list, counts)
+            self._counts.put(task_queue, counts)
         elif counts.partitions != partitions:
             counts.resize(partitions)
         return counts

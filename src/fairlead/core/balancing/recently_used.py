@@ -1,4 +1,4 @@
-"""A bounded memory of what was used last."""
+"""An LRU cache."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class RecentlyUsed(Generic[K, V]):
-    """Never holds more than `entries_max` entries: the one that was used longest ago makes room for a new one."""
+    """Holds at most `entries_max` entries: the least recently used one makes room for a new one."""
 
     __slots__ = ("_entries", "_entries_max")
 
@@ -21,18 +21,26 @@ class RecentlyUsed(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """What is remembered under `key`, which counts as a use of it."""
+        """Return the value of `key`, or None; counts as a use."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
         return value
 
+    def peek(self, key: K) -> V | None:
+        """Like `get`, but does not count as a use."""
+        return self._entries.get(key)
+
+    def newest_first(self) -> list[K]:
+        """Return the keys, the most recently used first."""
+        return list(reversed(self._entries))
+
     def put(self, key: K, value: V) -> None:
-        """Remember `value` under `key`, and forget the oldest entry if that is one too many."""
+        """Set the value of `key`, and drop the least recently used entry if there are too many."""
         self._entries[key] = value
         if len(self._entries) > self._entries_max:
             self._entries.popitem(last=False)
 
     def forget(self, key: K) -> None:
-        """Forget `key`, if it was remembered at all."""
+        """Remove `key`, if it is there."""
         self._entries.pop(key, None)

@@ -1,28 +1,28 @@
-"""Selection in turn."""
+"""Round-robin choice of partitions."""
 
 from collections.abc import Callable
 
 from fairlead.core.balancing.recently_used import RecentlyUsed
-from fairlead.core.partitions import TaskList
+from fairlead.core.partitions import TaskQueueId
 
 
 class RoundRobin:
-    """Takes the partitions of each task list in turn: even to within one while their number stays the same.
+    """Chooses the partitions of each task queue in turn: evenly to within one while their number stays the same.
 
-    Each client starts each task list at random, so that a thousand clients that start together do not all start at
-    the root. So does a task list that was forgotten for want of room: were the start the same every time, one that is
-    always forgotten before its next request would only ever meet that partition.
+    Each client starts each task queue at a random partition, so that a thousand clients that start together do not all
+    start at the root. A task queue that was dropped from the cache starts at random as well: with a fixed start, one
+    that is always dropped before its next request would always use the same partition.
     """
 
     __slots__ = ("_last_picks", "_random")
 
-    def __init__(self, *, random: Callable[[], float], task_lists_max: int) -> None:
+    def __init__(self, *, random: Callable[[], float], task_queues_max: int) -> None:
         self._random = random
-        self._last_picks: RecentlyUsed[TaskList, int] = RecentlyUsed(task_lists_max)
+        self._last_picks: RecentlyUsed[TaskQueueId, int] = RecentlyUsed(task_queues_max)
 
-    def pick(self, task_list: TaskList, partitions: int) -> int:
-        """The next of `partitions`."""
-        last = self._last_picks.get(task_list)
+    def pick(self, task_queue: TaskQueueId, partitions: int) -> int:
+        """Return the next of `partitions`."""
+        last = self._last_picks.get(task_queue)
         pick = int(self._random() * partitions) if last is None else (last + 1) % partitions
-        self._last_picks.put(task_list, pick)
+        self._last_picks.put(task_queue, pick)
         return pick

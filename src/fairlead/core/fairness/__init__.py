@@ -1,15 +1,14 @@
-"""Fair backlogs: at which level a task is written, which tasks are in memory, and when a task may be deleted."""
+"""Fair backlogs: the level of a new task, the tasks in memory, and when a task may be deleted."""
 
 from fairlead.core.fairness.backlog import FairBacklog, IdNotAbove, InvalidWrite, Share, StoredKey
-from fairlead.core.fairness.buffer import (
-    BufferLimits,
-    InvalidLimits,
+from fairlead.core.fairness.buffer import ReadBuffer
+from fairlead.core.fairness.buffer_limits import BufferLimits, InvalidLimits
+from fairlead.core.fairness.buffer_operations import (
     InvalidPage,
     LevelNotAbove,
     Merge,
     NotUnderWay,
     Read,
-    ReadBuffer,
     Write,
 )
 from fairlead.core.fairness.deletes import Delete, DeleteNotUnderWay, DeleteSchedule
@@ -17,6 +16,7 @@ from fairlead.core.fairness.ids import BlockExhausted, IdBlock, InvalidIds
 from fairlead.core.fairness.level import LEVEL_ZERO, Level
 from fairlead.core.fairness.passes import PassCounter
 from fairlead.core.fairness.sketch import PassSketch
+from fairlead.core.fairness.turns import FairTurns
 from fairlead.core.fairness.weights import (
     InvalidFairnessKey,
     InvalidWeight,
@@ -35,6 +35,7 @@ __all__ = [
     "DeleteNotUnderWay",
     "DeleteSchedule",
     "FairBacklog",
+    "FairTurns",
     "IdBlock",
     "IdNotAbove",
     "InvalidFairnessKey",

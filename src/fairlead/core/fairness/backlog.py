@@ -3,29 +3,31 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fairlead.core.errors import FixRequest, GiveUp
-from fairlead.core.fairness.buffer import BufferLimits, ReadBuffer, Task, Write
+from fairlead.core.fairness.buffer import ReadBuffer
+from fairlead.core.fairness.buffer_limits import BufferLimits
+from fairlead.core.fairness.buffer_operations import Task, Write
 from fairlead.core.fairness.level import Level
 from fairlead.core.fairness.passes import KEYS_MAX, PassCounter
 from fairlead.core.fairness.weights import WeightOverrides
 
 
 class InvalidWrite(FixRequest):
-    """A write has no tasks, or not an id for each of them."""
+    """A write has no tasks, or not one id for each task."""
 
 
 class IdNotAbove(GiveUp):
-    """A task id was not above all that were given before it, so its level might not be above the ack level."""
+    """A task id is not above all earlier ones, so its level might not be above the ack level."""
 
 
 class Share(NamedTuple):
-    """What a task says about its fair share: its fairness key and the weight that it gives to that key."""
+    """The fairness key and the weight of a new task."""
 
     key: str
     weight: float
 
 
 class StoredKey(NamedTuple):
-    """What the stored tasks of one key say: their lowest and highest pass, and the weight of the highest."""
+    """The stored tasks of one fairness key: their lowest and highest pass, and the weight of the highest."""
 
     key: str
     first_pass: int
@@ -34,10 +36,11 @@ class StoredKey(NamedTuple):
 
 
 class FairBacklog(ReadBuffer[Task]):
-    """The backlog of one priority of one partition: levels for what is written, order for what is dispatched.
+    """The backlog of one priority of one partition: chooses the levels of new tasks, and the order of dispatch.
 
-    A new owner makes it from the lease's metadata and from the keys of *all* stored tasks above `ack_level`. These
-    tell where each key stands, and how far the service had come: the saved ack level may be far behind that.
+    A new owner builds it from the levels stored with the lease and from the keys of *all* stored tasks above
+    `ack_level`. They give the last pass of each key, and how far dispatch had come: the saved ack level may be far
+    behind.
     """
 
     def __init__(
@@ -61,31 +64,30 @@ class FairBacklog(ReadBuffer[Task]):
 
     @property
     def counter(self) -> PassCounter:
-        """Where each key stands. To be read, not changed."""
+        """The last pass of each key. Read only."""
         return self._counter
 
     def waiting(self) -> Iterator[tuple[str, int, int]]:
-        """For each key with a task ahead of what is served now: how many passes its last one is ahead, and its stride.
+        """Yield each key whose last task is not below the pass served now, the passes between the two, and its stride.
 
-        A key may have been served up to its very last task: whether anything is left, the store knows.
+        The key's last task may have been dispatched already: only the store knows whether tasks are left.
         """
         return self._counter.waiting(self.served_pass)
 
     def override_weights(self, overrides: WeightOverrides) -> None:
-        """Count with these overrides from the next write on."""
+        """Use other weight overrides from the next write on."""
         self._overrides = overrides
 
     def begin_write(self, shares: Sequence[Share], *, ids: Sequence[int]) -> Write:
-        """Choose the levels of new tasks and hold the ack level below them, in one step.
+        """Choose the levels of new tasks and pin the ack level below them, in one step.
 
-        `ids` rise, and are above every id that was ever given in this partition. Where it is refused, nothing has
-        changed.
+        `ids` must rise, and be above every earlier id of this partition. If this raises an error, nothing has changed.
         """
         if not shares or len(shares) != len(ids):
             raise InvalidWrite(f"{len(shares)} tasks with {len(ids)} ids: a write has at least one, and an id for each")
         for lower, upper in pairwise([self._last_id, *ids]):
             if upper <= lower:
-                raise IdNotAbove(f"task id {upper} is not above {lower}, which was given before it")
+                raise IdNotAbove(f"task id {upper} is not above {lower}, which was used before it")
         charged = [(share.key, self._overrides.stride_of(share.key, share.weight)) for share in shares]
         base = self.served_pass
         next_pass = self._counter.next_pass
@@ -97,8 +99,8 @@ class FairBacklog(ReadBuffer[Task]):
         return self.pin(levels, charged)
 
     def write_failed(self, write: Write) -> None:
-        """Nothing was written, and nothing will be: the keys are not charged for it."""
+        """End a write that stored nothing, and never will: the passes of its keys are given back."""
         super().write_failed(write)
-        # The last first: of several tasks of a key, only its last pass can be given back.
+        # In reverse order: of several tasks of a key, only the last pass can be given back.
         for level, (key, stride) in zip(reversed(write.levels), reversed(write.charged), strict=True):
             self._counter.give_back(key, pass_number=level.pass_number, stride=stride)

@@ -4,28 +4,28 @@ BLOCK_SIZE = 100_000
 
 
 class BlockExhausted(RetryLater):
-    """The ids that came with the lease are used up: renew it, which brings the next block."""
+    """The task ids of the lease are used up: renew the lease to get the next block."""
 
 
 class InvalidIds(FixRequest):
-    """A lease below the first, or less than one id, was asked for."""
+    """A range id or a number of task ids is below 1."""
 
 
 class IdBlock:
-    """The task ids that a lease brings with it: lease r has (r-1)*100,000+1 to r*100,000.
+    """The block of task ids of a lease: range id r has the ids (r-1)*100,000+1 to r*100,000.
 
-    Every lease has another range id, so no id is ever given twice, by whichever owner.
+    Each lease has its own range id, so no two owners ever use the same task id.
     """
 
     def __init__(self, range_id: int) -> None:
         if range_id < 1:
-            raise InvalidIds(f"range id {range_id}: leases are counted from 1")
+            raise InvalidIds(f"range id {range_id}: range ids start at 1")
         self._next = (range_id - 1) * BLOCK_SIZE + 1
         self._end = range_id * BLOCK_SIZE + 1
 
     @property
     def left(self) -> int:
-        """How many ids are still free."""
+        """Number of free ids."""
         return self._end - self._next
 
     def take(self, count: int) -> range:

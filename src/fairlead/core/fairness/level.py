@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 
 class Level(NamedTuple):
-    """Where a task stands in its backlog: pass first, then id. Stores keep tasks in this order.
+    """The position of a task in its backlog: pass first, then id. Stores keep tasks in this order.
 
     Two tasks never have the same id, so two tasks never have the same level.
     """

@@ -8,16 +8,16 @@ NEVER = -1
 _WIDTH = 1 << WIDTH_BITS
 _MASK = _WIDTH - 1
 
-# The places of a key, one in each row.
+# The cells of a key, one in each row.
 Cells = tuple[int, int, int, int]
 
 
 class PassSketch:
-    """Remembers about the last pass of any number of keys in 2 MiB, never less than it was.
+    """Estimates the last pass of any number of keys in 2 MiB; the estimate is never too low.
 
-    A count-min sketch that keeps the highest pass instead of a count. Keys that share their cells with heavier ones
-    in all four rows are taken for as heavy as the lightest of those; with few heavy keys that is rare. Nothing needs
-    to be cleared: a cell that has fallen behind the base no longer matters to anybody.
+    A count-min sketch that keeps the highest pass instead of a count. If a key shares its cells in all four rows with
+    keys of higher passes, its estimate is the lowest of those; with few such keys that is rare. No cell needs to be
+    cleared: a cell below the base has no effect.
     """
 
     __slots__ = ("_cells",)
@@ -25,28 +25,28 @@ class PassSketch:
     def __init__(self) -> None:
         self._cells = array("q", [NEVER]) * (DEPTH * _WIDTH)
 
-    def last_pass(self, places: Cells) -> int:
-        """At least the last pass given to the key of these places; `NEVER` if there was surely none."""
+    def last_pass(self, positions: Cells) -> int:
+        """Return an upper bound of the last pass of the key with these cells; `NEVER` if the key surely has none."""
         cells = self._cells
-        one, two, three, four = places
+        one, two, three, four = positions
         return min(cells[one], cells[two], cells[three], cells[four])
 
-    def remember(self, places: Cells, last_pass: int) -> None:
-        """Note that the key of these places has been given `last_pass`."""
+    def remember(self, positions: Cells, last_pass: int) -> None:
+        """Record `last_pass` for the key with these cells."""
         cells = self._cells
-        for place in places:
-            if cells[place] < last_pass:  # noqa: PLR1730 - half of the time of a call to max
-                cells[place] = last_pass
+        for position in positions:
+            if cells[position] < last_pass:  # noqa: PLR1730 - half of the time of a call to max
+                cells[position] = last_pass
 
 
-def places_of(key: str) -> Cells:
-    """Where a key is remembered: two keys that meet in one row rarely meet in another."""
-    place = hash64(key)
-    # Odd, so that each row is stepped through differently by keys that meet in the first.
-    step = (place >> 32) | 1
+def cells_of(key: str) -> Cells:
+    """Return the cells of a key: two keys that share a cell in one row rarely share one in another."""
+    position = hash64(key)
+    # The step is odd, so that keys which share a cell in the first row differ in the others.
+    step = (position >> 32) | 1
     return (
-        place & _MASK,
-        _WIDTH + (place + step & _MASK),
-        2 * _WIDTH + (place + 2 * step & _MASK),
-        3 * _WIDTH + (place + 3 * step & _MASK),
+        position & _MASK,
+        _WIDTH + (position + step & _MASK),
+        2 * _WIDTH + (position + 2 * step & _MASK),
+        3 * _WIDTH + (position + 3 * step & _MASK),
     )

@@ -13,30 +13,30 @@ OVERRIDES_MAX = 1000
 
 
 class InvalidFairnessKey(FixRequest):
-    """A fairness key is longer than a store's row should carry."""
+    """A fairness key is too long or can't be encoded."""
 
 
 class InvalidWeight(FixRequest):
-    """A weight is no positive number."""
+    """A weight is not a positive number."""
 
 
 class TooManyOverrides(FixRequest):
-    """A task list has been given more weight overrides than it may have."""
+    """A task queue would have more than `OVERRIDES_MAX` weight overrides."""
 
 
 def check_key(key: str) -> str:
-    """Return `key` if a task may carry it; raise `InvalidFairnessKey` if not. The empty key is the default key."""
+    """Return `key` if it is valid; raise `InvalidFairnessKey` if not. The empty key is the default key."""
     try:
         size_bytes = len(key.encode())
     except UnicodeEncodeError as wrong:
-        raise InvalidFairnessKey(f"fairness key {key!r} is no text that can be stored: {wrong.reason}") from wrong
+        raise InvalidFairnessKey(f"fairness key {key!r} can't be stored as text: {wrong.reason}") from wrong
     if size_bytes > KEY_BYTES_MAX:
         raise InvalidFairnessKey(f"fairness key has {size_bytes} bytes, more than {KEY_BYTES_MAX}: shorten it")
     return key
 
 
 def check_weight(weight: float) -> float:
-    """Return the weight to count with: 0 means unset, the smallest is 0.001; raise `InvalidWeight` if it is none."""
+    """Return the weight in use: the default for 0, and at least 0.001; raise `InvalidWeight` if it is invalid."""
     if not math.isfinite(weight) or weight < 0:
         raise InvalidWeight(
             f"fairness weight {weight}: give a positive number, or 0 for the default of {WEIGHT_DEFAULT:g}"
@@ -45,23 +45,25 @@ def check_weight(weight: float) -> float:
 
 
 def stride_of(weight: float) -> int:
-    """How many passes lie between two tasks of a key: a key of twice the weight steps half as far.
+    """Return the number of passes between two tasks of a key: a key of twice the weight has half the stride.
 
-    In whole passes, so that weights are exact to 1 % up to 20, and all from 667 on count alike.
+    Strides are whole numbers, so weights up to 20 are exact to 1 %, and all weights from 667 on have the same stride.
     """
     return max(1, round(STRIDE_OF_WEIGHT_ONE / check_weight(weight)))
 
 
 class WeightOverrides(Mapping[str, float]):
-    """Weights that an operator has set for some keys of a task list; they come before the tasks' own.
+    """Weights that an operator has set for some fairness keys of a task queue; they override the tasks' weights.
 
-    They count for what is written from now on: a level, once stored, stays.
+    They apply to tasks that are written from now on: stored levels stay.
     """
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         weights = weights or {}
         if len(weights) > OVERRIDES_MAX:
-            raise TooManyOverrides(f"{len(weights)} fairness weight overrides, more than {OVERRIDES_MAX} a task list")
+            raise TooManyOverrides(
+                f"{len(weights)} fairness weight overrides, more than {OVERRIDES_MAX} for one task queue"
+            )
         for key, weight in weights.items():
             check_key(key)
             if weight == 0:
@@ -79,5 +81,5 @@ class WeightOverrides(Mapping[str, float]):
         return len(self._weights)
 
     def stride_of(self, key: str, task_weight: float) -> int:
-        """The stride of a task that carries `key` and `task_weight`."""
+        """Return the stride of a task with `key` and `task_weight`."""
         return self._strides.get(key) or stride_of(task_weight)

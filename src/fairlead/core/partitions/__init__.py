@@ -1,6 +1,6 @@
-"""Partitions of a task list: their names, their tree, their configuration and when one may be taken away."""
+"""Partitions of a task queue: their names, tree and configuration, and the rule for removing one."""
 
-from fairlead.core.partitions.change import NotDrained, WriteNotLowered, change
+from fairlead.core.partitions.change import NotDrained, WriteNotLowered, approach, change
 from fairlead.core.partitions.config import (
     INITIAL_CONFIG,
     AboveMaximum,
@@ -8,6 +8,7 @@ from fairlead.core.partitions.config import (
     InvalidVersion,
     NoWritePartition,
     PartitionConfig,
+    PartitionCounts,
     ReadBelowWrite,
     accept,
 )
@@ -20,7 +21,7 @@ from fairlead.core.partitions.names import (
     STICKY,
     InvalidName,
     Partition,
-    TaskList,
+    TaskQueueId,
     TaskType,
     check_user_name,
     parse_partition_name,
@@ -45,11 +46,13 @@ __all__ = [
     "NotDrained",
     "Partition",
     "PartitionConfig",
+    "PartitionCounts",
     "ReadBelowWrite",
-    "TaskList",
+    "TaskQueueId",
     "TaskType",
     "WriteNotLowered",
     "accept",
+    "approach",
     "change",
     "check_user_name",
     "children",

@@ -1,18 +1,19 @@
-"""The one door through which a partition configuration changes, by hand or by the scaler."""
+"""Changes of a partition configuration, by hand or by the scaler. All changes go through `change`."""
 
 from collections.abc import Collection
 
 from fairlead.core.errors import FixRequest, RetryLater
-from fairlead.core.partitions.config import AboveMaximum, PartitionConfig
+from fairlead.core.partitions.config import AboveMaximum, PartitionConfig, PartitionCounts
 from fairlead.core.partitions.drain import DrainReport, lowest_read
+from fairlead.core.partitions.names import PARTITIONS_MAX
 
 
 class WriteNotLowered(FixRequest):
-    """A partition would leave read and write at once: a decrease has two phases."""
+    """A partition would stop being readable and writable in one change: a decrease needs two."""
 
 
 class NotDrained(RetryLater):
-    """A partition would leave read while it may still hold a task."""
+    """A partition would stop being readable while it may still hold a task."""
 
 
 def change(
@@ -24,15 +25,15 @@ def change(
     reports: Collection[DrainReport] = (),
     force: bool = False,
 ) -> PartitionConfig:
-    """Decide the next configuration: version + 1, or `current` itself if nothing would change, or a typed refusal.
+    """Return the next configuration: version + 1, or `current` if nothing changes; raise if the change is not allowed.
 
-    An increase takes one change. A decrease takes two: first `write` is lowered, and then, when the partitions outside
-    it are drained by the rule of `drain`, `read`. A count above `maximum` may stay or go down, but not up: so a
-    maximum that was lowered under the present counts does not stop the way down.
+    An increase takes one change. A decrease takes two: first lower `write`, then, when the partitions outside it are
+    drained by the rule of `drain`, lower `read`. A count above `maximum` may stay or be lowered, but not raised, so a
+    maximum that was set below the present counts does not block a decrease.
 
-    `force` is for an operator alone. It leaves out the two phases and the drain rule, and nothing else. What it risks:
-    tasks that a removed partition holds, or that a writer with an older configuration still appends there, are not
-    delivered until `read` includes it again.
+    `force` is for operators only. It skips the two phases and the drain rule, and nothing else. A removed partition
+    may still hold tasks, and a writer with an older configuration may still append some. No worker polls them there:
+    the root has to drain the partition.
     """
     if (read, write) == (current.read, current.write):
         return current
@@ -45,6 +46,21 @@ def change(
     return following
 
 
+def approach(
+    current: PartitionConfig, target: PartitionCounts, reports: Collection[DrainReport] = ()
+) -> PartitionConfig:
+    """Return the next configuration on the way to `target`; `current` if partitions have to be drained first.
+
+    `write` takes its new value at once, and so does a higher `read`. A lower `read` follows in a later step, as far
+    as `reports` prove that the leaving partitions are drained.
+    """
+    first = change(current, read=max(current.read, target.read), write=target.write, maximum=PARTITIONS_MAX)
+    if first != current:
+        return first
+    read = max(target.read, lowest_read(current, reports))
+    return change(current, read=read, write=target.write, maximum=PARTITIONS_MAX, reports=reports)
+
+
 def _check_maximum(kind: str, wanted: int, current: int, *, maximum: int) -> None:
     if wanted > max(current, maximum):
         raise AboveMaximum(f"{wanted} {kind} partitions are more than the maximum of {maximum}: ask for fewer")
@@ -53,8 +69,8 @@ def _check_maximum(kind: str, wanted: int, current: int, *, maximum: int) -> Non
 def _check_two_phases(current: PartitionConfig, *, read: int) -> None:
     if read < current.write:
         raise WriteNotLowered(
-            f"{read} read partitions would take away partitions {read} to {current.write - 1}, "
-            f"which take new tasks now: lower write to {read} first and leave read at {current.read}, "
+            f"{read} read partitions would remove partitions {read} to {current.write - 1}, "
+            f"which get new tasks now: lower write to {read} first and leave read at {current.read}, "
             "then wait until they are drained, then lower read"
         )
 

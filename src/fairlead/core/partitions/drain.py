@@ -1,20 +1,18 @@
-"""When a partition may leave the read partitions: the drain rule.
+"""The drain rule: when a partition may leave the read partitions.
 
-A partition that is no longer read is where tasks are lost, so it leaves only when no task is there and none can arrive.
-A `DrainReport` is the partition's own word on that, and it is true only if the owner takes its readings **in the order
-of the fields**, each after the one before:
+A task in a partition that is no longer read is lost, so a partition leaves only when it has no task and can get none.
+A `DrainReport` proves that only if the owner reads its values **in the order of the fields**, one after the other:
 
-1. The version that it has accepted. From here on it refuses new tasks, if that version says so.
-2. The appends in flight: those that passed the check for writability before, and have not reached the database or
-   failed for certain. One whose outcome is unknown is in flight until it is known, or until a new lease fences it.
-   A task that is written again under a new id counts as well.
-3. The tasks in the database, *read from the database under the owner's lease*: all of them, so what has been dispatched
-   is deleted first. What happens to be in memory is no substitute: a manager that was just loaded has nothing there
-   and has all the tasks to come.
+1. The configuration version that it uses. From here on it rejects new tasks, if that version makes it unwritable.
+2. The appends in flight: appends that passed the check for writability earlier, and have neither reached the database
+   nor certainly failed. An append with an unknown outcome is in flight until the outcome is known, or until a new lease
+   fences it. A task that is written again under a new id counts as well.
+3. The tasks in the database, *read from the database under the owner's lease*. Dispatched tasks are deleted first. The
+   tasks in memory are no substitute: a manager that was just loaded has none in memory and all of them to come.
 
-In any other order a report can lie: 3 before 2 misses the append that lands in between, 2 before 1 misses the one that
-starts in between. In this order, and judged against the root's *current* version, "drained" stays true until the next
-change of the configuration. So reports may be late, repeated or out of order: each that says "drained" suffices.
+In any other order a report can be wrong: 3 before 2 misses an append that ends in between, 2 before 1 misses one that
+begins in between. In this order, and compared with the root's *current* version, "drained" stays true until the next
+change of the configuration. So reports may be late, repeated or out of order: one that says "drained" is enough.
 """
 
 from collections.abc import Collection
@@ -25,16 +23,16 @@ from fairlead.core.partitions.config import PartitionConfig
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What a partition says of itself, read in the order of the fields."""
+    """A partition's report on its drain, with values read in the order of the fields."""
 
     partition: int
     acknowledged_version: int
     appends_in_flight: int
-    stored_tasks: int | None  # None until the database was asked
+    stored_tasks: int | None  # None until the database was read
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is there and nothing is on its way in."""
+        """Whether the partition has no stored task and no append in flight."""
         return self.appends_in_flight == 0 and self.stored_tasks == 0
 
 
@@ -49,10 +47,10 @@ def is_drained(report: DrainReport, config: PartitionConfig) -> bool:
 
 
 def lowest_read(config: PartitionConfig, reports: Collection[DrainReport]) -> int:
-    """The fewest read partitions that the reports allow: from the highest down, to the first that is not drained."""
+    """Return the lowest number of read partitions that the reports allow: drained partitions leave from the top."""
     drained = {report.partition for report in reports if is_drained(report, config)}
     read = config.read
-    # Ends at `write` at the latest: what takes new tasks is never drained.
+    # Ends at `write` at the latest: a write partition is never drained.
     while read - 1 in drained:
         read -= 1
     return read

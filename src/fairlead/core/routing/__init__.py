@@ -1,4 +1,4 @@
-"""Routing: which host owns a partition, and how ownership changes without moving everything at once."""
+"""Routing: finds the owner of a partition, and changes ownership gradually."""
 
 from fairlead.core.routing.gradual import GradualChange, InvalidChange
 from fairlead.core.routing.keys import (

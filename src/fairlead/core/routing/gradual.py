@@ -1,4 +1,4 @@
-"""A change that reaches each key at its own moment, so that not everything moves at once."""
+"""Gradual changes: each key changes at its own moment, so that not all partitions move at once."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class InvalidChange(FixRequest):
-    """A gradual change ends before it starts, or one of its ends is no time at all."""
+    """A gradual change ends before it starts, or its start or end is not a finite number."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradualChange(Generic[T]):
-    """Every key has the old value until its own moment between start and end, and the new one from then on.
+    """Every key has the old value until its own moment between start and end, and the new value from then on.
 
-    The moment depends on the key and the wall clock only: hosts that never speak disagree by the skew of their clocks.
+    The moment depends only on the key and the wall clock, so hosts agree without communication, except for clock skew.
     """
 
     old: T
@@ -35,11 +35,11 @@ class GradualChange(Generic[T]):
             )
 
     def moment(self, key: str) -> float:
-        """When `key` switches, in seconds of the wall clock: the time for which its owner arms a timer."""
+        """Return when `key` changes, in seconds of the wall clock; its owner sets a timer for it."""
         moment_s = self.start_s + hash64(key) / HASH_MAX * (self.end_s - self.start_s)
-        # The sum may round to just after the end, where nothing may be left to switch.
+        # The sum may round to just after the end, but all keys must have changed by the end.
         return min(moment_s, self.end_s)
 
     def value(self, key: str, now_s: float) -> T:
-        """What holds for `key` now."""
+        """Return the value of `key` now."""
         return self.new if now_s >= self.moment(key) else self.old

@@ -1,4 +1,4 @@
-"""The circle on which hosts stand, and which of them a key belongs to."""
+"""The consistent-hash ring of hosts, which finds the owner of a key."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -9,23 +9,24 @@ from fairlead.core.errors import FixRequest, RetryLater
 from fairlead.core.hashing import hash64
 
 POINTS_PER_HOST = 100
-# Ten thousand hosts with a hundred points each: more would take seconds to build at every change of membership.
+# Number of points of a ring: 10,000 hosts with 100 points each. Building a larger ring would take seconds at each
+# change of membership.
 RING_POINTS_MAX = 1_000_000
 
 
 class InvalidRing(FixRequest):
-    """A ring is asked for what it can't have: a host without a name, no points, or too many of them."""
+    """An argument of a ring is invalid: an empty host name, no points, too many points, or a lookup of no hosts."""
 
 
 class NoHosts(RetryLater):
-    """The ring is empty, so that no key has an owner."""
+    """The ring is empty: no key has an owner."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class HashRing:
-    """Every key belongs to the first host clockwise of its hash; the same hosts give the same answers everywhere.
+    """Every key belongs to the first host clockwise of its hash; rings of the same hosts give the same owners.
 
-    `points` are the sorted positions on the circle and `owners` the host of each, for those who look up in bulk.
+    `points` are the sorted positions on the circle and `owners` the host of each, for bulk lookups.
     """
 
     hosts: tuple[str, ...]
@@ -42,7 +43,7 @@ class HashRing:
                 f"{len(members)} hosts with {points_per_host} points each: "
                 f"give each host at least 1 point, and the ring at most {RING_POINTS_MAX} in all"
             )
-        # Where two points fall on one place, the pairs sort by name: the ring never depends on the order of the hosts.
+        # Points at the same position are sorted by host, so the ring does not depend on the order of the hosts.
         circle = sorted((hash64(f"{host}#{index}"), host) for host in members for index in range(points_per_host))
         object.__setattr__(self, "hosts", members)
         object.__setattr__(self, "points_per_host", points_per_host)
@@ -50,22 +51,22 @@ class HashRing:
         object.__setattr__(self, "owners", tuple(owner for _, owner in circle))
 
     def with_host(self, host: str) -> Self:
-        """The ring after `host` joined; the same ring if it was there."""
+        """Return the ring with `host`; the same ring if `host` is in it."""
         return type(self)((*self.hosts, host), self.points_per_host)
 
     def without_host(self, host: str) -> Self:
-        """The ring after `host` left; the same ring if it was not there."""
+        """Return the ring without `host`; the same ring if `host` is not in it."""
         return type(self)((member for member in self.hosts if member != host), self.points_per_host)
 
     def lookup(self, key: str) -> str:
-        """The host that owns `key`."""
+        """Return the host that owns `key`."""
         owners = self.owners
         if not owners:
             raise self._no_hosts(key)
         return owners[bisect_left(self.points, hash64(key)) % len(owners)]
 
     def lookup_n(self, key: str, n: int) -> tuple[str, ...]:
-        """The first `n` distinct hosts clockwise of `key`, its owner first; all hosts where there are fewer."""
+        """Return the first `n` distinct hosts clockwise of `key`, its owner first; all hosts if there are fewer."""
         if n < 1:
             raise InvalidRing(f"{n} hosts asked for key {key!r}: ask for at least 1")
         owners = self.owners

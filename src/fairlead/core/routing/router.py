@@ -1,4 +1,4 @@
-"""Which host owns a partition, by basic or by spread routing."""
+"""Finds the owner of a partition, by basic or by spread routing."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from fairlead.core.routing.ring import HashRing
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Finds the owner of every partition; hosts with the same ring and batch size agree without speaking.
+    """Finds the owner of every partition; hosts with the same ring and batch size agree without communication.
 
-    A batch size of 0 is basic routing. A larger one puts the partitions of a batch on different hosts while there are
-    enough of them, and spreads them evenly where there are fewer.
+    Batch size 0 means basic routing. A larger batch size puts the partitions of a batch on different hosts if there are
+    enough hosts, and else spreads them evenly.
     """
 
     ring: HashRing
@@ -29,18 +29,18 @@ class Router:
             check_batch_size(size)
 
     def moment(self, partition: Partition) -> float | None:
-        """When `partition` changes its routing, in seconds of the wall clock; None if it is not about to.
+        """Return when the routing of `partition` changes, in seconds of the wall clock; None if no change is going on.
 
-        Its owner arms a timer for it, to see then whether it still owns the partition.
+        Its owner sets a timer for it, to check then whether it still owns the partition.
         """
         change = self.batch_size
         return change.moment(basic_key(partition)) if isinstance(change, GradualChange) else None
 
     def route(self, partition: Partition, now_s: float) -> str:
-        """The host that owns `partition` now."""
+        """Return the host that owns `partition` now."""
         batch_size = self.batch_size
         if isinstance(batch_size, GradualChange):
-            # By the partition's own key, so that the members of a batch move one by one.
+            # Use the partition's own key, so that the partitions of a batch move one by one.
             batch_size = batch_size.value(basic_key(partition), now_s)
         if batch_size == 0:
             return self.ring.lookup(basic_key(partition))

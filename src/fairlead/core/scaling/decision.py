@@ -1,4 +1,4 @@
-"""The record of one tick of the scaler: what it saw, what it decided and why."""
+"""The record of one tick of the scaler: the load, the decision and the reason."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from fairlead.core.partitions import PartitionConfig
 
 
 class Action(StrEnum):
-    """What a tick did to the partition configuration."""
+    """The effect of a tick on the partition configuration."""
 
     HOLD = "hold"
     UPSCALE = "upscale"  # more write partitions, and read with them
@@ -18,7 +18,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One tick, whole: enough to explain it later, and to put `after` into force if it differs from `before`."""
+    """One tick of the scaler. If `after` differs from `before`, the caller puts `after` into force."""
 
     at_s: float
     action: Action

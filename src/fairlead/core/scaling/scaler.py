@@ -1,14 +1,14 @@
-"""The adaptive scaler: how many partitions a task list should have for the load that it has.
+"""The adaptive scaler: decides how many partitions a task queue needs for its load.
 
-It runs at the root alone, once an interval. With N write partitions and R tasks a second for each, the load Q must stay
-above N·R, or below (N-1)·R·factor, on every tick of the sustained duration; then the count goes in one step to
-ceil(Q/R). That point lies between the thresholds of its own count, so a constant load moves the count at most once.
-A count that already is between them rests there, even where another count would do as well: that is the hysteresis.
-On the way down Q is the highest load of the duration. The last of a noisy one would often be just within what a
-lower count takes, and the next just outside: that would take a partition away only to bring it back.
+It runs only at the root, once an interval. With N write partitions and R tasks a second for each, the load Q must stay
+above N·R, or below (N-1)·R·factor, on every tick of the sustained duration; then the count changes in one step to
+ceil(Q/R). The load lies between the thresholds of that count, so a constant load changes the count at most once. While
+the load is between the thresholds the count stays, even if another count would do as well: that is the hysteresis.
+On the way down Q is the highest load of the duration. With the last value of a noisy load the scaler would often remove
+a partition at one tick and add it again soon after.
 
-Q is the sum of what each partition has really received. An estimate from the root alone, times N, is wrong when the
-load is skewed, and after every change: the root's average is still that of the old count.
+Q is the sum of the loads that the partitions measured. An estimate from the root alone, times N, is wrong when the load
+is skewed, and after every change: the root's average is still that of the old count.
 """
 
 import math
@@ -20,10 +20,10 @@ from fairlead.core.partitions import PARTITIONS_MAX, DrainReport, PartitionConfi
 from fairlead.core.scaling.decision import Action, Decision
 from fairlead.core.scaling.settings import ScalerSettings
 
-# A load this close to a threshold is on it: sums of measured rates differ by more in their order alone.
+# Relative difference below which a load counts as equal to a threshold: rounding in sums of rates is larger.
 NOISE = 1e-9
-# Of the time between two ticks at most this many intervals count as watched: a clock that was set forward, or a root
-# that slept, makes no sustained duration out of two ticks.
+# Number of intervals that count between two ticks: a clock that was set forward, or a root that was suspended, must not
+# make a sustained duration out of two ticks.
 INTERVALS_BETWEEN_TICKS_MAX = 2
 
 
@@ -33,18 +33,18 @@ class InvalidTime(FixRequest):
 
 @dataclass(frozen=True, slots=True)
 class ScalerState:
-    """All that the scaler remembers between two ticks; a new root may start without it, later by one duration."""
+    """The scaler's state between two ticks. A new root may start without it: a change is then one duration later."""
 
     ticked_s: float | None = None
-    thresholds_qps: tuple[float, float] | None = None  # those for which the two clocks run
+    thresholds_qps: tuple[float, float] | None = None  # the thresholds for which the two clocks run
     above_since_s: float | None = None
     below_since_s: float | None = None
-    below_peak_qps: float = 0.0  # the highest load since then
+    below_peak_qps: float = 0.0  # the highest load since `below_since_s`
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What the partitions report at one moment, measured against one configuration."""
+    """The reported load at one moment, compared with the thresholds of one configuration."""
 
     at_s: float
     qps: float
@@ -56,7 +56,7 @@ class _Load:
 
 
 class AdaptiveScaler:
-    """Decides at every tick whether the partition configuration changes; `state` is all that it remembers."""
+    """Decides at every tick whether the partition configuration changes; `state` is its only state."""
 
     __slots__ = ("state",)
 
@@ -71,10 +71,11 @@ class AdaptiveScaler:
         reports: Collection[DrainReport],
         settings: ScalerSettings,
     ) -> Decision:
-        """Decide for this moment; the caller puts `after` into force, and passes in what is in force at the next tick.
+        """Decide; the caller puts `after` into force, and passes the configuration in force at the next tick.
 
-        `rates` holds the tasks a second that each read partition received. One that is absent, or no number, was not
-        heard of: the sum of the others is then a lower bound, which can prove a load above but never one below.
+        `rates` maps each read partition to the tasks a second that it received. If a partition is absent, or its rate
+        is not a number, it did not report: the sum of the others is then a lower bound, which can prove a load above
+        the upper threshold but never one below the lower.
         """
         if not math.isfinite(now_s):
             raise InvalidTime(f"the scaler was called at time {now_s}: pass seconds of a clock")
@@ -97,14 +98,14 @@ class AdaptiveScaler:
 
 
 def partitions_needed(qps: float, *, upscale_rps: float) -> int:
-    """The fewest write partitions that take `qps` without being above their threshold: ceil(qps / upscale_rps)."""
-    # Bounded before it is made a whole number, since a tiny rate makes the quotient infinite.
+    """Return the lowest number of write partitions that can take `qps`: ceil(qps / upscale_rps)."""
+    # Bounded before it is rounded, since a tiny rate makes the quotient infinite.
     return math.ceil(min(qps / upscale_rps * (1 - NOISE), PARTITIONS_MAX + 1))
 
 
 def _measure(now_s: float, config: PartitionConfig, rates: Mapping[int, float], settings: ScalerSettings) -> _Load:
     known = {number: rate for number, rate in rates.items() if 0 <= rate < math.inf}
-    # Read-only partitions are asked as well: until they acknowledge that, they may still take tasks.
+    # Read-only partitions must report as well: until they acknowledge that state, they may still accept tasks.
     unknown = tuple(number for number in range(config.read) if number not in known)
     qps = sum(known.values())
     downscale_threshold_qps = (config.write - 1) * settings.upscale_rps * settings.downscale_factor
@@ -120,13 +121,13 @@ def _measure(now_s: float, config: PartitionConfig, rates: Mapping[int, float], 
 
 
 def _follow(state: ScalerState, load: _Load, settings: ScalerSettings) -> ScalerState:
-    """Let the two clocks run on, begin or stop: each runs only while every tick finds the load on its side."""
+    """Continue, start or stop the two clocks: each runs only while every tick finds the load beyond its threshold."""
     if not settings.enabled:
         return ScalerState()
     thresholds_qps = (load.upscale_threshold_qps, load.downscale_threshold_qps)
     if state.thresholds_qps != thresholds_qps:
-        # The count or a setting changed, whoever changed it. A change that was decided but could not be stored is none:
-        # the clocks run on, and the next tick decides it again.
+        # The count or a setting changed. A change that was decided but could not be stored does not reset the clocks:
+        # the next tick decides it again.
         state = ScalerState(ticked_s=state.ticked_s)
     uncounted_s = 0.0
     if state.ticked_s is not None:
@@ -142,7 +143,7 @@ def _follow(state: ScalerState, load: _Load, settings: ScalerSettings) -> Scaler
 
 
 def _since(since_s: float | None, now_s: float, *, uncounted_s: float) -> float:
-    """When this side began. It moves along with time that does not count, so that `now - since` is what does."""
+    """Return when the load crossed the threshold, moved by time that does not count: `now - since` is the duration."""
     return now_s if since_s is None else since_s + uncounted_s
 
 
@@ -159,7 +160,7 @@ def _decide(
     if load.unknown:
         reason += f" ({len(load.unknown)} of {config.read} read partitions did not report: the load is at least this.)"
     if write != config.write:
-        # Raised together, lowered apart: read stays until what leaves write is drained.
+        # Read and write are raised together; read is lowered later, when the partitions that left write are drained.
         after = change(config, read=max(config.read, write), write=write, maximum=settings.partitions_max)
         return Action.UPSCALE if write > config.write else Action.DOWNSCALE, after, reason
     read = lowest_read(config, reports)
@@ -175,7 +176,10 @@ def _decide(
 def _write_wanted(
     state: ScalerState, config: PartitionConfig, load: _Load, settings: ScalerSettings
 ) -> tuple[int, str]:
-    """How many write partitions there should be from now on, and why: the bounds apply at once, the load when due."""
+    """Return the wanted number of write partitions and the reason.
+
+    A change of the bounds takes effect at once, a change of the load only after the sustained duration.
+    """
     write, up_qps, down_qps, qps = config.write, load.upscale_threshold_qps, load.downscale_threshold_qps, load.qps
     since_s, due_s = load.at_s, math.inf
     if state.above_since_s is not None:

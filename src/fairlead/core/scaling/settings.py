@@ -1,4 +1,4 @@
-"""The values that govern the adaptive scaler, with the defaults of its document."""
+"""The settings of the adaptive scaler, with Cadence's defaults (SC-13)."""
 
 import math
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from fairlead.core.partitions import PARTITIONS_MAX
 
 
 class InvalidScalerSettings(FixRequest):
-    """A value of the scaler's settings makes no sense; the message begins with its name."""
+    """A setting of the scaler is invalid; the message begins with its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalerSettings:
-    """When partitions are added and taken away, and between which counts."""
+    """Settings of the scaler: the thresholds, the durations, and the bounds of the count."""
 
     enabled: bool = True
     upscale_rps: float = 200.0
@@ -22,14 +22,14 @@ class ScalerSettings:
     downscale_sustained_s: float = 120.0
     interval_s: float = 15.0
     partitions_min: int = 1
-    # The document has none. 100 partitions take 20,000 tasks a second at the default rate; a rate that was measured
-    # wrongly, or set too low by mistake, can't make more of them than that.
+    # Number of partitions (FL-32); Cadence has no maximum. 100 partitions take 20,000 tasks a second at the default
+    # rate. The bound limits the damage of a rate that is measured wrongly, or set too low by mistake.
     partitions_max: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse values with which the scaler would oscillate, never act, or act without bound; NaN is none of them."""
+        """Reject NaN, and values with which the scaler would oscillate, never act, or act without bound."""
         _check(0 < self.upscale_rps < math.inf, "upscale_rps", self.upscale_rps, "a positive number")
-        # At 1 both thresholds of neighbouring counts would touch, and the count would swing between them.
+        # With 1 the thresholds of neighbouring counts would be equal, and the count would oscillate between them.
         _check(
             0 < self.downscale_factor < 1, "downscale_factor", self.downscale_factor, "between 0 and 1, both excluded"
         )

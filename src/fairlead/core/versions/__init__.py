@@ -1,4 +1,4 @@
-"""Versions of events in N data centers: failover, histories, branches and their conflicts, runs, stale tasks."""
+"""Versions of events in several clusters: failover, version histories, branches and conflicts, runs, stale tasks."""
 
 from fairlead.core.versions.ancestor import (
     ContradictingHistories,
@@ -49,7 +49,7 @@ from fairlead.core.versions.runs import (
     Suppression,
     check_mutable,
     check_transition,
-    place_run,
+    resolve_current_run,
 )
 from fairlead.core.versions.tasks import DropReason, DropTask, ReloadState, RunTask, StateView, verify_task
 
@@ -102,6 +102,6 @@ __all__ = [
     "draw_tree",
     "lowest_common_ancestor",
     "nearest_history",
-    "place_run",
+    "resolve_current_run",
     "verify_task",
 ]

@@ -1,10 +1,10 @@
-"""The lowest common ancestor: the last event that two lines of events of one run share.
+"""The lowest common ancestor: the last event that two branches of one run share.
 
 A version belongs to one cluster, and that cluster writes at it only at the end of its current branch, never on two
-branches: once a branch with a higher version wins, the mutation rule stops it. So the events of one version are one
-unbroken chain. Two histories that have a version in common must therefore agree on everything before it, and two
-that part can share no version afterwards. Both are checked here: what contradicts them was not written by any
-execution, and to guess an ancestor would graft events onto the wrong line.
+branches: once a branch with a higher version wins, the mutation rule rejects its writes. So the events of one version
+are one unbroken chain. Two histories that have a version in common must therefore agree on all events before it, and
+two that diverge can't share a version afterwards. Both rules are checked here: no execution writes histories that break
+them, and guessing an ancestor would put events on the wrong branch.
 """
 
 from collections.abc import Sequence
@@ -15,30 +15,30 @@ from fairlead.core.versions.history import Item, VersionHistory
 
 
 class NoCommonAncestor(GiveUp):
-    """Two histories differ from their first event on: they are not of the same run."""
+    """Two histories differ from the first event on: they are not of the same run."""
 
 
 class ContradictingHistories(GiveUp):
-    """Two histories part and yet share a later version: at least one of them is wrong."""
+    """Two histories diverge and yet share a later version: at least one of them is wrong."""
 
 
 class NearestHistory(NamedTuple):
-    """The history that shares most with another one: its place in the list, and the last shared event."""
+    """The history that shares most with another one: its index in the list, and the last shared event."""
 
     history_index: int
     ancestor: Item
 
 
 def lowest_common_ancestor(left: VersionHistory, right: VersionHistory) -> Item:
-    """The last event that both histories pass through, whichever of the two is named first."""
+    """Return the last event that both histories contain; the order of the arguments does not matter."""
     lefts, rights = left.items, right.items
     parting = _parting(lefts, rights)
     if parting == min(len(lefts), len(rights)):
-        # One is the beginning of the other.
+        # One history is the beginning of the other.
         return lefts[parting - 1]
     at_left, at_right = lefts[parting], rights[parting]
     if at_left.version == at_right.version:
-        # Both walk along the same chain of one version; one of them leaves it earlier.
+        # Both share a chain of one version, and one of them leaves it earlier.
         ancestor = min(at_left, at_right)
         tails = lefts[parting + 1 :], rights[parting + 1 :]
     elif parting > 0:
@@ -52,7 +52,7 @@ def lowest_common_ancestor(left: VersionHistory, right: VersionHistory) -> Item:
     shared = _shared_versions(*tails)
     if shared:
         raise ContradictingHistories(
-            f"histories {left.to_pairs()} and {right.to_pairs()} part after event {ancestor.event_id} (version "
+            f"histories {left.to_pairs()} and {right.to_pairs()} diverge after event {ancestor.event_id} (version "
             f"{ancestor.version}), yet both have events of version {min(shared)} after that; the events of one "
             "version are one chain, so one of the two is wrong"
         )
@@ -60,23 +60,23 @@ def lowest_common_ancestor(left: VersionHistory, right: VersionHistory) -> Item:
 
 
 def nearest_history(histories: Sequence[VersionHistory], other: VersionHistory) -> NearestHistory:
-    """The one of `histories` (at least one) that goes furthest along with `other`; each is checked against it.
+    """Return the one of `histories` (at least one) that shares most events with `other`; each is checked against it.
 
-    Where several go equally far, the one with the fewest items is meant, and after that the first in the list. In a
-    `BranchTree`, where no branch is the beginning of another, at most one ends there, and no other goes as far.
+    If several share equally many, it is the one with the fewest items, then the first in the list. In a `BranchTree`,
+    where no branch is the beginning of another, at most one branch ends at the shared event.
     """
     ancestors = [lowest_common_ancestor(history, other) for history in histories]
     nearest = min(
         range(len(histories)),
-        key=lambda place: (-ancestors[place].event_id, len(histories[place].items), place),
+        key=lambda position: (-ancestors[position].event_id, len(histories[position].items), position),
     )
     return NearestHistory(nearest, ancestors[nearest])
 
 
 def _parting(lefts: tuple[Item, ...], rights: tuple[Item, ...]) -> int:
-    """How many items from the first on are equal, by halving: each probe compares two slices in one step."""
+    """Return the number of equal leading items, by binary search: each probe compares two slices in one step."""
     known, bound = 0, min(len(lefts), len(rights))
-    # Histories of one run mostly differ in their last item or not at all, so the first probe leaves out just that.
+    # Histories of one run mostly differ only in their last item or not at all, so the first probe leaves out the last.
     probe = max(bound - 1, 1)
     while known < bound:
         if lefts[known:probe] == rights[known:probe]:

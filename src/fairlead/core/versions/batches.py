@@ -1,4 +1,4 @@
-"""Batches of events as they travel between clusters: one version, ids in a row, and the history that they end."""
+"""Batches of events that clusters replicate: consecutive ids of one version, with their version history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fairlead.core.versions.history import FIRST_EVENT_ID, EventNotInHistory, It
 
 
 class MalformedBatch(GiveUp):
-    """A batch of events contradicts itself or the history that came with it; nothing of it was applied."""
+    """A batch of events contradicts itself or its version history; none of it was applied."""
 
 
 class EventRange(NamedTuple):
@@ -20,16 +20,16 @@ class EventRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many events these are."""
+        """Number of events."""
         return self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events of one version in a row; `history` is the line that they stand on and ends with the batch's last event.
+    """Consecutive events of one version; `history` is their branch, up to the batch's last event.
 
-    A history is read when the batch is sent, not when its events were written, so it may come with later events in
-    it. These are cut off here: they are other batches' to bring.
+    The sender reads the history when it sends the batch, not when the events were written, so it may contain later
+    events. They are cut off here: other batches bring them.
     """
 
     events: EventRange
@@ -56,15 +56,15 @@ class EventBatch:
 
     @classmethod
     def from_events(cls, events: Sequence[Item], history: VersionHistory) -> Self:
-        """The batch of events that were received one by one, each with its own id and version."""
+        """Make a batch of events that each have their own id and version."""
         if not events:
             raise MalformedBatch("a batch has no events")
         first = events[0]
-        for place, event in enumerate(events):
-            if event.event_id != first.event_id + place:
+        for position, event in enumerate(events):
+            if event.event_id != first.event_id + position:
                 raise MalformedBatch(
-                    f"a batch has event {event.event_id} where event {first.event_id + place} should follow: its ids "
-                    "must be without gap"
+                    f"a batch has event {event.event_id} where event {first.event_id + position} should follow: its "
+                    "ids must be without gap"
                 )
             if event.version != first.version:
                 raise MalformedBatch(
@@ -75,7 +75,7 @@ class EventBatch:
 
 
 def cut_batches(history: VersionHistory, events: EventRange) -> tuple[EventBatch, ...]:
-    """The batches that carry `events` of the line `history`, one for each version, in order: what a resend sends."""
+    """Cut `events` of the branch `history` into batches, one for each version, in order, for a resend."""
     history = history.truncate(events.last)
     batches = []
     first = events.first

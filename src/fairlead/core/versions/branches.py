@@ -1,8 +1,9 @@
-"""The branches of one run's history, and what a batch of events from another cluster does to them."""
+"""The branches of one run's history, and how a batch of events from another cluster changes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from fairlead.core.errors import GiveUp, RetryElsewhere
 from fairlead.core.versions.ancestor import lowest_common_ancestor, nearest_history
@@ -15,19 +16,17 @@ class MalformedTree(GiveUp):
 
 
 class StaleDecision(RetryElsewhere):
-    """A decision was made on another state of the tree than the one it was applied to."""
+    """A decision was applied to another state of the tree than the one it was made for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(Struct, frozen=True):
     """The run is new here: write these events as its first branch."""
 
     events: EventRange
     branch: VersionHistory
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """Write these events at the end of the branch `branch_index`, which is `branch` afterwards."""
 
     events: EventRange
@@ -36,9 +35,8 @@ class Append:
     switches_current: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Copy the branch `branch_index` up to the event `after` and write these events behind it: a new branch."""
+class Fork(Struct, frozen=True):
+    """Make a new branch: copy the branch `branch_index` up to the event `after`, and write these events after it."""
 
     events: EventRange
     branch: VersionHistory
@@ -47,19 +45,17 @@ class Fork:
     switches_current: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """The branch `branch_index` has all of these events: nothing is to be done."""
+class Duplicate(Struct, frozen=True):
+    """The branch `branch_index` has all of these events already."""
 
     branch_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Events before the batch are missing: get them from its sender, apply them, then try the batch again.
+class Gap(Struct, frozen=True):
+    """Events before the batch are missing: get them from its sender, apply them, then apply the batch.
 
-    `after` is the last event here on the batch's line, None where not even the first one is here; `before` is the
-    batch's own first event. Both ends are excluded.
+    `after` is the last event of the batch's branch that is here, None if not even the first one is; `before` is the
+    batch's first event. Both ends are excluded.
     """
 
     after: Item | None
@@ -67,21 +63,20 @@ class Gap:
 
     @property
     def missing(self) -> EventRange:
-        """Exactly the events to ask for; they are those of the batch's own line."""
+        """The events to request, all on the batch's branch."""
         return EventRange(self.after.event_id + 1 if self.after else FIRST_EVENT_ID, self.before.event_id - 1)
 
 
 Decision = Create | Append | Fork | Duplicate | Gap
 
 
-@dataclass(frozen=True, slots=True)
-class BranchTree:
-    """The branches of one run in one cluster; the current one, which the mutable state sums up, is the newest.
+class BranchTree(Struct, frozen=True):
+    """The branches of one run in one cluster. The newest is the current branch, from which the mutable state is built.
 
     No branch is the beginning of another, and no two end with the same version: the events of one version are one
-    chain, which ends in one place. So the current branch, the one with the highest last version, is the same for
-    everybody who has the same branches, in whatever order these came. There are at most as many branches as events,
-    whose number the limit on a history's length bounds.
+    chain, which ends in one place. So the current branch, the one with the highest last version, is the same in all
+    clusters that have the same branches, in whatever order these arrived. There are at most as many branches as events,
+    and the limit on a history's length bounds those.
     """
 
     branches: tuple[VersionHistory, ...] = ()
@@ -96,20 +91,20 @@ class BranchTree:
         newest = last_versions.index(max(last_versions)) if last_versions else 0
         if self.current_index != newest:
             raise MalformedTree(
-                f"branch {self.current_index} is said to be current, but the branches end with versions "
+                f"branch {self.current_index} is marked as current, but the branches end with versions "
                 f"{last_versions}: the current one must be that with the highest"
             )
 
     @classmethod
     def restore(cls, branches: Sequence[VersionHistory]) -> "BranchTree":
-        """The tree of stored branches, each checked against each other, and with its current branch found."""
+        """Build the tree of stored branches: check all pairs, and find the current branch."""
         for left, right in combinations(branches, 2):
             ancestor = lowest_common_ancestor(left, right)
             if ancestor in (left.last, right.last):
                 raise MalformedTree(
-                    f"of the branches {left.to_pairs()} and {right.to_pairs()} one is only the beginning of the other"
+                    f"one of the branches {left.to_pairs()} and {right.to_pairs()} is only the beginning of the other"
                 )
-        newest = max(range(len(branches)), key=lambda place: branches[place].last.version, default=0)
+        newest = max(range(len(branches)), key=lambda position: branches[position].last.version, default=0)
         return cls(tuple(branches), newest)
 
     @property
@@ -120,22 +115,22 @@ class BranchTree:
         return self.branches[self.current_index]
 
     def plan(self, batch: EventBatch) -> Decision:
-        """Decide what the batch does to the tree, which stays as it is; a contradicting batch is refused.
+        """Decide how the batch changes the tree, without changing it; raise an error if the batch contradicts the tree.
 
-        Of a batch that is here in part, only the missing end is written. Events are never written over a gap.
+        If the start of the batch is here already, only the rest is written. Events are never written after a gap.
         """
         first, last = batch.events
         before = Item(first, batch.version)
         if not self.branches:
             return Create(batch.events, batch.history) if first == FIRST_EVENT_ID else Gap(None, before)
-        # Against every branch, not only the nearest: a line that contradicts any of them is refused.
+        # Checks every branch, not only the nearest: a history that contradicts any of them raises an error.
         branch_index, ancestor = nearest_history(self.branches, batch.history)
         if ancestor.event_id == last:
             return Duplicate(branch_index)
         if first > ancestor.event_id + 1:
             return Gap(ancestor, before)
         missing = EventRange(ancestor.event_id + 1, last)
-        # Strictly newer, so that the current branch never goes back; and growing by itself, it is no other branch.
+        # Strictly newer, so that the current branch never goes back, and its own growth is not a switch.
         is_newest = batch.version > self.current.last.version
         if ancestor == self.branches[branch_index].last:
             switches = is_newest and branch_index != self.current_index
@@ -143,7 +138,7 @@ class BranchTree:
         return Fork(missing, batch.history, branch_index, after=ancestor, switches_current=is_newest)
 
     def apply(self, decision: Create | Append | Fork) -> "BranchTree":
-        """The tree once the events of `decision` are written. Where the current branch switches, rebuild the state."""
+        """Return the tree with the events of `decision`. If the current branch switches, rebuild the mutable state."""
         same_batch = EventBatch(decision.events, decision.branch.last.version, decision.branch)
         if self.plan(same_batch) != decision:
             raise StaleDecision(
@@ -153,9 +148,9 @@ class BranchTree:
         if isinstance(decision, Create):
             return BranchTree((decision.branch,))
         if isinstance(decision, Append):
-            place = decision.branch_index
-            branches = (*self.branches[:place], decision.branch, *self.branches[place + 1 :])
+            position = decision.branch_index
+            branches = (*self.branches[:position], decision.branch, *self.branches[position + 1 :])
         else:
-            place = len(self.branches)
+            position = len(self.branches)
             branches = (*self.branches, decision.branch)
-        return BranchTree(branches, place if decision.switches_current else self.current_index)
+        return BranchTree(branches, position if decision.switches_current else self.current_index)

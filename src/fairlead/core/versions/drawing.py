@@ -11,7 +11,7 @@ _CURRENT_MARK = "  <- current"
 
 
 def draw_tree(tree: BranchTree) -> tuple[str, ...]:
-    """The lines of a drawing: each fork indents by one step, older versions first, the current branch marked.
+    """Return the lines of a drawing: each fork is indented, older versions come first, the current branch is marked.
 
     The same branches give the same drawing, in whatever order they are stored.
     """
@@ -21,7 +21,7 @@ def draw_tree(tree: BranchTree) -> tuple[str, ...]:
 
 
 def _draw(branches: Sequence[VersionHistory], *, from_event_id: int, current: VersionHistory) -> list[str]:
-    """The lines of branches that are one up to `from_event_id` at least: their common trunk, then each way on."""
+    """Draw branches that are equal up to `from_event_id` at least: the common part, then each continuation."""
     first, *others = branches
     if not others:
         mark = _CURRENT_MARK if first == current else ""

@@ -1,9 +1,9 @@
-"""Failover versions: whose a version is, which one a failover gives, and who may write at it.
+"""Failover versions: the cluster that owns a version, the version after a failover, and who may write at a version.
 
-A namespace that lives in several clusters has one version. The version says which cluster is active (its remainder by
-the shared increment) and which of two changes is the later one (the higher). A namespace that lives in one cluster
-only has `LOCAL_VERSION`, which belongs to no cluster and is below every version that does; so a local namespace may
-be made a replicated one later, and its histories go on with higher versions.
+A global namespace has one version. The version determines the active cluster (its remainder by the shared increment)
+and which of two changes is later (the higher version). A local namespace, which exists in one cluster only, has
+`LOCAL_VERSION`, which belongs to no cluster and is below all other versions; so a local namespace can become a global
+one later, and its histories continue with higher versions.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ LOCAL_VERSION = 0
 
 
 class InvalidClusters(FixRequest):
-    """The clusters' initial versions can't tell the clusters apart."""
+    """The clusters' initial versions are invalid, or two clusters have the same."""
 
 
 class UnknownCluster(FixRequest):
-    """A cluster was named that is not among the configured ones."""
+    """The named cluster is not configured."""
 
 
 class UnownedVersion(GiveUp):
@@ -28,10 +28,10 @@ class UnownedVersion(GiveUp):
 
 
 class NamespaceNotActive(RetryElsewhere):
-    """A cluster was asked to write for a namespace that is active in another one."""
+    """The namespace is active in another cluster than the one that was asked to write."""
 
     def __init__(self, current_cluster: str, active_cluster: str, namespace_version: int) -> None:
-        # All of them as the exception's own arguments, so that it survives being sent to another process.
+        # All values are arguments of the exception, so that it can be pickled.
         super().__init__(current_cluster, active_cluster, namespace_version)
         self.current_cluster = current_cluster
         self.active_cluster = active_cluster
@@ -45,7 +45,7 @@ class NamespaceNotActive(RetryElsewhere):
 
 
 class NamespaceVersionStale(RetryElsewhere):
-    """A workflow's last event is newer than the namespace's version that this cluster knows."""
+    """A workflow's last event has a higher version than the namespace has in this cluster."""
 
     def __init__(self, current_cluster: str, namespace_version: int, last_event_version: int) -> None:
         super().__init__(current_cluster, namespace_version, last_event_version)
@@ -63,7 +63,7 @@ class NamespaceVersionStale(RetryElsewhere):
 
 @dataclass(frozen=True, slots=True)
 class ClusterVersions:
-    """The clusters that share namespaces: each version from 1 belongs to one of them, or to nobody."""
+    """The clusters that share global namespaces: each version from 1 on belongs to one of them or to none."""
 
     increment: int
     initial_versions: Mapping[str, int]
@@ -90,11 +90,11 @@ class ClusterVersions:
         object.__setattr__(self, "_names", MappingProxyType(names))
 
     def next_version(self, *, to: str, current: int) -> int:
-        """The namespace's version after a failover: the smallest from `current` on that belongs to cluster `to`.
+        """Return the namespace's version after a failover: the lowest from `current` on that cluster `to` owns.
 
-        A failover to the cluster that is active already changes nothing, so a cluster that has lost committed events
-        must not go on at its version: two events would have the same id and version. Fail over to another cluster, or
-        add the increment by hand. A new namespace starts from `current=LOCAL_VERSION`.
+        A failover to the active cluster changes nothing. So a cluster that has lost committed events must not continue
+        at its version: two events would have the same id and version. Fail over to another cluster, or add the
+        increment by hand. A new namespace starts from `current=LOCAL_VERSION`.
         """
         if to not in self.initial_versions:
             raise UnknownCluster(f"cluster {to!r} is not configured: use one of {', '.join(self.initial_versions)}")
@@ -103,11 +103,11 @@ class ClusterVersions:
         return current + (self.initial_versions[to] - current) % self.increment
 
     def is_owned_by(self, version: int, cluster: str) -> bool:
-        """Whether `cluster` is the one that writes events at `version`; False where nobody is."""
+        """Whether `cluster` owns `version`; False if no cluster does."""
         return self._owner(version) == cluster
 
     def owner(self, version: int) -> str:
-        """The one cluster that writes events at `version`."""
+        """Return the cluster that owns `version`, the only one that writes events at it."""
         name = self._owner(version)
         if name is None:
             raise UnownedVersion(
@@ -118,14 +118,14 @@ class ClusterVersions:
         return name
 
     def _owner(self, version: int) -> str | None:
-        # A negative number has a remainder, too, but nobody ever writes at it.
+        # A negative number has a remainder as well, but no cluster writes at it.
         return self._names.get(version % self.increment) if version > LOCAL_VERSION else None
 
     def check_mutation(self, *, cluster: str, namespace_version: int, last_event_version: int) -> None:
-        """Refuse a write by `cluster` unless the namespace is active there and no event is newer than that.
+        """Raise an error unless the namespace is active in `cluster` and no event has a higher version.
 
-        For the start of a run, `last_event_version` is that of the workflow id's current run, `LOCAL_VERSION` where
-        there is none: a new run must not begin behind the run that it follows.
+        For the start of a run, `last_event_version` is that of the workflow id's current run, or `LOCAL_VERSION`
+        without one: a new run must not begin at a lower version than the run that it follows.
         """
         if namespace_version != LOCAL_VERSION:
             active = self.owner(namespace_version)

@@ -1,4 +1,4 @@
-"""The version history of one line of events: who wrote which of them, in a few numbers."""
+"""The version history of one branch: the version of each of its events, in a compact form."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ FIRST_EVENT_ID = 1
 
 
 class MalformedHistory(GiveUp):
-    """A version history's items are not in the order in which events can be written."""
+    """The items of a version history are missing, negative or out of order."""
 
 
 class EventNotInHistory(FixRequest):
-    """An event id was asked for that the history does not reach."""
+    """The history does not contain the requested event id."""
 
 
 class Item(NamedTuple):
-    """The last event of those that were written in a row at one version."""
+    """The last of the consecutive events that were written at one version."""
 
     event_id: int
     version: int
@@ -31,7 +31,7 @@ class Item(NamedTuple):
 class VersionHistory:
     """The versions of events 1 to `last.event_id`; event ids and versions both rise strictly from item to item.
 
-    There is always an item, because a run is born with its first event. The number of items is bounded by the number
+    There is at least one item, because a run starts with its first event. The number of items is bounded by the number
     of events, and that by the limit on a history's length.
     """
 
@@ -52,7 +52,7 @@ class VersionHistory:
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> Self:
-        """Read what `to_pairs` wrote, from the wire, a store or a Spark row."""
+        """Decode the pairs of `to_pairs`, from the wire, a store or a Spark row."""
         try:
             items = tuple(Item(index(event_id), index(version)) for event_id, version in pairs)
         except (TypeError, ValueError) as wrong:
@@ -62,7 +62,7 @@ class VersionHistory:
         return cls(items)
 
     def to_pairs(self) -> tuple[tuple[int, int], ...]:
-        """The items as plain tuples, for the wire, a store or a Spark row."""
+        """Encode the items as plain tuples, for the wire, a store or a Spark row."""
         return tuple((event_id, version) for event_id, version in self.items)
 
     @property
@@ -71,12 +71,12 @@ class VersionHistory:
         return self.items[-1]
 
     def append(self, *, event_id: int, version: int) -> "VersionHistory":
-        """The history after the events up to `event_id` were written at `version`.
+        """Return the history after the events up to `event_id` were written at `version`.
 
-        An item stands for a whole row of events, so any larger id is taken: that no event is missing in between is
-        checked where batches of events are (`BranchTree.plan`).
+        An item stands for many events, so any larger id is accepted. `BranchTree.plan` checks that no event is missing
+        in between.
         """
-        last = self.last
+        last = self.items[-1]
         if event_id <= last.event_id:
             raise MalformedHistory(f"event {event_id} can't follow event {last.event_id}: its id must be larger")
         if version < last.version:
@@ -84,35 +84,37 @@ class VersionHistory:
                 f"event {event_id} has version {version}, but event {last.event_id} before it has the higher version "
                 f"{last.version}"
             )
-        kept = self.items[:-1] if version == last.version else self.items
-        return _trusted((*kept, Item(event_id, version)))
+        item = Item(event_id, version)
+        if version != last.version:
+            return _trusted((*self.items, item))
+        return _trusted((*self.items[:-1], item) if len(self.items) > 1 else (item,))
 
     def truncate(self, event_id: int) -> "VersionHistory":
-        """The history as it was when `event_id` was the last event."""
-        place = self._place(event_id)
+        """Return the history as it was when `event_id` was the last event."""
+        position = self._position(event_id)
         if event_id == self.last.event_id:
             return self
-        return _trusted((*self.items[:place], Item(event_id, self.items[place].version)))
+        return _trusted((*self.items[:position], Item(event_id, self.items[position].version)))
 
     def version_of(self, event_id: int) -> int:
-        """The version at which the event was written."""
-        return self.items[self._place(event_id)].version
+        """Return the version at which the event was written."""
+        return self.items[self._position(event_id)].version
 
     def contains(self, *, event_id: int, version: int) -> bool:
-        """Whether this history passes through that very event; an id alone names one event on each branch."""
+        """Whether this history contains the event with this id and version; an id alone exists on each branch."""
         return FIRST_EVENT_ID <= event_id <= self.last.event_id and self.version_of(event_id) == version
 
-    def _place(self, event_id: int) -> int:
+    def _position(self, event_id: int) -> int:
         if not FIRST_EVENT_ID <= event_id <= self.last.event_id:
             raise EventNotInHistory(
                 f"event {event_id} is not in this history of events {FIRST_EVENT_ID} to {self.last.event_id}"
             )
-        # Sorts before every item of the same event id: no version is negative.
+        # Version -1 sorts before all items of this event id: no version is negative.
         return bisect_left(self.items, Item(event_id, -1))
 
 
 def _trusted(items: tuple[Item, ...]) -> VersionHistory:
-    """A history made from a checked one by a step that keeps it right; checking again would cost a pass over it."""
+    """Make a history without checks, from items that are known to be right; checks would take linear time."""
     history = object.__new__(VersionHistory)
     object.__setattr__(history, "items", items)
     return history

@@ -1,20 +1,21 @@
-"""The runs of one workflow id: which of them is the newest, and what becomes of the others.
+"""The runs of one workflow id: which of them is current, and what happens to the others.
 
 A workflow id has at most one open run, in every cluster and at every moment. Runs arrive from other clusters in any
-order, so a cluster may have to take one in that must not run beside the current one: that is a zombie. Only events
-from other clusters change a zombie; nothing that happens here does.
+order, so a cluster may have to store an open run that must not run beside the current one: a zombie. Only events from
+other clusters change a zombie; this cluster's own operations do not.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fairlead.core.errors import FixRequest, GiveUp
 from fairlead.core.versions.failover import ClusterVersions
 
 
 class RunState(Enum):
-    """What a run is in one cluster; CREATED is open but without a workflow task started yet."""
+    """The state of a run in one cluster; a CREATED run is open, but no workflow task has been started yet."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -23,7 +24,7 @@ class RunState(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether this run may be written to here, and so excludes every other open one."""
+        """Whether this cluster may write to the run; a workflow id has at most one open run."""
         return self in (RunState.CREATED, RunState.RUNNING)
 
 
@@ -36,23 +37,23 @@ _NEXT_STATES = {
 
 
 class IllegalTransition(GiveUp):
-    """A run would go to a state that it can't have after the one it has."""
+    """A run can't change from its present state to the new one."""
 
 
 class RunNotMutable(FixRequest):
-    """A run was to be written to here, but is a zombie or closed."""
+    """A write to a run that is a zombie or closed."""
 
 
 class RunWentBack(GiveUp):
-    """A run arrived with older events at its end than it has here already."""
+    """A run arrived with an older last event than it has here already."""
 
 
 class RunOrder(NamedTuple):
-    """The place of a run among those of its workflow id, the same in every cluster.
+    """The position of a run in the order of its workflow id's runs, the same in every cluster.
 
-    The version comes first: what was written after a failover is newer than what was written before it. Runs last
-    written at the same version were written by one cluster, in the one shard of their workflow id, and there the
-    task ids rise; so the event's task id must be the one that its writer gave it, not one given where it arrived.
+    The version comes first: events written after a failover are newer than those written before it. If two runs were
+    last written at the same version, one cluster wrote both, in the one shard of their workflow id, where task ids
+    rise. So the event's task id must be the one from the cluster that wrote it, not from a cluster where it arrived.
     """
 
     last_write_version: int
@@ -60,17 +61,16 @@ class RunOrder(NamedTuple):
     run_id: str
 
     def is_newer_than(self, other: "RunOrder") -> bool:
-        """Whether this run takes the other's place as the current one.
+        """Whether this run replaces the other as the current run.
 
-        A run that was reset begins with copies of the events of the run it was reset from. When only these have
-        arrived, the two end with the same event, and neither is the newer.
+        A run that a reset created begins with copies of the events of its base run. When only these have arrived, both
+        runs end with the same event, and neither is newer.
         """
         return self[:2] > other[:2]
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentRun:
-    """The run that the workflow id means here, and its state: never a zombie."""
+class CurrentRun(Struct, frozen=True):
+    """The current run of a workflow id in this cluster, and its state, which is never ZOMBIE."""
 
     order: RunOrder
     state: RunState
@@ -80,12 +80,11 @@ class CurrentRun:
             raise IllegalTransition(f"run {self.order.run_id} is a zombie and can't be the current run")
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivingRun:
+class ArrivingRun(Struct, frozen=True):
     """A run after events of another cluster were added to its current branch.
 
-    `state` is what its events say: created, running or completed. Whether it is a zombie is this cluster's own
-    judgement. `stored` is its state here before, None if it is new; `rebuilt` is whether its current branch switched.
+    `state` follows from its events: created, running or completed. Each cluster decides for itself whether the run is a
+    zombie. `stored` is its previous state here, None if the run is new; `rebuilt`: its current branch has switched.
     """
 
     order: RunOrder
@@ -95,52 +94,52 @@ class ArrivingRun:
 
     def __post_init__(self) -> None:
         if self.state is RunState.ZOMBIE:
-            raise IllegalTransition(f"run {self.order.run_id} arrives as a zombie: events can't say that of a run")
+            raise IllegalTransition(
+                f"run {self.order.run_id} arrives as a zombie: that state does not follow from events"
+            )
 
 
 class Suppression(Enum):
-    """How the open run that was current until now stops running."""
+    """How the previous current run, which is open, is stopped."""
 
     TERMINATE = "terminate"
     MAKE_ZOMBIE = "make zombie"
 
 
-@dataclass(frozen=True, slots=True)
-class BecomeCurrent:
-    """The arriving run is the workflow id's current one, in this state.
+class BecomeCurrent(Struct, frozen=True):
+    """The arriving run becomes the workflow id's current run, in this state.
 
-    Where `suppress` is given, it is carried out on the current run first, in the same transaction.
+    If `suppress` is set, it is carried out on the previous current run first, in the same transaction.
     """
 
     state: RunState
     suppress: Suppression | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StayBehind:
-    """Another run is current; the arriving one is stored beside it, as a zombie until it completes."""
+class StayBehind(Struct, frozen=True):
+    """Another run stays current; the arriving run is stored beside it, as a zombie until it completes."""
 
     state: RunState
 
 
 def check_transition(*, before: RunState, after: RunState, rebuilt: bool = False) -> None:
-    """Refuse a change of state that events in their order can't make; a rebuild starts anew and may end anywhere."""
+    """Raise an error if events in their order can't cause this change; after a rebuild any state is possible."""
     if not rebuilt and after not in _NEXT_STATES[before]:
         raise IllegalTransition(f"a run that is {before.value} can't become {after.value} without a rebuild")
 
 
 def check_mutable(run_id: str, state: RunState) -> None:
-    """Refuse to write to a run that this cluster must not change by itself."""
+    """Raise an error if this cluster must not write to the run."""
     if state is RunState.ZOMBIE:
         raise RunNotMutable(f"run {run_id} is a zombie: a newer run is current, and only replication changes this one")
     if state is RunState.COMPLETED:
         raise RunNotMutable(f"run {run_id} is closed")
 
 
-def place_run(
+def resolve_current_run(
     arriving: ArrivingRun, *, current: CurrentRun | None, here: str, clusters: ClusterVersions
 ) -> BecomeCurrent | StayBehind:
-    """Decide which run is current now that `arriving` came: the newest, whatever the order in which they come."""
+    """Decide which run is current after `arriving` came: the newest, in whatever order they arrive."""
     placement = _place_run(arriving, current=current, here=here, clusters=clusters)
     if arriving.stored is not None:
         check_transition(before=arriving.stored, after=placement.state, rebuilt=arriving.rebuilt)
@@ -166,18 +165,18 @@ def _place_run(
 
 
 def _suppression(arriving: ArrivingRun, *, current: CurrentRun, here: str, clusters: ClusterVersions) -> Suppression:
-    """Terminate the run that was last written here, so that it ends everywhere; leave others' runs to their writers.
+    """Terminate a run that was last written here, so that it ends in all clusters; other runs become zombies.
 
-    The terminating event gets the run's own last write version. It extends the chain of that version where it ends,
-    in the cluster that the version belongs to, so it breaks no rule although the namespace has moved on.
+    The terminating event gets the run's own last write version. It extends the chain of that version at its end, in the
+    cluster that owns the version, so it breaks no rule although the namespace has failed over since.
     """
     version = current.order.last_write_version
-    # Nobody may write at a version without an owner: the local one of a namespace that was made a replicated one
-    # since, or one of a cluster that was removed.
+    # No cluster may write at a version without an owner: the local version of a namespace that became global since, or
+    # a version of a cluster that was removed.
     if not clusters.is_owned_by(version, here):
         return Suppression.MAKE_ZOMBIE
-    # A cluster that hears from others what it wrote itself at this very version has lost writes of its own. One more
-    # event might then be a second one of its id and version, and might even make the loser the newest again.
+    # If this cluster receives its own writes at this version from another cluster, it has lost writes. A further event
+    # could then be a second one with the same id and version, and could even make the older run the newest again.
     if arriving.order.last_write_version == version:
         return Suppression.MAKE_ZOMBIE
     return Suppression.TERMINATE

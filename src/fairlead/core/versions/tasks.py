@@ -1,43 +1,40 @@
-"""Tasks that a run's events left behind: whether they still mean something when they are loaded."""
+"""Verification of transfer and timer tasks: whether a loaded task is still valid."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from fairlead.core.versions.history import Item
 
 
 class DropReason(Enum):
-    """Why a task is of no use any more."""
+    """Why a task is obsolete."""
 
     EVENT_NOT_WRITTEN = "the task's event is not in the history: the write that made the task did not last"
     NOTHING_PENDING = "what the task is about is no longer pending"
     OTHER_BRANCH = "the task's event is on a branch that is not current"
 
 
-@dataclass(frozen=True, slots=True)
-class RunTask:
-    """The task's event stands on the current branch and its entity is pending: carry it out."""
+class RunTask(Struct, frozen=True):
+    """The task's event is on the current branch and its entity is pending: execute the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadState:
-    """The state at hand is older than the task: load it from the store, then verify again."""
+class ReloadState(Struct, frozen=True):
+    """The cached state is older than the task: load it from the store, then verify again."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropTask:
+class DropTask(Struct, frozen=True):
     """The task must have no effect."""
 
     reason: DropReason
 
 
-@dataclass(frozen=True, slots=True)
-class StateView:
-    """What a task is verified against: a run's mutable state, and the entity that the task's event id names in it.
+class StateView(Struct, frozen=True):
+    """The view of a run's mutable state for the verification of a task, with the entity that the task's event id names.
 
-    `pending_version` is the version of the event that made the entity (a timer, an activity, a workflow task, ...);
-    None if no such entity is pending. `is_fresh`: the state is what the store holds, because it was read after the task
-    was, or because it is kept by the one owner whose lease lets it write.
+    `pending_version` is the version of the event that created the entity (a timer, an activity, a workflow task, ...);
+    None if no such entity is pending. `is_fresh`: the state equals the stored one, because it was read after the task,
+    or because the only owner whose lease allows writes keeps it.
     """
 
     last: Item
@@ -46,11 +43,11 @@ class StateView:
 
 
 def verify_task(task_event: Item, state: StateView) -> RunTask | ReloadState | DropTask:
-    """Decide what to do with a task that was made for the event `task_event`.
+    """Decide what to do with a task that was created for the event `task_event`.
 
-    Both the event id and the version are looked at: on another branch the same id is another event. No task is dropped
-    on the word of an old state. It may be of a branch that has lost since, on which the entity had ended, or was never
-    there; a dropped task does not come back.
+    Both the event id and the version count: on another branch the same id is another event. A task is never dropped
+    because of an old state. That state may be of a branch that has lost since, on which the entity had ended or never
+    existed; and a dropped task does not come back.
     """
     if task_event.event_id > state.last.event_id or task_event.version > state.last.version:
         reason = DropReason.EVENT_NOT_WRITTEN

@@ -1,17 +1,17 @@
-"""What workers ask for: one module for each type of command, and the step that carries a whole answer out."""
+"""Commands of workers: one module for each type of command, and the step that carries out a whole response."""
 
-from fairlead.history.commands.answer import (
-    Surroundings,
+from fairlead.history.commands.completion import Completion, complete_workflow_task
+from fairlead.history.commands.task_response import (
+    CommandDependencies,
     UpdateAccepted,
     UpdateCompleted,
     UpdateNews,
     UpdateRejected,
 )
-from fairlead.history.commands.completion import Completion, complete_workflow_task
 
 __all__ = [
+    "CommandDependencies",
     "Completion",
-    "Surroundings",
     "UpdateAccepted",
     "UpdateCompleted",
     "UpdateNews",

@@ -1,20 +1,23 @@
-"""REQUEST_CANCEL_ACTIVITY_TASK."""
+"""Handles the command REQUEST_CANCEL_ACTIVITY_TASK."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import ActivityTaskCancelRequestedEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check
+from fairlead.history.commands.task_response import TaskResponse
 from fairlead.history.events.write_activities import canceled_attributes
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_REQUEST_CANCEL_ACTIVITY_ATTRIBUTES
 _NOT_STARTED = Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, data=b'"ACTIVITY_ID_NOT_STARTED"')])
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Ask an activity to end. One that no worker has ends at once; of one that has just ended, nothing more comes."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Request an activity's cancellation. An activity that no worker has ends at once.
+
+    An activity whose end is buffered gets no further event.
+    """
     check(
         command.HasField("request_cancel_activity_task_command_attributes"),
         _CAUSE,

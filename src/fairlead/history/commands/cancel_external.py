@@ -1,13 +1,13 @@
-"""REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION."""
+"""Handles the command REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import RequestCancelExternalWorkflowExecutionInitiatedEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_count, target_namespace_id
 from fairlead.history.commands.run_ids import is_run_id
+from fairlead.history.commands.task_response import TaskResponse
 from fairlead.history.state.requests import request_id_of
 from fairlead.history.state.tasks import CancelExternal
 
@@ -15,8 +15,8 @@ _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_REQUEST_CANCEL_EXTERNAL_WORKFLOW_E
 _ON = "RequestCancelExternalWorkflowExecutionCommand"
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Ask another workflow to end."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Request another workflow's cancellation."""
     check(
         command.HasField("request_cancel_external_workflow_execution_command_attributes"),
         _CAUSE,
@@ -51,7 +51,7 @@ def handle(answer: Answer, command: Command) -> None:
         command,
         RequestCancelExternalWorkflowExecutionInitiatedEventAttributes(
             workflow_task_completed_event_id=answer.completed_event_id,
-            namespace=wanted.namespace or answer.surroundings.namespace,
+            namespace=wanted.namespace or answer.dependencies.namespace,
             namespace_id=namespace_id,
             workflow_execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
             control=wanted.control,

@@ -1,19 +1,19 @@
-"""REQUEST_CANCEL_NEXUS_OPERATION."""
+"""Handles the command REQUEST_CANCEL_NEXUS_OPERATION."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import NexusOperationCancelRequestedEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check
+from fairlead.history.commands.task_response import TaskResponse
 from fairlead.history.events.write_nexus import cancel_operation
 from fairlead.history.state.errors import BadCommand
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_REQUEST_CANCEL_NEXUS_OPERATION_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Ask an operation to end. Of one that has just ended, nothing more comes."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Request an operation's cancellation. An operation whose end is buffered gets no further event."""
     check(
         command.HasField("request_cancel_nexus_operation_command_attributes"),
         _CAUSE,

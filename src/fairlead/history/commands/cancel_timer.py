@@ -1,17 +1,17 @@
-"""CANCEL_TIMER."""
+"""Handles the command CANCEL_TIMER."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import HistoryEvent, TimerCanceledEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check
+from fairlead.history.commands.task_response import TaskResponse
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_CANCEL_TIMER_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Cancel a timer. If it fired while the worker had the task, that is taken back: the worker had not seen it."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Cancel a timer. If it fired during the workflow task, drop the buffered event, which the worker has not seen."""
     check(
         command.HasField("cancel_timer_command_attributes"),
         _CAUSE,

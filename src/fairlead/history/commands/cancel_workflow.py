@@ -1,19 +1,19 @@
-"""CANCEL_WORKFLOW_EXECUTION."""
+"""Handles the command CANCEL_WORKFLOW_EXECUTION."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import WorkflowExecutionCanceledEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_seen
-from fairlead.history.events.copying import copy_set
-from fairlead.history.events.write_closing import close
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events.field_copies import copy_set
+from fairlead.history.events.write_close import close
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_CANCEL_WORKFLOW_EXECUTION_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """End the run as canceled."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Close the run as canceled."""
     check_seen(answer)
     check(
         command.HasField("cancel_workflow_execution_command_attributes"),

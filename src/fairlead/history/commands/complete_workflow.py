@@ -1,17 +1,17 @@
-"""COMPLETE_WORKFLOW_EXECUTION."""
+"""Handles the command COMPLETE_WORKFLOW_EXECUTION."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_seen, check_size
-from fairlead.history.events import write_closing
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events import write_close
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_COMPLETE_WORKFLOW_EXECUTION_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """End the run with its result."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Close the run with its result."""
     check_seen(answer)
     check(
         command.HasField("complete_workflow_execution_command_attributes"),
@@ -22,10 +22,11 @@ def handle(answer: Answer, command: Command) -> None:
     check_size(
         answer,
         wanted.result.ByteSize(),
-        _CAUSE,
+        # Temporal's server also gives this cause, although no activity is involved.
+        Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_ACTIVITY_ATTRIBUTES,
         "CompleteWorkflowExecutionCommandAttributes.Result exceeds size limit.",
     )
-    write_closing.complete_workflow(
+    write_close.complete_workflow(
         answer.transaction,
         completed_event_id=answer.completed_event_id,
         result=wanted.result if wanted.HasField("result") else None,

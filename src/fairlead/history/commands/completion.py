@@ -1,4 +1,4 @@
-"""The step with which a worker answers a workflow task: its commands become events, or the task fails."""
+"""Completes a workflow task: the worker's commands become events, or the task fails."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from temporalio.api.history.v1 import WorkflowTaskCompletedEventAttributes
 from temporalio.api.update.v1 import Rejection
 from temporalio.api.workflowservice.v1 import RespondWorkflowTaskCompletedRequest
 
+from fairlead.api.times import from_duration
 from fairlead.history.commands import (
     cancel_activity,
     cancel_external,
@@ -30,11 +31,11 @@ from fairlead.history.commands import (
     start_timer,
     upsert_search_attributes,
 )
-from fairlead.history.commands.answer import Answer, Surroundings, UpdateNews
-from fairlead.history.events.copying import copy_set
+from fairlead.history.commands.task_response import CommandDependencies, TaskResponse, UpdateNews
+from fairlead.history.events.field_copies import copy_set
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_activities import start_activity
-from fairlead.history.events.write_closing import terminate
+from fairlead.history.events.write_close import terminate
 from fairlead.history.events.write_workflow_tasks import (
     HISTORY_SERVICE,
     fail_workflow_task,
@@ -47,10 +48,9 @@ from fairlead.history.events.write_workflow_tasks import (
 from fairlead.history.state.errors import BadCommand, BadRequest, NotPending
 from fairlead.history.state.run import PAUSED
 from fairlead.history.state.tasks import TaskTimeout, WorkflowTaskTimeout
-from fairlead.history.state.times import from_duration
 from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
 
-Handler = Callable[[Answer, Command], None]
+Handler = Callable[[TaskResponse, Command], None]
 
 HANDLERS: dict[CommandType.ValueType, Handler] = {
     CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK: schedule_activity.handle,
@@ -79,18 +79,20 @@ CLOSING_COMMANDS = frozenset(
         CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION,
     }
 )
-# Workers of one run whose caches are trusted; one that is forgotten is doubted once more.
+# Number of sticky queues of a run that are trusted; a queue that is dropped from the list is doubted once more.
 TRUSTED_CACHES_MAX = 32
 _PASSED_ON = ("sdk_metadata", "metering_metadata", "deployment")
 
 
 class Completion(NamedTuple):
-    """What came of an answer. `failed`: the task failed instead, and the worker hears INVALID_ARGUMENT with `message`.
+    """The result of a worker's response, which may fail or time out the task instead of completing it.
 
-    `eager_activities` were given to the answering worker; `new_task` is the next workflow task, started for it if it
-    is one that it asked to have returned. `left_no_trace`: a speculative task came to nothing. `outlived`: the task was
-    timed out instead, because the worker has kept the run for too long, which hears NOT_FOUND. `doubted`: the task
-    failed instead, because what the worker has in its cache may be of events that have lost; it hears NOT_FOUND, too.
+    - `failed`: a command was bad; the worker gets INVALID_ARGUMENT with `message`.
+    - `new_task`: the next workflow task, started for the same worker if the worker asked for it.
+    - `eager_activities`: activities that are returned to the worker at once.
+    - `left_no_trace`: a speculative task was dropped without events.
+    - `outlived`: the worker kept the task alive by heartbeats for too long; it gets NOT_FOUND.
+    - `doubted`: the worker's cache may hold events of a losing branch; it gets NOT_FOUND.
     """
 
     failed: BadCommand | None = None
@@ -106,16 +108,16 @@ class Completion(NamedTuple):
 def complete_workflow_task(
     transaction: Transaction,
     request: RespondWorkflowTaskCompletedRequest,
-    surroundings: Surroundings,
+    dependencies: CommandDependencies,
     *,
     scheduled_event_id: int,
     attempt: int,
     has_updates: bool = False,
 ) -> Completion:
-    """Carry the answer out whole, or fail the task and carry out none of it.
+    """Carry out the whole response, or fail the task and carry out nothing.
 
-    The two numbers are from the token that the worker was given. `has_updates`: there are updates that were not
-    delivered with this task. Reads `transaction.state` anew afterwards.
+    `scheduled_event_id` and `attempt` are from the worker's task token. `has_updates`: there are updates that were not
+    delivered with this task. The caller must read `transaction.state` again afterwards.
     """
     state = transaction.state
     state.check_open()
@@ -132,13 +134,13 @@ def complete_workflow_task(
     if _is_doubtful(transaction, request):
         return _doubt(transaction, request)
     if _leaves_no_trace(transaction, task, request):
-        return _drop(transaction, request, surroundings, has_updates=has_updates)
+        return _drop(transaction, request, dependencies, has_updates=has_updates)
     checkpoint = transaction.checkpoint()
     try:
-        answer = _carry_out(transaction, request, surroundings, has_unseen=transaction.buffered_count > 0)
+        answer = _carry_out(transaction, request, dependencies, has_unseen=transaction.buffered_count > 0)
     except BadCommand as bad:
         transaction.roll_back(checkpoint)
-        return _fail(transaction, request, bad)
+        return _fail(transaction, request, bad, attempt=attempt)
     eager = _start_eagerly(answer)
     new_task = _schedule_next(answer, request, has_updates=has_updates)
     return Completion(new_task=new_task, eager_activities=eager, update_news=tuple(answer.update_news))
@@ -146,23 +148,23 @@ def complete_workflow_task(
 
 def _check_sequence(request: RespondWorkflowTaskCompletedRequest) -> None:
     kinds = [command.command_type for command in request.commands]
-    for place, kind in enumerate(kinds):
+    for position, kind in enumerate(kinds):
         if kind not in HANDLERS:
-            raise BadRequest(f"unknown command type: {_command_name(kind)}")
-        if kind in CLOSING_COMMANDS and place + 1 < len(kinds):
-            names = ", ".join(_command_name(each) for each in kinds)
+            raise BadRequest(f"unknown command type: {command_name(kind)}")
+        if kind in CLOSING_COMMANDS and position + 1 < len(kinds):
+            names = ", ".join(command_name(each) for each in kinds)
             raise BadRequest(
-                f"invalid command sequence: [{names}], command {_command_name(kind)} must be the last command."
+                f"invalid command sequence: [{names}], command {command_name(kind)} must be the last command."
             )
 
 
 def _carry_out(
     transaction: Transaction,
     request: RespondWorkflowTaskCompletedRequest,
-    surroundings: Surroundings,
+    dependencies: CommandDependencies,
     *,
     has_unseen: bool,
-) -> Answer:
+) -> TaskResponse:
     task = write_unwritten(transaction)
     live = transaction.state.live
     live.sticky_task_queue = request.sticky_attributes.worker_task_queue.name
@@ -171,24 +173,29 @@ def _carry_out(
     builds = state.reset_points if state.completed_task_event_id else None
     versioning = transaction.state.versioning
     shown = None if versioning is None else (versioning.behavior, versioning.version)
+    had_reported_problems = bool(live.reported_problems)
     completed = transaction.add(_completed_attributes(request, task))
+    if had_reported_problems:
+        transaction.show()
     versioning = transaction.state.versioning
     if versioning is not None and shown != (versioning.behavior, versioning.version):
         transaction.show()
     if state.reset_points is not builds:
-        # The run is found by the builds of the workers that it had.
+        # The visibility record has the build ids of the run's workers.
         transaction.show()
-    answer = Answer(
+    answer = TaskResponse(
         transaction=transaction,
-        surroundings=surroundings,
+        dependencies=dependencies,
         completed_event_id=completed.event_id,
         identity=request.identity,
         messages={message.id: message for message in request.messages},
         has_unseen=has_unseen,
     )
     for command in request.commands:
+        answer.command_type = command.command_type
         HANDLERS[command.command_type](answer, command)
     if transaction.state.is_open:
+        answer.command_type = CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE
         for message in tuple(answer.messages.values()):
             protocol_message.handle_message(answer, message)
     return answer
@@ -216,8 +223,8 @@ def _completed_attributes(
     return attributes
 
 
-def _start_eagerly(answer: Answer) -> tuple[int, ...]:
-    """Give the worker the activities it asked for, unless they or the run ended within the same answer."""
+def _start_eagerly(answer: TaskResponse) -> tuple[int, ...]:
+    """Start the activities that the worker asked for, unless they or the run ended in the same response."""
     transaction = answer.transaction
     started = []
     for scheduled_event_id in answer.eager_activities:
@@ -228,11 +235,11 @@ def _start_eagerly(answer: Answer) -> tuple[int, ...]:
 
 
 def _schedule_next(
-    answer: Answer, request: RespondWorkflowTaskCompletedRequest, *, has_updates: bool
+    answer: TaskResponse, request: RespondWorkflowTaskCompletedRequest, *, has_updates: bool
 ) -> WorkflowTask | None:
-    """The next workflow task, if the workflow has something to hear or its worker wants to keep it.
+    """The next workflow task, if there is something to deliver, or the worker wants to keep the task (heartbeat).
 
-    One that only brings updates to the worker that has just answered leaves no trace if it rejects them.
+    A task that only delivers updates to the same worker is speculative: it leaves no events if it rejects them.
     """
     transaction = answer.transaction
     heartbeat = request.force_create_new_workflow_task
@@ -240,7 +247,7 @@ def _schedule_next(
     if not transaction.state.is_open or not (is_needed or has_updates):
         return None
     if answer.has_unseen:
-        # The run may be paused by what waited: then it hears of the rest when it goes on.
+        # A buffered event may pause the run: then the next task is scheduled when the run is unpaused.
         transaction.flush()
     if transaction.state.status == PAUSED:
         return None
@@ -259,10 +266,19 @@ def _schedule_next(
     return task
 
 
-def _fail(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest, bad: BadCommand) -> Completion:
-    """The task fails for the command's sake, and the next attempt is scheduled, or the run ended."""
+def _fail(
+    transaction: Transaction, request: RespondWorkflowTaskCompletedRequest, bad: BadCommand, *, attempt: int
+) -> Completion:
+    """Fail the task because of a bad command; then schedule the next attempt, or terminate the run.
+
+    From the second attempt on, only return the error: the task stays with the worker until it times out, so that a
+    workflow whose commands are always bad is not retried at once. UNHANDLED_COMMAND is exempt: the worker could not
+    know.
+    """
     name = _name(Cause.Name(bad.cause), "WORKFLOW_TASK_FAILED_CAUSE_")
     message = f"{name}: {bad.message}" if bad.message else name
+    if attempt > 1 and bad.cause != Cause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND:
+        raise BadRequest(message)
     failure = Failure(message=message)
     failure.server_failure_info.SetInParent()
     fail_workflow_task(
@@ -281,10 +297,10 @@ def _fail(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest
 
 
 def _is_doubtful(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> bool:
-    """Whether the worker may have answered from a cache of events that are not this run's any more.
+    """Whether the worker may have used a cache of events that are not on the run's current branch.
 
-    A worker knows the events in its cache by their ids. After a failover the same ids may be other events, and what it
-    answers then may not follow from this history: nobody could replay it.
+    A worker identifies cached events by their ids. After a failover the same ids may be other events, and commands
+    based on the cache may not follow from this history: no worker could replay them.
     """
     state, version = transaction.state, transaction.version
     cache = request.sticky_attributes.worker_task_queue.name
@@ -296,7 +312,7 @@ def _is_doubtful(transaction: Transaction, request: RespondWorkflowTaskCompleted
 
 
 def _doubt(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> Completion:
-    """Fail the task, so that the worker forgets its cache: its next answer is from the events as they are."""
+    """Fail the task, so that the worker drops its cache: its next response is based on the current events."""
     live = transaction.state.live
     if live.trusted_version != transaction.version:
         live.trusted_version, live.trusted_caches = transaction.version, []
@@ -310,7 +326,7 @@ def _doubt(transaction: Transaction, request: RespondWorkflowTaskCompletedReques
 
 
 def _is_outlived(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> bool:
-    """Whether the worker only keeps the run to itself, and has done so for as long as it may."""
+    """Whether the worker only sends heartbeats for the task, and has done so for longer than the limit."""
     since_ns, limit_ns = transaction.state.live.task_row_since_ns, transaction.limits.workflow_task_row_max_ns
     return (
         request.force_create_new_workflow_task
@@ -323,9 +339,9 @@ def _is_outlived(transaction: Transaction, request: RespondWorkflowTaskCompleted
 def _leaves_no_trace(
     transaction: Transaction, task: WorkflowTask, request: RespondWorkflowTaskCompletedRequest
 ) -> bool:
-    """Whether a speculative task may vanish: the worker only rejected.
+    """Whether a speculative task may be dropped: the worker only rejected updates.
 
-    And it was shown no events with it, or can be shown them again.
+    The worker must also have got no new events with the task, or be able to get them again.
     """
     state = transaction.state
     return (
@@ -343,14 +359,14 @@ def _leaves_no_trace(
 def _drop(
     transaction: Transaction,
     request: RespondWorkflowTaskCompletedRequest,
-    surroundings: Surroundings,
+    dependencies: CommandDependencies,
     *,
     has_updates: bool,
 ) -> Completion:
     transaction.state.live.unwritten_task = None
-    answer = Answer(
+    answer = TaskResponse(
         transaction=transaction,
-        surroundings=surroundings,
+        dependencies=dependencies,
         completed_event_id=0,
         identity=request.identity,
         messages={},
@@ -362,11 +378,11 @@ def _drop(
     return Completion(new_task=new_task, update_news=tuple(answer.update_news), left_no_trace=True)
 
 
-def _command_name(kind: CommandType.ValueType) -> str:
-    """A worker may send a number that has no name."""
+def command_name(kind: CommandType.ValueType) -> str:
+    """The command type in Go's spelling; a worker may send a number without a name."""
     return _name(CommandType.Name(kind), "COMMAND_TYPE_") if kind in CommandType.values() else str(kind)
 
 
 def _name(text: str, prefix: str) -> str:
-    """An enumeration's value as Go writes it: `UNHANDLED_COMMAND` is `UnhandledCommand`."""
+    """An enum value in Go's spelling: `UNHANDLED_COMMAND` is `UnhandledCommand`."""
     return "".join(word.capitalize() for word in text.removeprefix(prefix).split("_"))

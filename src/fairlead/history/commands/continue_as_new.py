@@ -1,25 +1,28 @@
-"""CONTINUE_AS_NEW_WORKFLOW_EXECUTION."""
+"""Handles the command CONTINUE_AS_NEW_WORKFLOW_EXECUTION."""
 
 from temporalio.api.command.v1 import Command, ContinueAsNewWorkflowExecutionCommandAttributes
-from temporalio.api.enums.v1 import ContinueAsNewInitiator, ContinueAsNewVersioningBehavior, TaskQueueKind
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, TaskQueueKind
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import WorkflowExecutionContinuedAsNewEventAttributes
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
-from fairlead.history.commands.answer import Answer
+from fairlead.api.start_requests import run_timeout_ns, task_timeout_ns
+from fairlead.api.times import from_duration, to_duration
 from fairlead.history.commands.checks import (
     check,
     check_duration,
+    check_memo_size,
     check_retry_policy,
     check_search_attributes,
+    check_search_attributes_size,
     check_seen,
     check_size,
     check_task_queue,
 )
-from fairlead.history.events.copying import copy_set
-from fairlead.history.events.write_closing import begin_next_run, close, inherited_reset_points, spaced_backoff_ns
-from fairlead.history.events.write_start import Continuation, run_timeout_ns, task_timeout_ns
-from fairlead.history.state.times import from_duration, to_duration
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events.field_copies import copy_set
+from fairlead.history.events.write_close import begin_next_run, close, inherited_reset_points, spaced_backoff_ns
+from fairlead.history.events.write_start import Continuation
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_CONTINUE_AS_NEW_ATTRIBUTES
 _TIMEOUTS = {
@@ -27,15 +30,14 @@ _TIMEOUTS = {
     "workflow_task_timeout": "WorkflowTaskTimeout",
     "backoff_start_interval": "BackoffStartInterval",
 }
-_NO_VERSIONING_BEHAVIOR = ContinueAsNewVersioningBehavior.CONTINUE_AS_NEW_VERSIONING_BEHAVIOR_UNSPECIFIED
 _IN_EVENT = (
     "input", "header", "memo", "search_attributes", "backoff_start_interval", "failure", "last_completion_result",
 )  # fmt: skip
 _IN_START = ("input", "header", "memo", "search_attributes", "retry_policy")
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """End the run, and go on in a new one with a fresh history."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Close the run, and continue as a new run with an empty history."""
     check_seen(answer)
     check(
         command.HasField("continue_as_new_workflow_execution_command_attributes"),
@@ -55,7 +57,6 @@ def handle(answer: Answer, command: Command) -> None:
         workflow_task_completed_event_id=answer.completed_event_id,
         initiator=wanted.initiator,
         inherit_build_id=wanted.inherit_build_id,
-        initial_versioning_behavior=wanted.initial_versioning_behavior,
     )
     copy_set(wanted, attributes, _IN_EVENT)
     close(
@@ -66,8 +67,8 @@ def handle(answer: Answer, command: Command) -> None:
     _begin(answer, wanted, new_run_id)
 
 
-def _complete(answer: Answer, wanted: ContinueAsNewWorkflowExecutionCommandAttributes) -> None:
-    """Take over from this run what the command leaves open, and check the whole."""
+def _complete(answer: TaskResponse, wanted: ContinueAsNewWorkflowExecutionCommandAttributes) -> None:
+    """Set unset fields from this run, and check all of them."""
     transaction = answer.transaction
     origin, limits = transaction.state.started, transaction.limits
     wanted.workflow_type.name = wanted.workflow_type.name or origin.workflow_type
@@ -98,12 +99,13 @@ def _complete(answer: Answer, wanted: ContinueAsNewWorkflowExecutionCommandAttri
         wanted.search_attributes,
         "invalid SearchAttributes on ContinueAsNewWorkflowExecutionCommand: {}.",
     )
-    for part, size in (("Input", wanted.input.ByteSize()), ("Memo", wanted.memo.ByteSize())):
-        message = f"ContinueAsNewWorkflowExecutionCommandAttributes. {part} exceeds size limit."
-        check_size(answer, size, _CAUSE, message)
+    name = "ContinueAsNewWorkflowExecutionCommandAttributes"
+    check_size(answer, wanted.input.ByteSize(), _CAUSE, f"{name}. Input exceeds size limit.")
+    check_memo_size(answer, wanted.memo, _CAUSE, f"{name}. Memo exceeds size limit.")
+    check_search_attributes_size(wanted.search_attributes, _CAUSE)
 
 
-def _begin(answer: Answer, wanted: ContinueAsNewWorkflowExecutionCommandAttributes, new_run_id: str) -> None:
+def _begin(answer: TaskResponse, wanted: ContinueAsNewWorkflowExecutionCommandAttributes, new_run_id: str) -> None:
     transaction = answer.transaction
     origin = transaction.state.started
     request = StartWorkflowExecutionRequest(
@@ -134,6 +136,6 @@ def _begin(answer: Answer, wanted: ContinueAsNewWorkflowExecutionCommandAttribut
         request,
         new_run_id,
         continuation,
-        declined=answer.surroundings.declined_target,
-        upgrades=wanted.initial_versioning_behavior != _NO_VERSIONING_BEHAVIOR,
+        declined=answer.dependencies.declined_target,
+        initial_behavior=wanted.initial_versioning_behavior,
     )

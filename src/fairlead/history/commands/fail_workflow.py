@@ -1,17 +1,17 @@
-"""FAIL_WORKFLOW_EXECUTION."""
+"""Handles the command FAIL_WORKFLOW_EXECUTION."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_seen, check_size
-from fairlead.history.events import write_closing
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events import write_close
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_FAIL_WORKFLOW_EXECUTION_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """End the run with a failure."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Close the run with a failure."""
     check_seen(answer)
     check(
         command.HasField("fail_workflow_execution_command_attributes"),
@@ -26,7 +26,7 @@ def handle(answer: Answer, command: Command) -> None:
         _CAUSE,
         "FailWorkflowExecutionCommandAttributes.Failure exceeds size limit.",
     )
-    write_closing.fail_workflow(
+    write_close.fail_workflow(
         answer.transaction,
         completed_event_id=answer.completed_event_id,
         failure=wanted.failure,

@@ -1,16 +1,16 @@
-"""MODIFY_WORKFLOW_PROPERTIES."""
+"""Handles the command MODIFY_WORKFLOW_PROPERTIES."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import WorkflowPropertiesModifiedEventAttributes
 
-from fairlead.history.commands.answer import Answer
-from fairlead.history.commands.checks import check, check_size
+from fairlead.history.commands.checks import check, check_memo_size, check_size
+from fairlead.history.commands.task_response import TaskResponse
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_MODIFY_WORKFLOW_PROPERTIES_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
+def handle(answer: TaskResponse, command: Command) -> None:
     """Change the run's memo."""
     check(
         command.HasField("modify_workflow_properties_command_attributes"),
@@ -29,6 +29,12 @@ def handle(answer: Answer, command: Command) -> None:
         wanted.upserted_memo.ByteSize(),
         _CAUSE,
         "ModifyWorkflowPropertiesCommandAttributes exceeds size limit.",
+    )
+    check_memo_size(
+        answer,
+        wanted.upserted_memo,
+        _CAUSE,
+        "ModifyWorkflowPropertiesCommandAttributes. Memo exceeds size limit.",
     )
     answer.add(
         command,

@@ -1,19 +1,19 @@
-"""PROTOCOL_MESSAGE: the place among the commands where a message about an update takes effect."""
+"""Handles the command PROTOCOL_MESSAGE: the position among the commands at which an update's message takes effect."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Rejection, Response
 
-from fairlead.history.commands.answer import Answer, UpdateAccepted, UpdateCompleted, UpdateRejected
 from fairlead.history.commands.checks import check, check_size
+from fairlead.history.commands.task_response import TaskResponse, UpdateAccepted, UpdateCompleted, UpdateRejected
 from fairlead.history.events.write_updates import accept_update, complete_update
 from fairlead.history.state.errors import BadCommand, BadRequest
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_UPDATE_WORKFLOW_EXECUTION_MESSAGE
 
 
-def handle(answer: Answer, command: Command) -> None:
+def handle(answer: TaskResponse, command: Command) -> None:
     """Carry out the message that the command names."""
     check(
         command.HasField("protocol_message_command_attributes"),
@@ -28,12 +28,12 @@ def handle(answer: Answer, command: Command) -> None:
     handle_message(answer, message)
 
 
-def handle_message(answer: Answer, message: Message) -> None:
-    """Write what an update's message says: accepted or completed; a rejection is only passed on."""
+def handle_message(answer: TaskResponse, message: Message) -> None:
+    """Write the event for an update's acceptance or outcome; a rejection is only reported to the caller."""
     kind = message.body.TypeName()
     check_size(answer, message.body.ByteSize(), _CAUSE, f"Message type {kind} exceeds size limit.")
     update_id = message.protocol_instance_id
-    if update_id not in answer.surroundings.updates and update_id not in answer.transaction.state.updates:
+    if update_id not in answer.dependencies.updates and update_id not in answer.transaction.state.updates:
         _check_known(message)
     try:
         if kind == Acceptance.DESCRIPTOR.full_name:
@@ -54,39 +54,39 @@ def handle_message(answer: Answer, message: Message) -> None:
         raise BadCommand(
             _CAUSE,
             f"invalid state transition attempted for Update {update_id}: received {name} message while in state "
-            f"{_place(answer, update_id)}",
+            f"{_position(answer, update_id)}",
         ) from wrong
 
 
 def _check_known(message: Message) -> None:
-    """Nobody here knows the update, perhaps any more: an acceptance that holds the request brings it back.
+    """Check a message for an unknown update: it must be a rejection, or an acceptance that contains the request.
 
-    A rejection has nobody to be told to.
+    The server may have lost the update: such an acceptance restores it. A rejection has no caller left to report to.
     """
     acceptance = Acceptance()
-    is_told_whole = message.body.Unpack(acceptance) and acceptance.HasField("accepted_request")
+    is_reported_whole = message.body.Unpack(acceptance) and acceptance.HasField("accepted_request")
     check(
-        is_told_whole or message.body.Is(Rejection.DESCRIPTOR),
+        is_reported_whole or message.body.Is(Rejection.DESCRIPTOR),
         _CAUSE,
         f"update {message.protocol_instance_id} wasn't found on the server. This is most likely a transient error "
         "which will be resolved automatically by retries",
     )
 
 
-def _place(answer: Answer, update_id: str) -> str:
-    """How far an update has come, in Temporal's words."""
+def _position(answer: TaskResponse, update_id: str) -> str:
+    """The stage of an update, in Temporal's words."""
     record = answer.transaction.state.updates.get(update_id)
     if record is None or not record.accepted_event_id:
         return "Sent"
     return "Completed" if record.completed_event_id else "Accepted"
 
 
-def _accept(answer: Answer, update_id: str, message: Message) -> None:
+def _accept(answer: TaskResponse, update_id: str, message: Message) -> None:
     acceptance = Acceptance()
     message.body.Unpack(acceptance)
-    if not acceptance.HasField("accepted_request"):
-        request = answer.surroundings.updates.get(update_id)
-        if request is not None:
-            acceptance.accepted_request.CopyFrom(request)
+    request = answer.dependencies.updates.get(update_id)
+    # Callbacks may have been added since the worker got its copy of the request.
+    if request is not None and (request.completion_callbacks or not acceptance.HasField("accepted_request")):
+        acceptance.accepted_request.CopyFrom(request)
     event = accept_update(answer.transaction, update_id, acceptance)
     answer.update_news.append(UpdateAccepted(update_id, event.event_id))

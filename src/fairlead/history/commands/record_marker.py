@@ -1,18 +1,18 @@
-"""RECORD_MARKER."""
+"""Handles the command RECORD_MARKER."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import MarkerRecordedEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_size
-from fairlead.history.events.copying import copy_set
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events.field_copies import copy_set
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_RECORD_MARKER_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Write down what the worker wants to be reminded of when it replays."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Write a marker, which the worker reads when it replays."""
     check(
         command.HasField("record_marker_command_attributes"),
         _CAUSE,

@@ -1,11 +1,11 @@
-"""SCHEDULE_ACTIVITY_TASK."""
+"""Handles the command SCHEDULE_ACTIVITY_TASK."""
 
 from temporalio.api.command.v1 import Command, ScheduleActivityTaskCommandAttributes
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes
 
-from fairlead.history.commands.answer import Answer
+from fairlead.api.times import from_duration, shorter, to_duration
 from fairlead.history.commands.checks import (
     check,
     check_count,
@@ -15,10 +15,10 @@ from fairlead.history.commands.checks import (
     check_task_queue,
     priority_problem,
 )
-from fairlead.history.events.copying import copy_set
-from fairlead.history.events.write_activities import begin_attempts
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events.activity_attempts import begin_attempts
+from fairlead.history.events.field_copies import copy_set
 from fairlead.history.state.run import PAUSED
-from fairlead.history.state.times import from_duration, shorter, to_duration
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_ACTIVITY_ATTRIBUTES
 _TIMEOUTS = {
@@ -29,8 +29,8 @@ _TIMEOUTS = {
 }
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Schedule an activity, and give it to the answering worker at once where that is asked for and allowed."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Schedule an activity, and start it eagerly for the responding worker if that is requested and allowed."""
     check(
         command.HasField("schedule_activity_task_command_attributes"),
         _CAUSE,
@@ -76,7 +76,7 @@ def handle(answer: Answer, command: Command) -> None:
         answer.eager_activities.append(event.event_id)
 
 
-def _check_attributes(answer: Answer, wanted: ScheduleActivityTaskCommandAttributes) -> None:
+def _check_attributes(answer: TaskResponse, wanted: ScheduleActivityTaskCommandAttributes) -> None:
     state = answer.transaction.state
     limit = answer.transaction.limits.id_length_max
     problem = check_task_queue(wanted.task_queue, state.started.task_queue, limit)
@@ -98,7 +98,7 @@ def _check_attributes(answer: Answer, wanted: ScheduleActivityTaskCommandAttribu
 
 
 def _timeouts_ns(wanted: ScheduleActivityTaskCommandAttributes, run_ns: int) -> dict[str, int]:
-    """All four timeouts: those left open follow from the others, and none is longer than the run's."""
+    """All four timeouts: unset ones follow from the others, and none is longer than the run timeout."""
     for field, name in _TIMEOUTS.items():
         check_duration(getattr(wanted, field), _CAUSE, f"invalid {name}: {{}}")
     to_close_ns = from_duration(wanted.schedule_to_close_timeout)

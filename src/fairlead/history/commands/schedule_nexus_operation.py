@@ -1,14 +1,15 @@
-"""SCHEDULE_NEXUS_OPERATION."""
+"""Handles the command SCHEDULE_NEXUS_OPERATION."""
 
 from temporalio.api.command.v1 import Command, ScheduleNexusOperationCommandAttributes
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import NexusOperationScheduledEventAttributes
 
-from fairlead.history.commands.answer import Answer
+from fairlead.api.times import from_duration, shorter, to_duration
 from fairlead.history.commands.checks import check, check_duration, check_size
-from fairlead.history.events.copying import copy_set
-from fairlead.history.events.write_nexus import take_up_operation
-from fairlead.history.state.times import from_duration, shorter, to_duration
+from fairlead.history.commands.system_operation import SYSTEM_ENDPOINT, check_operation
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events.field_copies import copy_set
+from fairlead.history.events.write_nexus import refresh_operation
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_NEXUS_OPERATION_ATTRIBUTES
 _NAME = "ScheduleNexusOperationCommandAttributes"
@@ -19,21 +20,23 @@ _TIMEOUTS = {
 }
 PENDING_MAX = 30
 HEADER_BYTES_MAX = 8192
-# What the server itself says to handlers, or one cluster to another.
+# Headers that the server itself sends to handlers, or one cluster to another.
 _RESERVED_HEADERS = frozenset(
     {"request-timeout", "xdc-redirection", "xdc-redirection-api", "caller-name", "caller-type", "call-initiation"}
 )
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Have an operation carried out by the workers of an endpoint."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Schedule an operation on the workers of an endpoint."""
     check(command.HasField("schedule_nexus_operation_command_attributes"), _CAUSE, f"empty {_NAME}")
     wanted = command.schedule_nexus_operation_command_attributes
     transaction = answer.transaction
     state = transaction.state
-    endpoint_id = answer.surroundings.nexus_endpoints.get(wanted.endpoint, "")
-    check(bool(endpoint_id), _CAUSE, f'endpoint "{wanted.endpoint}" not found')
+    endpoints = answer.dependencies.nexus_endpoints
+    check(wanted.endpoint in endpoints, _CAUSE, f'endpoint "{wanted.endpoint}" not found')
     _check_attributes(answer, wanted)
+    if wanted.endpoint == SYSTEM_ENDPOINT:
+        check_operation(answer, wanted)
     check(
         len(state.nexus_operations) < PENDING_MAX,
         Cause.WORKFLOW_TASK_FAILED_CAUSE_PENDING_NEXUS_OPERATIONS_LIMIT_EXCEEDED,
@@ -41,7 +44,7 @@ def handle(answer: Answer, command: Command) -> None:
     )
     attributes = NexusOperationScheduledEventAttributes(
         endpoint=wanted.endpoint,
-        endpoint_id=endpoint_id,
+        endpoint_id=endpoints[wanted.endpoint],
         service=wanted.service,
         operation=wanted.operation,
         nexus_header={name.lower(): value for name, value in wanted.nexus_header.items()},
@@ -51,10 +54,10 @@ def handle(answer: Answer, command: Command) -> None:
     copy_set(wanted, attributes, ("input",))
     _add_timeouts(wanted, attributes, state.started.run_timeout_ns)
     event = answer.add(command, attributes)
-    take_up_operation(transaction, state.nexus_operations[event.event_id])
+    refresh_operation(transaction, state.nexus_operations[event.event_id])
 
 
-def _check_attributes(answer: Answer, wanted: ScheduleNexusOperationCommandAttributes) -> None:
+def _check_attributes(answer: TaskResponse, wanted: ScheduleNexusOperationCommandAttributes) -> None:
     limit = answer.transaction.limits.id_length_max
     for title, value in (("Service", wanted.service), ("Operation", wanted.operation)):
         check(len(value) <= limit, _CAUSE, f"{_NAME}.{title} exceeds length limit of {limit}")
@@ -76,7 +79,7 @@ def _check_attributes(answer: Answer, wanted: ScheduleNexusOperationCommandAttri
 def _add_timeouts(
     wanted: ScheduleNexusOperationCommandAttributes, attributes: NexusOperationScheduledEventAttributes, run_ns: int
 ) -> None:
-    """None is longer than the run's, and that of the whole limits those of its parts."""
+    """Add the timeouts: none is longer than the run timeout, and schedule-to-close limits the others."""
     whole_ns = shorter(from_duration(wanted.schedule_to_close_timeout), run_ns)
     if whole_ns:
         attributes.schedule_to_close_timeout.CopyFrom(to_duration(whole_ns))

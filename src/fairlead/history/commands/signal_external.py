@@ -1,13 +1,13 @@
-"""SIGNAL_EXTERNAL_WORKFLOW_EXECUTION."""
+"""Handles the command SIGNAL_EXTERNAL_WORKFLOW_EXECUTION."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import SignalExternalWorkflowExecutionInitiatedEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_count, check_size, target_namespace_id
 from fairlead.history.commands.run_ids import is_run_id
-from fairlead.history.events.copying import copy_set
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events.field_copies import copy_set
 from fairlead.history.state.requests import request_id_of
 from fairlead.history.state.tasks import SignalExternal
 
@@ -15,7 +15,7 @@ _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SIGNAL_WORKFLOW_EXECUTION_ATTRIBUT
 _ON = "SignalExternalWorkflowExecutionCommand"
 
 
-def handle(answer: Answer, command: Command) -> None:
+def handle(answer: TaskResponse, command: Command) -> None:
     """Send a signal to another workflow."""
     check(
         command.HasField("signal_external_workflow_execution_command_attributes"),
@@ -52,7 +52,7 @@ def handle(answer: Answer, command: Command) -> None:
     check_size(answer, wanted.input.ByteSize(), _CAUSE, message)
     attributes = SignalExternalWorkflowExecutionInitiatedEventAttributes(
         workflow_task_completed_event_id=answer.completed_event_id,
-        namespace=wanted.namespace or answer.surroundings.namespace,
+        namespace=wanted.namespace or answer.dependencies.namespace,
         namespace_id=namespace_id,
         workflow_execution=wanted.execution,
         signal_name=wanted.signal_name,

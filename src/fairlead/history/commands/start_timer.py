@@ -1,18 +1,18 @@
-"""START_TIMER."""
+"""Handles the command START_TIMER."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import TimerStartedEventAttributes
 
-from fairlead.history.commands.answer import Answer
 from fairlead.history.commands.checks import check, check_duration
-from fairlead.history.events.copying import copy_set
+from fairlead.history.commands.task_response import TaskResponse
+from fairlead.history.events.field_copies import copy_set
 from fairlead.history.state.tasks import UserTimer
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_START_TIMER_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
+def handle(answer: TaskResponse, command: Command) -> None:
     """Start a timer."""
     check(
         command.HasField("start_timer_command_attributes"),

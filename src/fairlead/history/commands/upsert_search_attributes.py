@@ -1,17 +1,17 @@
-"""UPSERT_WORKFLOW_SEARCH_ATTRIBUTES."""
+"""Handles the command UPSERT_WORKFLOW_SEARCH_ATTRIBUTES."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
 from temporalio.api.history.v1 import UpsertWorkflowSearchAttributesEventAttributes
 
-from fairlead.history.commands.answer import Answer
-from fairlead.history.commands.checks import check, check_search_attributes, check_size
+from fairlead.history.commands.checks import check, check_search_attributes, check_search_attributes_size, check_size
+from fairlead.history.commands.task_response import TaskResponse
 
 _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SEARCH_ATTRIBUTES
 
 
-def handle(answer: Answer, command: Command) -> None:
-    """Change by what the run can be found."""
+def handle(answer: TaskResponse, command: Command) -> None:
+    """Set or remove search attributes of the run."""
     check(
         command.HasField("upsert_workflow_search_attributes_command_attributes"),
         _CAUSE,
@@ -35,6 +35,7 @@ def handle(answer: Answer, command: Command) -> None:
         _CAUSE,
         "UpsertWorkflowSearchAttributesCommandAttributes exceeds size limit.",
     )
+    check_search_attributes_size(wanted.search_attributes, _CAUSE)
     answer.add(
         command,
         UpsertWorkflowSearchAttributesEventAttributes(

@@ -1,15 +1,16 @@
-"""What each event does to a run (`apply`), and the steps of a run that write them (`write_...`)."""
+"""The effect of each event on a run (`apply`), and the steps of a run that write events (`write_...`)."""
 
+from fairlead.history.events.activity_attempts import end_activity_backoff
 from fairlead.history.events.apply import EFFECTS, apply, rebuild
 from fairlead.history.events.transaction import Batch, Transaction, needs_start_event
 from fairlead.history.events.write_activities import (
     Heartbeat,
     cancel_activity,
     complete_activity,
-    end_activity_backoff,
     fail_activity,
     find_activity,
     heartbeat_activity,
+    pause_first_attempt,
     start_activity,
     time_out_activity,
 )
@@ -20,14 +21,13 @@ from fairlead.history.events.write_activity_controls import (
     unpause_activity,
 )
 from fairlead.history.events.write_children import child_closed, child_start_failed, child_started
-from fairlead.history.events.write_closing import terminate, time_out_run
+from fairlead.history.events.write_close import terminate, time_out_run
 from fairlead.history.events.write_externals import external_cancel_requested, external_signaled
 from fairlead.history.events.write_options import Options, pause_run, unpause_run, update_options
 from fairlead.history.events.write_signals import request_cancel, signal
 from fairlead.history.events.write_start import (
     Continuation,
     StartRun,
-    complete_request,
     end_backoff,
     schedule_first_workflow_task,
     start_workflow,
@@ -58,7 +58,6 @@ __all__ = [
     "child_start_failed",
     "child_started",
     "complete_activity",
-    "complete_request",
     "end_activity_backoff",
     "end_backoff",
     "external_cancel_requested",
@@ -70,6 +69,7 @@ __all__ = [
     "heartbeat_activity",
     "needs_start_event",
     "pause_activity",
+    "pause_first_attempt",
     "pause_run",
     "rebuild",
     "request_cancel",

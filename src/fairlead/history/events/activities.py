@@ -1,18 +1,18 @@
-"""What the events of activities do. A start is written only when the activity ends, just before its end."""
+"""Effects of the events of activities. A start is written only when the activity ends, just before its end."""
 
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, HistoryEvent
 
-from fairlead.history.events.refusal import pending, refusal
+from fairlead.api.times import from_duration, from_timestamp
+from fairlead.history.events.errors import cannot_follow, pending
 from fairlead.history.state.pending import PendingActivity
 from fairlead.history.state.run import RunState
-from fairlead.history.state.times import from_duration, from_timestamp
 
 
 def scheduled(state: RunState, event: HistoryEvent) -> None:
-    """An activity is to be run."""
+    """ActivityTaskScheduled: the activity becomes pending."""
     attributes = event.activity_task_scheduled_event_attributes
     if attributes.activity_id in state.activity_ids:
-        raise refusal(state, event, f"activity {attributes.activity_id!r} is pending already")
+        raise cannot_follow(state, event, f"activity {attributes.activity_id!r} is pending already")
     state.activity_ids[attributes.activity_id] = event.event_id
     state.activities[event.event_id] = _pending(event, attributes)
 
@@ -39,50 +39,52 @@ def _pending(event: HistoryEvent, attributes: ActivityTaskScheduledEventAttribut
 
 
 def started(state: RunState, event: HistoryEvent) -> None:
-    """A worker had it: its end follows."""
+    """ActivityTaskStarted: a worker had the activity; its end is the next event."""
     scheduled_event_id = event.activity_task_started_event_attributes.scheduled_event_id
     activity = pending(state, event, state.activities, scheduled_event_id, "activity scheduled by event")
     if activity.started_event_id:
-        raise refusal(state, event, f"the activity was started by event {activity.started_event_id}")
+        raise cannot_follow(state, event, f"the activity was started by event {activity.started_event_id}")
     activity.started_event_id = event.event_id
 
 
 def cancel_requested(state: RunState, event: HistoryEvent) -> None:
-    """The activity is asked to end; it may have ended at the same time, and then nothing is left to ask."""
+    """ActivityTaskCancelRequested: no effect if the activity has ended meanwhile."""
     attributes = event.activity_task_cancel_requested_event_attributes
     if attributes.scheduled_event_id >= event.event_id:
-        raise refusal(state, event, f"event {attributes.scheduled_event_id} is not before it")
+        raise cannot_follow(
+            state, event, f"its scheduled event {attributes.scheduled_event_id} is not an earlier event"
+        )
     activity = state.activities.get(attributes.scheduled_event_id)
     if activity is not None:
         activity.cancel_requested_event_id = event.event_id
 
 
 def completed(state: RunState, event: HistoryEvent) -> None:
-    """The activity has a result."""
+    """ActivityTaskCompleted: the activity is no longer pending."""
     attributes = event.activity_task_completed_event_attributes
     _end(state, event, attributes.scheduled_event_id, attributes.started_event_id)
 
 
 def failed(state: RunState, event: HistoryEvent) -> None:
-    """The activity failed, and is not tried again."""
+    """ActivityTaskFailed: the activity failed and is not retried."""
     attributes = event.activity_task_failed_event_attributes
     _end(state, event, attributes.scheduled_event_id, attributes.started_event_id)
 
 
 def timed_out(state: RunState, event: HistoryEvent) -> None:
-    """The activity took too long, and is not tried again."""
+    """ActivityTaskTimedOut: the activity timed out and is not retried."""
     attributes = event.activity_task_timed_out_event_attributes
     _end(state, event, attributes.scheduled_event_id, attributes.started_event_id)
 
 
 def canceled(state: RunState, event: HistoryEvent) -> None:
-    """The activity ended because it was asked to."""
+    """ActivityTaskCanceled: the activity ended after a cancel request."""
     attributes = event.activity_task_canceled_event_attributes
     _end(state, event, attributes.scheduled_event_id, attributes.started_event_id)
 
 
 def properties_modified_externally(state: RunState, event: HistoryEvent) -> None:
-    """Somebody changes how the activity is retried."""
+    """ActivityPropertiesModifiedExternally: a client changed the retry policy."""
     attributes = event.activity_properties_modified_externally_event_attributes
     activity = pending(state, event, state.activities, attributes.scheduled_event_id, "activity scheduled by event")
     activity.retry_policy = attributes.new_retry_policy.SerializeToString(deterministic=True)
@@ -91,10 +93,11 @@ def properties_modified_externally(state: RunState, event: HistoryEvent) -> None
 def _end(state: RunState, event: HistoryEvent, scheduled_event_id: int, started_event_id: int) -> None:
     activity = pending(state, event, state.activities, scheduled_event_id, "activity scheduled by event")
     if activity.started_event_id != started_event_id:
-        raise refusal(
+        raise cannot_follow(
             state,
             event,
-            f"it names start {started_event_id} of activity {scheduled_event_id}, which is {activity.started_event_id}",
+            f"it names started event {started_event_id}, but that of activity {scheduled_event_id} is "
+            f"{activity.started_event_id}",
         )
     del state.activities[scheduled_event_id]
     del state.activity_ids[activity.activity_id]

@@ -1,7 +1,7 @@
-"""The effect of an event on a run: one function for each type of events, found in one table.
+"""The effect of each event on a run: one function for each event type, found in one table.
 
-Whatever follows from events is changed here and nowhere else, so that a state rebuilt from the stored events is the
-state that was there when they were written.
+State that follows from events is changed only here, so a state rebuilt from the stored events equals the state at the
+time when they were written.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,15 +17,18 @@ from fairlead.history.events import (
     execution,
     externals,
     nexus,
+    time_skipping,
     timers,
     updates,
     workflow_tasks,
 )
+from fairlead.history.events.errors import cannot_follow
 from fairlead.history.events.kinds import CLOSING
-from fairlead.history.events.refusal import refusal
 from fairlead.history.state.run import RunIdentity, RunState
 
 Effect = Callable[[RunState, HistoryEvent], None]
+
+_FIRST = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
 
 EFFECTS: dict[EventType.ValueType, Effect] = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED: execution.started,
@@ -35,6 +38,7 @@ EFFECTS: dict[EventType.ValueType, Effect] = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED: execution.options_updated,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED: execution.paused,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UNPAUSED: execution.unpaused,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIME_SKIPPING_TRANSITIONED: time_skipping.transitioned,
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED: workflow_tasks.scheduled,
     EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED: workflow_tasks.started,
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED: workflow_tasks.completed,
@@ -85,19 +89,21 @@ EFFECTS: dict[EventType.ValueType, Effect] = {
 
 
 def apply(state: RunState, event: HistoryEvent) -> None:
-    """Change the state as the event says, or refuse the event and change nothing."""
+    """Apply the event to the state; an event that does not fit raises `EventCannotFollow` and changes nothing."""
     effect = EFFECTS.get(event.event_type)
     if effect is None:
-        raise refusal(state, event, "this server knows no effect of events of that type")
+        raise cannot_follow(state, event, "this server does not support the event type")
     if event.event_id != state.next_event_id:
-        raise refusal(state, event, f"its id is not {state.next_event_id}")
+        raise cannot_follow(state, event, f"expected event id {state.next_event_id}")
     if not state.is_open:
-        raise refusal(state, event, f"event {state.close_event_id} closed the run")
-    if (state.origin is None) != (event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED):
-        raise refusal(state, event, "a run begins with the event of its start, and has only one")
+        raise cannot_follow(state, event, f"event {state.close_event_id} closed the run")
+    if (state.origin is None) != (event.event_type == _FIRST):
+        raise cannot_follow(state, event, "WorkflowExecutionStarted must be the first event, and only the first")
     if state.versions is not None and event.version < state.versions.last.version:
-        raise refusal(
-            state, event, f"its version {event.version} is lower than {state.versions.last.version}, the last event's"
+        raise cannot_follow(
+            state,
+            event,
+            f"its version {event.version} is lower than the last event's version {state.versions.last.version}",
         )
     effect(state, event)
     if state.versions is None:
@@ -105,12 +111,12 @@ def apply(state: RunState, event: HistoryEvent) -> None:
     else:
         state.versions = state.versions.append(event_id=event.event_id, version=event.version)
     state.next_event_id = event.event_id + 1
-    # An event that is only being written has none yet: it gets one when its step is finished.
+    # 0 for an event that is being written: `Transaction.finish` assigns task ids.
     state.last_event_task_id = event.task_id
 
 
 def rebuild(identity: RunIdentity, events: Iterable[HistoryEvent]) -> RunState:
-    """The state that follows from a history. Its live part is at its beginnings: attempts and heartbeats are lost."""
+    """Rebuild the state from a history. Its live part has initial values: attempts and heartbeats are lost."""
     state = RunState(identity)
     for event in events:
         apply(state, event)

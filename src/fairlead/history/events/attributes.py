@@ -1,19 +1,19 @@
-"""What events do to a run's memo and search attributes; and markers, which are for the worker alone."""
+"""Effects of events on a run's memo and search attributes. Markers are here too: they have no effect on the server."""
 
 from collections.abc import Mapping
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 
+from fairlead.api.times import from_duration
 from fairlead.history.state.run import RunState
-from fairlead.history.state.times import from_duration
 
 _NULL_ENCODING = b"binary/null"
 _EMPTY_VALUES = (b"", b"null", b"[]")
 
 
 def merge_payloads(kept: dict[str, bytes], changes: Mapping[str, Payload]) -> None:
-    """Take the changes over; a value that is null or empty takes its key away."""
+    """Merge the changes; a null or empty value removes its key."""
     for key, payload in changes.items():
         if _is_nothing(payload):
             kept.pop(key, None)
@@ -26,18 +26,18 @@ def _is_nothing(payload: Payload) -> bool:
 
 
 def search_attributes_upserted(state: RunState, event: HistoryEvent) -> None:
-    """The workflow says by what it can be found."""
+    """UpsertWorkflowSearchAttributes: merge the search attributes."""
     changes = event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
     merge_payloads(state.search_attributes, changes)
 
 
 def properties_modified(state: RunState, event: HistoryEvent) -> None:
-    """The workflow changes its memo."""
+    """WorkflowPropertiesModified: the workflow changed its memo."""
     merge_payloads(state.memo, event.workflow_properties_modified_event_attributes.upserted_memo.fields)
 
 
 def properties_modified_externally(state: RunState, event: HistoryEvent) -> None:
-    """Somebody else changes the run's memo, task queue or timeouts."""
+    """WorkflowPropertiesModifiedExternally: a client changed the run's memo, task queue or timeouts."""
     attributes = event.workflow_properties_modified_externally_event_attributes
     origin = state.started
     merge_payloads(state.memo, attributes.upserted_memo.fields)
@@ -49,4 +49,4 @@ def properties_modified_externally(state: RunState, event: HistoryEvent) -> None
 
 
 def marked(_state: RunState, _event: HistoryEvent) -> None:
-    """Nothing: what a marker means is between the worker and itself."""
+    """MarkerRecorded: no effect, only the worker reads markers."""

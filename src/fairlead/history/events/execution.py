@@ -1,15 +1,17 @@
-"""What the events of the run as a whole do: its start, its end, and what is said to it from outside."""
+"""Effects of the events of a run as a whole: start, close, cancel request, signals, options, pause."""
 
 from temporalio.api.enums.v1 import EventType, ParentClosePolicy, WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 
+from fairlead.api.limits import RESET_POINTS_MAX
+from fairlead.api.times import from_duration, from_timestamp
+from fairlead.api.worker_versions import begun
+from fairlead.history.events import time_skipping
 from fairlead.history.events.attributes import merge_payloads
+from fairlead.history.events.errors import cannot_follow, pending
 from fairlead.history.events.kinds import NEWER_RUN, RESETTER
-from fairlead.history.events.refusal import refusal
-from fairlead.history.state.limits import RESET_POINTS_MAX
+from fairlead.history.events.updates import add_callbacks
 from fairlead.history.state.run import PAUSED, RUNNING, ClosedBy, Origin, Parent, ParentClose, Pause, RunState
-from fairlead.history.state.times import from_duration, from_timestamp
-from fairlead.history.state.versioning import begun
 
 _STATUSES = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED,
@@ -26,9 +28,9 @@ _TERMINATORS = {RESETTER: ClosedBy.RESET, NEWER_RUN: ClosedBy.NEWER_RUN}
 
 
 def started(state: RunState, event: HistoryEvent) -> None:
-    """The run's facts are known."""
+    """WorkflowExecutionStarted: set the run's origin."""
     if state.origin is not None:
-        raise refusal(state, event, "the run has started already")
+        raise cannot_follow(state, event, "the run has started already")
     attributes = event.workflow_execution_started_event_attributes
     retry_policy = (
         attributes.retry_policy.SerializeToString(deterministic=True) if attributes.HasField("retry_policy") else None
@@ -69,6 +71,7 @@ def started(state: RunState, event: HistoryEvent) -> None:
     points = attributes.prev_auto_reset_points.points[-RESET_POINTS_MAX:]
     state.reset_points = [point.SerializeToString(deterministic=True) for point in points]
     state.versioning = begun(attributes)
+    state.time_skipping = time_skipping.begun(event)
 
 
 def _parent(attributes: WorkflowExecutionStartedEventAttributes) -> Parent | None:
@@ -85,7 +88,7 @@ def _parent(attributes: WorkflowExecutionStartedEventAttributes) -> Parent | Non
 
 
 def closed(state: RunState, event: HistoryEvent) -> None:
-    """The run is over: nothing is pending any more, and no workflow task is."""
+    """Close the run: nothing is pending any more, not even a workflow task."""
     state.status = _STATUSES[event.event_type]
     state.closed_ns = from_timestamp(event.event_time)
     state.close_event_id = event.event_id
@@ -106,7 +109,7 @@ def closed(state: RunState, event: HistoryEvent) -> None:
 
 
 def children_to_close(state: RunState) -> list[ParentClose]:
-    """The children that a run which closes now does not leave to themselves."""
+    """The pending children that this run's closing affects: all but abandoned ones, and none if the run is reset."""
     if state.closed_by == ClosedBy.RESET:
         return []
     return [
@@ -122,7 +125,7 @@ def _closed_by(event: HistoryEvent) -> ClosedBy:
 
 
 def _new_run_id(event: HistoryEvent) -> str:
-    """The run that goes on where this one ends: by its own wish, by cron, or as a retry."""
+    """The run id of the next run (continue-as-new, cron or retry); empty without a next run."""
     match event.WhichOneof("attributes"):
         case "workflow_execution_continued_as_new_event_attributes":
             return event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
@@ -137,21 +140,21 @@ def _new_run_id(event: HistoryEvent) -> str:
 
 
 def cancel_requested(state: RunState, event: HistoryEvent) -> None:
-    """The workflow is asked to end; it may be asked only once."""
+    """WorkflowExecutionCancelRequested: a run can have this event only once."""
     if state.cancel_requested:
-        raise refusal(state, event, f"event {state.cancel_event_id} asked for that already")
+        raise cannot_follow(state, event, f"event {state.cancel_event_id} already requested cancellation")
     state.cancel_requested = True
     state.cancel_event_id = event.event_id
 
 
 def signaled(state: RunState, event: HistoryEvent) -> None:
-    """One signal more."""
+    """WorkflowExecutionSignaled: count the signal and remember its request id."""
     state.signal_count += 1
     state.remember_request(event.workflow_execution_signaled_event_attributes.request_id)
 
 
 def options_updated(state: RunState, event: HistoryEvent) -> None:
-    """A request was attached to the run, or its priority or the version it is to run on changed."""
+    """WorkflowExecutionOptionsUpdated: a request was attached, or the priority or versioning override changed."""
     attributes = event.workflow_execution_options_updated_event_attributes
     if attributes.attached_request_id:
         state.attached_request_ids[attributes.attached_request_id] = event.event_id
@@ -161,18 +164,24 @@ def options_updated(state: RunState, event: HistoryEvent) -> None:
     )
     attached = len(attributes.attached_completion_callbacks)
     origin.callback_times_ns.extend([from_timestamp(event.event_time)] * attached)
+    for update in attributes.workflow_update_options:
+        if update.attached_request_id:
+            state.attached_request_ids[update.attached_request_id] = event.event_id
+        record = pending(state, event, state.updates, update.update_id, "update")
+        add_callbacks(record, update.attached_completion_callbacks, event)
     if attributes.HasField("priority"):
         origin.priority = attributes.priority.SerializeToString(deterministic=True)
     if attributes.unset_versioning_override:
         state.versioning_override = b""
     elif attributes.HasField("versioning_override"):
         state.versioning_override = attributes.versioning_override.SerializeToString(deterministic=True)
+    time_skipping.configured(state, event)
 
 
 def paused(state: RunState, event: HistoryEvent) -> None:
-    """No workflow task or activity is handed out until the run goes on."""
+    """WorkflowExecutionPaused: workers get no workflow tasks or activities until the run is unpaused."""
     if state.status != RUNNING:
-        raise refusal(state, event, "the run is not running")
+        raise cannot_follow(state, event, "the run is not running")
     state.status = PAUSED
     attributes = event.workflow_execution_paused_event_attributes
     state.pause = Pause(
@@ -184,8 +193,8 @@ def paused(state: RunState, event: HistoryEvent) -> None:
 
 
 def unpaused(state: RunState, event: HistoryEvent) -> None:
-    """The run goes on."""
+    """WorkflowExecutionUnpaused: the run is running again."""
     if state.status != PAUSED:
-        raise refusal(state, event, "the run is not paused")
+        raise cannot_follow(state, event, "the run is not paused")
     state.status = RUNNING
     state.pause = None

@@ -1,14 +1,14 @@
-"""What the events of signals and cancellations to other workflows do to the sender."""
+"""Effects on the sender of the events of signals and cancel requests to other workflows."""
 
 from temporalio.api.history.v1 import HistoryEvent
 
-from fairlead.history.events.refusal import pending
+from fairlead.history.events.errors import pending
 from fairlead.history.state.pending import PendingExternal
 from fairlead.history.state.run import RunState
 
 
 def signal_initiated(state: RunState, event: HistoryEvent) -> None:
-    """A signal is on its way."""
+    """SignalExternalWorkflowExecutionInitiated: the signal becomes pending."""
     attributes = event.signal_external_workflow_execution_initiated_event_attributes
     state.external_signals[event.event_id] = PendingExternal(
         initiated_event_id=event.event_id,
@@ -24,17 +24,17 @@ def signal_initiated(state: RunState, event: HistoryEvent) -> None:
 
 
 def signal_failed(state: RunState, event: HistoryEvent) -> None:
-    """The signal reached nobody."""
+    """SignalExternalWorkflowExecutionFailed: the signal was not delivered."""
     _end_signal(state, event, event.signal_external_workflow_execution_failed_event_attributes.initiated_event_id)
 
 
 def signal_arrived(state: RunState, event: HistoryEvent) -> None:
-    """The signal has arrived."""
+    """ExternalWorkflowExecutionSignaled: the signal was delivered."""
     _end_signal(state, event, event.external_workflow_execution_signaled_event_attributes.initiated_event_id)
 
 
 def cancel_initiated(state: RunState, event: HistoryEvent) -> None:
-    """A cancellation is on its way."""
+    """RequestCancelExternalWorkflowExecutionInitiated: the cancel request becomes pending."""
     attributes = event.request_cancel_external_workflow_execution_initiated_event_attributes
     state.external_cancels[event.event_id] = PendingExternal(
         initiated_event_id=event.event_id,
@@ -50,13 +50,13 @@ def cancel_initiated(state: RunState, event: HistoryEvent) -> None:
 
 
 def cancel_failed(state: RunState, event: HistoryEvent) -> None:
-    """The cancellation reached nobody."""
+    """RequestCancelExternalWorkflowExecutionFailed: the cancel request was not delivered."""
     attributes = event.request_cancel_external_workflow_execution_failed_event_attributes
     _end_cancel(state, event, attributes.initiated_event_id)
 
 
 def cancel_arrived(state: RunState, event: HistoryEvent) -> None:
-    """The cancellation has arrived."""
+    """ExternalWorkflowExecutionCancelRequested: the cancel request was delivered."""
     _end_cancel(state, event, event.external_workflow_execution_cancel_requested_event_attributes.initiated_event_id)
 
 

@@ -1,7 +1,7 @@
-"""The types of events: which message holds the attributes of each, which end a run, and which have to wait.
+"""Event types: the message with the attributes of each, the types that close a run, and the types that are buffered.
 
-While a worker has a workflow task, the history it was shown must not grow under it. What it causes itself is written
-when it answers; what comes from elsewhere waits until then.
+While a worker has a workflow task, no event may be added to the history that the worker got. Events that the worker's
+commands cause are written when the worker responds; other events are buffered until then.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,14 @@ from temporalio.api.history.v1 import HistoryEvent
 
 _SUFFIX = "_event_attributes"
 
-# Who terminates a run that is reset, and one that a newer run from another cluster takes the place of.
+# Identities in the WorkflowExecutionTerminated event: for a run that is reset, and for a run that a newer run from
+# another cluster replaces.
 RESETTER = "history-resetter"
 NEWER_RUN = "history-replication"
 
 
 class EventKind(NamedTuple):
-    """An event's type, and the field in which its attributes are."""
+    """An event type, and the field of HistoryEvent that holds its attributes."""
 
     event_type: EventType.ValueType
     field: str
@@ -29,7 +30,7 @@ def _kinds() -> dict[str, EventKind]:
     for field in HistoryEvent.DESCRIPTOR.oneofs_by_name["attributes"].fields:
         name = field.name.removesuffix(_SUFFIX).upper()
         if field.message_type is None:
-            raise TypeError(f"{field.name} is no message: this is not the API that this code was written for")
+            raise TypeError(f"{field.name} is not a message: the installed API package does not match this code")
         kinds[field.message_type.full_name] = EventKind(EventType.Value(f"EVENT_TYPE_{name}"), field.name)
     return kinds
 
@@ -39,12 +40,12 @@ _FIELDS = {kind.event_type: kind.field for kind in _KINDS.values()}
 
 
 def kind_of(attributes: Message) -> EventKind:
-    """The type of event that these attributes are for."""
+    """The event type that has attributes of this message type."""
     return _KINDS[attributes.DESCRIPTOR.full_name]
 
 
 def field_of(event_type: EventType.ValueType) -> str:
-    """The field that holds the attributes of a type of events; empty for a type that this code does not know."""
+    """The field that holds the attributes of an event type; empty for an unknown type."""
     return _FIELDS.get(event_type, "")
 
 
@@ -61,13 +62,13 @@ CLOSING = frozenset(
 
 NEVER_BUFFERED = CLOSING | {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
-    # Of the workflow task itself.
+    # Events of the workflow task itself.
     EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
-    # Of commands.
+    # Events that commands write.
     EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
     EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
     EventType.EVENT_TYPE_TIMER_STARTED,
@@ -80,12 +81,12 @@ NEVER_BUFFERED = CLOSING | {
     EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
     EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED,
     EventType.EVENT_TYPE_NEXUS_OPERATION_CANCEL_REQUESTED,
-    # Of the messages that come with commands.
+    # Events that the messages of updates write; they arrive with commands.
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
 }
 
-# Leave the buffer after everything else, so that a result never stands before the start it belongs to.
+# Buffered events of these types are written after all others, so that a result never comes before its start.
 FLUSHED_LAST = frozenset(
     {
         EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,
@@ -104,7 +105,7 @@ FLUSHED_LAST = frozenset(
     }
 )
 
-# A worker that does not know these may go on without them.
+# Workers may ignore these events if they don't know the type.
 WORKER_MAY_IGNORE = frozenset(
     {
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED,
@@ -112,5 +113,6 @@ WORKER_MAY_IGNORE = frozenset(
         EventType.EVENT_TYPE_NEXUS_OPERATION_CANCEL_REQUEST_FAILED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UNPAUSED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIME_SKIPPING_TRANSITIONED,
     }
 )

@@ -1,17 +1,17 @@
-"""What the events of Nexus operations do to the workflow that called them."""
+"""Effects of the events of Nexus operations on the calling workflow."""
 
 from temporalio.api.history.v1 import HistoryEvent
 
-from fairlead.history.events.refusal import pending
+from fairlead.api.times import from_duration, from_timestamp
+from fairlead.history.events.errors import pending
 from fairlead.history.state.pending import PendingNexusOperation
 from fairlead.history.state.run import RunState
-from fairlead.history.state.times import from_duration, from_timestamp
 
 _NOUN = "Nexus operation scheduled by event"
 
 
 def scheduled(state: RunState, event: HistoryEvent) -> None:
-    """An operation is to be started."""
+    """NexusOperationScheduled: the operation becomes pending."""
     attributes = event.nexus_operation_scheduled_event_attributes
     state.nexus_operations[event.event_id] = PendingNexusOperation(
         scheduled_event_id=event.event_id,
@@ -29,7 +29,7 @@ def scheduled(state: RunState, event: HistoryEvent) -> None:
 
 
 def started(state: RunState, event: HistoryEvent) -> None:
-    """The operation runs, and will report by callback."""
+    """NexusOperationStarted: the operation runs, and its end comes by callback."""
     attributes = event.nexus_operation_started_event_attributes
     operation = pending(state, event, state.nexus_operations, attributes.scheduled_event_id, _NOUN)
     operation.started_event_id = event.event_id
@@ -38,33 +38,33 @@ def started(state: RunState, event: HistoryEvent) -> None:
 
 
 def cancel_requested(state: RunState, event: HistoryEvent) -> None:
-    """The operation is asked to end."""
+    """NexusOperationCancelRequested: remember the event of the request."""
     attributes = event.nexus_operation_cancel_requested_event_attributes
     operation = pending(state, event, state.nexus_operations, attributes.scheduled_event_id, _NOUN)
     operation.cancel_requested_event_id = event.event_id
 
 
 def cancel_answered(_state: RunState, _event: HistoryEvent) -> None:
-    """Nothing: whether the request was heard changes nothing until the operation ends."""
+    """No effect: the handler's response to a cancel request changes nothing before the operation ends."""
 
 
 def completed(state: RunState, event: HistoryEvent) -> None:
-    """The operation has a result."""
+    """NexusOperationCompleted: the operation is no longer pending."""
     _end(state, event, event.nexus_operation_completed_event_attributes.scheduled_event_id)
 
 
 def failed(state: RunState, event: HistoryEvent) -> None:
-    """The operation failed."""
+    """NexusOperationFailed: the operation is no longer pending."""
     _end(state, event, event.nexus_operation_failed_event_attributes.scheduled_event_id)
 
 
 def canceled(state: RunState, event: HistoryEvent) -> None:
-    """The operation ended because it was asked to."""
+    """NexusOperationCanceled: the operation is no longer pending."""
     _end(state, event, event.nexus_operation_canceled_event_attributes.scheduled_event_id)
 
 
 def timed_out(state: RunState, event: HistoryEvent) -> None:
-    """The operation took too long."""
+    """NexusOperationTimedOut: the operation is no longer pending."""
     _end(state, event, event.nexus_operation_timed_out_event_attributes.scheduled_event_id)
 
 

@@ -1,46 +1,66 @@
 """One step of a run: the events it writes, the tasks that follow from them, and the state after it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Link
+from temporalio.api.common.v1 import Link, Principal
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.api.sdk.v1 import EventGroupMarker, UserMetadata
 
+from fairlead.api.limits import DEFAULT_LIMITS, Limits
+from fairlead.api.times import to_timestamp
 from fairlead.history.events.apply import apply
 from fairlead.history.events.kinds import FLUSHED_LAST, NEVER_BUFFERED, WORKER_MAY_IGNORE, field_of, kind_of
 from fairlead.history.state.codec import decode, encode
 from fairlead.history.state.errors import StartEventNeeded
-from fairlead.history.state.limits import DEFAULT_LIMITS, Limits
 from fairlead.history.state.pending import ActivityProgress, PendingActivity, PendingChild
 from fairlead.history.state.run import RunIdentity, RunState
 from fairlead.history.state.tasks import AnyTask, UpsertVisibility
-from fairlead.history.state.times import to_timestamp
 
+NO_RULES: Mapping[str, bytes] = {}
+# Bytes of an event in a batch beyond its own: its tag and length, and its task id, which it gets last.
+_EVENT_FRAME_BYTES = 8
 _ACTIVITY_ENDS = frozenset(kind for kind in FLUSHED_LAST if "_ACTIVITY_" in EventType.Name(kind))
 _CHILD_ENDS = frozenset(kind for kind in FLUSHED_LAST if "_CHILD_" in EventType.Name(kind))
 
 
 class Batch(NamedTuple):
-    """The events of one step as they are stored: `payload` is a serialized `History`, empty if there are none."""
+    """The events of one step as stored: `payload` is a serialized `History`, empty without events."""
 
     first_event_id: int
     last_event_id: int
     payload: bytes
 
-    def cut_by_version(self, events: Sequence[HistoryEvent]) -> "list[Batch]":
-        """The same as one batch for each version: where a reset writes events anew, these may be older ones."""
-        if not events or events[0].version == events[-1].version:
+    def cut(self, events: Sequence[HistoryEvent]) -> "list[Batch]":
+        """Split the batch by version, and before the start of a workflow task.
+
+        The events that a reset copies may have older versions. A reset to a workflow task that was started in the step
+        that scheduled it begins between the two events, and a reset can only begin between two batches.
+        """
+        if not events:
             return [self]
+        if events[0].version == events[-1].version:
+            return _cut_before_start(self, events)
         parts = [list(part) for _, part in groupby(events, key=lambda event: event.version)]
-        return [Batch(part[0].event_id, part[-1].event_id, History(events=part).SerializeToString()) for part in parts]
+        cut = [Batch(part[0].event_id, part[-1].event_id, History(events=part).SerializeToString()) for part in parts]
+        return [*cut[:-1], *_cut_before_start(cut[-1], parts[-1])]
+
+
+def _cut_before_start(batch: Batch, events: Sequence[HistoryEvent]) -> list[Batch]:
+    last = events[-1]
+    if len(events) == 1 or last.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+        return [batch]
+    # A serialized History is one event after the other.
+    started = History(events=[last]).SerializeToString()
+    before = Batch(batch.first_event_id, last.event_id - 1, batch.payload[: -len(started)])
+    return [before, Batch(last.event_id, last.event_id, started)]
 
 
 class Checkpoint(NamedTuple):
-    """A moment within a step to which it can go back."""
+    """A point within a step to which the step can be rolled back."""
 
     state: bytes
     events: int
@@ -49,10 +69,11 @@ class Checkpoint(NamedTuple):
 
 
 class Transaction:
-    """Collects what a step does. `state` may be another object after a rollback: read it here when the step is over.
+    """Collects the changes of a step. A rollback replaces `state`, so read it here after the step.
 
-    `version` is the namespace's, or the run's last one if that is higher. `new_id` makes unique ids, `uniform` numbers
-    in [0, 1). `start_event` is the run's first event; a step that ends the run may need it (`needs_start_event`).
+    `version` is the namespace's version, or that of the run's last event if that is higher. `new_id` makes unique ids,
+    `uniform` makes random numbers in [0, 1). `start_event` is the run's first event; a step that closes the run may
+    need it (`needs_start_event`). `workflow_rules` are the serialized rules of the namespace, by their ids.
     """
 
     __slots__ = (
@@ -63,12 +84,14 @@ class Transaction:
         "new_id",
         "new_run",
         "now_ns",
+        "principal",
         "retention_ns",
         "start_event",
         "state",
         "tasks",
         "uniform",
         "version",
+        "workflow_rules",
     )
 
     def __init__(
@@ -82,7 +105,11 @@ class Transaction:
         limits: Limits = DEFAULT_LIMITS,
         retention_ns: int = 0,
         start_event: HistoryEvent | None = None,
+        workflow_rules: Mapping[str, bytes] = NO_RULES,
+        principal: Principal | None = None,
     ) -> None:
+        """`principal` is the authenticated caller, whose events these are; None if it is not known."""
+        self.principal = principal
         self.state = state
         self.now_ns = now_ns
         self.version = version
@@ -91,11 +118,12 @@ class Transaction:
         self.limits = limits
         self.retention_ns = retention_ns
         self.start_event = start_event
+        self.workflow_rules = workflow_rules
         self.events: list[HistoryEvent] = []
         self.tasks: list[AnyTask] = []
-        # The run that takes over from this one, to be written in the same commit.
+        # The next run of the chain; written in the same commit.
         self.new_run: Transaction | None = None
-        # Whether activities have come further without an event.
+        # Whether an activity's progress changed without an event.
         self.has_progress = False
         self._buffer: list[HistoryEvent] = []
 
@@ -108,10 +136,10 @@ class Transaction:
         links: Iterable[Link] = (),
         group_markers: Iterable[EventGroupMarker] = (),
     ) -> HistoryEvent:
-        """Write an event with these attributes, which say its type; its id is 0 if it has to wait first.
+        """Write an event; the type of `attributes` determines its type. The id of a buffered event is 0.
 
-        Whatever comes from outside of the workflow is written after what the workflow itself does in the same step,
-        and not before the end of the workflow task that a worker has.
+        Events from outside the workflow are buffered: they are written after the events of the workflow's own commands
+        in the same step, and only when no worker has a workflow task.
         """
         kind = kind_of(attributes)
         event = HistoryEvent(
@@ -122,6 +150,7 @@ class Transaction:
             user_metadata=user_metadata,
             links=links,
             event_group_markers=group_markers,
+            principal=self.principal,
             **{kind.field: attributes},  # type: ignore[arg-type]
         )
         if kind.event_type in NEVER_BUFFERED:
@@ -137,11 +166,51 @@ class Transaction:
 
     @property
     def buffered_count(self) -> int:
-        """How many events wait."""
+        """Number of buffered events."""
         return len(self.state.live.buffered) + len(self._buffer)
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """About the number of bytes that the events of this step so far add to the history."""
+        return sum(event.ByteSize() + _EVENT_FRAME_BYTES for event in self.events)
+
+    @property
+    def excess(self) -> str:
+        """Why an open run must not continue, in Temporal's words; empty if it may. Read before `finish`.
+
+        The size is that before the step; the number of events excludes buffered events.
+        """
+        state = self.state
+        if not state.is_open:
+            return ""
+        if state.live.history_size_bytes > self.limits.history_size_max:
+            return "Workflow history size exceeds limit."
+        if state.next_event_id - 1 > self.limits.history_count_max:
+            return "Workflow history count exceeds limit."
+        return ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the step adds events to an open run that is above a warning limit; measured like `excess`."""
+        state, limits = self.state, self.limits
+        if (
+            state.live.history_size_bytes <= limits.history_size_warn
+            and state.next_event_id - 1 <= limits.history_count_warn
+        ):
+            return False
+        return state.is_open and bool(self.events or self._buffer)
+
+    @property
+    def last_event_name(self) -> str:
+        """The type of the last event that the step adds, as Go writes it; empty without events."""
+        events = self._buffer or self.events
+        if not events:
+            return ""
+        words = EventType.Name(events[-1].event_type).removeprefix("EVENT_TYPE_").split("_")
+        return "".join(word.capitalize() for word in words)
+
     def flush(self) -> bool:
-        """Write the events that waited, in the order in which workers expect them; whether there were any."""
+        """Write the buffered events in the order that workers expect; returns whether there were any."""
         live = self.state.live
         waiting = [*map(HistoryEvent.FromString, live.buffered), *self._buffer]
         live.buffered = []
@@ -152,18 +221,18 @@ class Transaction:
             return False
         for event in sorted(waiting, key=lambda event: event.event_type in FLUSHED_LAST):
             _wire(self.state, event)
-            # The namespace may have moved since the event came in; it is written now.
+            # A failover may have changed the namespace's version since the event was buffered.
             event.version = self.version
             self._append(event)
         return bool(waiting)
 
     def take_buffered(self, matches: Callable[[HistoryEvent], bool]) -> HistoryEvent | None:
-        """Remove the first waiting event that matches, as if it had not happened."""
+        """Remove and return the first buffered event that matches."""
         live = self.state.live
-        for place, stored in enumerate(live.buffered):
+        for position, stored in enumerate(live.buffered):
             event = HistoryEvent.FromString(stored)
             if matches(event):
-                live.buffered = live.buffered[:place] + live.buffered[place + 1 :]
+                live.buffered = live.buffered[:position] + live.buffered[position + 1 :]
                 return event
         for event in self._buffer:
             if matches(event):
@@ -172,29 +241,29 @@ class Transaction:
         return None
 
     def add_task(self, task: AnyTask) -> None:
-        """Leave something to be done after the step."""
+        """Add a task to be executed after the commit."""
         self.tasks.append(task)
 
     def progressed(self, progress: ActivityProgress) -> None:
-        """An activity has come further, and no event says so: other clusters are to hear of it all the same."""
+        """Count a change of an activity that writes no event, so that it is replicated to other clusters."""
         progress.changed_version = self.version
         progress.changes += 1
         self.has_progress = True
 
     def show(self) -> None:
-        """Let the visibility row be written anew, once a step."""
+        """Add the task that writes the visibility row, at most once per step."""
         task = UpsertVisibility(self.version)
         if task not in self.tasks:
             self.tasks.append(task)
 
     def checkpoint(self) -> Checkpoint:
-        """Remember how everything is now."""
+        """Take a checkpoint of the whole step."""
         return Checkpoint(encode(self.state), len(self.events), len(self.tasks), tuple(self._buffer))
 
     def roll_back(self, checkpoint: Checkpoint) -> None:
-        """Make everything as it was, the new run undone; waiting events that were taken since are there again.
+        """Restore the checkpoint: drop the new run, and restore buffered events that were taken since.
 
-        `state` is another object from here on.
+        `state` is another object afterwards.
         """
         self.state = decode(checkpoint.state)
         del self.events[checkpoint.events :]
@@ -203,7 +272,7 @@ class Transaction:
         self.new_run = None
 
     def begin_new_run(self, run_id: str) -> "Transaction":
-        """The step of the run that takes over; its events are not yet there."""
+        """Begin the step of the next run; it has no events yet."""
         identity = self.state.identity
         new = RunIdentity(identity.namespace_id, identity.workflow_id, run_id, run_id, self.new_id())
         state = RunState(new)
@@ -216,21 +285,26 @@ class Transaction:
             uniform=self.uniform,
             limits=self.limits,
             retention_ns=self.retention_ns,
+            workflow_rules=self.workflow_rules,
+            principal=self.principal,
         )
         return self.new_run
 
     def required_start_event(self) -> HistoryEvent:
-        """The first event, which is in this very step, or was to be brought along."""
+        """The run's first event: from this step, or passed in; raises `StartEventNeeded` without it."""
         if self.start_event is not None:
             return self.start_event
         if self.events and self.events[0].event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             return self.events[0]
-        raise StartEventNeeded(f"run {self.state.identity.run_id} goes on in a new run: load its first event first")
+        raise StartEventNeeded(
+            f"run {self.state.identity.run_id} starts a new run: load its first event and repeat the step"
+        )
 
     def finish(self, first_task_id: int = 0) -> Batch:
-        """End the step: write what need not wait, number the events, and give what is to be stored.
+        """End the step: flush the buffer if no worker has a workflow task, assign task ids, and return the batch to
+        store.
 
-        Call `encode` on the state afterwards: it counts the size of the history, and keeps what waits.
+        Encode the state only afterwards: `finish` updates the history size and the buffered events.
         """
         live = self.state.live
         if not self.state.has_started_task or not self.state.is_open:
@@ -240,8 +314,8 @@ class Transaction:
         if not self.events:
             return Batch(0, 0, b"")
         if first_task_id:
-            for place, event in enumerate(self.events):
-                event.task_id = first_task_id + place
+            for position, event in enumerate(self.events):
+                event.task_id = first_task_id + position
             self.state.last_event_task_id = self.events[-1].task_id
         payload = History(events=self.events).SerializeToString()
         live.history_size_bytes += len(payload)
@@ -249,13 +323,13 @@ class Transaction:
 
 
 def needs_start_event(state: RunState) -> bool:
-    """Whether a step that ends this run may go on in another: then it is to be given the first event."""
+    """Whether a step that closes this run may start the next run and so needs the first event."""
     origin = state.started
     return origin.retry_policy is not None or bool(origin.cron_schedule)
 
 
 def _wire(state: RunState, event: HistoryEvent) -> None:
-    """Name the start that an end belongs to: its event has no id before it is written, and that was just now."""
+    """Set the started event id in the event of an end: a buffered start gets its id only when it is written."""
     if event.event_type not in FLUSHED_LAST:
         return
     attributes = getattr(event, field_of(event.event_type))

@@ -1,21 +1,22 @@
-"""What the events of workflow tasks do."""
+"""Effects of the events of workflow tasks."""
 
 from temporalio.api.enums.v1 import TaskQueueKind, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskCompletedEventAttributes
 from temporalio.api.workflow.v1 import ResetPointInfo
 
-from fairlead.history.events.refusal import refusal
-from fairlead.history.state import versioning
-from fairlead.history.state.limits import RESET_POINTS_MAX
+from fairlead.api import worker_versions
+from fairlead.api.limits import RESET_POINTS_MAX
+from fairlead.api.times import from_duration, from_timestamp
+from fairlead.history.events.errors import cannot_follow
+from fairlead.history.state import problems
 from fairlead.history.state.run import RunState
-from fairlead.history.state.times import from_duration, from_timestamp
 from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
 
 
 def scheduled(state: RunState, event: HistoryEvent) -> None:
-    """A workflow task waits for a worker."""
+    """WorkflowTaskScheduled: the task becomes pending."""
     if state.task is not None:
-        raise refusal(state, event, f"workflow task {state.task.scheduled_event_id} is pending")
+        raise cannot_follow(state, event, f"workflow task {state.task.scheduled_event_id} is pending")
     attributes = event.workflow_task_scheduled_event_attributes
     scheduled_ns = from_timestamp(event.event_time)
     queue = attributes.task_queue
@@ -33,7 +34,7 @@ def scheduled(state: RunState, event: HistoryEvent) -> None:
 
 
 def started(state: RunState, event: HistoryEvent) -> None:
-    """A worker has it."""
+    """WorkflowTaskStarted: a worker has the task."""
     attributes = event.workflow_task_started_event_attributes
     task = _named(state, event, attributes.scheduled_event_id, started_event_id=0)
     task.started_event_id = event.event_id
@@ -48,21 +49,22 @@ def started(state: RunState, event: HistoryEvent) -> None:
 
 
 def completed(state: RunState, event: HistoryEvent) -> None:
-    """The worker has answered; what it wants follows in events of its own."""
+    """WorkflowTaskCompleted: the worker responded; the events of its commands follow."""
     attributes = event.workflow_task_completed_event_attributes
     _named(state, event, attributes.scheduled_event_id, started_event_id=attributes.started_event_id)
     state.task = None
     state.live.task_attempt = 1
+    state.live.task_problem = state.live.reported_problems = ()
     state.completed_task_started_event_id = attributes.started_event_id
     state.completed_task_event_id = event.event_id
     if attributes.HasField("worker_version"):
         state.worker_version = attributes.worker_version.SerializeToString(deterministic=True)
     _add_reset_point(state, event, attributes)
-    state.versioning = versioning.completed(state.versioning, attributes)
+    state.versioning = worker_versions.completed(state.versioning, attributes)
 
 
 def failed(state: RunState, event: HistoryEvent) -> None:
-    """The worker could not carry it out, or the server could not carry out what it answered."""
+    """WorkflowTaskFailed: the worker failed the task, or the server could not carry out its commands."""
     attributes = event.workflow_task_failed_event_attributes
     _named(state, event, attributes.scheduled_event_id, started_event_id=attributes.started_event_id)
     state.task = None
@@ -70,14 +72,16 @@ def failed(state: RunState, event: HistoryEvent) -> None:
         _begin_anew(state, from_timestamp(event.event_time))
         state.reset_base_run_id, state.reset_event_id = attributes.base_run_id, event.event_id
     elif attributes.started_event_id:
-        # One that nobody had is no failed attempt: the run was paused.
+        # Without a start this is no failed attempt: the run was paused before a worker took the task.
         state.live.task_attempt += 1
+        state.live.task_problem = problems.failed(attributes.cause)
 
 
 def _begin_anew(state: RunState, now_ns: int) -> None:
-    """The run was reset: it has all of its time again, and so have its activities."""
+    """The run was reset: restart its timeouts and those of its activities."""
     origin = state.started
     state.live.task_attempt = 1
+    state.live.task_problem = state.live.reported_problems = ()
     origin.started_ns = now_ns
     origin.first_backoff_ns = 0
     if origin.execution_timeout_ns:
@@ -87,32 +91,33 @@ def _begin_anew(state: RunState, now_ns: int) -> None:
 
 
 def timed_out(state: RunState, event: HistoryEvent) -> None:
-    """Nobody has answered in time. That nobody took it from a worker's own queue is no failed attempt."""
+    """WorkflowTaskTimedOut: a start-to-close timeout is a failed attempt, a schedule-to-start timeout is not."""
     attributes = event.workflow_task_timed_out_event_attributes
     _named(state, event, attributes.scheduled_event_id, started_event_id=attributes.started_event_id)
     state.task = None
     if attributes.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:
         state.live.task_attempt += 1
+        state.live.task_problem = problems.TIMED_OUT
 
 
 def _named(state: RunState, event: HistoryEvent, scheduled_event_id: int, *, started_event_id: int) -> WorkflowTask:
-    """The pending task, if it is the one that the event names."""
+    """The pending workflow task; raises `EventCannotFollow` if the event names another task."""
     task = state.task
     if task is None:
-        raise refusal(state, event, "no workflow task is pending")
+        raise cannot_follow(state, event, "no workflow task is pending")
     present = task.scheduled_event_id, task.started_event_id
     if present != (scheduled_event_id, started_event_id):
-        raise refusal(
+        raise cannot_follow(
             state,
             event,
             f"it names the workflow task scheduled by event {scheduled_event_id} and started by event "
-            f"{started_event_id}, but the pending one is of events {present[0]} and {present[1]}",
+            f"{started_event_id}, but the pending one has events {present[0]} and {present[1]}",
         )
     return task
 
 
 def _add_reset_point(state: RunState, event: HistoryEvent, attributes: WorkflowTaskCompletedEventAttributes) -> None:
-    """Where a reset to the first work of a worker's build would begin."""
+    """Add a reset point for the first workflow task that this build or binary completed."""
     build_id = attributes.worker_version.build_id
     checksum = attributes.binary_checksum
     if not build_id and not checksum:

@@ -1,9 +1,9 @@
-"""The steps of activities: started, heartbeating, and ended in one of four ways or tried again."""
+"""The steps of activities: start, heartbeat, complete, fail, cancel, time out, retry."""
 
 from typing import NamedTuple
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payloads, RetryPolicy, WorkerVersionStamp
+from temporalio.api.common.v1 import Payloads, WorkerVersionStamp
 from temporalio.api.enums.v1 import RetryState, TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import (
@@ -14,20 +14,27 @@ from temporalio.api.history.v1 import (
     ActivityTaskTimedOutEventAttributes,
 )
 
+from fairlead.api.retry import RetryDecision, timeout_failure, timeout_name
+from fairlead.history.events.activity_attempts import (
+    add_timeout,
+    is_activity_timeout_due,
+    limit_attempt,
+    open_activity_of,
+    retry_attempt,
+)
+from fairlead.history.events.activity_pauses import pause_by_rule
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_workflow_tasks import wake
 from fairlead.history.state.errors import BadRequest, NotPending
 from fairlead.history.state.pending import ActivityProgress, PendingActivity
-from fairlead.history.state.retry import RetryDecision, decide_retry, timeout_failure, timeout_name
 from fairlead.history.state.run import RunState
-from fairlead.history.state.tasks import ActivityRetry, ActivityTimeout, ActivityTimeoutKind, PushActivityTask
+from fairlead.history.state.tasks import ActivityTimeout, ActivityTimeoutKind
 
-_FAILURE_SIZE_MAX = 4 * 1024
 _OVERALL = (ActivityTimeoutKind.SCHEDULE_TO_START, ActivityTimeoutKind.SCHEDULE_TO_CLOSE)
 
 
 class Heartbeat(NamedTuple):
-    """What a worker hears when it reports that it still works."""
+    """The response to a heartbeat."""
 
     cancel_requested: bool
     paused: bool
@@ -35,25 +42,11 @@ class Heartbeat(NamedTuple):
 
 
 def find_activity(state: RunState, activity_id: str) -> PendingActivity:
-    """The open activity of an id that the workflow gave."""
+    """The open activity with this activity id."""
     activity = state.open_activity(state.activity_ids.get(activity_id, 0))
     if activity is None:
         raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
     return activity
-
-
-def first_progress(activity: PendingActivity) -> ActivityProgress:
-    """The first attempt of an activity, which nobody has yet; the same in every cluster."""
-    return ActivityProgress(due_ns=activity.scheduled_ns, changed_version=activity.version)
-
-
-def begin_attempts(transaction: Transaction, activity: PendingActivity, *, push: bool) -> ActivityProgress:
-    """The first attempt of an activity that was just scheduled; `push` is false where its worker has it at once."""
-    progress = transaction.state.live.activities[activity.scheduled_event_id] = first_progress(activity)
-    if push:
-        push_attempt(transaction, activity, progress)
-    limit_all_attempts(transaction, activity, progress)
-    return progress
 
 
 def start_activity(
@@ -65,8 +58,8 @@ def start_activity(
     worker_version: WorkerVersionStamp | None = None,
     stamp: int | None = None,
 ) -> ActivityProgress:
-    """Give the present attempt to a worker, once: the same request again gets the same answer."""
-    activity, progress = _open(transaction.state, scheduled_event_id)
+    """Give the current attempt to a worker; a retry of the same request gets the same response."""
+    activity, progress = open_activity_of(transaction.state, scheduled_event_id)
     if stamp is not None and stamp != progress.stamp:
         raise NotPending("Activity task with this stamp not found.")
     if progress.is_started:
@@ -84,10 +77,21 @@ def start_activity(
     return progress
 
 
+def pause_first_attempt(transaction: Transaction, scheduled_event_id: int, stamp: int) -> bool:
+    """Whether a workflow rule has paused a first attempt that a worker was about to get.
+
+    Rules are applied to later attempts when the one before ends, and when the backoff is over.
+    """
+    activity, progress = open_activity_of(transaction.state, scheduled_event_id)
+    if progress.attempt > 1 or progress.is_started or progress.stamp != stamp:
+        return False
+    return pause_by_rule(transaction, activity, progress)
+
+
 def heartbeat_activity(
     transaction: Transaction, scheduled_event_id: int, *, attempt: int | None, details: Payloads | None
 ) -> Heartbeat:
-    """The worker still has it. The details are handed to the next attempt."""
+    """Record a heartbeat; the next attempt gets the details."""
     activity, progress = _started(transaction.state, scheduled_event_id, attempt)
     progress.heartbeat_at_ns = transaction.now_ns
     progress.heartbeat_details = details.SerializeToString() if details is not None else None
@@ -106,7 +110,7 @@ def complete_activity(
     identity: str,
     worker_version: WorkerVersionStamp | None = None,
 ) -> None:
-    """The activity has a result. `attempt` is the one that the worker had, None if it does not say."""
+    """Complete the activity. `attempt` is the worker's attempt, None if the request doesn't have it."""
     activity, progress = _started(transaction.state, scheduled_event_id, attempt, worker_version)
     _end(
         transaction,
@@ -126,11 +130,11 @@ def fail_activity(
     last_heartbeat_details: Payloads | None = None,
     worker_version: WorkerVersionStamp | None = None,
 ) -> RetryState.ValueType:
-    """The attempt failed: there is another one later, or the activity has failed. Says which, and why."""
+    """Fail the attempt: retry it later, or fail the activity. Returns the retry state."""
     activity, progress = _started(transaction.state, scheduled_event_id, attempt, worker_version)
     if last_heartbeat_details is not None:
         progress.heartbeat_details = last_heartbeat_details.SerializeToString()
-    decision = _retry(transaction, activity, progress, failure)
+    decision = retry_attempt(transaction, activity, progress, failure)
     if decision.backoff_ns is None:
         _end(
             transaction,
@@ -154,7 +158,7 @@ def cancel_activity(
     details: Payloads | None,
     identity: str,
 ) -> None:
-    """The worker ended it because it was asked to."""
+    """Cancel the activity: the worker ended it after a cancel request."""
     activity, progress = _started(transaction.state, scheduled_event_id, attempt)
     if not activity.cancel_requested_event_id:
         raise BadRequest("unable to mark activity as canceled without activity being request canceled first")
@@ -164,7 +168,7 @@ def cancel_activity(
 def canceled_attributes(
     activity: PendingActivity, *, details: Payloads | None, identity: str
 ) -> ActivityTaskCanceledEventAttributes:
-    """What the event of an activity's cancellation says."""
+    """The attributes of an ActivityTaskCanceled event."""
     return ActivityTaskCanceledEventAttributes(
         details=details,
         latest_cancel_requested_event_id=activity.cancel_requested_event_id,
@@ -174,32 +178,21 @@ def canceled_attributes(
 
 
 def time_out_activity(transaction: Transaction, due: ActivityTimeout) -> bool:
-    """The attempt's or the activity's time ran out; false if that time means nothing any more.
+    """Time out the attempt or the activity; false if the timeout no longer applies.
 
-    A heartbeat that came meanwhile moves the time on: then nothing is written but the new time.
+    If a heartbeat came meanwhile, only the timeout is postponed.
     """
     state = transaction.state
-    activity = state.open_activity(due.scheduled_event_id) if state.is_open else None
-    progress = state.live.activities.get(due.scheduled_event_id)
-    if activity is None or progress is None or not _is_due(activity, progress, due):
+    if not is_activity_timeout_due(state, due):
         return False
+    activity, progress = open_activity_of(state, due.scheduled_event_id)
     if due.kind is ActivityTimeoutKind.HEARTBEAT:
         silent_until_ns = progress.heartbeat_at_ns + activity.heartbeat_ns
         if silent_until_ns > transaction.now_ns:
-            _limit(transaction, activity, progress, ActivityTimeoutKind.HEARTBEAT, silent_until_ns)
+            add_timeout(transaction, activity, progress, ActivityTimeoutKind.HEARTBEAT, silent_until_ns)
             return True
     _time_out(transaction, activity, progress, due.kind)
     return True
-
-
-def _is_due(activity: PendingActivity, progress: ActivityProgress, due: ActivityTimeout) -> bool:
-    if due.version != activity.version:
-        return False
-    if due.kind is ActivityTimeoutKind.SCHEDULE_TO_CLOSE:
-        # The time may be another one by now.
-        return 0 < activity.schedule_to_close_ns <= due.fire_at_ns - activity.scheduled_ns
-    is_started = due.kind is not ActivityTimeoutKind.SCHEDULE_TO_START
-    return (progress.attempt, progress.stamp, progress.is_started) == (due.attempt, due.stamp, is_started)
 
 
 def _time_out(
@@ -210,11 +203,11 @@ def _time_out(
     if kind in _OVERALL:
         decision = RetryDecision(None, RetryState.RETRY_STATE_TIMEOUT)
     else:
-        decision = _retry(transaction, activity, progress, failure)
+        decision = retry_attempt(transaction, activity, progress, failure)
     if decision.backoff_ns is not None:
         return
     if decision.state == RetryState.RETRY_STATE_TIMEOUT and kind not in _OVERALL:
-        # No time is left for another attempt, which is to say that the time for all of them is over.
+        # No time is left for another attempt: report a schedule-to-close timeout.
         timeout_type = TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE
         failure = timeout_failure(f"activity {timeout_name(timeout_type)} timeout", timeout_type)
     if progress.heartbeat_details is not None:
@@ -231,120 +224,8 @@ def _time_out(
     )
 
 
-def end_activity_backoff(transaction: Transaction, due: ActivityRetry) -> bool:
-    """The wait before an attempt is over: it goes to matching; false if it is not the one that is waited for."""
-    state = transaction.state
-    activity = state.open_activity(due.scheduled_event_id) if state.is_open else None
-    progress = state.live.activities.get(due.scheduled_event_id)
-    if (
-        activity is None
-        or progress is None
-        or progress.is_started
-        or progress.paused
-        or (activity.version, progress.attempt, progress.stamp) != (due.version, due.attempt, due.stamp)
-    ):
-        return False
-    push_attempt(transaction, activity, progress)
-    return True
-
-
-def _retry(
-    transaction: Transaction, activity: PendingActivity, progress: ActivityProgress, failure: Failure
-) -> RetryDecision:
-    """Make the next attempt out of this one, if there is to be one."""
-    decision = _decide(transaction, activity, progress, failure)
-    if decision.backoff_ns is None:
-        return decision
-    _next_attempt(transaction, progress, decision.backoff_ns)
-    progress.last_failure = _kept_failure(failure).SerializeToString()
-    progress.last_identity = progress.started_identity
-    progress.started_ns = 0
-    progress.started_request_id = ""
-    progress.started_identity = ""
-    progress.worker_version = None
-    progress.heartbeat_at_ns = 0
-    transaction.progressed(progress)
-    if not progress.paused:
-        await_attempt(transaction, activity, progress)
-    return decision
-
-
-def _next_attempt(transaction: Transaction, progress: ActivityProgress, backoff_ns: int) -> None:
-    """Count the attempts on, or anew if that was asked for: then the first one is due at once."""
-    progress.ended_ns = transaction.now_ns
-    if progress.begins_anew:
-        progress.attempt, backoff_ns = 1, 0
-        # Tasks of the first attempt, as it was before, are void.
-        progress.stamp += 1
-        if progress.forgets_heartbeat:
-            progress.heartbeat_details = None
-        progress.begins_anew = progress.forgets_heartbeat = False
-    else:
-        progress.attempt += 1
-    if not progress.paused:
-        # One that is paused is due when it goes on.
-        progress.due_ns = transaction.now_ns + backoff_ns
-
-
-def await_attempt(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
-    """Have the attempt handed to matching when it is due."""
-    transaction.add_task(
-        ActivityRetry(
-            version=activity.version,
-            fire_at_ns=progress.due_ns,
-            scheduled_event_id=activity.scheduled_event_id,
-            attempt=progress.attempt,
-            stamp=progress.stamp,
-        )
-    )
-
-
-def limit_all_attempts(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
-    """Have the activity timed out when the time for all of its attempts is over, if it has one."""
-    if activity.schedule_to_close_ns:
-        due_ns = activity.scheduled_ns + activity.schedule_to_close_ns
-        _limit(transaction, activity, progress, ActivityTimeoutKind.SCHEDULE_TO_CLOSE, due_ns)
-
-
-def limit_attempt(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
-    """Have the attempt that a worker has timed out when it takes too long, or is silent for too long."""
-    if activity.start_to_close_ns:
-        due_ns = progress.started_ns + activity.start_to_close_ns
-        _limit(transaction, activity, progress, ActivityTimeoutKind.START_TO_CLOSE, due_ns)
-    if activity.heartbeat_ns:
-        due_ns = progress.heartbeat_at_ns + activity.heartbeat_ns
-        _limit(transaction, activity, progress, ActivityTimeoutKind.HEARTBEAT, due_ns)
-
-
-def _decide(
-    transaction: Transaction, activity: PendingActivity, progress: ActivityProgress, failure: Failure
-) -> RetryDecision:
-    if activity.retry_policy is None:
-        return RetryDecision(None, RetryState.RETRY_STATE_RETRY_POLICY_NOT_SET)
-    if activity.cancel_requested_event_id:
-        return RetryDecision(None, RetryState.RETRY_STATE_CANCEL_REQUESTED)
-    return decide_retry(
-        RetryPolicy.FromString(activity.retry_policy),
-        attempt=0 if progress.begins_anew else progress.attempt,
-        failure=failure,
-        now_ns=transaction.now_ns,
-        expires_at_ns=activity.scheduled_ns + activity.schedule_to_close_ns if activity.schedule_to_close_ns else 0,
-    )
-
-
-def _kept_failure(failure: Failure) -> Failure:
-    """A failure small enough to be kept in the state of the run."""
-    if failure.ByteSize() <= _FAILURE_SIZE_MAX:
-        return failure
-    kept = Failure(message="Failure exceeds size limit.")
-    kept.server_failure_info.SetInParent()
-    kept.cause.message = failure.message[: _FAILURE_SIZE_MAX // 4]
-    kept.cause.source = failure.source[: _FAILURE_SIZE_MAX // 16]
-    return kept
-
-
 def _end(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress, attributes: Message) -> None:
-    """Write the start, if a worker had the activity, and its end; and wake the workflow."""
+    """Write the start, if a worker had the activity, and the end; then wake the workflow."""
     if progress.is_started:
         transaction.add(_started_attributes(activity, progress), time_ns=progress.started_ns)
     live = transaction.state.live
@@ -366,59 +247,14 @@ def _started_attributes(activity: PendingActivity, progress: ActivityProgress) -
     )
 
 
-def push_attempt(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> None:
-    """Have the attempt handed to matching now, and timed out if nobody takes it there."""
-    transaction.add_task(
-        PushActivityTask(
-            version=activity.version,
-            scheduled_event_id=activity.scheduled_event_id,
-            attempt=progress.attempt,
-            stamp=progress.stamp,
-            task_queue=activity.task_queue,
-        )
-    )
-    if activity.schedule_to_start_ns:
-        due_ns = progress.due_ns + activity.schedule_to_start_ns
-        _limit(transaction, activity, progress, ActivityTimeoutKind.SCHEDULE_TO_START, due_ns)
-
-
-def _limit(
-    transaction: Transaction,
-    activity: PendingActivity,
-    progress: ActivityProgress,
-    kind: ActivityTimeoutKind,
-    due_ns: int,
-) -> None:
-    transaction.add_task(
-        ActivityTimeout(
-            version=activity.version,
-            fire_at_ns=due_ns,
-            scheduled_event_id=activity.scheduled_event_id,
-            kind=kind,
-            attempt=progress.attempt,
-            stamp=progress.stamp,
-        )
-    )
-
-
-def _open(state: RunState, scheduled_event_id: int) -> tuple[PendingActivity, ActivityProgress]:
-    state.check_open()
-    activity = state.open_activity(scheduled_event_id)
-    if activity is None:
-        raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
-    # A rebuilt state knows of no attempts: the first one is taken up again.
-    progress = state.live.activities.setdefault(scheduled_event_id, first_progress(activity))
-    return activity, progress
-
-
 def _started(
     state: RunState,
     scheduled_event_id: int,
     attempt: int | None,
     worker_version: WorkerVersionStamp | None = None,
 ) -> tuple[PendingActivity, ActivityProgress]:
-    """The activity that a worker has; if it says of which build it is, that is remembered."""
-    activity, progress = _open(state, scheduled_event_id)
+    """The activity that a worker has; stores the worker's build if the worker sent it."""
+    activity, progress = open_activity_of(state, scheduled_event_id)
     if not progress.is_started or attempt not in (None, progress.attempt):
         raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
     if worker_version is not None:

@@ -1,20 +1,16 @@
-"""The steps by which an operator intervenes in an activity: paused, unpaused, reset, with other options.
+"""The steps by which an operator controls an activity: pause, unpause, reset, change options.
 
-They leave no event.
+These steps write no events.
 """
 
 from temporalio.api.common.v1 import RetryPolicy
 
+from fairlead.api.retry import decide_retry
+from fairlead.history.events.activity_attempts import await_attempt, first_progress, limit_all_attempts, limit_attempt
+from fairlead.history.events.activity_pauses import pause_attempts
 from fairlead.history.events.transaction import Transaction
-from fairlead.history.events.write_activities import (
-    await_attempt,
-    first_progress,
-    limit_all_attempts,
-    limit_attempt,
-)
 from fairlead.history.state.errors import NotPending
 from fairlead.history.state.pending import ActivityOptions, ActivityProgress, PendingActivity
-from fairlead.history.state.retry import decide_retry
 
 
 def pause_activity(
@@ -25,24 +21,15 @@ def pause_activity(
     reason: str = "",
     request_id: str = "",
 ) -> None:
-    """No attempt begins any more; one that a worker has goes on, and hears of it with its next heartbeat."""
+    """Begin no further attempts. A running attempt continues; the response to its next heartbeat has the pause flag."""
     _activity, progress = _find(transaction, scheduled_event_id)
     if progress.paused:
         return
-    progress.paused = True
-    progress.paused_ns = transaction.now_ns
-    progress.pause_identity = identity
-    progress.pause_reason = reason
-    progress.pause_request_id = request_id
-    if not progress.is_started:
-        # Tasks on their way for the attempt that waits are void.
-        progress.stamp += 1
-    transaction.progressed(progress)
-    transaction.show()
+    pause_attempts(transaction, progress, identity=identity, reason=reason, request_id=request_id)
 
 
 def unpause_activity(transaction: Transaction, scheduled_event_id: int, *, jitter_ns: int = 0) -> None:
-    """Attempts may begin again; the one that waits is due now, whatever its backoff was."""
+    """Allow attempts again; a waiting attempt is due now, even if its backoff is not over."""
     activity, progress = _find(transaction, scheduled_event_id)
     if not progress.paused:
         return
@@ -61,9 +48,9 @@ def reset_activity(
     reset_heartbeat: bool = False,
     jitter_ns: int = 0,
 ) -> None:
-    """Attempts are counted from 1 again, and the next one is due now.
+    """Count attempts from 1 again; an attempt that waits out its backoff is due now.
 
-    One that a worker has goes on until it fails; the worker hears of it with its next heartbeat.
+    A running attempt continues and counts as the first one; the response to its next heartbeat has the reset flag.
     """
     activity, progress = _find(transaction, scheduled_event_id)
     transaction.progressed(progress)
@@ -82,13 +69,13 @@ def reset_activity(
 
 
 def change_activity_options(transaction: Transaction, scheduled_event_id: int, options: ActivityOptions | None) -> None:
-    """Give it these options, or none but its first ones: for the attempt that waits or runs, and for those to come."""
+    """Set the activity's options, or restore the original ones if None: for the current attempt and for later ones."""
     before, progress = _find(transaction, scheduled_event_id)
     progress.options = options
     transaction.progressed(progress)
     activity, _ = _find(transaction, scheduled_event_id)
     has_other_policy = activity.retry_policy != before.retry_policy
-    # Tasks on their way, and times that were set, are by the old ones.
+    # A new stamp voids tasks and timeouts that were made with the old options.
     progress.stamp += 1
     limit_all_attempts(transaction, activity, progress)
     if progress.is_started:
@@ -102,12 +89,12 @@ def change_activity_options(transaction: Transaction, scheduled_event_id: int, o
 
 
 def _forget_failure(progress: ActivityProgress) -> None:
-    """The attempt that waits is not the consequence of a failure any more, so Temporal has it, but of the operator."""
+    """Drop the last failure, as Temporal does: the operator caused the waiting attempt, not a failure."""
     progress.last_failure = None
 
 
 def _due_ns(activity: PendingActivity, progress: ActivityProgress) -> int:
-    """When the attempt that waits is due by the policy that the activity has now."""
+    """The time at which the waiting attempt is due by the activity's present retry policy."""
     if activity.retry_policy is None or not progress.ended_ns:
         return progress.due_ns
     policy = RetryPolicy.FromString(activity.retry_policy)
@@ -120,7 +107,7 @@ def _due_ns(activity: PendingActivity, progress: ActivityProgress) -> int:
 def _unpause(transaction: Transaction, progress: ActivityProgress) -> None:
     progress.paused = False
     progress.paused_ns = 0
-    progress.pause_identity = progress.pause_reason = progress.pause_request_id = ""
+    progress.pause_identity = progress.pause_reason = progress.pause_request_id = progress.pause_rule_id = ""
     transaction.show()
 
 

@@ -1,4 +1,4 @@
-"""The steps by which a parent hears of its children."""
+"""The steps by which a parent records the start and the end of its children."""
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Header, WorkflowExecution, WorkflowType
@@ -23,7 +23,7 @@ from fairlead.history.state.pending import PendingChild
 def child_started(
     transaction: Transaction, initiated_event_id: int, *, run_id: str, header: Header | None = None
 ) -> bool:
-    """The child runs; false if that is known."""
+    """Record that the child has started; false if the parent knows."""
     state = transaction.state
     child = _find(transaction, initiated_event_id)
     if _has_started(transaction, child):
@@ -38,7 +38,7 @@ def child_started(
             header=header,
         )
     )
-    # Negative: not the child's end waits, but its start.
+    # Negative id: the start of the child is buffered, not its end.
     state.live.ending.add(-initiated_event_id)
     wake(transaction)
     return True
@@ -47,7 +47,7 @@ def child_started(
 def child_start_failed(
     transaction: Transaction, initiated_event_id: int, cause: StartChildWorkflowExecutionFailedCause.ValueType
 ) -> None:
-    """There will be no such child."""
+    """Record that the child could not be started."""
     child = _find(transaction, initiated_event_id)
     if _has_started(transaction, child):
         raise NotPending(f"the child initiated by event {initiated_event_id} has started")
@@ -69,7 +69,7 @@ def child_start_failed(
 def child_closed(
     transaction: Transaction, initiated_event_id: int, *, execution: WorkflowExecution, close_event: HistoryEvent
 ) -> None:
-    """The child has ended as its last event says. `execution` is the run that ended, of those that it went on in."""
+    """Record the child's end from its last event. `execution` is the last run of the child's chain."""
     state = transaction.state
     child = _find(transaction, initiated_event_id)
     if not _has_started(transaction, child):
@@ -111,7 +111,7 @@ def _closed_attributes(child: PendingChild, execution: WorkflowExecution, event:
 
 
 def _with_child(attributes: Message, child: PendingChild, execution: WorkflowExecution) -> Message:
-    """Which child it is: all five messages have these fields, and no common type."""
+    """Set the fields that identify the child: all five messages have these fields, but no common type."""
     whose = ChildWorkflowExecutionTerminatedEventAttributes(
         namespace=child.namespace,
         namespace_id=child.namespace_id,
@@ -128,7 +128,7 @@ def _with_child(attributes: Message, child: PendingChild, execution: WorkflowExe
 
 
 def _has_started(transaction: Transaction, child: PendingChild) -> bool:
-    """Whether the parent knows that the child has started, or will when it has ended its workflow task."""
+    """Whether the child's start is in the history or in the buffer."""
     return child.started_event_id > 0 or -child.initiated_event_id in transaction.state.live.ending
 
 

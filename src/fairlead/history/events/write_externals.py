@@ -1,4 +1,4 @@
-"""The steps by which a workflow hears what became of the signals and cancellations it sent."""
+"""The steps that record the results of signals and cancel requests to other workflows."""
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import CancelExternalWorkflowExecutionFailedCause as CancelCause
@@ -19,7 +19,7 @@ from fairlead.history.state.pending import PendingExternal
 def external_signaled(
     transaction: Transaction, initiated_event_id: int, failed: SignalCause.ValueType | None = None
 ) -> None:
-    """The signal has arrived, or could not."""
+    """Record that the signal was delivered, or that it failed."""
     external = _find(transaction, transaction.state.external_signals, initiated_event_id)
     execution = WorkflowExecution(workflow_id=external.workflow_id, run_id=external.run_id)
     if failed is None:
@@ -50,7 +50,7 @@ def external_signaled(
 def external_cancel_requested(
     transaction: Transaction, initiated_event_id: int, failed: CancelCause.ValueType | None = None
 ) -> None:
-    """The cancellation has arrived, or could not."""
+    """Record that the cancel request was delivered, or that it failed."""
     external = _find(transaction, transaction.state.external_cancels, initiated_event_id)
     execution = WorkflowExecution(workflow_id=external.workflow_id, run_id=external.run_id)
     if failed is None:
@@ -82,5 +82,5 @@ def _find(transaction: Transaction, table: dict[int, PendingExternal], initiated
     state.check_open()
     external = table.get(initiated_event_id)
     if external is None or initiated_event_id in state.live.ending:
-        raise NotPending(f"nothing that event {initiated_event_id} sent is on its way")
+        raise NotPending(f"no signal or cancel request of event {initiated_event_id} is pending")
     return external

@@ -1,7 +1,7 @@
-"""The steps of a Nexus operation, as the workflow that called it sees them.
+"""The steps of a Nexus operation, in the calling workflow.
 
-A request to the handler is one of a row: it is answered, or given up after a while, and then made again later. Only
-what becomes of the operation in the end is an event.
+Requests to the handler are retried: each one is answered or times out. Only the start and the end of the operation, and
+the result of a cancel request, are events.
 """
 
 from collections.abc import Iterable
@@ -23,20 +23,13 @@ from temporalio.api.history.v1 import (
 
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_workflow_tasks import wake
-from fairlead.history.nexus.failures import handler_failure, is_retryable, operation_failure
 from fairlead.history.state.errors import NotPending
+from fairlead.history.state.nexus_calls import CALL_NS_MAX, backoff_ns, kept_failure
+from fairlead.history.state.nexus_failures import handler_failure, is_retryable, operation_failure
 from fairlead.history.state.pending import NexusCalls, NexusProgress, PendingNexusOperation
 from fairlead.history.state.run import RunState
 from fairlead.history.state.tasks import CallNexus, NexusCallTimeout, NexusRetry, NexusTimeout
-from fairlead.history.state.times import SECOND_NS
 
-# A handler has so long to answer a request, with the time until a worker takes it.
-CALL_NS_MAX = 8 * SECOND_NS
-_RETRY_FIRST_NS = SECOND_NS
-_RETRY_NS_MAX = 3600 * SECOND_NS
-# The last part of a backoff is drawn, so that operations that failed together are not retried together.
-_JITTER = 0.2
-_FAILURE_BYTES_MAX = 4096
 _NOT_FOUND = "Nexus task not found or already expired"
 
 _SCHEDULED = CancelState.NEXUS_OPERATION_CANCELLATION_STATE_SCHEDULED
@@ -45,8 +38,8 @@ _SUCCEEDED = CancelState.NEXUS_OPERATION_CANCELLATION_STATE_SUCCEEDED
 _FAILED = CancelState.NEXUS_OPERATION_CANCELLATION_STATE_FAILED
 
 
-def take_up_operation(transaction: Transaction, operation: PendingNexusOperation) -> None:
-    """Leave all that is to be done for an operation: one that was just scheduled, or one of a run that is reset."""
+def refresh_operation(transaction: Transaction, operation: PendingNexusOperation) -> None:
+    """Add all tasks for an operation that was just scheduled, or that a reset has copied."""
     progress = NexusProgress(is_started=operation.started_event_id > 0, token=operation.operation_token)
     transaction.state.live.nexus[operation.scheduled_event_id] = progress
     since_ns = operation.scheduled_ns
@@ -66,7 +59,7 @@ def operation_started(
     links: Iterable[Link],
     attempt: int,
 ) -> None:
-    """The handler has begun the operation, and will tell of its end."""
+    """Record that the handler has started the operation; its end comes by callback."""
     operation, progress = _waiting(transaction.state, scheduled_event_id, attempt)
     _start(transaction, operation, progress, token=token, links=links)
     wake(transaction)
@@ -100,19 +93,19 @@ def _start(
 def operation_completed(
     transaction: Transaction, scheduled_event_id: int, *, result: Payload, links: Iterable[Link], attempt: int
 ) -> None:
-    """The handler has answered with the result at once."""
+    """Complete the operation: the handler responded synchronously with the result."""
     operation, _ = _waiting(transaction.state, scheduled_event_id, attempt)
     _complete(transaction, operation, result, links)
 
 
 def operation_failed(transaction: Transaction, scheduled_event_id: int, *, cause: Failure, attempt: int) -> None:
-    """The handler says that the operation has failed, or was canceled."""
+    """Fail or cancel the operation, as the handler responded."""
     operation, progress = _waiting(transaction.state, scheduled_event_id, attempt)
     _fail(transaction, operation, progress, cause)
 
 
 def call_failed(transaction: Transaction, scheduled_event_id: int, *, failure: Failure, attempt: int) -> None:
-    """A request to begin was not handled: it is made again, unless that would change nothing."""
+    """Handle a failed start request: retry it if the failure is retryable, else fail the operation."""
     operation, progress = _waiting(transaction.state, scheduled_event_id, attempt)
     if not is_retryable(failure):
         _fail(transaction, operation, progress, failure)
@@ -132,7 +125,7 @@ def operation_ended(
     result: Payload,
     failure: Failure | None,
 ) -> None:
-    """What was going on elsewhere has ended. That may be known before the answer to the request that began it is."""
+    """End an asynchronous operation. The callback may arrive before the response to the start request."""
     operation, progress = _open(transaction.state, scheduled_event_id)
     if operation.request_id != request_id:
         raise NotPending("operation not found")
@@ -145,7 +138,7 @@ def operation_ended(
 
 
 def cancel_operation(transaction: Transaction, operation: PendingNexusOperation) -> None:
-    """The workflow wants the operation to end. The handler is told, once it is known to have begun."""
+    """Cancel the operation for the workflow; the request is sent once the operation is known to have started."""
     scheduled_event_id = operation.scheduled_event_id
     if scheduled_event_id in transaction.state.live.ending:
         return
@@ -157,7 +150,7 @@ def cancel_operation(transaction: Transaction, operation: PendingNexusOperation)
 def cancel_answered(
     transaction: Transaction, scheduled_event_id: int, *, failure: Failure | None, attempt: int
 ) -> None:
-    """The handler has heard that the operation is to end, or could not handle that."""
+    """Record the handler's response to a cancel request: accepted, or failed."""
     operation, progress = _open(transaction.state, scheduled_event_id)
     calls = progress.cancel
     if progress.cancel_state != _SCHEDULED or calls.ended + 1 != attempt:
@@ -186,13 +179,11 @@ def cancel_answered(
 
 
 def time_out_operation(transaction: Transaction, due: NexusTimeout) -> bool:
-    """One of the operation's times ran out; false if it means nothing any more."""
+    """Time out the operation; false if the timeout no longer applies."""
     operation = _find(transaction.state, due.scheduled_event_id)
-    if operation is None:
+    if operation is None or not is_nexus_timeout_due(transaction.state, due):
         return False
     progress = _progress(transaction.state, operation)
-    if due.kind == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START and progress.is_started:
-        return False
     cause = Failure(message="operation timed out")
     cause.timeout_failure_info.timeout_type = TimeoutType.ValueType(due.kind)
     _end(
@@ -207,8 +198,17 @@ def time_out_operation(transaction: Transaction, due: NexusTimeout) -> bool:
     return True
 
 
+def is_nexus_timeout_due(state: RunState, due: NexusTimeout) -> bool:
+    """Whether the operation is pending and the timeout applies to its present phase."""
+    operation = _find(state, due.scheduled_event_id)
+    if operation is None:
+        return False
+    is_for_start = due.kind == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
+    return not (is_for_start and _progress(state, operation).is_started)
+
+
 def give_up_call(transaction: Transaction, due: NexusCallTimeout) -> bool:
-    """Nobody has answered in time; false if somebody has, or it was another request."""
+    """Fail a request that timed out; false if it was answered, or is not the current request."""
     failure = handler_failure("UPSTREAM_TIMEOUT", "upstream timeout")
     try:
         if due.is_cancel:
@@ -221,14 +221,12 @@ def give_up_call(transaction: Transaction, due: NexusCallTimeout) -> bool:
 
 
 def end_call_backoff(transaction: Transaction, due: NexusRetry) -> bool:
-    """The wait before a request is over; false if it is not the one that is waited for."""
+    """Make the next request after its backoff; false if the task is for another request."""
     operation = _find(transaction.state, due.scheduled_event_id)
-    if operation is None:
+    if operation is None or not is_nexus_retry_due(transaction.state, due):
         return False
     progress = _progress(transaction.state, operation)
     calls = progress.cancel if due.is_cancel else progress.start
-    if calls.ended + 1 != due.attempt or not calls.next_ns or (progress.is_started and not due.is_cancel):
-        return False
     calls.next_ns = 0
     if due.is_cancel:
         progress.cancel_state = _SCHEDULED
@@ -236,8 +234,18 @@ def end_call_backoff(transaction: Transaction, due: NexusRetry) -> bool:
     return True
 
 
+def is_nexus_retry_due(state: RunState, due: NexusRetry) -> bool:
+    """Whether the task is for the request that waits out its backoff."""
+    operation = _find(state, due.scheduled_event_id)
+    if operation is None:
+        return False
+    progress = _progress(state, operation)
+    calls = progress.cancel if due.is_cancel else progress.start
+    return calls.ended + 1 == due.attempt and calls.next_ns > 0 and (due.is_cancel or not progress.is_started)
+
+
 def is_called(state: RunState, scheduled_event_id: int, attempt: int, *, is_cancel: bool) -> bool:
-    """Whether this very request to a handler waits for an answer."""
+    """Whether exactly this request to a handler is waiting for a response."""
     operation = _find(state, scheduled_event_id)
     if operation is None:
         return False
@@ -262,7 +270,7 @@ def _begin_cancel(transaction: Transaction, operation: PendingNexusOperation, pr
 
 
 def _call(transaction: Transaction, operation: PendingNexusOperation, calls: NexusCalls, *, is_cancel: bool) -> None:
-    """Make the next request. The time after which it is given up is durable, and so it is made again if all is lost."""
+    """Make the next request. Its timeout is a durable task, so a request that is lost is made again."""
     version, event_id, attempt = operation.version, operation.scheduled_event_id, calls.ended + 1
     transaction.add_task(CallNexus(version, event_id, attempt, is_cancel))
     transaction.add_task(NexusCallTimeout(version, transaction.now_ns + CALL_NS_MAX, event_id, attempt, is_cancel))
@@ -271,27 +279,15 @@ def _call(transaction: Transaction, operation: PendingNexusOperation, calls: Nex
 def _end_call(transaction: Transaction, calls: NexusCalls, failure: Failure | None = None) -> None:
     calls.ended += 1
     calls.ended_ns = transaction.now_ns
-    calls.failure = None if failure is None else _kept(failure).SerializeToString()
+    calls.failure = None if failure is None else kept_failure(failure).SerializeToString()
     calls.next_ns = 0
 
 
 def _retry(transaction: Transaction, operation: PendingNexusOperation, calls: NexusCalls, *, is_cancel: bool) -> None:
-    longest_ns = min(_RETRY_FIRST_NS << min(calls.ended - 1, 32), _RETRY_NS_MAX)
-    calls.next_ns = transaction.now_ns + int(longest_ns * (1 - _JITTER * transaction.uniform()))
+    calls.next_ns = transaction.now_ns + backoff_ns(calls.ended, transaction.uniform())
     transaction.add_task(
         NexusRetry(operation.version, calls.next_ns, operation.scheduled_event_id, calls.ended + 1, is_cancel)
     )
-
-
-def _kept(failure: Failure) -> Failure:
-    """A failure small enough to be kept in the state of the run."""
-    if failure.ByteSize() <= _FAILURE_BYTES_MAX:
-        return failure
-    kept = Failure(message=failure.message[: _FAILURE_BYTES_MAX // 8])
-    if failure.HasField("nexus_handler_failure_info"):
-        kept.nexus_handler_failure_info.retry_behavior = failure.nexus_handler_failure_info.retry_behavior
-        kept.nexus_handler_failure_info.type = failure.nexus_handler_failure_info.type[: _FAILURE_BYTES_MAX // 8]
-    return kept
 
 
 def _limit(
@@ -355,7 +351,7 @@ def _open(state: RunState, scheduled_event_id: int) -> tuple[PendingNexusOperati
 
 
 def _progress(state: RunState, operation: PendingNexusOperation) -> NexusProgress:
-    """A rebuilt state knows of no requests: the first one is made again."""
+    """The progress of the operation. A rebuilt state has none: it begins with the first request again."""
     return state.live.nexus.setdefault(
         operation.scheduled_event_id,
         NexusProgress(is_started=operation.started_event_id > 0, token=operation.operation_token),
@@ -363,7 +359,7 @@ def _progress(state: RunState, operation: PendingNexusOperation) -> NexusProgres
 
 
 def _waiting(state: RunState, scheduled_event_id: int, attempt: int) -> tuple[PendingNexusOperation, NexusProgress]:
-    """An operation of which it is not known that it has begun, with this request to do so unanswered."""
+    """The operation that is not known to have started and whose start request `attempt` is unanswered."""
     operation = _find(state, scheduled_event_id)
     progress = None if operation is None else _progress(state, operation)
     if operation is None or progress is None or progress.is_started:

@@ -1,8 +1,8 @@
-"""The steps by which an operator intervenes in a run: paused, unpaused, with other options."""
+"""The steps by which an operator controls a run: pause, unpause, change options."""
 
 from typing import NamedTuple
 
-from temporalio.api.common.v1 import Priority
+from temporalio.api.common.v1 import Priority, TimeSkippingConfig
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import (
     HistoryEvent,
@@ -13,24 +13,26 @@ from temporalio.api.history.v1 import (
 )
 from temporalio.api.workflow.v1 import VersioningOverride
 
+from fairlead.api.times import from_duration
+from fairlead.api.worker_versions import in_new_form
+from fairlead.history.events.activity_attempts import await_attempt
 from fairlead.history.events.transaction import Transaction
-from fairlead.history.events.write_activities import await_attempt
 from fairlead.history.events.write_workflow_tasks import HISTORY_SERVICE, schedule_workflow_task
 from fairlead.history.state.run import PAUSED, RunState
-from fairlead.history.state.tasks import PushWorkflowTask
+from fairlead.history.state.tasks import FastForwardEnd, PushWorkflowTask
 
 _PAUSED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED
 
 
 class Options(NamedTuple):
-    """What can be changed of a run while it is open; None where it has nothing of the kind."""
+    """The options of a run that can be changed while it is open; None if not set."""
 
     versioning_override: VersioningOverride | None
     priority: Priority | None
 
     @classmethod
     def of(cls, state: RunState) -> "Options":
-        """Those that a run has."""
+        """The options that the run has."""
         override, priority = state.versioning_override, state.started.priority
         return cls(
             VersioningOverride.FromString(override) if override else None,
@@ -38,25 +40,36 @@ class Options(NamedTuple):
         )
 
 
-def update_options(transaction: Transaction, options: Options, *, identity: str) -> bool:
-    """Give the run these options; whether it had others. The event tells all of them."""
-    if options == Options.of(transaction.state):
+def update_options(
+    transaction: Transaction, options: Options, *, identity: str, time_skipping: TimeSkippingConfig | None = None
+) -> bool:
+    """Set the run's options; returns whether anything changed. The event has all options.
+
+    `time_skipping` is a new config, which begins a new session even if it equals the present one.
+    """
+    if options == Options.of(transaction.state) and time_skipping is None:
         return False
+    override = options.versioning_override
     transaction.add(
         WorkflowExecutionOptionsUpdatedEventAttributes(
-            versioning_override=options.versioning_override,
-            unset_versioning_override=options.versioning_override is None,
+            versioning_override=None if override is None else in_new_form(override),
+            unset_versioning_override=override is None,
             priority=options.priority,
             identity=identity,
+            time_skipping_config=time_skipping,
+            time_skipping_config_updated=time_skipping is not None,
         )
     )
+    if time_skipping is not None and time_skipping.HasField("fast_forward_config"):
+        target_ns = transaction.now_ns + from_duration(time_skipping.fast_forward_config.duration)
+        transaction.add_task(FastForwardEnd(transaction.version, target_ns))
     return True
 
 
 def pause_run(transaction: Transaction, *, identity: str, reason: str, request_id: str) -> None:
-    """Hand out no workflow task or activity until the run goes on.
+    """Give out no workflow tasks or activities until the run is unpaused.
 
-    A workflow task that nobody has yet is taken back; one that a worker has ends first.
+    A workflow task that no worker has is withdrawn; the pause is buffered until a started one ends.
     """
     state = transaction.state
     state.check_open()
@@ -76,7 +89,7 @@ def pause_run(transaction: Transaction, *, identity: str, reason: str, request_i
 
 
 def unpause_run(transaction: Transaction, *, identity: str, reason: str, request_id: str) -> bool:
-    """Let the run go on, with a workflow task; false if it was not paused. A pause that waits never was."""
+    """Unpause the run and schedule a workflow task; false if it was not paused. A buffered pause is dropped."""
     state = transaction.state
     state.check_open()
     if transaction.take_buffered(lambda event: event.event_type == _PAUSED) is not None:
@@ -98,7 +111,7 @@ def unpause_run(transaction: Transaction, *, identity: str, reason: str, request
 
 
 def waiting_pause(state: RunState) -> str | None:
-    """The request id of a pause that waits for the end of a workflow task."""
+    """The request id of a buffered pause, which waits for the end of a workflow task."""
     for stored in state.live.buffered:
         event = HistoryEvent.FromString(stored)
         if event.event_type == _PAUSED:
@@ -107,7 +120,7 @@ def waiting_pause(state: RunState) -> str | None:
 
 
 def _resume_activities(transaction: Transaction) -> None:
-    """Attempts that fell due meanwhile were not handed out, or not taken: those that wait are handed out again."""
+    """Schedule the waiting attempts again: while the run was paused, due attempts were not pushed or not taken."""
     state = transaction.state
     for event_id, activity in state.activities.items():
         progress = state.live.activities.get(event_id)

@@ -1,4 +1,4 @@
-"""The steps of a reset: a run that begins with some events of another one, and goes its own way from there."""
+"""The steps of a reset: a new run begins with the first events of a base run, and continues from there."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -12,11 +12,12 @@ from temporalio.api.history.v1 import (
     WorkflowTaskFailedEventAttributes,
 )
 
+from fairlead.api.times import shorter
+from fairlead.history.events.activity_attempts import begin_attempts
 from fairlead.history.events.kinds import RESETTER, field_of
 from fairlead.history.events.transaction import Transaction
-from fairlead.history.events.write_activities import begin_attempts
-from fairlead.history.events.write_closing import terminate
-from fairlead.history.events.write_nexus import take_up_operation
+from fairlead.history.events.write_close import terminate
+from fairlead.history.events.write_nexus import refresh_operation
 from fairlead.history.events.write_signals import signal
 from fairlead.history.events.write_workflow_tasks import (
     HISTORY_SERVICE,
@@ -35,10 +36,9 @@ from fairlead.history.state.tasks import (
     StartChild,
     UserTimer,
 )
-from fairlead.history.state.times import shorter
 from fairlead.history.state.workflow_task import WorkflowTask
 
-# What Temporal writes where no worker has asked for the task.
+# Request id that Temporal writes if no worker polled for the task.
 _NO_REQUEST = "emptyUuid"
 
 _SIGNAL = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
@@ -67,19 +67,20 @@ _NEXUS_ENDS = frozenset(
 
 
 def terminate_for_reset(transaction: Transaction, *, reason: str) -> None:
-    """End the run that another one takes over from: its parent does not hear of it, and its children stay."""
+    """Terminate the run that a reset replaces; its parent is not notified, and its children continue."""
     terminate(transaction, reason=reason, identity=RESETTER)
 
 
 def begin_reset(transaction: Transaction, *, base_run_id: str, reason: str) -> None:
-    """Fail the workflow task to which a run is reset, so that it is worked on again.
+    """Fail the workflow task to which the run is reset, so that a worker repeats it.
 
-    The state is that of the base run just before the answer to the task. `BadRequest` if there was no task then.
+    The state is that of the base run just before the response to the task. Raises `BadRequest` if no task was pending
+    then.
     """
     state = transaction.state
     finish_event_id, base_version = state.next_event_id, state.last_version
     if state.task is None and state.live.task_attempt > 1:
-        # The attempt before this one has failed, and this one would have left no trace yet.
+        # The previous attempt failed, so the pending one is transient and has no events yet.
         schedule_workflow_task(transaction, push=False)
     task = state.workflow_task
     if task is None:
@@ -92,7 +93,7 @@ def begin_reset(transaction: Transaction, *, base_run_id: str, reason: str) -> N
         task = write_unwritten(transaction)
     transaction.add(_failed(task, base_run_id, state.identity.run_id, base_version, reason))
     state.live.task_attempt = 1
-    # Of the task that was only started to fail.
+    # Drop the tasks of a workflow task that was started only to fail.
     transaction.tasks.clear()
 
 
@@ -120,15 +121,15 @@ def reapply(
     excluded: Collection[ResetReapplyExcludeType.ValueType],
     is_base: bool,
 ) -> None:
-    """Take over what others said to the run after the point to which it is reset, in the same order.
+    """Reapply events from outside the run that came after the reset point, in the same order.
 
-    Signals and updates, unless `excluded`, and what was attached. Of the base run (`is_base`) also what became of
-    children and Nexus operations that are pending here. Requests to cancel are not taken over.
+    These are signals, updates and attached requests, without the `excluded` types. From the base run (`is_base`), also
+    the results of children and Nexus operations that are pending here. Cancel requests are not reapplied.
     """
     for event in events:
         if _is_wanted(transaction.state, event, excluded, is_base=is_base):
             _add(transaction, event)
-            # Each by itself: else they would be put in another order.
+            # Flush each event by itself, to keep the order.
             transaction.flush()
 
 
@@ -146,7 +147,7 @@ def _is_wanted(
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
             return _UPDATE not in excluded and attributes.request.meta.update_id not in state.updates
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-            # Without a request, an event before it has admitted the update.
+            # An accepted event without a request belongs to an update that an earlier event admitted.
             return (
                 _UPDATE not in excluded
                 and attributes.HasField("accepted_request")
@@ -173,7 +174,7 @@ def _is_of_pending(
 
 
 def _attributes(event: HistoryEvent) -> Any:
-    """What the event says: which message that is depends on its type."""
+    """The attributes of the event; the type of the message depends on the type of the event."""
     return getattr(event, field_of(event.event_type))
 
 
@@ -193,9 +194,9 @@ def _add(transaction: Transaction, event: HistoryEvent) -> None:
 
 
 def finish_reset(transaction: Transaction) -> None:
-    """Schedule the workflow task, and leave anew all that is to be done for what is pending.
+    """Schedule the workflow task, and add the tasks of all pending items again.
 
-    What may have been done for the base run bears that one's request id, so that it is not done twice.
+    Requests that the base run may have made keep its request ids, so that they take effect only once.
     """
     state = transaction.state
     schedule_workflow_task(transaction)
@@ -215,13 +216,13 @@ def finish_reset(transaction: Transaction) -> None:
             CancelExternal(canceled.version, canceled.initiated_event_id, request_id_of(state, canceled))
         )
     for operation in state.nexus_operations.values():
-        take_up_operation(transaction, operation)
+        refresh_operation(transaction, operation)
     _add_timeouts(transaction)
     transaction.show()
 
 
 def _add_timeouts(transaction: Transaction) -> None:
-    """A run that is reset has its time anew."""
+    """Restart the run's timeouts: a reset run has its full time again."""
     origin, now_ns = transaction.state.started, transaction.now_ns
     run_ns = shorter(origin.run_timeout_ns, origin.execution_timeout_ns)
     if run_ns:

@@ -1,4 +1,4 @@
-"""The steps by which others speak to a workflow: signals, and the request to end."""
+"""The steps for signals and cancel requests."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from temporalio.api.history.v1 import (
 from fairlead.core.versions import LOCAL_VERSION
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_workflow_tasks import wake
-from fairlead.history.state.errors import Busy
+from fairlead.history.state.errors import TooManySignals
 from fairlead.history.state.run import RunState
 
 
@@ -21,19 +21,21 @@ def signal(
     *,
     links: Iterable[Link] = (),
     wakes: bool = True,
+    signals_before: int = 0,
 ) -> bool:
-    """Hand a signal to the workflow; false if the same request did so before.
+    """Add a signal; false if the same request was applied before.
 
-    `wakes` is false where the run begins with the signal, and its first workflow task comes next.
+    `wakes` is false if the run begins with the signal: its first workflow task follows anyway. `signals_before` is the
+    number of signals that the same step has added.
     """
     state = transaction.state
     state.check_open()
     if not _is_new(state, attributes.request_id):
         return False
-    if state.signal_count >= transaction.limits.signals_max:
-        raise Busy("exceeded workflow execution limit for signal events")
+    if 0 < transaction.limits.signals_max <= state.signal_count + signals_before:
+        raise TooManySignals("exceeded workflow execution limit for signal events")
     if transaction.version != LOCAL_VERSION and not attributes.request_id:
-        # What it is known by from now on, on whatever line and in whatever run of whatever cluster it is written again.
+        # The request id identifies the signal when it is reapplied to other branches, runs and clusters.
         attributes.request_id = transaction.new_id()
     transaction.add(attributes, links=links)
     state.remember_request(attributes.request_id)
@@ -52,7 +54,7 @@ def request_cancel(
     external_initiated_event_id: int = 0,
     links: Iterable[Link] = (),
 ) -> bool:
-    """Ask the workflow to end; false if it was asked before. It hears of it at once, even in its first backoff."""
+    """Request cancellation; false if it was requested before. Schedules a workflow task even in the first backoff."""
     state = transaction.state
     state.check_open()
     if state.cancel_requested or state.live.cancel_buffered:

@@ -1,26 +1,24 @@
-"""The step with which a run begins: by a client, by its parent, or where another run ends."""
+"""The step that starts a run: for a client, for a parent, or after another run of the chain."""
 
 from dataclasses import dataclass
 
-from temporalio.api.common.v1 import Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import ContinueAsNewInitiator, TaskQueueKind
+from temporalio.api.common.v1 import Payloads, TimeSkippingStatePropagation, WorkflowExecution
+from temporalio.api.enums.v1 import ContinueAsNewInitiator, ContinueAsNewVersioningBehavior, TaskQueueKind
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.api.workflow.v1 import ResetPointInfo
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
-from fairlead.history.events.copying import copy_set
+from fairlead.api import cron
+from fairlead.api.times import MILLISECOND_NS, from_duration, to_duration, to_timestamp
+from fairlead.api.worker_versions import Version, in_new_form
+from fairlead.history.events.field_copies import copy_set
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_workflow_tasks import schedule_workflow_task
-from fairlead.history.state import cron
-from fairlead.history.state.limits import Limits
-from fairlead.history.state.retry import fill_retry_policy
 from fairlead.history.state.run import Parent
-from fairlead.history.state.tasks import ExecutionTimeout, RunTimeout, WorkflowBackoff
-from fairlead.history.state.times import MILLISECOND_NS, from_duration, shorter, to_duration, to_timestamp
-from fairlead.history.state.versioning import Version
+from fairlead.history.state.tasks import ExecutionTimeout, FastForwardEnd, RunTimeout, WorkflowBackoff
 
-# Fields that the first event takes over from the request as they are, and only if they are there.
+# Fields that the first event copies from the request if they are set.
 _PASSED_ON = (
     "input",
     "retry_policy",
@@ -31,13 +29,13 @@ _PASSED_ON = (
     "workflow_run_timeout",
     "workflow_task_timeout",
     "priority",
-    "versioning_override",
+    "time_skipping_config",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """How a run follows another one of its workflow id."""
+    """The link of a run to the previous run of its chain."""
 
     previous_run_id: str
     first_run_id: str
@@ -52,59 +50,37 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """The version that a run begins with: its parent's, or that of the run before.
+    """The version that a run begins with: that of its parent, or of the previous run.
 
-    `pinned` until its first worker says otherwise; or `auto_upgraded`, of a run that goes on with what is current.
-    `declined` is a newer version that the run before did not go to.
+    `pinned` holds until the run's first worker says otherwise; `auto_upgraded` is set for a run that follows the
+    current version. `declined` is a newer version that the previous run did not move to. `initial_behavior` is the
+    number of the ContinueAsNewVersioningBehavior that the previous run asked for.
     """
 
     pinned: Version | None = None
     auto_upgraded: Version | None = None
     declined: Version | None = None
     revision: int = 0
+    initial_behavior: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """What a run begins with. `request` is complete: `complete_request` has filled in what it left open."""
+    """The input of a run's first step. `complete_request` has filled in the defaults of `request`."""
 
     request: StartWorkflowExecutionRequest
     parent: Parent | None = None
     root: WorkflowExecution | None = None
     continuation: Continuation | None = None
     eager_execution_accepted: bool = False
-    # A child's first workflow task waits until its parent knows that it has started.
+    # False for a child: its first workflow task waits until the parent has recorded the start.
     schedules_task: bool = True
     inherited: Inherited | None = None
-
-
-def run_timeout_ns(run_ns: int, execution_ns: int) -> int:
-    """A run may last no longer than the whole chain of runs; 0 is for ever."""
-    return shorter(run_ns, execution_ns)
-
-
-def task_timeout_ns(task_ns: int, run_ns: int, limits: Limits) -> int:
-    """The workflow task's timeout: a default if there is none, no more than the limit, nor than the run's."""
-    chosen_ns = min(task_ns or limits.workflow_task_timeout_default_ns, limits.workflow_task_timeout_max_ns)
-    return shorter(chosen_ns, run_ns)
-
-
-def complete_request(request: StartWorkflowExecutionRequest, limits: Limits) -> None:
-    """Fill in the timeouts and the retry policy that a request leaves open, as Temporal's frontend does."""
-    if request.HasField("retry_policy"):
-        fill_retry_policy(request.retry_policy)
-    run_ns = from_duration(request.workflow_run_timeout)
-    new_run_ns = run_timeout_ns(run_ns, from_duration(request.workflow_execution_timeout))
-    if new_run_ns != run_ns:
-        request.workflow_run_timeout.CopyFrom(to_duration(new_run_ns))
-    task_ns = from_duration(request.workflow_task_timeout)
-    new_task_ns = task_timeout_ns(task_ns, new_run_ns, limits)
-    if new_task_ns != task_ns:
-        request.workflow_task_timeout.CopyFrom(to_duration(new_task_ns))
+    skipped: TimeSkippingStatePropagation | None = None
 
 
 def start_workflow(transaction: Transaction, start: StartRun) -> HistoryEvent:
-    """Write the run's first event, its timeouts, and the first workflow task or the wait for it."""
+    """Write the run's first event, add its timeouts, and schedule the first workflow task or its backoff."""
     request = start.request
     backoff_ns = _first_backoff_ns(start, transaction.now_ns)
     event = transaction.add(
@@ -119,13 +95,16 @@ def start_workflow(transaction: Transaction, start: StartRun) -> HistoryEvent:
     if origin.expires_at_ns and origin.first_run_id == run_id:
         transaction.add_task(ExecutionTimeout(transaction.version, origin.expires_at_ns, run_id))
     transaction.show()
+    clock = transaction.state.time_skipping
+    if clock is not None and clock.is_enabled and clock.target_ns:
+        transaction.add_task(FastForwardEnd(transaction.version, clock.target_ns))
     if start.schedules_task:
         schedule_first_workflow_task(transaction, push=not start.eager_execution_accepted)
     return event
 
 
 def schedule_first_workflow_task(transaction: Transaction, *, push: bool = True) -> None:
-    """Schedule the first workflow task now, or at the end of the backoff; nothing if it was scheduled before."""
+    """Schedule the first workflow task now, or after the backoff; does nothing if it was scheduled before."""
     state = transaction.state
     if state.had_task or not state.is_open:
         return
@@ -136,7 +115,7 @@ def schedule_first_workflow_task(transaction: Transaction, *, push: bool = True)
 
 
 def end_backoff(transaction: Transaction) -> bool:
-    """The wait is over; false if the first workflow task was scheduled before, or the run is closed."""
+    """Schedule the first workflow task after the backoff; false if it was scheduled before, or the run is closed."""
     if transaction.state.had_task or not transaction.state.is_open:
         return False
     schedule_workflow_task(transaction)
@@ -170,12 +149,16 @@ def _started_attributes(
     attributes.task_queue.name = request.task_queue.name
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     copy_set(request, attributes, _PASSED_ON)
+    if request.HasField("versioning_override"):
+        attributes.versioning_override.CopyFrom(in_new_form(request.versioning_override))
     if request.cron_schedule:
         attributes.initiator = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
     _add_expiry(attributes, start, transaction.now_ns, backoff_ns)
     _add_family(attributes, start)
     if start.inherited is not None:
         _add_versions(attributes, start.inherited)
+    if start.skipped is not None:
+        attributes.time_skipping_state_propagation.CopyFrom(start.skipped)
     if start.continuation is not None:
         _add_continuation(attributes, start.continuation)
     else:
@@ -216,6 +199,9 @@ def _add_versions(attributes: WorkflowExecutionStartedEventAttributes, inherited
         info = attributes.inherited_auto_upgrade_info
         info.source_deployment_version.CopyFrom(inherited.auto_upgraded.message())
         info.source_deployment_revision_number = inherited.revision
+        info.continue_as_new_initial_versioning_behavior = ContinueAsNewVersioningBehavior.ValueType(
+            inherited.initial_behavior
+        )
     if inherited.declined is not None:
         attributes.declined_target_version_upgrade.deployment_version.CopyFrom(inherited.declined.message())
         attributes.declined_target_version_upgrade.revision_number = inherited.revision

@@ -1,4 +1,4 @@
-"""The step with which timers fire."""
+"""The step that fires timers."""
 
 from temporalio.api.history.v1 import TimerFiredEventAttributes
 
@@ -10,10 +10,10 @@ from fairlead.history.state.tasks import UserTimer
 
 
 def fire_timer(transaction: Transaction, due: UserTimer) -> bool:
-    """Tell the workflow that the timer's time has come; false if the timer is gone, or has fired.
+    """Fire the timer; false if it was canceled or has fired.
 
-    Every other timer that is due by now fires in the same step, in the order of their times: one workflow task hears
-    of all of them.
+    All other timers that are due fire in the same step, ordered by time, so that one workflow task delivers all of
+    them.
     """
     state = transaction.state
     timer = state.timers.get(due.timer_id) if state.is_open else None

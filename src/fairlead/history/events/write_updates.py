@@ -1,8 +1,11 @@
-"""The steps of updates that leave events. Those that wait, and those that are rejected, leave none."""
+"""The steps of updates that write events. Updates that wait or are rejected write none."""
+
+from collections.abc import Iterable
 
 from temporalio.api.enums.v1 import UpdateAdmittedEventOrigin
 from temporalio.api.history.v1 import (
     HistoryEvent,
+    WorkflowExecutionOptionsUpdatedEventAttributes,
     WorkflowExecutionUpdateAcceptedEventAttributes,
     WorkflowExecutionUpdateAdmittedEventAttributes,
     WorkflowExecutionUpdateCompletedEventAttributes,
@@ -12,17 +15,19 @@ from temporalio.api.update.v1 import Acceptance, Request, Response
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_workflow_tasks import wake
 from fairlead.history.state.errors import BadRequest
+from fairlead.history.state.run import RunState
+from fairlead.history.state.tasks import DeliverUpdateCallback
 
 
 def admit_update(transaction: Transaction, request: Request, origin: UpdateAdmittedEventOrigin.ValueType) -> None:
-    """Keep an update that was accepted on a line of events that is left: it is delivered again."""
+    """Admit an update that was accepted on a branch or run that lost: it is delivered again."""
     transaction.state.check_open()
     transaction.add(WorkflowExecutionUpdateAdmittedEventAttributes(request=request, origin=origin))
     wake(transaction)
 
 
 def accept_update(transaction: Transaction, update_id: str, acceptance: Acceptance) -> HistoryEvent:
-    """The workflow works on it. The request is written unless an event holds it already."""
+    """Record that the workflow accepted the update. The event has the request, unless an admitted event has it."""
     record = transaction.state.updates.get(update_id)
     if record is not None and record.accepted_event_id:
         raise BadRequest(f"update {update_id!r} was accepted before")
@@ -33,17 +38,62 @@ def accept_update(transaction: Transaction, update_id: str, acceptance: Acceptan
             accepted_request_message_id=acceptance.accepted_request_message_id,
             accepted_request_sequencing_event_id=acceptance.accepted_request_sequencing_event_id,
             accepted_request=None if admitted else acceptance.accepted_request,
-        )
+        ),
+        links=() if admitted else acceptance.accepted_request.links,
     )
 
 
+def attach_to_update(transaction: Transaction, update_id: str, request: Request) -> None:
+    """Add the callbacks of another request for an accepted update."""
+    transaction.state.check_open()
+    attributes = WorkflowExecutionOptionsUpdatedEventAttributes()
+    attributes.workflow_update_options.add(
+        update_id=update_id,
+        attached_request_id=request.request_id,
+        attached_completion_callbacks=request.completion_callbacks,
+    )
+    transaction.add(attributes)
+
+
 def complete_update(transaction: Transaction, update_id: str, response: Response) -> HistoryEvent:
-    """The update has an outcome."""
+    """Record the update's outcome."""
     record = transaction.state.updates.get(update_id)
     if record is None or not record.accepted_event_id or record.completed_event_id:
         raise BadRequest(f"update {update_id!r} is not accepted, or is completed")
-    return transaction.add(
+    event = transaction.add(
         WorkflowExecutionUpdateCompletedEventAttributes(
             meta=response.meta, accepted_event_id=record.accepted_event_id, outcome=response.outcome
         )
     )
+    leave_update_callbacks(transaction, update_id, event.event_id)
+    return event
+
+
+def leave_update_callbacks(transaction: Transaction, update_id: str, event_id: int) -> None:
+    """Add the tasks that report an update's end to its callbacks; `event_id` is the event that ended it."""
+    state = transaction.state
+    # Callbacks that were attached during the workflow task are registered when it ends, in this same step.
+    waiting = sum(
+        len(update.attached_completion_callbacks)
+        for stored in state.live.buffered
+        for update in _attached(stored)
+        if update.update_id == update_id
+    )
+    delivered = state.live.update_callbacks.get(update_id, {})
+    for number in range(len(state.updates[update_id].callbacks) + waiting):
+        if number not in delivered:
+            transaction.add_task(DeliverUpdateCallback(state.version_at(event_id), event_id, update_id, number))
+
+
+def is_attached(state: RunState, update_id: str, request_id: str) -> bool:
+    """Whether the callbacks of this request for the update are registered, or will be with a buffered event."""
+    if request_id in state.attached_request_ids or state.updates[update_id].request_id == request_id:
+        return True
+    return any(
+        update.attached_request_id == request_id for stored in state.live.buffered for update in _attached(stored)
+    )
+
+
+def _attached(stored: bytes) -> Iterable[WorkflowExecutionOptionsUpdatedEventAttributes.WorkflowUpdateOptionsUpdate]:
+    event = HistoryEvent.FromString(stored)
+    return event.workflow_execution_options_updated_event_attributes.workflow_update_options

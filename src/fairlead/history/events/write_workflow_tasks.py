@@ -1,4 +1,4 @@
-"""The steps of workflow tasks: scheduled, started, failed, timed out. Their completion is in `commands`."""
+"""The steps of workflow tasks: schedule, start, fail, time out. Completion is in `commands`."""
 
 from temporalio.api.common.v1 import WorkerVersionStamp
 from temporalio.api.enums.v1 import TaskQueueKind, TimeoutType, WorkflowTaskFailedCause
@@ -11,11 +11,13 @@ from temporalio.api.history.v1 import (
 )
 from temporalio.api.taskqueue.v1 import TaskQueue
 
+from fairlead.api.retry import spacing_ns
+from fairlead.api.times import SECOND_NS, to_duration
+from fairlead.history.events.reported_problems import report_problem
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.state.errors import NotPending
 from fairlead.history.state.run import PAUSED, RunState
-from fairlead.history.state.tasks import PushWorkflowTask, TaskTimeout, WorkflowTaskTimeout
-from fairlead.history.state.times import SECOND_NS, to_duration
+from fairlead.history.state.tasks import PushWorkflowTask, TaskTimeout, WorkflowTaskRetry, WorkflowTaskTimeout
 from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
 
 HISTORY_SERVICE = "history-service"
@@ -25,15 +27,14 @@ _SAID_AT_START = (
 _BACKOFF_ATTEMPTS_MIN = 3
 _BACKOFF_FIRST_NS = 5 * SECOND_NS
 _BACKOFF_JITTER = 0.2
-# A speculative task is not on disk: if nobody takes it soon, a normal one takes its place.
+# Schedule-to-start timeout of a speculative task: when it fires, a normal task replaces the speculative one.
 SPECULATIVE_SCHEDULE_TO_START_NS = 5 * SECOND_NS
 
 
 def wake(transaction: Transaction, *, despite_backoff: bool = False) -> None:
-    """See to it that the workflow hears of what this step wrote, by a workflow task that is or will be there.
+    """Ensure that a workflow task delivers the events of this step: a pending one, or a new one.
 
-    A run that waits out its first backoff is not woken, except for what must not wait. One that is paused hears of it
-    when it goes on.
+    A run in its first backoff gets no task unless `despite_backoff`; a paused run gets its task when it is unpaused.
     """
     state = transaction.state
     if not state.is_open:
@@ -42,7 +43,7 @@ def wake(transaction: Transaction, *, despite_backoff: bool = False) -> None:
     if state.has_started_task:
         _relieve_buffer(transaction)
     elif task is not None and task.kind is TaskKind.SPECULATIVE:
-        # What was written does not go away, so neither may the task that tells of it.
+        # The new events are durable, so the task that delivers them must be durable too.
         state.live.unwritten_task = None
         schedule_workflow_task(transaction)
     elif state.workflow_task is None and (despite_backoff or not state.in_backoff) and state.status != PAUSED:
@@ -50,9 +51,11 @@ def wake(transaction: Transaction, *, despite_backoff: bool = False) -> None:
 
 
 def _relieve_buffer(transaction: Transaction) -> None:
-    """When as much waits as may, the worker's task is taken away, and another one tells of it all."""
-    if transaction.buffered_count >= transaction.limits.buffered_events_max:
+    """If too many events are buffered, fail the worker's task and schedule another one, which delivers them."""
+    if transaction.buffered_count > transaction.limits.buffered_events_max:
         fail_workflow_task(transaction, WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND)
+        # Flush first, so that the next task counts as a further attempt, as in Temporal's server.
+        transaction.flush()
         schedule_workflow_task(transaction)
 
 
@@ -62,12 +65,14 @@ def schedule_workflow_task(
     kind: TaskKind = TaskKind.NORMAL,
     row_since_ns: int = 0,
     push: bool = True,
+    after_failure: bool = False,
 ) -> WorkflowTask:
-    """Schedule the next workflow task, which must not be there yet.
+    """Schedule the next workflow task; no other may be pending.
 
-    After a failure it is transient whatever `kind` says, unless events have come since that the worker was not shown.
-    `row_since_ns` is given where a worker only keeps its claim alive; `push` is false where it gets the task at once,
-    with the answer to the one before.
+    After a failure the task is transient whatever `kind` says, unless there are new events that the worker has not
+    seen. `row_since_ns` is the start of a series of workflow task heartbeats, else 0. `push` is false if the worker
+    gets the task at once, in the response to its last one. `after_failure` is true if a worker failed the previous
+    attempt: then attempts have a backoff, so that a worker that fails each one at once does not keep the server busy.
     """
     state = transaction.state
     live = state.live
@@ -77,7 +82,7 @@ def schedule_workflow_task(
         live.task_attempt = 1
         kind = TaskKind.NORMAL
     if live.task_attempt > 1:
-        # A task of another version is another cluster's: it is not the same row of attempts any more.
+        # After a failover the version differs: attempts of the other cluster don't count.
         kind, live.task_attempt = (
             (TaskKind.TRANSIENT, live.task_attempt)
             if transaction.version == state.last_version
@@ -90,7 +95,9 @@ def schedule_workflow_task(
         task = _written(state)
     else:
         live.unwritten_task = task
-    _announce(transaction, task, push=push)
+    maximum_ns = transaction.limits.workflow_task_timeout_default_ns
+    delay_ns = spacing_ns(task.attempt - 1, maximum_ns) if after_failure else 0
+    _add_dispatch_task(transaction, task, push=push, delay_ns=delay_ns)
     return task
 
 
@@ -109,7 +116,9 @@ def _next_task(transaction: Transaction, kind: TaskKind) -> WorkflowTask:
 
 
 def _timeout_ns(transaction: Transaction, attempt: int) -> int:
-    """Attempts that keep failing get ever more time: a worker that gives no answer is asked again only then."""
+    """The start-to-close timeout. It grows after repeated failures, so that a worker that never responds is retried
+    less often.
+    """
     timeout_ns = transaction.state.started.task_timeout_ns
     if attempt <= _BACKOFF_ATTEMPTS_MIN:
         return timeout_ns
@@ -118,9 +127,12 @@ def _timeout_ns(transaction: Transaction, attempt: int) -> int:
     return timeout_ns + int(backoff_ns * (1 - _BACKOFF_JITTER + _BACKOFF_JITTER * transaction.uniform()))
 
 
-def _announce(transaction: Transaction, task: WorkflowTask, *, push: bool) -> None:
+def _add_dispatch_task(transaction: Transaction, task: WorkflowTask, *, push: bool, delay_ns: int) -> None:
     speculative = task.kind is TaskKind.SPECULATIVE
-    if push and not speculative:
+    if push and not speculative and delay_ns:
+        due_ns = transaction.now_ns + delay_ns
+        transaction.add_task(WorkflowTaskRetry(task.version, due_ns, task.scheduled_event_id, task.attempt))
+    elif push and not speculative:
         transaction.add_task(
             PushWorkflowTask(task.version, task.scheduled_event_id, task.attempt, task.task_queue, sticky=task.sticky)
         )
@@ -152,8 +164,12 @@ def start_workflow_task(
     identity: str,
     worker_version: WorkerVersionStamp | None = None,
     target_changed: bool = False,
+    unwritten_bytes: int = 0,
 ) -> WorkflowTask:
-    """Give the task to a worker, once: the same request again gets the same answer, another one `NotPending`."""
+    """Give the task to a worker; the same request gets the same response, another request `NotPending`.
+
+    `unwritten_bytes` is the size of the events in this step that count as written before the start.
+    """
     state = transaction.state
     state.check_open()
     task = state.workflow_task
@@ -164,11 +180,11 @@ def start_workflow_task(
             return task
         raise NotPending("Workflow task already started.")
     suggest = (
-        state.next_event_id > transaction.limits.history_count_suggest
+        state.next_event_id >= transaction.limits.history_count_suggest
         or state.live.history_size_bytes >= transaction.limits.history_size_suggest
     )
     task.suggest_continue_as_new = suggest
-    task.history_size_bytes = state.live.history_size_bytes
+    task.history_size_bytes = state.live.history_size_bytes + unwritten_bytes
     task.target_changed = target_changed
     task.request_id = request_id
     task.identity = identity
@@ -189,7 +205,7 @@ def _is_overtaken(transaction: Transaction, task: WorkflowTask) -> bool:
 
 
 def _write_overtaken(transaction: Transaction, task: WorkflowTask) -> WorkflowTask:
-    """Events came since the task was scheduled, and took the ids it was to have: write it as a normal first attempt."""
+    """Write the task as a normal first attempt: newer events have taken the event ids that it was to get."""
     state = transaction.state
     state.live.unwritten_task = None
     state.live.task_attempt = 1
@@ -202,7 +218,7 @@ def _write_overtaken(transaction: Transaction, task: WorkflowTask) -> WorkflowTa
 
 
 def write_unwritten(transaction: Transaction) -> WorkflowTask:
-    """The started task with its events in the history: a transient or speculative one gets them now."""
+    """The started task with its events in the history: those of a transient or speculative task are written now."""
     state = transaction.state
     task = state.live.unwritten_task
     if task is None:
@@ -223,9 +239,9 @@ def fail_workflow_task(
     identity: str = HISTORY_SERVICE,
     binary_checksum: str = "",
 ) -> None:
-    """End the started task as failed. The history tells of the first failure in a row, not of each.
+    """End the started task as failed. Only the first of consecutive failures writes an event.
 
-    The next task is not scheduled here: what waited goes first.
+    Does not schedule the next task: the caller flushes the buffer first.
     """
     state = transaction.state
     task = started_task(state)
@@ -234,6 +250,7 @@ def fail_workflow_task(
     if task.kind is TaskKind.TRANSIENT:
         state.live.unwritten_task = None
         state.live.task_attempt += 1
+        report_problem(transaction)
         return
     task = write_unwritten(transaction)
     transaction.add(
@@ -250,12 +267,12 @@ def fail_workflow_task(
 
 
 def _attempt_after(state: RunState) -> int:
-    """The attempt that follows a failed one. The first after a worker that had the run in its cache counts anew."""
+    """The number of the next attempt after a failure. A failure on a sticky queue doesn't count."""
     return state.live.task_attempt + (not state.live.sticky_task_queue)
 
 
 def time_out_workflow_task(transaction: Transaction, due: WorkflowTaskTimeout) -> bool:
-    """End the task whose time ran out and schedule the next; false if that time is of no task any more."""
+    """End the task that timed out and schedule the next; false if the timeout no longer applies."""
     state = transaction.state
     task = state.workflow_task
     if (
@@ -270,6 +287,7 @@ def time_out_workflow_task(transaction: Transaction, due: WorkflowTaskTimeout) -
     if due.kind is TaskTimeout.START_TO_CLOSE:
         _time_out_started(transaction, task)
         state.live.task_attempt = attempt
+        report_problem(transaction)
     else:
         _time_out_scheduled(transaction, task)
     schedule_workflow_task(transaction)
@@ -306,7 +324,7 @@ def _time_out_scheduled(transaction: Transaction, task: WorkflowTask) -> None:
 
 
 def started_task(state: RunState) -> WorkflowTask:
-    """The task that a worker has; `NotPending` if none has one."""
+    """The task that a worker has; raises `NotPending` if there is none."""
     task = state.workflow_task
     if task is None or not task.is_started:
         raise NotPending("Workflow task not found.")
@@ -314,7 +332,7 @@ def started_task(state: RunState) -> WorkflowTask:
 
 
 def scheduled_attributes(state: RunState, task: WorkflowTask) -> WorkflowTaskScheduledEventAttributes:
-    """What the event of a task's scheduling says."""
+    """The attributes of a WorkflowTaskScheduled event."""
     queue = TaskQueue(name=task.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL)
     if task.sticky:
         queue.kind = TaskQueueKind.TASK_QUEUE_KIND_STICKY
@@ -325,7 +343,7 @@ def scheduled_attributes(state: RunState, task: WorkflowTask) -> WorkflowTaskSch
 
 
 def started_attributes(task: WorkflowTask) -> WorkflowTaskStartedEventAttributes:
-    """What the event of a task's start says."""
+    """The attributes of a WorkflowTaskStarted event."""
     stamp = task.worker_version
     return WorkflowTaskStartedEventAttributes(
         scheduled_event_id=task.scheduled_event_id,

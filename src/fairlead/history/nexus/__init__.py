@@ -1,1 +1,1 @@
-"""Nexus: operations that a workflow has carried out by the workers of an endpoint, and what they answer."""
+"""Nexus operations: requests of workflows to the workers of an endpoint, and their results."""

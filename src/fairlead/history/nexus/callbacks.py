@@ -1,4 +1,4 @@
-"""Completion callbacks: how the end of a handler's workflow finds the operation of the workflow that called it."""
+"""Completion callbacks: they report a handler workflow's close to the operation in the calling workflow."""
 
 import base64
 import binascii
@@ -15,17 +15,21 @@ NO_RESULT = Payload(metadata={"encoding": b"binary/null"})
 
 
 class CallbackToken(msgspec.Struct, frozen=True, array_like=True):
-    """Which operation is to hear of the end."""
+    """The operation to which a callback reports.
+
+    For a standalone operation, `workflow_id` is its own id and `scheduled_event_id` is 0.
+    """
 
     namespace_id: str
     workflow_id: str
     run_id: str
     scheduled_event_id: int
     request_id: str
+    is_standalone: bool = False
 
 
 class OperationEnded(msgspec.Struct, frozen=True, array_like=True):
-    """The end of an operation that was going on elsewhere: `result` is a Payload, `failure` a Failure."""
+    """The outcome of an asynchronous operation: `result` is a Payload, `failure` a Failure."""
 
     to: CallbackToken
     operation_token: str
@@ -36,12 +40,12 @@ class OperationEnded(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_token(token: CallbackToken) -> str:
-    """The token as a header holds it."""
+    """The token as a header value."""
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(token)).decode()
 
 
 def decode_token(text: str) -> CallbackToken | None:
-    """The token of a header; None if this server did not make it."""
+    """The token in a header value; None if this server did not issue it."""
     try:
         return msgspec.msgpack.decode(base64.urlsafe_b64decode(text), type=CallbackToken)
     except (binascii.Error, ValueError, msgspec.DecodeError):
@@ -49,12 +53,12 @@ def decode_token(text: str) -> CallbackToken | None:
 
 
 def token_of(callback: Callback) -> CallbackToken | None:
-    """The operation that a callback is for."""
+    """The operation that a callback reports to; None if the token is not this server's."""
     return decode_token(callback.nexus.header.get(TOKEN_HEADER, ""))
 
 
 def outcome_of(event: HistoryEvent) -> tuple[Payload, Failure | None]:
-    """What the last event of a handler's workflow is to the one who called the operation."""
+    """The result or failure of an operation, from the last event of the handler's workflow."""
     match event.WhichOneof("attributes"):
         case "workflow_execution_completed_event_attributes":
             payloads = event.workflow_execution_completed_event_attributes.result.payloads

@@ -1,4 +1,4 @@
-"""What a run tells of the Nexus operations that it waits for, and of the callbacks that wait for it."""
+"""The pending Nexus operations and the completion callbacks of a run, for DescribeWorkflowExecution."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ from temporalio.api.enums.v1 import PendingNexusOperationState as State
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import CallbackInfo, NexusOperationCancellationInfo, PendingNexusOperationInfo
 
-from fairlead.history.state.pending import NexusCalls, NexusProgress, PendingNexusOperation
+from fairlead.api.times import to_duration, to_timestamp
+from fairlead.history.state.pending import CallbackProgress, NexusCalls, NexusProgress, PendingNexusOperation
 from fairlead.history.state.run import RunState
-from fairlead.history.state.times import to_duration, to_timestamp
 
 _TIMEOUTS = {
     "schedule_to_close_timeout": "schedule_to_close_ns",
@@ -69,20 +69,40 @@ def _add_calls(info: PendingNexusOperationInfo | NexusOperationCancellationInfo,
 
 
 def callbacks(state: RunState) -> Iterator[CallbackInfo]:
-    """The callbacks that are made when the run closes, or were."""
+    """The run's completion callbacks, delivered or not, and those of its updates."""
     origin = state.started
     for number, stored in enumerate(origin.completion_callbacks):
         info = CallbackInfo(callback=Callback.FromString(stored), state=CallbackState.CALLBACK_STATE_STANDBY)
         info.trigger.workflow_closed.SetInParent()
         if number < len(origin.callback_times_ns):
             info.registration_time.CopyFrom(to_timestamp(origin.callback_times_ns[number]))
-        progress = state.live.callbacks.get(number)
-        if progress is not None:
-            info.state = CallbackState.ValueType(progress.state)
-            info.attempt = progress.attempts
-            info.last_attempt_complete_time.CopyFrom(to_timestamp(progress.ended_ns))
-            if progress.failure is not None:
-                info.last_attempt_failure.CopyFrom(Failure.FromString(progress.failure))
-        elif not state.is_open and not state.new_run_id:
+        _add_progress(info, state.live.callbacks.get(number))
+        if number not in state.live.callbacks and not state.is_open and not state.new_run_id:
             info.state = CallbackState.CALLBACK_STATE_SCHEDULED
         yield info
+    yield from _update_callbacks(state)
+
+
+def _update_callbacks(state: RunState) -> Iterator[CallbackInfo]:
+    for update_id, record in state.updates.items():
+        delivered = state.live.update_callbacks.get(update_id, {})
+        has_ended = record.completed_event_id > 0 or not state.is_open
+        for number, registered in enumerate(record.callbacks):
+            info = CallbackInfo(
+                callback=Callback.FromString(registered.callback),
+                state=CallbackState.CALLBACK_STATE_SCHEDULED if has_ended else CallbackState.CALLBACK_STATE_STANDBY,
+                registration_time=to_timestamp(registered.registered_ns),
+            )
+            info.trigger.update_workflow_execution_completed.update_id = update_id
+            _add_progress(info, delivered.get(number))
+            yield info
+
+
+def _add_progress(info: CallbackInfo, progress: CallbackProgress | None) -> None:
+    if progress is None:
+        return
+    info.state = CallbackState.ValueType(progress.state)
+    info.attempt = progress.attempts
+    info.last_attempt_complete_time.CopyFrom(to_timestamp(progress.ended_ns))
+    if progress.failure is not None:
+        info.last_attempt_failure.CopyFrom(Failure.FromString(progress.failure))

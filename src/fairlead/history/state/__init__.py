@@ -1,16 +1,16 @@
-"""The state of a run as plain values: what it is, what it waits for, what follows; and the arithmetic of retries."""
+"""The state of a run as plain values: its facts, pending items and tasks."""
 
+from fairlead.api.limits import DEFAULT_LIMITS, Limits
 from fairlead.history.state.codec import decode, encode, without_live
 from fairlead.history.state.errors import (
     BadCommand,
     BadRequest,
-    Busy,
     EventCannotFollow,
     NotPending,
     RunClosed,
+    TooManySignals,
     UnreadableState,
 )
-from fairlead.history.state.limits import DEFAULT_LIMITS, Limits
 from fairlead.history.state.pending import (
     ActivityProgress,
     PendingActivity,
@@ -28,7 +28,6 @@ __all__ = [
     "ActivityProgress",
     "BadCommand",
     "BadRequest",
-    "Busy",
     "EventCannotFollow",
     "Limits",
     "LiveState",
@@ -44,6 +43,7 @@ __all__ = [
     "RunIdentity",
     "RunState",
     "TaskKind",
+    "TooManySignals",
     "UnreadableState",
     "UpdateRecord",
     "WorkflowTask",

@@ -1,23 +1,23 @@
-"""A run's state as bytes, and back to the same value."""
+"""Encoding of a run's state."""
 
 import msgspec
 
 from fairlead.history.state.errors import UnreadableState
 from fairlead.history.state.run import LiveState, RunState
 
-# The first byte of a stored state, so that another layout can be told from this one.
+# First byte of a stored state; identifies the layout.
 _LAYOUT = b"\x01"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RunState)
 
 
 def encode(state: RunState) -> bytes:
-    """The whole state, events' part and live part."""
+    """Encode the whole state: the part that follows from events, and the live part."""
     return _LAYOUT + _encoder.encode(state)
 
 
 def decode(stored: bytes) -> RunState:
-    """The state that `encode` was given."""
+    """Decode a state that `encode` wrote."""
     if stored[:1] != _LAYOUT:
         raise UnreadableState(
             f"a run's state begins with {stored[:1]!r}, not with {_LAYOUT!r}: another version wrote it"
@@ -29,7 +29,7 @@ def decode(stored: bytes) -> RunState:
 
 
 def without_live(state: RunState) -> RunState:
-    """A copy that holds only what follows from the events: to compare with a rebuilt state, field by field."""
+    """A copy without the live part, to compare with a rebuilt state field by field."""
     copy = decode(encode(state))
     copy.live = LiveState()
     return copy

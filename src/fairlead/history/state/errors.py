@@ -1,41 +1,42 @@
-"""What a run refuses, by what its caller should do."""
+"""Errors of a run's steps, grouped by what the caller should do."""
 
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 
-from fairlead.core.errors import FixRequest, GiveUp, RetryElsewhere, RetryLater
+from fairlead.api.errors import Gone
+from fairlead.core.errors import FixRequest, GiveUp, RetryElsewhere
 
 
 class EventCannotFollow(GiveUp):
-    """An event was to be applied to a run in which it can't happen: the history or the code is wrong."""
+    """An event can't be applied to the run: the history or the code is wrong."""
 
 
 class UnreadableState(GiveUp):
-    """The stored state of a run is not one that this code wrote."""
+    """The stored state of a run can't be decoded."""
 
 
-class RunClosed(FixRequest):
-    """The run has come to its end: Temporal answers NOT_FOUND."""
+class RunClosed(Gone):
+    """The run is closed."""
 
     def __init__(self, message: str = "workflow execution already completed") -> None:
         super().__init__(message)
 
 
-class NotPending(FixRequest):
-    """What the request is about has ended, was started by another, or never was: Temporal answers NOT_FOUND."""
+class NotPending(Gone):
+    """The item has ended, was started by another request, or never existed."""
 
 
 class BadRequest(FixRequest):
-    """The request contradicts the run: Temporal answers INVALID_ARGUMENT."""
+    """The request contradicts the run's state."""
 
 
-class Busy(RetryLater):
-    """The run holds as much as it may: Temporal answers RESOURCE_EXHAUSTED."""
+class TooManySignals(BadRequest):
+    """The run has reached its limit of signals."""
 
 
 class BadCommand(FixRequest):
-    """A worker's command can't be carried out, so its whole workflow task fails for `cause`.
+    """A worker's command can't be carried out, so the whole workflow task fails with `cause`.
 
-    `ends_run`: trying again can't help, so the run is terminated too.
+    `ends_run`: a retry can't help, so the run is terminated too.
     """
 
     def __init__(self, cause: WorkflowTaskFailedCause.ValueType, message: str, *, ends_run: bool = False) -> None:
@@ -46,4 +47,4 @@ class BadCommand(FixRequest):
 
 
 class StartEventNeeded(RetryElsewhere):
-    """The step goes on in a new run, for which the first event's contents are needed: load it, then repeat the step."""
+    """The step starts the next run, which needs the contents of the first event: load it, then repeat the step."""

@@ -1,14 +1,15 @@
-"""What a run waits for.
+"""The pending items of a run.
 
-Each value here follows from events alone, except `ActivityProgress`: attempts leave no event until the last one ends.
-Messages of the API that a run only passes on (retry policies, priorities, failures, details) are kept as their bytes.
+These values follow from events alone, except the `...Progress` and `NexusCalls` structs: attempts write no event until
+the last one ends. API messages that a run only passes on (retry policies, priorities, failures, details) are kept
+serialized.
 """
 
 import msgspec
 
 
 class PendingActivity(msgspec.Struct, array_like=True):
-    """An activity that was scheduled and has not ended. `cancel_requested_event_id` is 0 until it is asked to end."""
+    """An activity that was scheduled and has not ended. `cancel_requested_event_id` is 0 without a cancel request."""
 
     scheduled_event_id: int
     version: int
@@ -29,7 +30,7 @@ class PendingActivity(msgspec.Struct, array_like=True):
 
 
 class ActivityOptions(msgspec.Struct, array_like=True, frozen=True):
-    """What an operator has given an activity in place of what it was scheduled with: fields of `PendingActivity`."""
+    """Options that an operator has set in place of the scheduled ones; fields as in `PendingActivity`."""
 
     task_queue: str
     schedule_to_close_ns: int
@@ -41,11 +42,11 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ActivityProgress(msgspec.Struct, array_like=True):
-    """How far the attempts of an activity have come; `stamp` changes whenever tasks made for it before are void."""
+    """Progress of an activity's attempts. A change of `stamp` voids earlier tasks of the activity."""
 
     attempt: int = 1
     stamp: int = 0
-    # When the attempt is or was due: the scheduling, or the end of the backoff.
+    # Time at which the attempt is due: when it was scheduled, or the end of its backoff.
     due_ns: int = 0
     started_ns: int = 0
     started_request_id: str = ""
@@ -57,25 +58,34 @@ class ActivityProgress(msgspec.Struct, array_like=True):
     last_failure: bytes | None = None
     last_identity: str = ""
     paused: bool = False
-    # Who paused it, when, why, and by which request.
+    # Details of the pause.
     paused_ns: int = 0
     pause_identity: str = ""
     pause_reason: str = ""
     pause_request_id: str = ""
-    # When the attempt before this one ended; 0 if this is the first.
+    # Time at which the previous attempt ended; 0 for the first attempt.
     ended_ns: int = 0
-    # Whether the attempt that a worker has is followed by the first one again, and that one by no heartbeat details.
+    # Set by a reset during a running attempt: the attempt then counts as the first one, and its end drops the heartbeat
+    # details.
     begins_anew: bool = False
     forgets_heartbeat: bool = False
     options: ActivityOptions | None = None
-    # The namespace's version at the last change, and how many changes there were: of two states, the later one.
+    # Order of replicated changes: the namespace's version at the last change, and the number of changes. The higher one
+    # wins.
     changed_version: int = 0
     changes: int = 0
+    # The workflow rule that paused it; empty if a person did.
+    pause_rule_id: str = ""
 
     @property
     def is_started(self) -> bool:
-        """Whether a worker has the present attempt."""
+        """Whether a worker has the current attempt."""
         return self.started_ns > 0
+
+    @property
+    def counted_attempt(self) -> int:
+        """The attempt number for the retry policy and for descriptions: 1 if the attempt was reset while running."""
+        return 1 if self.begins_anew else self.attempt
 
 
 class PendingTimer(msgspec.Struct, array_like=True):
@@ -88,7 +98,7 @@ class PendingTimer(msgspec.Struct, array_like=True):
 
 
 class PendingChild(msgspec.Struct, array_like=True):
-    """A child whose end this run has not heard of. `run_id` is empty until it is known to have started."""
+    """A child whose end this run has not recorded. `run_id` is empty until its start is recorded."""
 
     initiated_event_id: int
     version: int
@@ -104,7 +114,7 @@ class PendingChild(msgspec.Struct, array_like=True):
 
 
 class PendingExternal(msgspec.Struct, array_like=True):
-    """A signal or cancellation on its way to another workflow."""
+    """A signal or cancel request to another workflow that has no result yet."""
 
     initiated_event_id: int
     version: int
@@ -138,9 +148,9 @@ class PendingNexusOperation(msgspec.Struct, array_like=True):
 
 
 class NexusCalls(msgspec.Struct, array_like=True):
-    """How far the requests to a handler have come, of one kind: those that have ended leave no event.
+    """Progress of the requests of one kind (start or cancel) to a handler; requests write no events.
 
-    `next_ns` is the time of the next one while it is waited for, and 0 otherwise.
+    `next_ns` is the time of the next request during a backoff, else 0.
     """
 
     ended: int = 0
@@ -150,9 +160,9 @@ class NexusCalls(msgspec.Struct, array_like=True):
 
 
 class NexusProgress(msgspec.Struct, array_like=True):
-    """How far a Nexus operation has come. `token` is the handler's, once it has begun.
+    """Progress of a Nexus operation. `token` is the handler's operation token, once the operation has started.
 
-    `cancel_state` is the number of a `NexusOperationCancellationState`, 0 before a request to cancel can be made.
+    `cancel_state` is the number of a `NexusOperationCancellationState`; 0 before a cancel request can be made.
     """
 
     start: NexusCalls = msgspec.field(default_factory=NexusCalls)
@@ -164,7 +174,7 @@ class NexusProgress(msgspec.Struct, array_like=True):
 
 
 class CallbackProgress(msgspec.Struct, array_like=True):
-    """What became of a completion callback: `state` is the number of a `CallbackState`."""
+    """The result of a completion callback: `state` is the number of a `CallbackState`."""
 
     state: int
     attempts: int
@@ -172,9 +182,19 @@ class CallbackProgress(msgspec.Struct, array_like=True):
     failure: bytes | None = None
 
 
+class UpdateCallback(msgspec.Struct, array_like=True, frozen=True):
+    """A completion callback of an update, a serialized `Callback`."""
+
+    callback: bytes
+    registered_ns: int
+
+
 class UpdateRecord(msgspec.Struct, array_like=True):
-    """The events of one update that is in the history; 0 for those that are not there."""
+    """The events of one update in the history; 0 for events that were not written."""
 
     admitted_event_id: int = 0
     accepted_event_id: int = 0
     completed_event_id: int = 0
+    # Request id of the accepted request.
+    request_id: str = ""
+    callbacks: list[UpdateCallback] = []

@@ -1,13 +1,14 @@
-"""All that the server knows about one run, apart from the contents of its events."""
+"""The state of one run, without the contents of its events."""
 
 from enum import IntEnum
 
 import msgspec
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 
+from fairlead.api.limits import REQUEST_IDS_MAX
+from fairlead.api.worker_versions import RunVersioning
 from fairlead.core.versions import VersionHistory
 from fairlead.history.state.errors import RunClosed
-from fairlead.history.state.limits import REQUEST_IDS_MAX
 from fairlead.history.state.pending import (
     ActivityProgress,
     CallbackProgress,
@@ -19,7 +20,7 @@ from fairlead.history.state.pending import (
     PendingTimer,
     UpdateRecord,
 )
-from fairlead.history.state.versioning import RunVersioning
+from fairlead.history.state.time_skipping import TimeSkipping
 from fairlead.history.state.workflow_task import WorkflowTask
 
 RUNNING = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING)
@@ -27,7 +28,7 @@ PAUSED = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
 
 
 class RunIdentity(msgspec.Struct, array_like=True, frozen=True):
-    """What a run is known by, and where its events are: in the branch `branch_id` of the tree `tree_id`."""
+    """The ids of a run; its events are in the branch `branch_id` of the tree `tree_id`."""
 
     namespace_id: str
     workflow_id: str
@@ -48,7 +49,7 @@ class Parent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ParentClose(msgspec.Struct, array_like=True, frozen=True):
-    """What becomes of a child when its parent closes, by its policy."""
+    """A child with the parent close policy that applies when its parent closes."""
 
     namespace_id: str
     workflow_id: str
@@ -57,24 +58,24 @@ class ParentClose(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ClosedBy(IntEnum):
-    """Why a run was ended, where that changes what follows from it."""
+    """Why a run was closed, where that changes the tasks that follow."""
 
     ITSELF = 0
-    # Another run of the chain takes over: the parent waits for that one, and the children stay.
+    # A reset run continues the chain: the parent waits for that run, and the children stay.
     RESET = 1
     # A newer run of the same workflow id came from another cluster.
     NEWER_RUN = 2
 
 
 class Origin(msgspec.Struct, array_like=True):
-    """What the first event says, without the input, which is in the event."""
+    """Facts of the first event, without the input, which stays in the event."""
 
     workflow_type: str
     task_queue: str
     execution_timeout_ns: int
     run_timeout_ns: int
     task_timeout_ns: int
-    # 0 if the whole chain of runs may last for ever.
+    # Time of the execution timeout of the chain; 0 means never.
     expires_at_ns: int
     started_ns: int
     first_backoff_ns: int
@@ -92,23 +93,23 @@ class Origin(msgspec.Struct, array_like=True):
     identity: str
     completion_callbacks: list[bytes]
     version: int
-    # When each of the callbacks was registered.
+    # Registration times of the callbacks.
     callback_times_ns: list[int] = []
 
     @property
     def execution_ns(self) -> int:
-        """When the first workflow task is due: Temporal's execution time."""
+        """The time at which the first workflow task is due: Temporal's execution time."""
         return self.started_ns + self.first_backoff_ns
 
     @property
     def run_expires_at_ns(self) -> int:
-        """When the run times out, counted from its first workflow task; 0 for never."""
+        """The time at which the run times out, counted from its first workflow task; 0 means never."""
         run_ns = self.execution_ns + self.run_timeout_ns if self.run_timeout_ns else 0
         return min(run_ns, self.expires_at_ns) if run_ns and self.expires_at_ns else run_ns or self.expires_at_ns
 
 
 class Pause(msgspec.Struct, array_like=True, frozen=True):
-    """Who paused the run, when, why, and by which request."""
+    """Details of a pause."""
 
     paused_ns: int
     identity: str
@@ -117,70 +118,75 @@ class Pause(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SideBranch(msgspec.Struct, array_like=True):
-    """A branch of the run's history that is not the current one: where its events are, and its version history."""
+    """A branch of the run's history that is not the current branch: its event store and its version history."""
 
     branch_id: str
     items: tuple[tuple[int, int], ...]
-    # What it shares with others: their branch ids, and the events before which each of these parts ends.
+    # Branches that hold the shared first events: each branch id, and the event id before which its part ends.
     ancestors: list[tuple[str, int]] = []
-    # Up to this event, its signals and updates are on the winning line.
+    # Signals and updates up to this event id were reapplied to the current branch.
     settled_event_id: int = 0
 
 
 class LiveState(msgspec.Struct, array_like=True):
-    """What does not follow from the events, or not from them alone: a rebuild leaves it at its beginnings."""
+    """State that does not follow from the events alone; a rebuilt state has initial values here."""
 
     history_size_bytes: int = 0
-    # The attempt that the next workflow task is; above 1 after failures in a row.
+    # Attempt number of the next workflow task; above 1 after consecutive failures.
     task_attempt: int = 1
-    # When the first of a row of workflow tasks was scheduled that a worker only keeps alive, one after another.
+    # Time at which the first workflow task of a series of workflow task heartbeats was scheduled.
     task_row_since_ns: int = 0
-    # A transient or speculative workflow task.
+    # The pending transient or speculative workflow task.
     unwritten_task: WorkflowTask | None = None
-    # Whether a worker keeps this run in its cache, in which queue of its own, and how long a task waits there.
+    # Sticky task queue of the worker that caches this run, empty without one, and its schedule-to-start timeout.
     sticky_task_queue: str = ""
     sticky_timeout_ns: int = 0
     activities: dict[int, ActivityProgress] = {}
-    # Events that wait for the end of the workflow task, as bytes.
+    # Events that are buffered until the end of the workflow task, serialized.
     buffered: list[bytes] = []
-    # Of what is pending: those whose end is buffered, by the id of the event with which they began.
+    # Pending items whose end is buffered, by the id of their first event.
     ending: set[int] = set()
     cancel_buffered: bool = False
     request_ids: dict[str, None] = {}
     nexus: dict[int, NexusProgress] = {}
-    # Completion callbacks that were delivered or given up, by their places in `Origin.completion_callbacks`.
+    # Completion callbacks that were delivered or given up, by their index in `Origin.completion_callbacks`.
     callbacks: dict[int, CallbackProgress] = {}
-    # Who is told of the end of the last run of the chain: the data of internal callbacks, which no event shows.
+    # Internal callbacks for the end of the last run of the chain, serialized; no event shows them.
     watchers: list[bytes] = []
-    # By which revision of its deployment's routing the last workflow task was given to a worker.
+    # Revision of the deployment's routing config by which the last workflow task was given to a worker.
     routing_revision: int = 0
-    # The request that the run began with.
+    # Request id of the start request.
     start_request_id: str = ""
-    # When a reset began the run, when the run before that began, and the run that a reset began in place of this one.
+    # Time of the reset that began this run, start time of the original run, and id of the run that a later reset began.
     last_reset_ns: int = 0
     original_started_ns: int = 0
     reset_run_id: str = ""
-    # How often the run was written.
+    # Number of writes of the run.
     transitions: int = 0
-    # All branches but the current one.
+    # All branches except the current one.
     branches: list[SideBranch] = []
-    # Another run of the workflow id is the current one, although this one is open: only other clusters change it.
+    # Whether another run of the workflow id is current although this run is open: only other clusters change this run.
     is_zombie: bool = False
-    # What the current branch shares with others, as `SideBranch` has it.
+    # Shared first events of the current branch, as in `SideBranch`.
     ancestors: list[tuple[str, int]] = []
-    # How often the current branch switched.
+    # Number of switches of the current branch.
     rebuilds: int = 0
-    # Of a run that was ended because another one is newer: its signals and updates were taken over by that one.
+    # Whether the signals and updates of a run that a newer run replaced were reapplied to that run.
     is_settled: bool = False
-    # Whose caches of the run are known to be of this line of events, by their sticky task queues, at which version.
+    # Sticky task queues whose workers cached events of the current branch, and the version for which that is known.
     trusted_version: int = 0
     trusted_caches: list[str] = []
+    # The last failure of a workflow task in the history, and the one in the search attribute TemporalReportedProblems.
+    task_problem: tuple[str, ...] = ()
+    reported_problems: tuple[str, ...] = ()
+    # Completion callbacks of updates that were delivered or given up, by update id and position.
+    update_callbacks: dict[str, dict[int, CallbackProgress]] = {}
 
 
 class RunState(msgspec.Struct, array_like=True):
     """A run. Everything but `live` follows from the events, and only `apply` changes it.
 
-    Read from bytes by a later version of this code: fields are added at the end, with a default, and never moved.
+    Later versions of this code decode stored states: add fields at the end, with a default, and never move them.
     """
 
     identity: RunIdentity
@@ -196,7 +202,7 @@ class RunState(msgspec.Struct, array_like=True):
     cancel_requested: bool = False
     cancel_event_id: int = 0
     signal_count: int = 0
-    # Of the last workflow task that was completed.
+    # Event ids of the last completed workflow task.
     completed_task_started_event_id: int = 0
     completed_task_event_id: int = 0
     task: WorkflowTask | None = None
@@ -211,29 +217,36 @@ class RunState(msgspec.Struct, array_like=True):
     reset_points: list[bytes] = []
     attached_request_ids: dict[str, int] = {}
     live: LiveState = msgspec.field(default_factory=LiveState)
-    # None for a run that no version of workers has to do with.
+    # None for a run without worker versioning.
     versioning: RunVersioning | None = None
-    # The build of the worker that completed the last workflow task.
+    # Version stamp of the worker that completed the last workflow task.
     worker_version: bytes = b""
-    # Since it is paused, or was when it was closed.
+    # Set while the run is paused; kept if the run was closed while paused.
     pause: Pause | None = None
-    # A VersioningOverride; empty if there is none.
+    # A serialized VersioningOverride; empty without an override.
     versioning_override: bytes = b""
-    # The last event's task id, as its writer gave it.
+    # Task id of the last event, as the cluster that wrote it assigned it.
     last_event_task_id: int = 0
-    # Of a closed run: what becomes of its children.
+    # Children that the parent close policies of a closed run apply to.
     closed_children: list[ParentClose] = []
     closed_by: int = 0
-    # Of a run that a reset began: the run whose first events it has, up to the one that says so.
+    # For a reset run: the base run, and the id of the WorkflowTaskFailed event that follows the copied events.
     reset_base_run_id: str = ""
     reset_event_id: int = 0
+    # None for a run without time skipping.
+    time_skipping: TimeSkipping | None = None
 
     @property
     def started(self) -> Origin:
-        """The first event's facts; a run that is asked for anything has them."""
+        """The facts of the first event; raises `RunClosed` before that event is applied."""
         if self.origin is None:
             raise RunClosed
         return self.origin
+
+    @property
+    def skipped_ns(self) -> int:
+        """Nanoseconds by which the run's clock is ahead of the wall clock."""
+        return 0 if self.time_skipping is None else self.time_skipping.skipped_ns
 
     @property
     def is_open(self) -> bool:
@@ -247,7 +260,7 @@ class RunState(msgspec.Struct, array_like=True):
 
     @property
     def has_started_task(self) -> bool:
-        """Whether a worker has a workflow task, so that what happens meanwhile has to wait."""
+        """Whether a worker has a workflow task, so that other events are buffered."""
         task = self.workflow_task
         return task is not None and task.is_started
 
@@ -258,12 +271,12 @@ class RunState(msgspec.Struct, array_like=True):
 
     @property
     def in_backoff(self) -> bool:
-        """Whether the first workflow task is yet to come, at its time."""
+        """Whether the run waits out the backoff before its first workflow task."""
         return self.started.first_backoff_ns > 0 and not self.had_task
 
     @property
     def last_version(self) -> int:
-        """The version of the last event; 0 before the first."""
+        """The version of the last event; 0 without events."""
         return self.versions.last.version if self.versions else 0
 
     def version_at(self, event_id: int) -> int:
@@ -272,28 +285,28 @@ class RunState(msgspec.Struct, array_like=True):
 
     @property
     def task_queue(self) -> str:
-        """The queue for the next workflow task."""
+        """The task queue for the next workflow task."""
         return self.live.sticky_task_queue or self.started.task_queue
 
     @property
     def is_zombie(self) -> bool:
-        """Whether it is open but only other clusters may change it."""
+        """Whether the run is open but another run is current, so that only other clusters change it."""
         return self.live.is_zombie and self.is_open
 
     @property
-    def owes(self) -> bool:
-        """Whether it has signals or updates that may yet have to be brought to the line, or the run, that has won."""
+    def has_events_to_reapply(self) -> bool:
+        """Whether the run may have signals or updates to reapply to the current branch or to the current run."""
         return any(branch.settled_event_id < branch.items[-1][0] for branch in self.live.branches) or (
             self.closed_by == ClosedBy.NEWER_RUN and not self.live.is_settled
         )
 
     def check_open(self) -> None:
-        """Refuse whatever changes a run that is closed."""
+        """Raise `RunClosed` if the run is closed."""
         if not self.is_open:
             raise RunClosed
 
     def remember_request(self, request_id: str) -> None:
-        """What is asked for again is not done again. The oldest are forgotten: that is within minutes, or never."""
+        """Remember the request id to ignore retries. The oldest are dropped: clients retry within minutes."""
         seen = self.live.request_ids
         if request_id:
             seen[request_id] = None
@@ -301,14 +314,14 @@ class RunState(msgspec.Struct, array_like=True):
             del seen[next(iter(seen))]
 
     def open_activity(self, scheduled_event_id: int) -> PendingActivity | None:
-        """An activity that may still end: it is pending, and its end is not in the buffer."""
+        """The activity, if it is pending and its end is not buffered."""
         if scheduled_event_id in self.live.ending:
             return None
         activity = self.activities.get(scheduled_event_id)
         return None if activity is None else self.as_changed(activity)
 
     def as_changed(self, activity: PendingActivity) -> PendingActivity:
-        """An activity with the options that it has now."""
+        """The activity with its present options."""
         progress = self.live.activities.get(activity.scheduled_event_id)
         if progress is None or progress.options is None:
             return activity

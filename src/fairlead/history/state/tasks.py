@@ -1,7 +1,7 @@
-"""What has to be done after a step of a run: the rows of its shard's queues.
+"""Tasks that follow from a step of a run: rows of the shard's queues.
 
-Each names the event it was made for, with its version, and whatever else tells whether it still means something when
-its turn comes. A task with `fire_at_ns` is for the timer queue.
+Each task names its event with its version, and other values that tell whether the task still applies when it is
+executed. A task with `fire_at_ns` goes to the timer queue.
 """
 
 from enum import IntEnum
@@ -12,7 +12,7 @@ from fairlead.history.state.run import ParentClose
 
 
 class Task(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """The base of them all: the version at which it was made."""
+    """Base class of all tasks; `version` is the version at which the task was made."""
 
     version: int
 
@@ -24,7 +24,7 @@ class TimerTask(Task, frozen=True, tag=True, array_like=True):
 
 
 class PushWorkflowTask(Task, frozen=True, tag=True, array_like=True):
-    """Hand a workflow task to matching."""
+    """Push a workflow task to matching."""
 
     scheduled_event_id: int
     attempt: int
@@ -33,7 +33,7 @@ class PushWorkflowTask(Task, frozen=True, tag=True, array_like=True):
 
 
 class PushActivityTask(Task, frozen=True, tag=True, array_like=True):
-    """Hand an attempt of an activity to matching."""
+    """Push an attempt of an activity to matching."""
 
     scheduled_event_id: int
     attempt: int
@@ -42,39 +42,39 @@ class PushActivityTask(Task, frozen=True, tag=True, array_like=True):
 
 
 class StartChild(Task, frozen=True, tag=True, array_like=True):
-    """Start the child that an initiated event asks for; the request id makes that once."""
+    """Start the child of an initiated event; the request id prevents a second start."""
 
     initiated_event_id: int
     request_id: str
 
 
 class SignalExternal(Task, frozen=True, tag=True, array_like=True):
-    """Send the signal that an initiated event asks for."""
+    """Send the signal of an initiated event."""
 
     initiated_event_id: int
     request_id: str
 
 
 class CancelExternal(Task, frozen=True, tag=True, array_like=True):
-    """Send the cancellation that an initiated event asks for."""
+    """Send the cancel request of an initiated event."""
 
     initiated_event_id: int
     request_id: str
 
 
 class CloseRun(Task, frozen=True, tag=True, array_like=True):
-    """Tell the parent, and see to the children: the run has closed, and what was its end is in `close_event_id`.
+    """Notify the parent and apply the parent close policies: event `close_event_id` has closed the run.
 
-    `tells_parent` is false where another run of the same workflow goes on.
+    `notifies_parent` is false if another run of the chain follows.
     """
 
     close_event_id: int
-    tells_parent: bool
+    notifies_parent: bool
     children: tuple[ParentClose, ...]
 
 
 class UpsertVisibility(Task, frozen=True, tag=True, array_like=True):
-    """Write the run's visibility row anew."""
+    """Write the run's visibility row."""
 
 
 class UserTimer(TimerTask, frozen=True, tag=True, array_like=True):
@@ -85,14 +85,14 @@ class UserTimer(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class TaskTimeout(IntEnum):
-    """Which of a workflow task's two times ran out, by the numbers of Temporal's TimeoutType."""
+    """The kind of a workflow task's timeout; the numbers of Temporal's TimeoutType."""
 
     START_TO_CLOSE = 1
     SCHEDULE_TO_START = 2
 
 
 class WorkflowTaskTimeout(TimerTask, frozen=True, tag=True, array_like=True):
-    """Time a workflow task out. A speculative one's is kept in memory, not in a queue, and so it says so."""
+    """Time a workflow task out. `in_memory`: the timeout of a speculative task is kept in memory, not in a queue."""
 
     scheduled_event_id: int
     attempt: int
@@ -100,8 +100,15 @@ class WorkflowTaskTimeout(TimerTask, frozen=True, tag=True, array_like=True):
     in_memory: bool = False
 
 
+class WorkflowTaskRetry(TimerTask, frozen=True, tag=True, array_like=True):
+    """The backoff of a workflow task's attempt is over: push the task to matching."""
+
+    scheduled_event_id: int
+    attempt: int
+
+
 class ActivityTimeoutKind(IntEnum):
-    """Which of an activity's times ran out, by the numbers of Temporal's TimeoutType."""
+    """The kind of an activity's timeout; the numbers of Temporal's TimeoutType."""
 
     START_TO_CLOSE = 1
     SCHEDULE_TO_START = 2
@@ -110,7 +117,7 @@ class ActivityTimeoutKind(IntEnum):
 
 
 class ActivityTimeout(TimerTask, frozen=True, tag=True, array_like=True):
-    """Time an activity out; schedule-to-close is for all of its attempts."""
+    """Time an activity out; schedule-to-close applies to all attempts together."""
 
     scheduled_event_id: int
     kind: ActivityTimeoutKind
@@ -119,7 +126,7 @@ class ActivityTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class ActivityRetry(TimerTask, frozen=True, tag=True, array_like=True):
-    """The backoff is over: hand the next attempt to matching."""
+    """The backoff is over: push the next attempt to matching."""
 
     scheduled_event_id: int
     attempt: int
@@ -131,21 +138,25 @@ class RunTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class ExecutionTimeout(TimerTask, frozen=True, tag=True, array_like=True):
-    """Time the chain of runs out, whichever of them is current then."""
+    """Time out the chain of runs, whichever run is current."""
 
     first_run_id: str
 
 
 class WorkflowBackoff(TimerTask, frozen=True, tag=True, array_like=True):
-    """The start delay, the cron schedule's or the retry's time is over: schedule the first workflow task."""
+    """The backoff of a start delay, cron schedule or retry is over: schedule the first workflow task."""
 
 
 class DeleteAfterRetention(TimerTask, frozen=True, tag=True, array_like=True):
     """The namespace's retention is over: delete the run."""
 
 
+class FastForwardEnd(TimerTask, frozen=True, tag=True, array_like=True):
+    """The target time of a fast-forward has come: end it and stop skipping time."""
+
+
 class CallNexus(Task, frozen=True, tag=True, array_like=True):
-    """Hand a request to start, or to cancel, a Nexus operation to the workers of its endpoint."""
+    """Send a request to start or to cancel a Nexus operation to the workers of its endpoint."""
 
     scheduled_event_id: int
     attempt: int
@@ -153,7 +164,7 @@ class CallNexus(Task, frozen=True, tag=True, array_like=True):
 
 
 class NexusCallTimeout(TimerTask, frozen=True, tag=True, array_like=True):
-    """Nobody has answered a request to a Nexus handler: give it up."""
+    """A request to a Nexus handler has timed out: fail the request."""
 
     scheduled_event_id: int
     attempt: int
@@ -161,7 +172,7 @@ class NexusCallTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class NexusRetry(TimerTask, frozen=True, tag=True, array_like=True):
-    """The backoff is over: make the request again."""
+    """The backoff is over: repeat the request to the Nexus handler."""
 
     scheduled_event_id: int
     attempt: int
@@ -176,25 +187,33 @@ class NexusTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class DeliverCallback(Task, frozen=True, tag=True, array_like=True):
-    """The run has closed: tell the one who registered a callback, by its place among them."""
+    """The run has closed: deliver the completion callback at index `number`."""
 
     number: int
     close_event_id: int
 
 
+class DeliverUpdateCallback(Task, frozen=True, tag=True, array_like=True):
+    """An update has ended, with its own event or with its run: report it to the callback at position `number`."""
+
+    event_id: int
+    update_id: str
+    number: int
+
+
 class Reapply(Task, frozen=True, tag=True, array_like=True):
-    """Bring signals and updates of a line, or a run, that has lost to the one that has won."""
+    """Reapply signals and updates of a losing branch or run to the current one."""
 
 
 class EntityTask(Task, frozen=True, tag=True, array_like=True):
-    """Something that an entity of the archetype wants done at once: `data` says what, and only it can read that."""
+    """A task of an entity of this archetype, due now; only the archetype's code can decode `data`."""
 
     archetype: str
     data: bytes
 
 
 class EntityTimer(TimerTask, frozen=True, tag=True, array_like=True):
-    """The same, at a time."""
+    """A timer task of an entity of this archetype; only the archetype's code can decode `data`."""
 
     archetype: str
     data: bytes
@@ -210,17 +229,20 @@ AnyTask = (
     | UpsertVisibility
     | UserTimer
     | WorkflowTaskTimeout
+    | WorkflowTaskRetry
     | ActivityTimeout
     | ActivityRetry
     | RunTimeout
     | ExecutionTimeout
     | WorkflowBackoff
     | DeleteAfterRetention
+    | FastForwardEnd
     | CallNexus
     | NexusCallTimeout
     | NexusRetry
     | NexusTimeout
     | DeliverCallback
+    | DeliverUpdateCallback
     | Reapply
     | EntityTask
     | EntityTimer
@@ -228,12 +250,14 @@ AnyTask = (
 
 
 class QueueRow(msgspec.Struct, array_like=True, frozen=True):
-    """A task as its queue keeps it, with the run that it is of."""
+    """A task as stored in a queue, with the ids of its run."""
 
     namespace_id: str
     workflow_id: str
     run_id: str
     task: AnyTask
+    # Nanoseconds by which the run's clock was ahead of the wall clock; queues use the wall clock.
+    skipped_ns: int = 0
 
 
 _encode_row = msgspec.msgpack.Encoder().encode
@@ -241,10 +265,10 @@ _decode_row = msgspec.msgpack.Decoder(QueueRow).decode
 
 
 def encode_row(row: QueueRow) -> bytes:
-    """The row as it is stored."""
+    """Encode a row to be stored."""
     return _encode_row(row)
 
 
 def decode_row(stored: bytes) -> QueueRow:
-    """The row that was stored."""
+    """Decode a stored row."""
     return _decode_row(stored)

@@ -6,20 +6,20 @@ import msgspec
 
 
 class TaskKind(IntEnum):
-    """How a workflow task stands in the history."""
+    """Whether the events of a workflow task are written at once or later."""
 
-    # Its events are written as it goes.
+    # Events are written at once.
     NORMAL = 1
-    # A further attempt after a failure: its events are written when it succeeds, so that failing leaves no trace.
+    # A retry after a failure: its events are written when it succeeds, so that further failures leave no events.
     TRANSIENT = 2
-    # Made to deliver updates: its events are written when it has an effect, so that a rejected update leaves no trace.
+    # Delivers updates: its events are written only if it has an effect, so that a rejected update leaves no events.
     SPECULATIVE = 3
 
 
 class WorkflowTask(msgspec.Struct, array_like=True):
     """A scheduled or started workflow task. `started_event_id` is 0 until it is started.
 
-    The ids of a transient or speculative task are those that its events will have if nothing comes between.
+    The event ids of a transient or speculative task are those that its events get if no other event comes first.
     """
 
     kind: TaskKind
@@ -37,10 +37,10 @@ class WorkflowTask(msgspec.Struct, array_like=True):
     worker_version: bytes | None = None
     suggest_continue_as_new: bool = False
     history_size_bytes: int = 0
-    # The run is pinned, and others go to another version.
+    # Whether the run is pinned to a version while the target version for new runs is another one.
     target_changed: bool = False
 
     @property
     def is_started(self) -> bool:
-        """Whether a worker has it."""
+        """Whether a worker has the task."""
         return self.started_event_id > 0

@@ -1,1 +1,1 @@
-"""The jobs, one a module: each reads tables, composes stages and writes tables."""
+"""The jobs, one per module: each reads tables, composes stages and writes tables."""

@@ -1,6 +1,7 @@
-"""`fairlead pipeline backtest`: what other settings of the adaptive scaler would have done with recorded traffic."""
+"""`fairlead pipeline backtest`: replays recorded traffic under other settings of the adaptive scaler."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from fairlead.core.errors import GiveUp
+from fairlead.core.namespaces import split_version
 from fairlead.core.partitions import TaskType
 from fairlead.pipeline.arrow import arrow_limits
-from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.scaler import BUCKETS_TO_RATE, Candidate, Model, buckets_per_tick, effective, grid
+from fairlead.pipeline.namespaces import known_names
 from fairlead.pipeline.stages.backtest import (
     Objective,
     Span,
@@ -25,11 +28,13 @@ from fairlead.pipeline.stages.backtest import (
     trials,
     with_verdicts,
 )
-from fairlead.settings import SETTINGS, DynamicSettings, Plain, matching, parse_file
+from fairlead.settings import SETTINGS, DynamicSettings, Plain, parse_file
+from fairlead.settings.dynamic import matching
 
-# A settings file says more of the busiest task lists alone: a rule for each would be none that people can read.
-TASK_LISTS_TOLD = 100
-LEFT_OUT_HINT = "more is recorded than can be replayed at once: the last part was; choose another one with --until"
+# Maximum number of task queues that get their own rule in a settings file (the busiest ones): people must be able to
+# read the file.
+TASK_QUEUES_SHOWN = 100
+LEFT_OUT_HINT = "only the end of the recording was replayed, because it is too long: choose another part with --until"
 PARTITION_RPS = 500.0
 WAIT_S_MAX = 1.0
 _CHOICES: dict[str, tuple[float, ...]] = {
@@ -40,16 +45,16 @@ _CHOICES: dict[str, tuple[float, ...]] = {
     "interval_s": (15.0, 30.0),
 }
 _HELP = {
-    "upscale_rps": "Tasks a second for each partition above which partitions are added",
-    "upscale_sustained_s": "Seconds above the threshold before that",
-    "downscale_sustained_s": "Seconds below the lower threshold before partitions are taken away",
-    "downscale_factor": "Share of the threshold that makes the lower one",
-    "interval_s": "Seconds between two looks",
+    "upscale_rps": "Tasks per second and partition above which partitions are added",
+    "upscale_sustained_s": "Seconds above that threshold before partitions are added",
+    "downscale_sustained_s": "Seconds below the lower threshold before partitions are removed",
+    "downscale_factor": "Lower threshold, as a share of the upper one",
+    "interval_s": "Seconds between two decisions of the scaler",
 }
 
 
 class UnusableRecommendation(GiveUp):
-    """What was recommended is no valid settings file."""
+    """The recommended settings do not form a valid settings file."""
 
 
 OPTIONS = [
@@ -61,14 +66,14 @@ OPTIONS = [
             multiple=True,
             default=choices,
             show_default=True,
-            help=f"{_HELP[name]}; any number of times, each is tried.",
+            help=f"{_HELP[name]}; may be repeated, each value is tried.",
         )
         for name, choices in _CHOICES.items()
     ),
     click.option(
         "--settings-file",
         type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="The settings in force, to compare with. [default: the defaults]",
+        help="The current settings, for comparison. [default: the default settings]",
     ),
     click.option(
         "--settings-out",
@@ -80,7 +85,7 @@ OPTIONS = [
         type=click.FloatRange(min=0.001),
         default=PARTITION_RPS,
         show_default=True,
-        help="Tasks a second that one partition can dispatch: what `fairlead bench` measured.",
+        help="Tasks per second that one partition can dispatch, as measured by `fairlead bench`.",
     ),
     click.option(
         "--wait",
@@ -96,7 +101,7 @@ OPTIONS = [
         type=click.FloatRange(0.0, 1.0),
         default=Objective().late_share_max,
         show_default=True,
-        help="Share of late tasks that is accepted.",
+        help="Accepted share of late tasks.",
     ),
     click.option(
         "--changes-per-day",
@@ -104,7 +109,7 @@ OPTIONS = [
         type=click.FloatRange(min=0.0),
         default=Objective().changes_per_day_max,
         show_default=True,
-        help="Changes of a task list's partitions a day that are accepted.",
+        help="Accepted changes of a task queue's partitions per day.",
     ),
     click.option(
         "--initial-partitions",
@@ -137,10 +142,10 @@ def run(context: JobContext) -> Summary:
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
     bucket_us = round(bucket_s * 1e6)
-    # Of nothing there is nothing to replay, but the tables are there.
+    # Without any records there is nothing to replay, but the tables are still written.
     span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
     lists = arrivals(tasks, span=span)
-    # A row has thousands of numbers.
+    # Each row holds thousands of numbers.
     with arrow_limits(context.spark):
         context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
         outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
@@ -153,16 +158,17 @@ def run(context: JobContext) -> Summary:
         compared = context.lake.read_derived(context.spark, "backtest_settings")
         best = {row["cluster"]: row for row in compared.where("is_recommended").collect()}
         traced = sorted({0, *(row["setting"] for row in best.values())})
-        context.progress("tracing what is in force and what is recommended")
+        context.progress("tracing the current and the recommended settings")
         traces = timeline(lists, trials([(number, settings[number]) for number in traced]), model=model, span=span)
         rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, context.run_id)
     folder = Path(options.get("settings_out") or context.lake.root / "_recommended")
+    names = known_names(context.lake)
     present = {row["cluster"]: row for row in compared.where(F.col("setting") == 0).collect()}
     found = {
         cluster: {
-            "now": _told(present[cluster]),
-            "recommended": _told(row),
-            "settings_file": str(_write(folder, cluster, row, _exceptions(backtest, row), objective)),
+            "now": _described(present[cluster]),
+            "recommended": _described(row),
+            "settings_file": str(_write(folder, row, _exceptions(backtest, row), objective, names)),
         }
         for cluster, row in sorted(best.items())
     }
@@ -170,10 +176,13 @@ def run(context: JobContext) -> Summary:
     if span.left_out:
         findings["hours_left_out"] = span.left_out_s / 3600
         findings["hint"] = LEFT_OUT_HINT
-    return Summary("backtest", rows, findings | {"clusters": found})
+    replayed_tasks = sum(row["tasks"] for row in present.values())
+    findings |= {"tasks": replayed_tasks, "tasks_left_out": span.arrivals - replayed_tasks, "clusters": found}
+    alarm = left_out_alarm(span.arrivals - replayed_tasks, span.arrivals, what="tasks", why=LEFT_OUT_HINT)
+    return Summary("backtest", rows, findings, alarm)
 
 
-def _told(row: Row) -> dict[str, Any]:
+def _described(row: Row) -> dict[str, Any]:
     names = ("late_share", "changes_per_day", "partition_hours", "above_s", "wait_s_max", "is_within")
     return _candidate(row)._asdict() | {name: row[name] for name in names}
 
@@ -183,17 +192,17 @@ def _candidate(row: Row) -> Candidate:
 
 
 def _exceptions(backtest: DataFrame, best: Row) -> list[Row]:
-    """The busiest task lists for which another setting is better than the one for all."""
+    """Return the busiest task queues for which another setting is better than the cluster-wide one."""
     differs = F.col("is_recommended") & (F.col("setting") != best["setting"])
-    # A settings file has no word for a type that this release does not know.
+    # A settings file can't name a task type that this release does not know.
     is_known = F.col("task_type").isin(*map(int, TaskType))
     its = backtest.where((F.col("cluster") == best["cluster"]) & differs & is_known)
     ordered = its.orderBy(F.desc("tasks"), "namespace_id", "task_list", "task_type")
-    return ordered.limit(TASK_LISTS_TOLD).collect()
+    return ordered.limit(TASK_QUEUES_SHOWN).collect()
 
 
 def settings_document(best: Candidate, exceptions: list[tuple[dict[str, Plain], Candidate]]) -> dict[str, Plain]:
-    """The content of a settings file: one value for all, and others for some task lists."""
+    """Return the content of a settings file: one value for all task queues, and exceptions for some."""
     document: dict[str, Plain] = {matching.ENABLE_ADAPTIVE_SCALER.key: [{"value": True}]}
     for key, value in best.overrides().items():
         values: list[Plain] = [{"value": value}]
@@ -204,11 +213,13 @@ def settings_document(best: Candidate, exceptions: list[tuple[dict[str, Plain], 
     return document
 
 
-def _write(folder: Path, cluster: str, best: Row, exceptions: list[Row], objective: Objective) -> Path:
+def _write(folder: Path, best: Row, exceptions: list[Row], objective: Objective, names: Mapping[str, str]) -> Path:
+    cluster = best["cluster"]
     scopes: dict[tuple[str, str, int], Candidate] = {}
     for row in exceptions:
-        # A task list of a build or a worker of its own has the settings of its namespace.
-        scope = (row["namespace_id"].partition("#")[0], row["task_list"], row["task_type"])
+        # Settings have no scope for a worker version: a versioned queue is configured by its namespace and name.
+        namespace_id = split_version(row["namespace_id"])[0]
+        scope = (names.get(namespace_id, namespace_id), row["task_list"], row["task_type"])
         scopes.setdefault(scope, _candidate(row))
     document = settings_document(
         _candidate(best),

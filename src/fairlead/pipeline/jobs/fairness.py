@@ -1,4 +1,4 @@
-"""`fairlead pipeline fairness`: what each fairness key got against what was due, and who starved because of whom."""
+"""`fairlead pipeline fairness`: compares each key's dispatches with its fair share; names starved and flooding keys."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.stages.fairness import floods, key_fairness, starved, window_fairness
-from fairlead.pipeline.stages.traffic import TASK_LIST, WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
+from fairlead.pipeline.stages.traffic import TASK_QUEUE, WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
 
-WORST_TOLD = 10
+WORST_SHOWN = 10
 
 OPTIONS = [
     click.option(
@@ -20,7 +20,7 @@ OPTIONS = [
         default=WINDOW_S,
         show_default=True,
         metavar="SECONDS",
-        help="Length of a window. Short ones show more unfairness: it evens out over time.",
+        help="Length of a window. Shorter windows show more unfairness, which evens out over time.",
     ),
 ]
 
@@ -31,7 +31,7 @@ def run(context: JobContext) -> Summary:
     tasks = context.lake.read(
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
-    context.progress("comparing what each key got with what was due")
+    context.progress("comparing the dispatches of each key with its fair share")
     rows = {
         "fairness_keys": context.lake.write("fairness_keys", key_fairness(tasks, window_s=window_s), context.run_id)
     }
@@ -46,10 +46,10 @@ def _alarm(flooding: list[dict[str, Any]]) -> str | None:
     if not flooding:
         return None
     worst = flooding[0]
-    more = f", and {len(flooding) - 1} more did likewise" if len(flooding) > 1 else ""
+    more = f", and {len(flooding) - 1} more keys flooded" if len(flooding) > 1 else ""
     return (
-        f"key {worst['flood_key']!r} flooded task list {worst['task_list']!r} of {worst['cluster']}, and "
-        f"{worst['victims']} others missed {worst['tasks_missed']:,.0f} tasks that were due to them{more}"
+        f"key {worst['flood_key']!r} flooded task queue {worst['task_list']!r} of {worst['cluster']}, and "
+        f"{worst['victims']} other keys missed {worst['tasks_missed']:,.0f} tasks of their fair share{more}"
     )
 
 
@@ -61,9 +61,9 @@ def _findings(windows: DataFrame, keys: DataFrame) -> dict[str, Any]:
     ).first()
     assert totals is not None  # noqa: S101 - an aggregate without groups has one row
     ordered = {
-        "starved": starved(keys).orderBy(F.desc("tasks_missed"), *TASK_LIST, "fairness_key"),
-        "floods": floods(windows, keys).orderBy(F.desc("tasks_missed"), *TASK_LIST, "flood_key"),
+        "starved": starved(keys).orderBy(F.desc("tasks_missed"), *TASK_QUEUE, "fairness_key"),
+        "floods": floods(windows, keys).orderBy(F.desc("tasks_missed"), *TASK_QUEUE, "flood_key"),
     }
     return totals.asDict() | {
-        name: [row.asDict() for row in rows.limit(WORST_TOLD).collect()] for name, rows in ordered.items()
+        name: [row.asDict() for row in rows.limit(WORST_SHOWN).collect()] for name, rows in ordered.items()
     }

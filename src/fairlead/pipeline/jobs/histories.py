@@ -1,4 +1,4 @@
-"""`fairlead pipeline histories`: runs and activities as flat tables, and what they come to by type and task list."""
+"""`fairlead pipeline histories`: runs and activities as flat tables, with totals by type and task queue."""
 
 from typing import Any
 
@@ -6,21 +6,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.pipeline.arrow import arrow_limits
-from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.histories import Problem
 from fairlead.pipeline.stages import histories
 
-WORST_TOLD = 5
+WORST_SHOWN = 5
 NO_PAYLOADS_HINT = (
-    "runs without payloads can't be told of: set `journal: {payloads: true}` in the server's configuration for those "
-    "to come, and bring those that are in the store with `fairlead export`"
+    "runs without payloads can't be read: set `journal: {payloads: true}` in the server's configuration for future "
+    "runs, and export the stored ones with `fairlead export`"
 )
 
 
 def run(context: JobContext) -> Summary:
     """Write the tables `workflows`, `activities`, `workflow_types` and `activity_types`."""
     lake, run_id = context.lake, context.run_id
-    # Not from `since` on: a run is told of with all of its events. Runs without any since then are left out below.
+    # Read events before `since`, too: a row needs all events of its run. Runs without events after `since` are dropped
+    # below.
     history = lake.read(context.spark, "history", until=context.until_us, namespace=context.namespace)
     with arrow_limits(context.spark):
         flattened = histories.flatten(histories.gather_records(history))
@@ -34,12 +35,22 @@ def run(context: JobContext) -> Summary:
             problems = {row["problem"]: row["count"] for row in flattened.groupBy("problem").count().collect()}
         finally:
             flattened.unpersist()
-    context.progress("adding up by type and task list")
+    context.progress("summing up by type and task queue")
     runs, activities = (lake.read_derived(context.spark, name) for name in ("workflows", "activities"))
     rows["workflow_types"] = lake.write("workflow_types", histories.workflow_types(runs), run_id)
     rows["activity_types"] = lake.write("activity_types", histories.activity_types(activities), run_id)
     types = lake.read_derived(context.spark, "activity_types")
-    return Summary("histories", rows, _findings(problems, types))
+    return Summary("histories", rows, _findings(problems, types), _alarm(problems))
+
+
+def _alarm(problems: dict[str | None, int]) -> str | None:
+    """Return an alarm if many runs were left out; None if no run was journaled with payloads."""
+    without = problems.get(Problem.NO_PAYLOADS, 0)
+    total = sum(problems.values())
+    if without == total:
+        return None
+    why = "their events are incomplete, unreadable or without payloads"
+    return left_out_alarm(total - problems.get(None, 0), total, what="runs", why=why)
 
 
 def _findings(problems: dict[str | None, int], types: DataFrame) -> dict[str, Any]:
@@ -56,6 +67,6 @@ def _findings(problems: dict[str | None, int], types: DataFrame) -> dict[str, An
 
 
 def _worst(types: DataFrame, measure: str) -> list[dict[str, Any]]:
-    """The activity types where a measure is highest."""
+    """Return the activity types with the highest value of a measure."""
     ordered = types.where(F.col(measure) > 0).orderBy(F.desc(measure), *histories.ACTIVITY_TYPE)
-    return [row.asDict() for row in ordered.select(*histories.ACTIVITY_TYPE, measure).limit(WORST_TOLD).collect()]
+    return [row.asDict() for row in ordered.select(*histories.ACTIVITY_TYPE, measure).limit(WORST_SHOWN).collect()]

@@ -1,8 +1,10 @@
-"""The job `ingest`: every sealed segment of the journal comes into the tables once, whole, or into the quarantine."""
+"""The job `ingest`: moves every sealed segment of the journal into the tables once and whole, or into quarantine."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,22 +15,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlead.core.errors import FixRequest, GiveUp
+from fairlead.journal import SCHEMA_VERSION
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.lake import Lake, Quarantined, SegmentEntry
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.sources.cloud import CLOUD_CLUSTER, exported_histories, find_exports
-from fairlead.pipeline.sources.decoding import REASONS, Fault
+from fairlead.pipeline.sources.decoder import REASONS, Fault, Note
 from fairlead.pipeline.sources.journal import plain_name, rows_of, segments_at_rest
-from fairlead.pipeline.sources.segments import Segment, find_sealed
+from fairlead.pipeline.sources.segments import Segment, find_sealed, find_unknown_kinds
 from fairlead.settings import InvalidValue
-from fairlead.settings.static_clusters import parse_cluster_name
+from fairlead.settings.static.clusters import parse_cluster_name
 
-# What a kill can cost: a batch that is not committed is done again.
+# Maximum bytes of one batch: after a kill, the uncommitted batch is ingested again.
 BATCH_BYTES = 512 << 20
 BATCH_SEGMENTS_MAX = 2048
-# What a task holds in memory of each file that it writes, of several days at once.
+# Bytes that a Spark task buffers for each open output file; one task may write files of several days at once.
 ROW_GROUP_BYTES = 32 << 20
-# Where Spark puts the rows whose `fault` is null.
+# Maximum number of segments of unknown kind that a summary lists by name.
+NAMED_MAX = 20
+# Name of the folder in which Spark puts the rows whose `fault` is null.
 SOUND = "fault=__HIVE_DEFAULT_PARTITION__"
 
 
@@ -44,7 +49,7 @@ OPTIONS = [
         "--cloud-export",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="DIR",
-        help="A copy of the bucket that Temporal Cloud exports histories to, or a part of it.",
+        help="Copy of the bucket with Temporal Cloud's history exports, or a part of it.",
     ),
     click.option(
         "--cluster",
@@ -53,37 +58,49 @@ OPTIONS = [
         default=CLOUD_CLUSTER,
         show_default=True,
         metavar="NAME",
-        help="Under which name Temporal Cloud is among the clusters.",
+        help="Cluster name for the histories of Temporal Cloud.",
+    ),
+    click.option(
+        "--dismiss",
+        multiple=True,
+        metavar="CLUSTER/SEGMENT",
+        help="Stop the alarms for a segment in quarantine that will never be readable.",
     ),
 ]
 
-# Makes rows of segments.
+# Turns segments into rows.
 Read = Callable[[SparkSession, Sequence[Segment]], DataFrame]
 
 
+class NotInQuarantine(FixRequest):
+    """The segment to dismiss is not in quarantine."""
+
+
 class SegmentChanged(GiveUp):
-    """A sealed segment did not stay as it was."""
+    """A sealed segment changed while it was read."""
 
 
 @dataclass(slots=True)
 class Absorbed:
-    """What came of segments: rows committed, and segments that could not be read."""
+    """Result of ingesting segments: the rows committed, and the segments that could not be read."""
 
     rows: int = 0
     segments: int = 0
     batches: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
+    duplicates: list[Segment] = field(default_factory=list)
 
     def add(self, other: "Absorbed") -> None:
-        """Count another batch."""
+        """Add the counts of another batch."""
         self.rows += other.rows
         self.segments += other.segments
         self.batches += other.batches
         self.quarantined += other.quarantined
+        self.duplicates += other.duplicates
 
 
 def run(context: JobContext) -> Summary:
-    """Bring what is new in the journal, and in what Temporal Cloud exported, into the lake."""
+    """Ingest the new segments of the journal and of Temporal Cloud's export."""
     exports = context.options.get("cloud_export")
     if context.journal is None and exports is None:
         raise FixRequest("ingest needs --journal: the folder that the server writes its journal to")
@@ -96,20 +113,39 @@ def run(context: JobContext) -> Summary:
     changed: list[Segment] = []
     known = 0
     with context.lake.locked():
+        _dismiss(context.lake, context.options.get("dismiss") or ())
         for work in works:
-            done = taken_in(context.lake, work.kind)
-            news, others = not_yet_in(context.lake, done, work.segments)
-            changed += others
-            known += len(work.segments) - len(news) - len(others)
-            absorbed = _absorb_all(context, work, news)
+            sorted_out = sort_out(context.lake, taken_in(context.lake, work.kind), work.segments)
+            changed += sorted_out.changed
+            known += sorted_out.known
+            absorbed = _absorb_all(context, work, sorted_out.news)
+            absorbed.duplicates += sorted_out.duplicates
+            absorbed.quarantined += sorted_out.waiting
             rows[work.kind] += absorbed.rows
             total.add(absorbed)
         findings = _findings(context.lake, total, known=known, changed=changed)
-    return Summary(job="ingest", rows=rows, findings=findings, alarm=_alarm(total, changed))
+        if context.journal is not None:
+            others = find_unknown_kinds(context.journal)
+            findings["segments_of_unknown_kind"] = len(others)
+            findings["unknown_segments"] = [f"{one.cluster}/{one.name}" for one in others[:NAMED_MAX]]
+        alarm = quarantine_alarm(context.lake) or _alarm(changed)
+    return Summary(job="ingest", rows=rows, findings=findings, alarm=alarm)
+
+
+def _dismiss(lake: Lake, names: Sequence[str]) -> None:
+    """Dismiss these segments of the quarantine, so that they raise no more alarms."""
+    there = {f"{found.entry.cluster}/{found.entry.name}": found for found in lake.quarantined()}
+    for name in names:
+        if name not in there:
+            raise NotInQuarantine(
+                f"--dismiss {name}: this segment is not in quarantine; in quarantine: {', '.join(there) or 'none'}"
+            )
+    for name in names:
+        lake.quarantine(replace(there[name], is_dismissed=True))
 
 
 class _Work(NamedTuple):
-    """Segments of one kind, and how they are read."""
+    """Segments of one kind, and the function that reads them."""
 
     kind: str
     segments: list[Segment]
@@ -118,10 +154,7 @@ class _Work(NamedTuple):
 
 def _journaled(journal: Path) -> list[_Work]:
     segments = find_sealed(journal)
-    return [
-        _Work(kind, [segment for segment in segments if segment.name.startswith(f"{kind}.")], _reader(kind))
-        for kind in BRONZE
-    ]
+    return [_Work(kind, [segment for segment in segments if segment.kind == kind], _reader(kind)) for kind in BRONZE]
 
 
 def _reader(kind: str) -> Read:
@@ -139,14 +172,14 @@ def _absorb_all(context: JobContext, work: _Work, segments: Sequence[Segment]) -
 def absorb(
     spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment], *, read: Read | None = None
 ) -> Absorbed:
-    """Commit the rows of these segments as one batch; those of them that are faulty go into the quarantine.
+    """Commit the rows of these segments as one batch; faulty segments go into quarantine.
 
-    All are read once, in the hope that they are well: only where one proves faulty, the others are read again.
+    All segments are read once, on the assumption that none is faulty. If one is faulty, the others are read again.
     """
     read = read or _reader(kind)
-    staged, faults = _stage(spark, lake, kind, segments, read)
+    staged, faults, unknown = _stage(spark, lake, kind, segments, read)
     quarantined = [
-        Quarantined(_entry(segment, rows=before), f"{REASONS[fault]} (after {before:,} sound records)")
+        Quarantined(_entry(segment, rows=before), f"{REASONS[fault]} (after {before:,} sound records)", fault)
         for segment in segments
         for fault, before in [faults.get(segment.key, (None, 0))]
         if fault is not None
@@ -156,46 +189,56 @@ def absorb(
     sound = [segment for segment in segments if segment.key not in faults]
     if faults:
         shutil.rmtree(staged)
-        staged, again = _stage(spark, lake, kind, sound, read)
+        staged, again, unknown = _stage(spark, lake, kind, sound, read)
         if again:
-            raise SegmentChanged(f"{sorted(again)}: these segments changed while they were read: sealed ones never do")
+            raise SegmentChanged(
+                f"{sorted(again)}: these segments changed while they were read, but a sealed segment must not change"
+            )
     counts = _count(staged / SOUND)
     if sound:
-        # A segment without records is in the batch, too: it need not be read again.
-        entries = [_entry(segment, rows=counts.get(segment.key, 0)) for segment in sound]
+        # A segment without records is part of the batch, too, so that it is not read again.
+        now_us = time.time_ns() // 1000
+        entries = [_entry(segment, rows=counts.get(segment.key, 0), arrived_us=now_us) for segment in sound]
         (staged / SOUND).mkdir(exist_ok=True)
-        lake.commit(kind, staged / SOUND, entries)
+        lake.commit(kind, staged / SOUND, entries, unknown)
         for entry in entries:
-            lake.forgive(entry)
+            lake.release(entry)
     shutil.rmtree(staged)
     return Absorbed(rows=sum(counts.values()), segments=len(sound), batches=int(bool(sound)), quarantined=quarantined)
 
 
 def with_day(frame: DataFrame) -> DataFrame:
-    """Each row with the day it happened on, in UTC."""
+    """Add the column `day`: the UTC day of the row's time."""
     return frame.withColumn("day", F.to_date(F.timestamp_micros("time_us")))
 
 
 def _stage(
     spark: SparkSession, lake: Lake, kind: str, segments: Sequence[Segment], read: Read
-) -> tuple[Path, dict[tuple[str, str], tuple[Fault, int]]]:
-    """Write the rows beside the tables; the faulty segments among them, with how many records came before."""
+) -> tuple[Path, dict[tuple[str, str], tuple[Fault, int]], Counter[tuple[str, str]]]:
+    """Write the rows to a new staging folder.
+
+    Returns the folder, the faulty segments with the number of records before the fault, and the unknown names.
+    """
     staged = lake.stage(kind)
     rows = read(spark, segments).transform(with_day)
     writer = rows.select(*BRONZE[kind].names, "fault").write.mode("overwrite").partitionBy("fault", "cluster", "day")
     writer.option("parquet.block.size", ROW_GROUP_BYTES).parquet(str(staged))
     faults: dict[tuple[str, str], tuple[Fault, int]] = {}
+    unknown: Counter[tuple[str, str]] = Counter()
     for file in staged.glob("fault=*/cluster=*/day=*/*.parquet"):
         fault, cluster = (part.partition("=")[2] for part in file.relative_to(staged).parts[:2])
         if file.is_relative_to(staged / SOUND):
             continue
-        for row in parquet.ParquetFile(file).read(["segment", "position"]).to_pylist():
-            faults[plain_name(cluster), row["segment"]] = (Fault(fault), row["position"])
-    return staged, faults
+        for row in parquet.ParquetFile(file).read(["segment", "position", "namespace_id"]).to_pylist():
+            if fault in set(Note):
+                unknown[fault, row["namespace_id"]] += row["position"]
+            else:
+                faults[plain_name(cluster), row["segment"]] = (Fault(fault), row["position"])
+    return staged, faults, unknown
 
 
 def _count(sound: Path) -> dict[tuple[str, str], int]:
-    """How many rows of each segment are in a staged batch."""
+    """Return the number of rows of each segment in a staged batch."""
     counts: dict[tuple[str, str], int] = {}
     for file in sound.glob("cluster=*/day=*/*.parquet"):
         cluster = plain_name(file.parent.parent.name.partition("=")[2])
@@ -206,32 +249,84 @@ def _count(sound: Path) -> dict[tuple[str, str], int]:
     return counts
 
 
-def taken_in(lake: Lake, kind: str) -> dict[tuple[str, str], int]:
-    """The segments whose rows are in the table, by their keys, with their sizes; to be called with the lock.
+class TakenIn(NamedTuple):
+    """The segments of one kind that are in the lake: sizes by key, and names by cluster and digest."""
 
-    Those that a kill has left in the quarantine though they came in are taken out of it.
+    sizes: dict[tuple[str, str], int]
+    names: dict[tuple[str, str], str]
+
+    def add(self, segment: Segment) -> None:
+        """Remember a segment that was just ingested."""
+        self.sizes[segment.key] = segment.bytes
+        self.names.setdefault((segment.cluster, segment.digest()), segment.name)
+
+
+class SortedOut(NamedTuple):
+    """Segments of a journal, grouped by what to do with them."""
+
+    news: list[Segment]
+    changed: list[Segment]
+    duplicates: list[Segment]
+    waiting: list[Quarantined]
+    known: int
+
+
+def taken_in(lake: Lake, kind: str) -> TakenIn:
+    """The segments whose rows are in the table; requires the lock.
+
+    Ingested segments that a killed process left in the quarantine are released from it.
     """
-    done = {(entry.cluster, entry.name): entry.bytes for entry in lake.segments(kind)}
+    done = TakenIn({}, {})
+    for entry in lake.segments(kind):
+        done.sizes[entry.cluster, entry.name] = entry.bytes
+        done.names.setdefault((entry.cluster, entry.digest), entry.name)
     for found in list(lake.quarantined()):
-        if (found.entry.cluster, found.entry.name) in done:
-            lake.forgive(found.entry)
+        if (found.entry.cluster, found.entry.name) in done.sizes:
+            lake.release(found.entry)
     return done
 
 
-def not_yet_in(
-    lake: Lake, done: Mapping[tuple[str, str], int], segments: Sequence[Segment]
-) -> tuple[list[Segment], list[Segment]]:
-    """The segments to read, and those that are in the table and have another size now."""
-    bad = {(found.entry.cluster, found.entry.name): found.entry for found in lake.quarantined()}
-    news = [
-        segment
-        for segment in segments
-        if segment.key not in done
-        # A faulty segment that was replaced by another file gets another chance.
-        and not (segment.key in bad and bad[segment.key].digest == segment.digest())
-    ]
-    changed = [segment for segment in segments if done.get(segment.key, segment.bytes) != segment.bytes]
-    return news, changed
+def sort_out(lake: Lake, done: TakenIn, segments: Sequence[Segment]) -> SortedOut:
+    """Group segments: new, changed since ingest, copies of others, waiting for a later release, or known.
+
+    A segment whose schema this release can't read waits in quarantine for a release that can.
+    """
+    bad = {(found.entry.cluster, found.entry.name): found for found in lake.quarantined()}
+    news: list[Segment] = []
+    changed: list[Segment] = []
+    duplicates: list[Segment] = []
+    waiting: list[Quarantined] = []
+    names = dict(done.names)
+    known = 0
+    for segment in segments:
+        if segment.key in done.sizes:
+            is_same = done.sizes[segment.key] == segment.bytes
+            known += is_same
+            changed += [] if is_same else [segment]
+            continue
+        digest = segment.digest()
+        found = bad.get(segment.key)
+        is_known_as_bad = found is not None and found.entry.digest == digest
+        if segment.version != SCHEMA_VERSION:
+            known += is_known_as_bad
+            if not is_known_as_bad:
+                waiting.append(_wait(lake, segment))
+        elif is_known_as_bad and found is not None and found.fault != Fault.OTHER_SCHEMA:
+            # Still the same faulty file: only a replaced file is read again.
+            known += 1
+        elif names.setdefault((segment.cluster, digest), segment.name) != segment.name:
+            duplicates.append(segment)
+            lake.release(_entry(segment, rows=0))
+        else:
+            news.append(segment)
+    return SortedOut(news, changed, duplicates, waiting, known)
+
+
+def _wait(lake: Lake, segment: Segment) -> Quarantined:
+    reason = f"{REASONS[Fault.OTHER_SCHEMA]} (version {segment.version}; this release reads {SCHEMA_VERSION})"
+    found = Quarantined(_entry(segment, rows=0), reason, Fault.OTHER_SCHEMA)
+    lake.quarantine(found)
+    return found
 
 
 def _batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
@@ -246,33 +341,51 @@ def _batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield batch
 
 
-def _entry(segment: Segment, *, rows: int) -> SegmentEntry:
-    return SegmentEntry(
-        cluster=segment.cluster, name=segment.name, bytes=segment.bytes, digest=segment.digest(), rows=rows
-    )
+def _entry(segment: Segment, *, rows: int, arrived_us: int = 0) -> SegmentEntry:
+    return SegmentEntry(segment.cluster, segment.name, segment.bytes, segment.digest(), rows, arrived_us)
 
 
 def _findings(lake: Lake, total: Absorbed, *, known: int, changed: Sequence[Segment]) -> dict[str, Any]:
     return {
         "segments": total.segments,
         "segments_known": known,
+        "segments_duplicate": [f"{segment.cluster}/{segment.name}" for segment in total.duplicates],
         "batches": total.batches,
         "quarantined": [describe(found) for found in total.quarantined],
         "quarantined_in_all": sum(1 for _ in lake.quarantined()),
         "changed_after_ingest": [f"{segment.cluster}/{segment.name}" for segment in changed],
+        **unknown_in(lake),
+    }
+
+
+def unknown_in(lake: Lake) -> dict[str, dict[str, int]]:
+    """The numbers of records in the lake by field or kind that was unknown when they were ingested."""
+    counts = sum((lake.unknown(kind) for kind in BRONZE), Counter[tuple[str, str]]())
+    return {
+        key: {name: count for (found, name), count in sorted(counts.items()) if found == note}
+        for key, note in (("unknown_fields", Note.UNKNOWN_FIELD), ("unknown_kinds", Note.UNKNOWN_KIND))
     }
 
 
 def describe(found: Quarantined) -> dict[str, Any]:
     """A segment of the quarantine, for programs."""
-    return asdict(found.entry) | {"reason": found.reason}
+    return asdict(found.entry) | {"fault": found.fault, "reason": found.reason}
 
 
-def _alarm(total: Absorbed, changed: Sequence[Segment]) -> str | None:
-    if total.quarantined:
-        first = total.quarantined[0]
-        more = f" and {len(total.quarantined) - 1} more" if len(total.quarantined) > 1 else ""
-        return f"{first.entry.cluster}/{first.entry.name}{more} can't be read and went into quarantine: {first.reason}"
+def quarantine_alarm(lake: Lake) -> str | None:
+    """The alarm about unresolved segments in quarantine, whichever run of the job put them there."""
+    unresolved = lake.unresolved()
+    if not unresolved:
+        return None
+    first = unresolved[0]
+    more = f" and {len(unresolved) - 1} more" if len(unresolved) > 1 else ""
+    return (
+        f"{first.entry.cluster}/{first.entry.name}{more} can't be read and went into quarantine: {first.reason}; "
+        "replace it by a good copy, or dismiss it with `ingest --dismiss`"
+    )
+
+
+def _alarm(changed: Sequence[Segment]) -> str | None:
     if changed:
         return f"{changed[0].cluster}/{changed[0].name} is not the file that was ingested: sealed segments never change"
     return None

@@ -1,4 +1,4 @@
-"""`fairlead pipeline placement`: where partitions are under basic and spread routing, and what a change would move."""
+"""`fairlead pipeline placement`: partition placement under basic and spread routing, and the moves a change causes."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ from fairlead.pipeline.stages.placement import (
 
 BATCH_SIZES = (0, 4, 8, 16)
 CHANGES = 2
-# More names than that are no ring, but a field that was misread.
+# Maximum number of hosts. A lake with more host names than that has a damaged `host` column.
 HOSTS_MAX = 10_000
 
 OPTIONS = [
     click.option(
         "--hosts",
         type=click.IntRange(1, HOSTS_MAX),
-        help="Place on so many made-up hosts. [default: the hosts that journaled]",
+        help="Number of made-up hosts to place on. [default: the recorded hosts]",
     ),
     click.option(
         "--batch-size",
@@ -41,7 +41,7 @@ OPTIONS = [
         multiple=True,
         default=BATCH_SIZES,
         show_default=True,
-        help="Batch size of spread routing, 0 for basic; any number of times, each is tried.",
+        help="Batch size of spread routing, 0 for basic; may be repeated, each value is tried.",
     ),
     click.option(
         "--batch-size-now",
@@ -49,40 +49,42 @@ OPTIONS = [
         type=click.IntRange(0, BATCH_SIZE_MAX),
         default=0,
         show_default=True,
-        help="The batch size in force, from which a change would lead to the others.",
+        help="The current batch size, from which the changes to the others start.",
     ),
     click.option(
         "--changes",
         type=click.IntRange(0, 20),
         default=CHANGES,
         show_default=True,
-        help="So many hosts leave, each alone, and as many join.",
+        help="Number of hosts that leave, one at a time, and of hosts that join.",
     ),
     click.option(
-        "--partitions", type=click.IntRange(1), help="Place so many made-up partitions. [default: those recorded]"
+        "--partitions",
+        type=click.IntRange(1),
+        help="Number of made-up partitions to place. [default: the recorded ones]",
     ),
     click.option(
         "--partitions-each",
         type=click.IntRange(1, 10_000),
         default=16,
         show_default=True,
-        help="Partitions of each made-up task list.",
+        help="Partitions of each made-up task queue.",
     ),
     click.option("--cluster", help="The cluster whose partitions are placed. [default: the busiest]"),
 ]
 
 
 class NoSuchCluster(FixRequest):
-    """The lake has no records of the cluster that was asked for."""
+    """The lake has no records of the requested cluster."""
 
 
 def run(context: JobContext) -> Summary:
-    """Write `placement` and the tables beside it: hosts, spots, moves and the timetable."""
+    """Write `placement` and the tables `placement_hosts`, `_spots`, `_moves` and `_timetable`."""
     options = context.options
     is_made_up = bool(options.get("partitions") and options.get("hosts"))
     cluster = "" if is_made_up else _cluster(context)
     if cluster is None:
-        # A journal of histories alone has nothing to place, and nothing is wrong with that.
+        # A lake with histories but without tasks has nothing to place; that is no error.
         return Summary("placement", {}, {"hosts": 0})
     lists, hosts = _lists_and_hosts(context, cluster)
     changes = min(int(options.get("changes", CHANGES)), max(0, len(hosts) - 1))
@@ -95,10 +97,10 @@ def run(context: JobContext) -> Summary:
         leaving=hosts[::step][:changes],
         joining=tuple(f"joining-{number}:7235" for number in range(changes)),
     )
-    # Refused here if it is too large, and not by a worker in the middle of the work.
+    # Fail here if the ring is too large, not in a worker in the middle of the job.
     ring_table((*plan.hosts, *plan.joining), max(plan.batch_sizes))
     context.progress(f"placing partitions on {len(hosts)} hosts with batch sizes {', '.join(map(str, sizes))}")
-    # What the others are counted from, and nobody else's business.
+    # `placement_partial` holds the partial counts from which the other tables are computed; it has no other reader.
     hashed = with_hashes(lists, batch_size=plan.smallest)
     context.lake.write("placement_partial", placed(hashed, plan), context.run_id)
     found = context.lake.read_derived(context.spark, "placement_partial")
@@ -114,7 +116,7 @@ def run(context: JobContext) -> Summary:
 
 
 def _lists_and_hosts(context: JobContext, cluster: str) -> tuple[DataFrame, tuple[str, ...]]:
-    """What is placed, and where: recorded, made up, or one of each."""
+    """Return the task queues to place and the hosts: each either recorded or made up."""
     options = context.options
     hosts = tuple(sorted(f"host-{number}:7235" for number in range(int(options.get("hosts") or 0))))
     made = options.get("partitions")
@@ -132,14 +134,14 @@ def _lists_and_hosts(context: JobContext, cluster: str) -> tuple[DataFrame, tupl
 
 
 def _cluster(context: JobContext) -> str | None:
-    """Whose partitions are placed; nobody's if nothing was recorded."""
+    """Return the cluster whose partitions are placed; None if no tasks were recorded."""
     wanted: str | None = context.options.get("cluster")
     added = F.count_if(F.col("kind") == "added").alias("added")
     counts = _tasks(context).groupBy("cluster").agg(added).orderBy(F.desc("added"), "cluster")
     found = [row["cluster"] for row in counts.collect()]
     if wanted is not None and wanted not in found:
         there = ", ".join(sorted(found)) or "none"
-        raise NoSuchCluster(f"--cluster {wanted}: the lake has records of these clusters: {there}")
+        raise NoSuchCluster(f"--cluster {wanted}: the lake has no records of this cluster; it has: {there}")
     return wanted or next(iter(found), None)
 
 

@@ -1,6 +1,7 @@
-"""Whether the clusters hold the same histories, and what must be sent to whom where they do not."""
+"""Checks whether all clusters hold the same histories, and plans which events to send to which cluster."""
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ from pyspark.sql import functions as F
 from fairlead.core.errors import FixRequest
 from fairlead.core.versions import ClusterVersions
 from fairlead.pipeline.arrow import arrow_limits
-from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
+from fairlead.pipeline.kernels.reconcile import State
+from fairlead.pipeline.namespaces import known_names, with_names
 from fairlead.pipeline.stages import reconcile
+from fairlead.pipeline.stages.clocks import read_clocks, with_arrivals
+from fairlead.pipeline.stages.payloads import with_payload_faults
 from fairlead.replication.plans import PLAN_SCHEMA
 
 GRACE_S = 600.0
@@ -28,7 +33,7 @@ OPTIONS = [
         default=GRACE_S,
         show_default=True,
         metavar="SECONDS",
-        help="Events younger than this may still be on their way: a cluster without them is late, not wrong.",
+        help="Age up to which a missing event counts as late, not as wrong.",
     ),
     click.option(
         "--retention",
@@ -40,44 +45,46 @@ OPTIONS = [
         "--expect",
         multiple=True,
         metavar="CLUSTER",
-        help="A cluster that should have every run; if none is named, those that have anything of the run's namespace.",
+        help="A cluster that should have every run; may be repeated. [default: all clusters with the run's namespace]",
     ),
     click.option(
         "--initial-version",
         multiple=True,
         metavar="CLUSTER=VERSION",
-        help="A cluster's initial version; with --increment it tells who writes at a version, and whose word counts.",
+        help="A cluster's initial failover version; with --increment, it tells which cluster wrote an event.",
     ),
-    click.option("--increment", type=click.IntRange(min=1), help="The increment of versions that the clusters share."),
+    click.option("--increment", type=click.IntRange(min=1), help="Failover version increment of the clusters."),
     click.option(
         "--plan",
         type=click.Path(dir_okay=False, path_type=Path),
-        help=f"Where to write the plan of repair; else {PLAN_FILE} in the lake.",
+        help=f"File for the repair plan. [default: {PLAN_FILE} in the lake]",
     ),
 ]
 
 
 class WrongVersions(FixRequest):
-    """The clusters' initial versions were not given as they should be."""
+    """--increment and --initial-version are invalid or incomplete."""
 
 
 class NoPlaceForPlan(FixRequest):
-    """The plan can't be written where it should be."""
+    """The repair plan can't be written to the given path."""
 
 
 def run(context: JobContext) -> Summary:
     """Judge every run; write `verdicts`, `pairs` and `repair_plan`, and the plan as a file."""
     plan = Path(context.options.get("plan") or context.lake.root / PLAN_FILE)
     if not plan.parent.is_dir() or plan.is_dir():
-        raise NoPlaceForPlan(f"--plan {plan}: give a file in a folder that is there")
-    # Not from `since` on: a run is judged by all of its events. Workflow ids without any since then are left out below.
+        raise NoPlaceForPlan(f"--plan {plan}: give a file in an existing folder")
+    # Read events before `since`, too: a run is judged by all of its events. Workflow ids without events after `since`
+    # are dropped below.
     history = context.lake.read(context.spark, "history", until=context.until_us, namespace=context.namespace)
-    measure = _measure(context, history)
+    measure = _measure(context)
     expected = _expected(context, history)
-    runs = reconcile.gather_runs(history, since_us=context.since_us)
+    arrived = with_arrivals(history, context.spark, context.lake).transform(with_payload_faults)
+    runs = reconcile.gather_runs(arrived, since_us=context.since_us)
     with arrow_limits(context.spark):
         context.progress("comparing the histories of all clusters")
-        # Not in memory: it is read five times, and grows with the number of runs.
+        # On disk, not in memory: the table is read five times, and grows with the number of runs.
         judged = reconcile.judge(runs, expected, measure).persist(StorageLevel.DISK_ONLY)
         try:
             return _write(context, judged, measure, plan)
@@ -86,15 +93,16 @@ def run(context: JobContext) -> Summary:
 
 
 def _write(context: JobContext, judged: DataFrame, measure: reconcile.Measure, plan: Path) -> Summary:
-    lake, run_id = context.lake, f"reconcile-{measure.now_us}"
+    lake, run_id = context.lake, context.run_id
     found = reconcile.find_across_runs(judged, measure)
     rows = {"verdicts": lake.write("verdicts", reconcile.verdicts(judged, found), run_id)}
-    context.progress("counting what differs, and planning its repair")
+    context.progress("counting differences and planning the repair")
     rows["pairs"] = lake.write("pairs", reconcile.pairs(judged), run_id)
     rows["repair_plan"] = lake.write("repair_plan", reconcile.repair_plan(judged), run_id)
     verdicts = lake.read_derived(context.spark, "verdicts")
-    steps = lake.read_derived(context.spark, "repair_plan")
-    by_hand_count = _write_plan(plan, steps, reconcile.by_hand(verdicts), measure)
+    steps = lake.read_derived(context.spark, "repair_plan", with_names=True)
+    by_hand = with_names(reconcile.by_hand(verdicts), known_names(lake))
+    by_hand_count = _write_plan(plan, steps, by_hand, measure)
     counts = {row["verdict"]: row["count"] for row in verdicts.groupBy("verdict").count().collect()}
     kinds = verdicts.select(F.explode("kinds").alias("kind")).groupBy("kind").count().orderBy("kind").collect()
     wrong = counts.get("wrong", 0)
@@ -105,31 +113,40 @@ def _write(context: JobContext, judged: DataFrame, measure: reconcile.Measure, p
         "by_hand": by_hand_count,
         "plan": str(plan),
         "now_us": measure.now_us,
+        "watermarks_us": dict(measure.clocks.own) if measure.clocks else {},
         "grace_s": measure.grace_us / 1e6,
     }
-    alarm = f"{wrong:,} of {rows['verdicts']:,} runs are wrong: {plan} says what to send to whom" if wrong else None
+    alarm = f"{wrong:,} of {rows['verdicts']:,} runs are wrong: the repair plan is {plan}" if wrong else None
+    unknown = counts.get(State.NOT_COMPARABLE, 0)
+    alarm = alarm or left_out_alarm(unknown, rows["verdicts"], what="runs", why="they can't be compared")
     return Summary("reconcile", rows, findings, alarm)
 
 
-def _measure(context: JobContext, history: DataFrame) -> reconcile.Measure:
-    """Without an end, the moment of judgement is that of the last batch: what was journaled later is not here."""
+def _measure(context: JobContext) -> reconcile.Measure:
+    """Return the measure for judging runs. The clocks are read from the records of all namespaces."""
     options = context.options
     increment, initial_versions = _versions(options.get("increment"), options.get("initial_version") or ())
-    latest_us = context.until_us
-    if latest_us is None:
-        latest_us = history.agg(F.max("time_us")).head()[0]  # type: ignore[index] # There always is one row.
+    now_us = time.time_ns() // 1000
+    delivered = context.lake.read(context.spark, "history")
     retention_s = options.get("retention")
     return reconcile.Measure(
-        now_us=latest_us or 0,
+        now_us=now_us if context.until_us is None else context.until_us,
         grace_us=round(float(options.get("grace", GRACE_S)) * 1e6),
         retention_us=None if retention_s is None else round(float(retention_s) * 1e6),
         increment=increment,
         initial_versions=initial_versions,
+        clocks=read_clocks(
+            delivered,
+            now_us=now_us,
+            until_us=context.until_us,
+            increment=increment,
+            initial_versions=initial_versions,
+        ),
     )
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what is wrong with the options, before anything is begun."""
+    """Raise an error for invalid options before the job starts."""
     _versions(options.get("increment"), tuple(options.get("initial_version") or ()))
 
 
@@ -137,14 +154,14 @@ def _versions(increment: int | None, given: tuple[str, ...]) -> tuple[int | None
     if increment is None and not given:
         return None, {}
     if increment is None or not given:
-        raise WrongVersions("--increment and --initial-version only tell something together: give both, or neither")
+        raise WrongVersions("--increment and --initial-version need each other: give both, or neither")
     versions = {}
     for text in given:
         cluster, separator, version = text.rpartition("=")
         if not separator or not version.isdecimal():
             raise WrongVersions(f"--initial-version {text!r}: give CLUSTER=VERSION, like east=1")
         versions[cluster] = int(version)
-    # Refuses what could not tell the clusters apart.
+    # Raises an error if two clusters could have the same version.
     ClusterVersions(increment, versions)
     return increment, versions
 
@@ -157,7 +174,7 @@ def _expected(context: JobContext, history: DataFrame) -> DataFrame:
 
 
 def _write_plan(path: Path, steps: DataFrame, by_hand: DataFrame, measure: reconcile.Measure) -> int:
-    """Write the plan so that it is there whole or not at all; answers with how much is left to people."""
+    """Write the plan atomically; return the number of findings left for manual repair."""
     head = {"schema": PLAN_SCHEMA, "now_us": measure.now_us, "grace_us": measure.grace_us}
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:

@@ -1,4 +1,4 @@
-"""`fairlead pipeline report`: one self-contained page with what the tables of the lake say."""
+"""`fairlead pipeline report`: one self-contained page that presents the tables of the lake."""
 
 import os
 from collections.abc import Callable
@@ -29,24 +29,24 @@ OPTIONS = [
         "--report",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help=f"Where to write the page; else {REPORT_FILE} in the lake.",
+        help=f"File for the page. [default: {REPORT_FILE} in the lake]",
     ),
 ]
 
 
 class NoPlaceForReport(FixRequest):
-    """The page can't be written where it should be."""
+    """The page can't be written to the given path."""
 
 
 def run(context: JobContext) -> Summary:
-    """Write the page, from whatever tables are there."""
+    """Write the page from the tables that exist."""
     file = Path(context.options.get("report") or context.lake.root / REPORT_FILE)
     if not context.lake.root.is_dir():
         raise NoPlaceForReport(
             f"{context.lake.root}: there is no lake in this folder: run `fairlead pipeline ingest` first"
         )
     if not file.parent.is_dir() or file.is_dir():
-        raise NoPlaceForReport(f"--report {file}: give a file in a folder that is there")
+        raise NoPlaceForReport(f"--report {file}: give a file in an existing folder")
     tables = Tables(context.spark, context.lake)
     sections: list[Section] = []
     for section in SECTIONS:
@@ -68,7 +68,7 @@ def run(context: JobContext) -> Summary:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Put the page in place so that it is there whole or not at all."""
+    """Write the page atomically."""
     draft = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
     try:
         with draft.open("wb") as out:

@@ -1,4 +1,4 @@
-"""`fairlead pipeline traffic`: rates, waits, backlogs and skew of every partition and task list."""
+"""`fairlead pipeline traffic`: rates, waits, backlogs and skew of every partition and task queue."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ import click
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fairlead.pipeline.job import JobContext, Summary
+from fairlead.journal import Happening
+from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.stages.traffic import (
-    TASK_LIST,
+    TASK_QUEUE,
     WINDOW_S,
     WINDOW_S_MAX,
     WINDOW_S_MIN,
@@ -16,7 +17,7 @@ from fairlead.pipeline.stages.traffic import (
     partition_traffic,
 )
 
-WORST_TOLD = 5
+WORST_SHOWN = 5
 
 OPTIONS = [
     click.option(
@@ -37,21 +38,32 @@ def run(context: JobContext) -> Summary:
     tasks = context.lake.read(
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
-    context.progress("counting what went through each partition")
+    context.progress("counting the traffic of each partition")
     rows = {"traffic": context.lake.write("traffic", partition_traffic(tasks, window_s=window_s), context.run_id)}
-    # What is written is read back: the partitions are then counted once, not once for each table.
+    # Read the written table back, so that Spark counts the partitions once and not once for each table.
     partitions = context.lake.read_derived(context.spark, "traffic")
-    context.progress("adding up the partitions of each task list")
+    context.progress("summing up the partitions of each task queue")
     rows["traffic_lists"] = context.lake.write(
         "traffic_lists", list_traffic(tasks, partitions, window_s=window_s), context.run_id
     )
     lists = context.lake.read_derived(context.spark, "traffic_lists")
-    return Summary("traffic", rows, {"window_s": window_s, **_findings(lists)})
+    total, unknown = _unknown_kinds(tasks)
+    findings = {"window_s": window_s, "records_of_unknown_kind": unknown, **_findings(lists)}
+    alarm = left_out_alarm(unknown, total, what="records", why="this release does not know their kinds")
+    return Summary("traffic", rows, findings, alarm)
+
+
+def _unknown_kinds(tasks: DataFrame) -> tuple[int, int]:
+    """Return the number of all records, and of records whose kind this release does not know."""
+    is_unknown = ~F.col("kind").isin(*map(str, Happening))
+    row = tasks.agg(F.count("*").alias("total"), F.count_if(is_unknown).alias("unknown")).first()
+    assert row is not None  # noqa: S101 - an aggregate without groups has one row
+    return row["total"], row["unknown"]
 
 
 def _findings(lists: DataFrame) -> dict[str, Any]:
     totals = lists.agg(
-        F.countDistinct(*TASK_LIST).alias("task_lists"),
+        F.countDistinct(*TASK_QUEUE).alias("task_lists"),
         F.coalesce(F.sum("added"), F.lit(0)).alias("added"),
         F.coalesce(F.sum("matched"), F.lit(0)).alias("matched"),
         F.try_divide(F.sum("matched_at_once"), F.sum("matched")).alias("at_once_share"),
@@ -66,7 +78,7 @@ def _findings(lists: DataFrame) -> dict[str, Any]:
 
 
 def _worst(lists: DataFrame, measure: str) -> list[dict[str, Any]]:
-    """The task lists where a measure was highest, each with its worst window."""
-    worst = lists.groupBy(*TASK_LIST).agg(F.max(measure).alias(measure), F.max_by("window_us", measure).alias("at_us"))
-    ordered = worst.where(F.col(measure).isNotNull()).orderBy(F.desc(measure), *TASK_LIST)
-    return [row.asDict() for row in ordered.limit(WORST_TOLD).collect()]
+    """Return the task queues with the highest value of a measure, each with its worst window."""
+    worst = lists.groupBy(*TASK_QUEUE).agg(F.max(measure).alias(measure), F.max_by("window_us", measure).alias("at_us"))
+    ordered = worst.where(F.col(measure).isNotNull()).orderBy(F.desc(measure), *TASK_QUEUE)
+    return [row.asDict() for row in ordered.limit(WORST_SHOWN).collect()]

@@ -1,1 +1,1 @@
-"""What runs on Arrow batches in Python workers: no Spark in here."""
+"""Python code that Spark's workers run on Arrow batches; it does not import Spark."""

@@ -1,7 +1,7 @@
-"""Where partitions are and what moves, for millions of them: `core.routing` with the walk round the ring done once.
+"""Partition owners and moves for millions of partitions: `core.routing`, with the walk around the ring precomputed.
 
-The ring is the core's own. For every one of its points the hosts that follow it clockwise are found in advance, so
-that an owner is one binary search and one look into a table, for whole arrays of hashes at a time.
+The ring is the core's own. For each of its points, the hosts that follow clockwise are computed in advance, so that
+finding an owner takes one binary search and one table lookup, for whole arrays of hashes at a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,15 +20,15 @@ Hashes: TypeAlias = NDArray[np.uint64]
 Indexes: TypeAlias = NDArray[np.int64]
 Owners: TypeAlias = NDArray[np.int32]
 
-# Of a table of followers: 1,000 hosts with 100 points each and batches of 64.
+# Maximum number of entries in a table of followers: 1,000 hosts with 100 points each and batches of 64.
 FOLLOWERS_MAX = 6_400_000
-# Task lists times hosts that are counted at once.
+# Maximum number of counters (task queues times hosts) that are held at a time.
 CELLS_MAX = 2_000_000
 _TABLES_KEPT = 64
 
 
 class RingTooLarge(FixRequest):
-    """So many hosts with so large a batch need a table that would not fit."""
+    """The ring table for this number of hosts and this batch size would not fit in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RingTable:
     followers: Owners
 
     def owners(self, hashes: Hashes, host_index: Indexes | int = 0) -> Owners:
-        """The host of each hash, as an index into `hosts`; where there are fewer hosts than asked for, they repeat."""
+        """Return the host of each hash as an index into `hosts`; a `host_index` beyond the hosts wraps around."""
         places = np.searchsorted(self.points, hashes) % len(self.points)
         found: Owners = self.followers[places, np.asarray(host_index) % len(self.hosts)]
         return found
@@ -48,14 +48,14 @@ class RingTable:
 
 @lru_cache(maxsize=_TABLES_KEPT)
 def ring_table(hosts: tuple[str, ...], batch_size: int) -> RingTable:
-    """The table of a ring for one batch size; the one for 0, which is basic routing, has the owners alone."""
+    """Return the ring table for one batch size; for 0 (basic routing) it has only the owner of each point."""
     ring = HashRing(hosts)
     if not ring.hosts:
         raise NoHosts("no host owns any partition: the ring is empty; name at least one")
     width = min(max(1, check_batch_size(batch_size)), len(ring.hosts))
     if len(ring.points) * width > FOLLOWERS_MAX:
         raise RingTooLarge(
-            f"{len(ring.hosts)} hosts with a batch size of {batch_size}: choose fewer hosts or smaller batches"
+            f"{len(ring.hosts)} hosts with batch size {batch_size} are too many: choose fewer hosts or smaller batches"
         )
     numbers = {host: number for number, host in enumerate(ring.hosts)}
     owners = np.array([numbers[host] for host in ring.owners], np.int32)
@@ -78,10 +78,10 @@ def _followers(owners: Owners, width: int) -> Owners:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLists:
-    """Task lists one after the other, with the hashes of their keys: of each partition, and of each batch of them.
+class TaskQueues:
+    """Task queues with the hashes of the keys of their partitions and of their batches of partitions.
 
-    Batch *k* of a task list has the same key whatever the batch size, so that one array serves them all.
+    Batch *k* of a task queue has the same key for every batch size, so that one array serves all sizes.
     """
 
     partitions: Indexes
@@ -90,14 +90,14 @@ class TaskLists:
     batches: Hashes
     batch_counts: Indexes
 
-    def cut(self, hosts: int) -> Iterable["TaskLists"]:
-        """Pieces that are small enough to be counted host by host."""
+    def cut(self, hosts: int) -> Iterable["TaskQueues"]:
+        """Yield pieces that are small enough to be counted per host."""
         size = max(1, CELLS_MAX // max(1, hosts))
         basic_ends = np.concatenate([[0], np.cumsum(self.partitions)])
         batch_ends = np.concatenate([[0], np.cumsum(self.batch_counts)])
         for first in range(0, len(self.partitions), size):
             end = min(len(self.partitions), first + size)
-            yield TaskLists(
+            yield TaskQueues(
                 partitions=self.partitions[first:end],
                 qps=self.qps[first:end],
                 basic=self.basic[basic_ends[first] : basic_ends[end]],
@@ -106,13 +106,13 @@ class TaskLists:
             )
 
     def numbers(self) -> tuple[Indexes, Indexes]:
-        """For each partition the index of its task list here, and its number there."""
+        """Return, for each partition, the index of its task queue and the partition number."""
         lists = np.repeat(np.arange(len(self.partitions)), self.partitions)
         firsts = np.cumsum(self.partitions) - self.partitions
         return lists, np.arange(len(lists)) - firsts[lists]
 
     def place(self, hosts: tuple[str, ...], batch_size: int) -> Owners:
-        """The owner of each partition, as `Router.route` finds it."""
+        """Return the owner of each partition, as `Router.route` does."""
         table = ring_table(hosts, batch_size)
         if batch_size == 0:
             return table.owners(self.basic)
@@ -122,13 +122,13 @@ class TaskLists:
         return table.owners(self.batches[firsts[lists] + batch], index)
 
     def moments(self) -> NDArray[np.float64]:
-        """When each partition switches in a gradual change, as a share of its time, as `GradualChange.moment` says."""
+        """Return the share of a gradual change after which each partition switches, like `GradualChange.moment`."""
         return self.basic / 2.0**HASH_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """How the partitions of each task list lie: the most on one host, which host, and on how many hosts."""
+    """Spread of each task queue: the most partitions on one host, that host, and the number of hosts in use."""
 
     most: Indexes
     host: Indexes
@@ -136,13 +136,13 @@ class Together:
 
 
 def together(lists: Indexes, owners: Owners, *, task_lists: int, hosts: int) -> Together:
-    """Count the partitions of every task list on every host."""
+    """Count the partitions of every task queue on every host."""
     counts = np.bincount(lists * hosts + owners, minlength=task_lists * hosts).reshape(task_lists, hosts)
     return Together(most=counts.max(axis=1), host=counts.argmax(axis=1), hosts=np.count_nonzero(counts, axis=1))
 
 
 def loads(owners: Owners, qps: NDArray[np.float64], *, hosts: int) -> tuple[Indexes, NDArray[np.float64]]:
-    """The partitions and the tasks a second of each host."""
+    """Return the number of partitions and the tasks per second of each host."""
     rates = np.bincount(owners, weights=qps, minlength=hosts)
     return np.bincount(owners, minlength=hosts).astype(np.int64), rates.astype(np.float64)
 
@@ -150,9 +150,9 @@ def loads(owners: Owners, qps: NDArray[np.float64], *, hosts: int) -> tuple[Inde
 def is_moved(
     before: Owners, after: Owners, *, hosts_before: Sequence[str], hosts_after: Sequence[str]
 ) -> NDArray[np.bool_]:
-    """Which partitions have another owner; the two rings number their hosts each in its own way."""
+    """Return which partitions have another owner; the two rings number their hosts differently."""
     numbers = {host: number for number, host in enumerate(hosts_after)}
-    # A host that left is nobody's owner any more.
+    # -1: a host that left owns no partition.
     renumbered = np.array([numbers.get(host, -1) for host in hosts_before], np.int32)
     moved: NDArray[np.bool_] = renumbered[before] != after
     return moved

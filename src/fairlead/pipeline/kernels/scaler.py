@@ -1,11 +1,11 @@
-"""The adaptive scaler over recorded traffic: many task lists under many settings at once, in numpy.
+"""The adaptive scaler over recorded traffic: many task queues under many settings at once, in numpy.
 
-Every tick decides what `core.scaling` decides: the same thresholds in the same order of operations, so that the same
-floating-point numbers are compared. A test holds the two against each other tick by tick. What is modelled beside it:
+Every tick decides like `core.scaling`: the same thresholds in the same order of operations, so that the same
+floating-point numbers are compared. A test compares the two tick by tick. Beyond the decisions, the model assumes:
 
-- The rate is that of the server's `RateWindow`: whole buckets, two of them to a tracker's interval.
-- A partition dispatches `partition_rps` tasks a second at most, and tasks wait in one line for all write partitions.
-- A partition that left write is drained at the first tick at which nothing of the task list waits.
+- The rate is that of the server's `RateWindow`: whole buckets, two per tracker interval.
+- A partition dispatches at most `partition_rps` tasks per second, and all write partitions share one backlog.
+- A partition removed from the write partitions is drained at the first tick without a backlog.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,26 +20,28 @@ from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import PARTITIONS_MAX
 from fairlead.core.scaling import ScalerSettings
 from fairlead.core.scaling.scaler import NOISE
-from fairlead.settings import EVERYWHERE, DynamicSettings, Plain, Setting, matching, scaler_settings
+from fairlead.settings import EVERYWHERE, DynamicSettings, Plain, Setting, scaler_settings
+from fairlead.settings.dynamic import matching
 
 Counts: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[np.float64]
 
-# The server counts arrivals in whole halves of the tracker's interval, and looks at two of them.
+# Buckets per rate: the server counts arrivals in halves of the tracker's interval, and sums the last two.
 BUCKETS_TO_RATE = 2
 CANDIDATES_MAX = 10_000
-# Task lists times settings that are replayed at once: small enough for the arrays of one tick to stay in the cache.
+# Maximum number of cells (task queues times settings) replayed at once, so that the arrays of one tick fit in the CPU
+# cache.
 CELLS_MAX = 4_096
-# Numbers that are kept of these task lists while they are replayed, in a worker: 256 MB.
+# Maximum number of values that a worker holds for the task queues being replayed: 256 MB.
 NUMBERS_MAX = 32_000_000
 
 
 class InvalidGrid(FixRequest):
-    """A grid of scaler settings is empty, too large, or has a value that the scaler or the replay can't take."""
+    """The grid of scaler settings is empty, too large, or has a value that the scaler or the replay can't use."""
 
 
 class Candidate(NamedTuple):
-    """One point of the grid, as an operator would set it."""
+    """One combination of scaler settings, as an operator would set them."""
 
     upscale_rps: float
     upscale_sustained_s: float
@@ -48,7 +50,7 @@ class Candidate(NamedTuple):
     interval_s: float
 
     def overrides(self) -> dict[str, Plain]:
-        """The values under their names in a settings file."""
+        """Return the values under their names in a settings file."""
         return {
             setting.key: setting.kind.plain(float(value)) for setting, value in zip(_SETTINGS_OF, self, strict=True)
         }
@@ -70,10 +72,12 @@ _KEPT: tuple[Setting[Any], ...] = (
 
 
 def grid(base: DynamicSettings, choices: Mapping[str, Sequence[float]]) -> list[Candidate]:
-    """The settings to try: what is in force first, then every combination of the choices; a field without any stays."""
+    """Return the settings to try: the current ones, then all combinations; a field without choices keeps its value."""
     unknown = sorted(set(choices) - set(Candidate._fields))
     if unknown:
-        raise InvalidGrid(f"the grid has choices of {', '.join(unknown)}: it can have {', '.join(Candidate._fields)}")
+        raise InvalidGrid(
+            f"unknown settings in the grid: {', '.join(unknown)}; choose from {', '.join(Candidate._fields)}"
+        )
     present = Candidate(*(base.get(setting) for setting in _SETTINGS_OF))
     axes = [choices.get(name) or [value] for name, value in zip(Candidate._fields, present, strict=True)]
     size = int(np.prod([len(axis) for axis in axes], dtype=np.float64))
@@ -84,7 +88,7 @@ def grid(base: DynamicSettings, choices: Mapping[str, Sequence[float]]) -> list[
 
 
 def effective(base: DynamicSettings, candidate: Candidate) -> ScalerSettings:
-    """What the server would give its scaler with this candidate in force; a value out of bounds is refused."""
+    """Return the scaler settings of a server with this candidate in force; a value out of bounds raises an error."""
     kept = {setting.key: setting.kind.plain(base.get(setting)) for setting in _KEPT}
     overrides = kept | candidate.overrides() | {matching.ENABLE_ADAPTIVE_SCALER.key: True}
     return scaler_settings(DynamicSettings(overrides=overrides), EVERYWHERE)
@@ -92,22 +96,22 @@ def effective(base: DynamicSettings, candidate: Candidate) -> ScalerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the settings (columns) did with the task lists (rows); a trace has its ticks in front of both."""
+    """Results of a replay by task queue (rows) and setting (columns); traces have the ticks as first dimension."""
 
     ups: Counts
     downs: Counts
     drains: Counts
-    above_s: Values  # the load was above the threshold in force
+    above_s: Values  # seconds with a load above the threshold in force
     partitions_max: Counts
-    partition_s: Values  # read partitions times seconds: what there is to be kept in memory
+    partition_s: Values  # read partitions times seconds: the cost in memory
     overshoot_s: Values  # write partitions beyond those needed, times seconds
     overshoot_max: Counts
     backlog_max: Values
     backlog_mean: Values
     wait_s_max: Values
-    wait_s_mean: Values  # over tasks
-    late: Values  # tasks that were predicted to wait longer than the bound
-    qps: Values | None = None  # [ticks, task lists]
+    wait_s_mean: Values  # mean over tasks
+    late: Values  # number of tasks whose predicted wait exceeds the bound
+    qps: Values | None = None  # [ticks, task queues]
     write: Counts | None = None
     read: Counts | None = None
     backlog: Values | None = None
@@ -115,16 +119,16 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the replay assumes of the server: how arrivals are counted, and what a partition can do."""
+    """Assumptions about the server: how it counts arrivals, and the capacity of a partition."""
 
     bucket_s: float
     partition_rps: float
     wait_s_max: float
-    initial: int | None = None  # write and read partitions at the start; None: as many as the first load needs
+    initial: int | None = None  # partitions at the start; None: as many as the first load needs
 
 
 def replay(counts: Counts, settings: Sequence[ScalerSettings], model: Model, *, is_traced: bool = False) -> Replay:
-    """Run the scaler over arrivals [task lists, buckets] under settings that all have the same interval."""
+    """Run the scaler over arrivals [task queues, buckets] under settings that all have the same interval."""
     interval_s = settings[0].interval_s
     every = buckets_per_tick(interval_s, model.bucket_s)
     if any(one.interval_s != interval_s for one in settings):
@@ -142,15 +146,15 @@ def replay(counts: Counts, settings: Sequence[ScalerSettings], model: Model, *, 
 
 
 def buckets_per_tick(interval_s: float, bucket_s: float) -> int:
-    """How many buckets pass between two ticks: a whole number, since a rate is of whole buckets."""
+    """Return the number of buckets between two ticks; it must be whole, since a rate is measured over whole buckets."""
     every = round(interval_s / bucket_s)
     if every < 1 or abs(every * bucket_s - interval_s) > 1e-9 * interval_s:
-        raise InvalidGrid(f"an interval of {interval_s:g} s is no whole number of the buckets of {bucket_s:g} s")
+        raise InvalidGrid(f"an interval of {interval_s:g} s is not a multiple of the bucket of {bucket_s:g} s")
     return every
 
 
 def rates(counts: Counts, every: int, bucket_s: float) -> Values:
-    """Tasks a second as the server measures them at each tick: [task lists, ticks]."""
+    """Return the tasks per second that the server measures at each tick: [task queues, ticks]."""
     ends = np.arange(every, counts.shape[1] + 1, every)
     looked_at = np.minimum(ends, BUCKETS_TO_RATE)
     tasks = np.zeros((len(counts), len(ends)), np.int64)
@@ -162,14 +166,14 @@ def rates(counts: Counts, every: int, bucket_s: float) -> Values:
 
 
 def blocks(task_lists: int, settings: int, *, numbers_each: int) -> Iterator[slice]:
-    """Cut so many task lists into pieces that are replayed at once; so many numbers are kept of each."""
+    """Yield slices of the task queues that are small enough to be replayed at once."""
     size = max(1, min(CELLS_MAX // max(1, settings), NUMBERS_MAX // max(1, numbers_each)))
     for first in range(0, task_lists, size):
         yield slice(first, min(task_lists, first + size))
 
 
 class _Run:
-    """The state of all task lists under all settings, and what is summed up on the way."""
+    """The state of all task queues under all settings, with running totals."""
 
     def __init__(self, counts: Counts, settings: Sequence[ScalerSettings], model: Model, measured: Values) -> None:
         def row(name: str) -> Values:
@@ -189,7 +193,7 @@ class _Run:
         else:
             self.write = np.full(shape, model.initial, np.int64)
         self.read = self.write.copy()
-        # NaN is a clock that does not run.
+        # NaN: the clock is stopped.
         self.above_since_s, self.below_since_s = np.full(shape, np.nan), np.full(shape, np.nan)
         self.below_peak_qps = np.zeros(shape)
         self.backlog = np.zeros(shape)
@@ -200,7 +204,7 @@ class _Run:
         self.late = np.zeros(shape)
 
     def serve(self, buckets: range) -> None:
-        """Let tasks arrive and be dispatched while the configuration stays."""
+        """Add and dispatch tasks for these buckets, with the current partitions."""
         capacity_rps = self.write * self.model.partition_rps
         capacity = capacity_rps * self.model.bucket_s
         backlog, late_above = self.backlog, self.model.wait_s_max * capacity_rps
@@ -217,7 +221,7 @@ class _Run:
         self.partition_s += self.read * (len(buckets) * self.model.bucket_s)
 
     def tick(self, now_s: float, qps: Values) -> None:
-        """Decide as `AdaptiveScaler.tick` does, where every partition is heard of."""
+        """Decide like `AdaptiveScaler.tick` with reports from every partition."""
         write = self.write
         needed = self._needed(qps)
         is_above = needed > write
@@ -229,7 +233,7 @@ class _Run:
         self.above_since_s = np.where(is_above, _begun(self.above_since_s, now_s), np.nan)
         self.below_since_s = np.where(is_below, _begun(self.below_since_s, now_s), np.nan)
         self.below_peak_qps = np.where(is_below, np.maximum(self.below_peak_qps, qps), 0.0)
-        # A load is never on both sides; where it is on none, the comparisons with NaN are false.
+        # A load is never both above and below; a stopped clock (NaN) compares as false.
         is_due = (now_s - self.above_since_s >= self.up_s) | (now_s - self.below_since_s >= self.down_s)
         load_qps = np.where(is_below, self.below_peak_qps, qps)
         target = self._clamp(np.where(is_due, self._needed(load_qps), write))
@@ -245,13 +249,13 @@ class _Run:
         self.write = target
         self.read = np.where(is_drained, target, np.maximum(self.read, target))
         np.maximum(self.partitions_max, self.read, out=self.partitions_max)
-        # Other thresholds are in force: both clocks begin anew.
+        # The thresholds have changed: restart both clocks.
         self.above_since_s[is_changed] = np.nan
         self.below_since_s[is_changed] = np.nan
         self.below_peak_qps[is_changed] = 0.0
 
     def result(self, traces: Sequence[tuple[Counts, Counts, Values]]) -> Replay:
-        """The sums, as means where they are that."""
+        """Return the totals, converted to means where the result has means."""
         tasks = np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         write, read, backlog = (np.stack(one) for one in zip(*traces, strict=True)) if traces else (None, None, None)
         return Replay(

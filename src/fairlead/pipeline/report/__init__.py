@@ -1,1 +1,1 @@
-"""The page that tells what the tables of a lake say: self-contained, bounded, and safe whatever is in the data."""
+"""The report page on the tables of a lake: self-contained, bounded in size, and safe with any data."""

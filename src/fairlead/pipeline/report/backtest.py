@@ -1,4 +1,4 @@
-"""The section on the backtest: what each setting would have cost and caused, and which one is recommended."""
+"""The section on the backtest: the cost and the effect of each setting, and the recommended one."""
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -7,7 +7,7 @@ from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, scatter
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, first_rows, length, place, points, same, thinned
-from fairlead.pipeline.stages.traffic import TASK_LIST
+from fairlead.pipeline.stages.traffic import TASK_QUEUE
 
 TITLE = "Settings of the scaler"
 CLUSTERS_SHOWN = 4
@@ -17,7 +17,7 @@ _OUTCOME = ("late_share", "changes_per_day", "partition_hours", "above_s", "wait
 
 
 def backtest(tables: Tables) -> Section:
-    """Settings against the objective, and partitions over time."""
+    """Build the section: settings against the objective, and partitions over time."""
     if not tables.have("backtest", "backtest_settings", "backtest_timeline"):
         return missing("backtest", TITLE, job="backtest")
     settings = tables.read("backtest_settings")
@@ -38,9 +38,9 @@ def backtest(tables: Tables) -> Section:
             "backtest", TITLE, (), (tag("p", "No task was recorded, so there was nothing to replay.", class_="note"),)
         )
     note = (
-        f"Each dot is a setting, replayed over the recorded traffic; at most {SETTINGS_SHOWN}, the cheapest first, of "
-        f"the {len(best)} busiest clusters. Those in green keep the bounds for late tasks and for changes a day, and "
-        "of them the one with the fewest partition-hours is recommended."
+        f"Each dot is a setting, replayed over the recorded traffic: at most {SETTINGS_SHOWN}, the cheapest first, of "
+        f"the {len(best)} busiest clusters. Green settings keep the limits for late tasks and for changes per day; "
+        "of these, the one with the fewest partition-hours is recommended."
     )
     headings = ("cluster", "setting", *(name.replace("_", " ") for name in (*_SETTING, *_OUTCOME)))
     return Section(
@@ -71,7 +71,7 @@ def _finding(now: Row, best: Row) -> Finding:
 
 
 def _comparison(its: DataFrame, best: Row) -> Markup:
-    # What is in force and what is recommended are always among them.
+    # The current and the recommended settings are always shown.
     chosen = (F.col("is_recommended") | (F.col("setting") == 0)).cast("int")
     rows = first_rows(its, SETTINGS_SHOWN, F.desc(chosen), "partition_hours", "setting")
     dots = [
@@ -88,7 +88,7 @@ def _comparison(its: DataFrame, best: Row) -> Markup:
     room = (max(hours) - min(hours)) * 0.05 or max(hours) * 0.05 or 1.0
     x = Axis(max(0.0, min(hours) - room), max(hours) + room, "partition-hours")
     y = Axis(0.0, max(*(dot.y for dot in dots), 0.001) * 1.1, "% of the tasks late")
-    return scatter(dots, x=x, y=y, told=f"{shown(best['cluster'])}: what each setting costs and causes")
+    return scatter(dots, x=x, y=y, caption=f"{shown(best['cluster'])}: cost and effect of each setting")
 
 
 def _mark(row: Row) -> str:
@@ -98,29 +98,29 @@ def _mark(row: Row) -> str:
 
 
 def _timeline(tables: Tables, best: Row) -> list[Markup]:
-    """Partitions over time of the cluster's busiest task list, now and as recommended."""
+    """Plot the partitions of the cluster's busiest task queue over time, under current and recommended settings."""
     lists = tables.read("backtest").where((F.col("cluster") == best["cluster"]) & (F.col("setting") == 0))
-    busiest = lists.orderBy(F.desc("tasks"), *TASK_LIST).head()
+    busiest = lists.orderBy(F.desc("tasks"), *TASK_QUEUE).head()
     if busiest is None:
         return []
-    rows = tables.read("backtest_timeline").where(same(busiest, TASK_LIST))
+    rows = tables.read("backtest_timeline").where(same(busiest, TASK_QUEUE))
     chosen = {"in force": 0, "recommended": best["setting"]}
     its = rows.where(F.col("setting").isin(*chosen.values()))
     series = thinned(its, ("setting",), "time_us", write=F.max("write"), qps=F.max("qps"))
     traced = {name: series.get((number,), []) for name, number in chosen.items()}
     curves = [Line(name, points(series, "write"), color) for color, (name, series) in enumerate(traced.items())]
     load = points(traced["in force"], "qps")
-    # In partitions that would be needed at the threshold: so load and thresholds have one scale.
+    # The load in partitions needed at the threshold, so that load and partitions share one scale.
     needed = [(at_us, qps / best["upscale_rps"]) for at_us, qps in load]
-    curves.append(Line(f"load, over {shown(best['upscale_rps'])} a second", needed, 5, is_threshold=True))
-    return [lines(curves, told=f"{shown(place(busiest))}: write partitions")]
+    curves.append(Line(f"load / {shown(best['upscale_rps'])} per second", needed, 5, is_threshold=True))
+    return [lines(curves, caption=f"{shown(place(busiest))}: write partitions")]
 
 
 def _values(row: Row) -> tuple[object, ...]:
     outcome = {name: row[name] for name in _OUTCOME}
-    told = outcome | {
+    shown_values = outcome | {
         "late_share": f"{outcome['late_share'] or 0:.2%}",
         "above_s": length(outcome["above_s"]),
         "wait_s_max": length(outcome["wait_s_max"]),
     }
-    return (*(row[name] for name in _SETTING), *told.values())
+    return (*(row[name] for name in _SETTING), *shown_values.values())

@@ -1,6 +1,6 @@
-"""Plots as SVG, drawn in the colors of the page: they follow its light and dark, and need nothing from elsewhere.
+"""SVG plots in the colors of the page: they follow its light and dark mode, and load no other files.
 
-All are as wide as a phone and grow with the page. Whoever calls bounds what is drawn.
+All plots have the width of a phone screen and scale with the page. Callers bound the number of elements.
 """
 
 import math
@@ -21,7 +21,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve: its points by rising x. A threshold is dashed."""
+    """A curve with points sorted by x; a threshold is drawn dashed."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -31,18 +31,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point with what is said of it; a marked one stands out and bears its mark."""
+    """A point with its tooltip; a point with a mark is drawn larger, with the mark as label."""
 
     x: float
     y: float
-    told: str
+    caption: str
     color: int
     mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From where to where, and what its numbers are."""
+    """The range and the name of an axis."""
 
     low: float
     high: float
@@ -50,12 +50,12 @@ class Axis:
     is_time: bool = False
 
     def at(self, value: float, *, begin: float, end: float) -> float:
-        """Where a value stands between two places of the picture."""
+        """Return the position of a value between two positions of the picture."""
         share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
         return begin + share * (end - begin)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Round values that are written at the axis."""
+        """Return the round values to label on the axis, with their texts."""
         if self.is_time:
             form = "%H:%M:%S" if self.high - self.low < 600_000_000 else "%H:%M"
             form = form if self.high - self.low <= _DAY_US else "%d %b %H:%M"
@@ -72,8 +72,8 @@ class Axis:
         ]
 
 
-def lines(curves: Sequence[Line], *, told: str) -> Markup:
-    """Curves over time, from zero up."""
+def lines(curves: Sequence[Line], *, caption: str) -> Markup:
+    """Draw curves over time; the y axis begins at zero."""
     times = [x for curve in curves for x, _ in curve.points]
     values = [y for curve in curves for _, y in curve.points]
     if not times:
@@ -91,11 +91,11 @@ def lines(curves: Sequence[Line], *, told: str) -> Markup:
         tag("span", tag("i", class_=f"key c{curve.color % COLORS}"), shown(curve.name), class_="entry")
         for curve in curves
     ]
-    return _figure(_frame(x, y), drawn, told=told, legend=legend)
+    return _figure(_frame(x, y), drawn, caption=caption, legend=legend)
 
 
-def scatter(dots: Sequence[Dot], *, x: Axis, y: Axis, told: str, diagonal: bool = False) -> Markup:
-    """Points, the marked ones last, so that they are on top; by wish with the line on which both are the same."""
+def scatter(dots: Sequence[Dot], *, x: Axis, y: Axis, caption: str, diagonal: bool = False) -> Markup:
+    """Draw points, marked ones on top; `diagonal` adds the line of equal x and y."""
     drawn: list[Markup] = []
     if diagonal:
         low, high = max(x.low, y.low), min(x.high, y.high)
@@ -103,17 +103,17 @@ def scatter(dots: Sequence[Dot], *, x: Axis, y: Axis, told: str, diagonal: bool 
         drawn.append(tag("line", **ends, class_="diagonal"))
     for dot in sorted(dots, key=lambda one: bool(one.mark)):
         place = {"cx": _x(x, dot.x), "cy": _y(y, dot.y)}
-        title = tag("title", dot.told)
+        title = tag("title", dot.caption)
         drawn.append(tag("circle", title, **place, r=6.0 if dot.mark else 3.0, class_=f"dot c{dot.color % COLORS}"))
         if dot.mark:
             is_right = place["cx"] > WIDTH * 0.6
             at = {"x": place["cx"] + (-9 if is_right else 9), "y": place["cy"] + 4}
             drawn.append(tag("text", dot.mark, **at, text_anchor="end" if is_right else "start", class_="mark"))
-    return _figure(_frame(x, y), drawn, told=told)
+    return _figure(_frame(x, y), drawn, caption=caption)
 
 
-def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], *, told: str, parts: Sequence[str]) -> Markup:
-    """For each row a bar of the named parts one after the other, and its sum."""
+def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], *, caption: str, parts: Sequence[str]) -> Markup:
+    """Draw a stacked bar of the named parts for each row, with its sum."""
     most = max((sum(value for _, value in row) for _, row in rows), default=0.0) or 1.0
     room = WIDTH - BAR_LEFT - 50
     drawn: list[Markup] = []
@@ -134,13 +134,13 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], *, told: str, 
     legend = [
         tag("span", tag("i", class_=f"key c{parts.index(part) % COLORS}"), part, class_="entry") for part in present
     ]
-    return _figure([], drawn, told=told, legend=legend, height=len(rows) * BAR_HEIGHT + 4)
+    return _figure([], drawn, caption=caption, legend=legend, height=len(rows) * BAR_HEIGHT + 4)
 
 
 def heat(
-    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[tuple[float, str, str]]], *, told: str
+    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[tuple[float, str, str]]], *, caption: str
 ) -> Markup:
-    """A field for each row and column: how hot it is (0 to 1), what is written in it, and what is said of it."""
+    """Draw a heat map; each cell has its heat (0 to 1), its text and its tooltip."""
     width = (WIDTH - CELL_LEFT) / max(1, len(columns))
     drawn = [
         tag("text", _short(name), x=CELL_LEFT + (place + 0.5) * width, y=14, text_anchor="middle")
@@ -159,7 +159,7 @@ def heat(
             middle = {"x": at["x"] + width / 2, "y": top + 14}
             hot = "hot" if opacity > 0.55 else None
             drawn.append(tag("text", text, **middle, text_anchor="middle", class_=hot))
-    return _figure([], drawn, told=told, height=24 + len(rows) * CELL_HEIGHT)
+    return _figure([], drawn, caption=caption, height=24 + len(rows) * CELL_HEIGHT)
 
 
 def _frame(x: Axis, y: Axis) -> list[Markup]:
@@ -183,14 +183,14 @@ def _figure(
     frame: Sequence[Markup],
     drawn: Sequence[Markup],
     *,
-    told: str,
+    caption: str,
     legend: Sequence[Markup] = (),
     height: float = HEIGHT,
 ) -> Markup:
     box = f"0 0 {WIDTH:g} {height:g}"
-    picture = tag("svg", join([*frame, *drawn]), viewBox=box, role="img", aria_label=told)
+    picture = tag("svg", join([*frame, *drawn]), viewBox=box, role="img", aria_label=caption)
     entries = [tag("div", *legend, class_="legend")] if legend else []
-    return tag("figure", tag("figcaption", told), picture, *entries)
+    return tag("figure", tag("figcaption", caption), picture, *entries)
 
 
 def _x(axis: Axis, value: float) -> float:

@@ -1,4 +1,4 @@
-"""The section on clusters: whether they hold the same histories, where they part, and which runs are wrong."""
+"""The section on clusters: whether they hold the same histories, how they differ, and which runs are wrong."""
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -17,7 +17,7 @@ DRAWING_MAX = 2_000
 
 
 def clusters(tables: Tables) -> Section:
-    """Differences of each pair of clusters, kinds of findings, and the runs that are wrong."""
+    """Build the section: differences of each pair of clusters, kinds of findings, and the wrong runs."""
     if not tables.have("verdicts", "pairs", "repair_plan"):
         return missing("clusters", TITLE, job="reconcile")
     verdicts = tables.read("verdicts")
@@ -28,7 +28,7 @@ def clusters(tables: Tables) -> Section:
     body: list[Markup] = []
     plots = [*_divergence(tables.read("pairs")), *_kind_bars(kinds)]
     if plots:
-        note = f"The first {CLUSTERS_SHOWN} clusters by name. Darker is more; nothing is written where nothing differs."
+        note = f"The first {CLUSTERS_SHOWN} clusters by name. Darker is more; an empty cell has no differences."
         body += [tag("p", note, class_="note"), tag("div", *plots, class_="plots")]
     if wrong:
         body.append(tag("h3", f"Runs that are wrong: {len(wrong):,} of {counts['wrong']:,}, by namespace and name"))
@@ -41,18 +41,18 @@ def _findings(counts: dict[str, int], kinds: list[Row], sends: int) -> list[Find
     runs = sum(counts.values())
     if not runs:
         return [Finding("No history was recorded.")]
-    wrong, late = counts.get("wrong", 0), counts.get("late", 0)
+    wrong, late, unknown = (counts.get(verdict, 0) for verdict in ("wrong", "late", "not_comparable"))
     found = []
     if wrong:
         most = ", ".join(f"{row['kind'].replace('_', ' ')} ({row['count']:,})" for row in kinds[:KINDS_IN_WORDS])
         repair = f"; the repair plan has {sends:,} sends" if sends else ""
         found.append(Finding(f"{wrong:,} of {runs:,} runs are wrong: mostly {most}{repair}.", is_alarm=True))
-    else:
-        found.append(
-            Finding(f"All {runs:,} runs hold together: nothing is missing, different or doubled.", is_fine=True)
-        )
+    elif not unknown:
+        found.append(Finding(f"All {runs:,} runs agree: no event is missing, different or duplicated.", is_fine=True))
+    if unknown:
+        found.append(Finding(f"{unknown:,} of {runs:,} runs can't be compared: they were journaled without digests."))
     if late:
-        found.append(Finding(f"{late:,} runs differ only in what may still be on its way."))
+        found.append(Finding(f"{late:,} runs differ only in events that may still arrive."))
     return found
 
 
@@ -65,11 +65,11 @@ def _kind_bars(kinds: list[Row]) -> list[Markup]:
     if not kinds:
         return []
     rows = [(row["kind"].replace("_", " "), [("runs", float(row["count"]))]) for row in kinds]
-    return [bars(rows, told="Runs by what is wrong with them", parts=["runs"])]
+    return [bars(rows, caption="Wrong runs by finding", parts=["runs"])]
 
 
 def _divergence(pairs: DataFrame) -> list[Markup]:
-    """For each two clusters: how many events only one of them has, and how many differ."""
+    """Plot, for each pair of clusters, how many events only one of them has, and how many differ."""
     sums = ("runs", "runs_equal", "events_shared", "events_only_left", "events_only_right", "events_different")
     added = pairs.groupBy("left", "right").agg(*(F.sum(name).alias(name) for name in sums))
     rows = first_rows(added, CLUSTERS_SHOWN**2, "left", "right")
@@ -84,13 +84,13 @@ def _divergence(pairs: DataFrame) -> list[Markup]:
         different[left, right] = different[right, left] = row["events_different"]
     return [
         _matrix(
-            names, only, told="Events that the cluster of the row has and that of the column has not", of="only here"
+            names, only, caption="Events that the row's cluster has and the column's cluster lacks", of="only here"
         ),
-        _matrix(names, different, told="Events that are different in two clusters", of="different"),
+        _matrix(names, different, caption="Events that are different in two clusters", of="different"),
     ]
 
 
-def _matrix(names: list[str], counts: dict[tuple[str, str], int], *, told: str, of: str) -> Markup:
+def _matrix(names: list[str], counts: dict[tuple[str, str], int], *, caption: str, of: str) -> Markup:
     most = max(counts.values(), default=0) or 1
     cells = [
         [
@@ -103,17 +103,18 @@ def _matrix(names: list[str], counts: dict[tuple[str, str], int], *, told: str, 
         ]
         for row in names
     ]
-    return heat(names, names, cells, told=told)
+    return heat(names, names, cells, caption=caption)
 
 
 def _runs(rows: list[Row]) -> Markup:
     return table(
-        ("workflow", "run", "what is wrong", "who disagrees", "branches"),
+        ("workflow", "namespace", "run", "findings", "disagreeing clusters", "branches"),
         (
             (
                 row["workflow_id"],
+                row["namespace_id"],
                 row["run_id"],
-                ", ".join(sorted({_told(finding) for finding in row["findings"]}))[:DRAWING_MAX],
+                ", ".join(sorted({_described(finding) for finding in row["findings"]}))[:DRAWING_MAX],
                 ", ".join(row["disagreeing"] or ()) or "-",
                 tag("pre", (row["drawing"] or "")[:DRAWING_MAX]),
             )
@@ -122,6 +123,6 @@ def _runs(rows: list[Row]) -> Markup:
     )
 
 
-def _told(finding: Row) -> str:
+def _described(finding: Row) -> str:
     kind = finding["kind"].replace("_", " ")
     return f"{kind} in {finding['cluster']}" if finding["cluster"] else str(kind)

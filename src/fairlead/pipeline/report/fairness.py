@@ -1,4 +1,4 @@
-"""The section on fairness: what keys got against their weight, who starved, and who flooded."""
+"""The section on fairness: each key's dispatches against its weight, starved keys, and floods."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, among, first_rows, moment, one_row, place, points, thinned
 from fairlead.pipeline.stages.fairness import floods, starved
-from fairlead.pipeline.stages.traffic import TASK_LIST
+from fairlead.pipeline.stages.traffic import TASK_QUEUE
 
 TITLE = "Fairness"
 LISTS_SHOWN = 4
@@ -20,23 +20,23 @@ FLOODS_IN_WORDS = 5
 
 
 def fairness(tables: Tables) -> Section:
-    """Share against weight, starved keys, floods."""
+    """Build the section: share against weight, starved keys, floods."""
     if not tables.have("fairness", "fairness_keys"):
         return missing("fairness", TITLE, job="fairness")
     windows, keys = tables.read("fairness"), tables.read("fairness_keys")
-    flooding = first_rows(floods(windows, keys), ROWS_SHOWN, F.desc("tasks_missed"), *TASK_LIST, "flood_key")
+    flooding = first_rows(floods(windows, keys), ROWS_SHOWN, F.desc("tasks_missed"), *TASK_QUEUE, "flood_key")
     hungry = starved(keys)
-    worst = first_rows(hungry, ROWS_SHOWN, F.desc("tasks_missed"), *TASK_LIST, "fairness_key")
-    ranked = windows.groupBy(*TASK_LIST).agg(F.sum("starved_tasks").alias("missed"), F.sum("dispatched").alias("all"))
-    shown_lists = first_rows(ranked, LISTS_SHOWN, F.desc("missed"), F.desc("all"), *TASK_LIST)
-    named = {tuple(row[name] for name in (*TASK_LIST, "flood_key")) for row in flooding}
-    shares = _shares(keys.where(among(shown_lists, TASK_LIST)))
-    plots = [_plot(row, shares.get(tuple(row)[: len(TASK_LIST)], []), named) for row in shown_lists]
-    plots.append(_jain(windows.where(among(shown_lists, TASK_LIST)), shown_lists))
+    worst = first_rows(hungry, ROWS_SHOWN, F.desc("tasks_missed"), *TASK_QUEUE, "fairness_key")
+    ranked = windows.groupBy(*TASK_QUEUE).agg(F.sum("starved_tasks").alias("missed"), F.sum("dispatched").alias("all"))
+    shown_lists = first_rows(ranked, LISTS_SHOWN, F.desc("missed"), F.desc("all"), *TASK_QUEUE)
+    named = {tuple(row[name] for name in (*TASK_QUEUE, "flood_key")) for row in flooding}
+    shares = _shares(keys.where(among(shown_lists, TASK_QUEUE)))
+    plots = [_plot(row, shares.get(tuple(row)[: len(TASK_QUEUE)], []), named) for row in shown_lists]
+    plots.append(_jain(windows.where(among(shown_lists, TASK_QUEUE)), shown_lists))
     note = (
-        f"The {len(shown_lists)} task lists where keys missed most, with their {KEYS_SHOWN} keys that had most "
-        "dispatched, in the windows in which tasks waited: only then is there anything to share. A key on the dashed "
-        "line got exactly its share by weight; one with little to do stands below it, and misses nothing. Keys that "
+        f"The {len(shown_lists)} task queues where keys missed most, with their {KEYS_SHOWN} keys with the most "
+        "dispatches, in the windows in which tasks waited: only then do keys compete. A key on the dashed "
+        "line got exactly its share by weight; a key with few tasks is below it, without missing any. Keys that "
         "starved at any time are magenta, floods are orange."
     )
     body = [tag("p", note, class_="note"), tag("div", *plots, class_="plots")]
@@ -49,11 +49,11 @@ def fairness(tables: Tables) -> Section:
 
 def _findings(windows: DataFrame, hungry: DataFrame, flooding: list[Row]) -> list[Finding]:
     total = one_row(hungry.agg(F.count(F.lit(1)).alias("keys"), F.sum("tasks_missed").alias("missed")))
-    told = [
+    shown_values = [
         Finding(
             f"Key {shown(row['flood_key'])} flooded {shown(place(row))} between {moment(row['first_us'])} and "
-            f"{moment(row['last_us'])}: {row['victims']:,} other keys missed {row['tasks_missed']:,.0f} tasks that "
-            "were due to them.",
+            f"{moment(row['last_us'])}: {row['victims']:,} other keys missed {row['tasks_missed']:,.0f} tasks of "
+            "their fair share.",
             is_alarm=True,
         )
         for row in flooding[:FLOODS_IN_WORDS]
@@ -63,7 +63,7 @@ def _findings(windows: DataFrame, hungry: DataFrame, flooding: list[Row]) -> lis
         jain = "" if mean is None else f" (Jain index {mean:.3f}, where 1 is fair to all)"
         return [Finding(f"No fairness key starved{jain}.", is_fine=True)]
     return [
-        *told,
+        *shown_values,
         Finding(
             f"{total['keys']:,} fairness keys starved for a while, and missed {total['missed']:,.0f} tasks in all."
         ),
@@ -71,13 +71,13 @@ def _findings(windows: DataFrame, hungry: DataFrame, flooding: list[Row]) -> lis
 
 
 def _shares(keys: DataFrame) -> dict[tuple[Any, ...], list[Row]]:
-    """What the largest keys of each task list got in all windows in which anything waited."""
-    window, whole = Window.partitionBy(*TASK_LIST, "window_us"), Window.partitionBy(*TASK_LIST)
+    """Return the dispatches of the largest keys of each task queue, over all windows with waiting tasks."""
+    window, whole = Window.partitionBy(*TASK_QUEUE, "window_us"), Window.partitionBy(*TASK_QUEUE)
     waited = F.sum(F.col("backlog_before") + F.col("added") - F.col("dispatched")).over(window)
     by_key = (
         keys.withColumn("waited", waited)
         .where("waited > 0")
-        .groupBy(*TASK_LIST, "fairness_key")
+        .groupBy(*TASK_QUEUE, "fairness_key")
         .agg(
             F.sum("dispatched").alias("dispatched"),
             F.avg("weight_share").alias("weight_share"),
@@ -90,39 +90,39 @@ def _shares(keys: DataFrame) -> dict[tuple[Any, ...], list[Row]]:
     )
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in by_key.collect():
-        found.setdefault(tuple(row[name] for name in TASK_LIST), []).append(row)
+        found.setdefault(tuple(row[name] for name in TASK_QUEUE), []).append(row)
     return found
 
 
 def _plot(row: Row, keys: list[Row], flooding: set[tuple[Any, ...]]) -> Markup:
     name = f"{shown(place(row))}: share against weight"
     if not keys:
-        return tag("figure", tag("figcaption", name), tag("p", "Nothing had to wait.", class_="note"))
+        return tag("figure", tag("figcaption", name), tag("p", "No task had to wait.", class_="note"))
     dots = []
     for key in keys:
         who = shown(key["fairness_key"] or "(no key)")
-        is_flood = (*(key[column] for column in TASK_LIST), key["fairness_key"]) in flooding
-        told = (
+        is_flood = (*(key[column] for column in TASK_QUEUE), key["fairness_key"]) in flooding
+        caption = (
             f"{who}: {key['share']:.1%} dispatched, {key['weight_share']:.1%} by its weight of {shown(key['weight'])}"
         )
         color = 1 if is_flood else 3 if key["is_starved"] else 0
-        dots.append(Dot(key["weight_share"], key["share"], told, color, mark=who[:20] if is_flood else ""))
+        dots.append(Dot(key["weight_share"], key["share"], caption, color, mark=who[:20] if is_flood else ""))
     x = Axis(0.0, max(dot.x for dot in dots) * 1.05, "share by weight")
-    y = Axis(0.0, max(dot.y for dot in dots) * 1.05, "share that it got")
-    return scatter(dots, x=x, y=y, told=name, diagonal=True)
+    y = Axis(0.0, max(dot.y for dot in dots) * 1.05, "share received")
+    return scatter(dots, x=x, y=y, caption=name, diagonal=True)
 
 
 def _jain(windows: DataFrame, lists: list[Row]) -> Markup:
-    series = thinned(windows, TASK_LIST, "window_us", jain=F.avg("jain"))
+    series = thinned(windows, TASK_QUEUE, "window_us", jain=F.avg("jain"))
     curves = [
-        Line(place(row), points(series.get(tuple(row)[: len(TASK_LIST)], []), "jain"), number)
+        Line(place(row), points(series.get(tuple(row)[: len(TASK_QUEUE)], []), "jain"), number)
         for number, row in enumerate(lists)
     ]
-    return lines(curves, told="Jain index of each task list: 1 is fair to all")
+    return lines(curves, caption="Jain index of each task queue: 1 is fair to all")
 
 
 def _flood_table(rows: list[Row]) -> Markup:
-    headings = ("key", "task list", "from", "to", "windows", "beyond its due", "missed by others")
+    headings = ("key", "task queue", "from", "to", "windows", "beyond its share", "missed by others")
     return table(
         headings,
         (
@@ -142,6 +142,6 @@ def _flood_table(rows: list[Row]) -> Markup:
 
 def _starved_table(rows: list[Row]) -> Markup:
     return table(
-        ("key", "task list", "windows", "tasks missed"),
+        ("key", "task queue", "windows", "tasks missed"),
         ((row["fairness_key"], place(row), row["windows"], row["tasks_missed"]) for row in rows),
     )

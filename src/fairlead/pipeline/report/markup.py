@@ -1,46 +1,46 @@
-"""Pieces of HTML and SVG. What is a plain string is text, and is escaped: only what was made here is markup."""
+"""Pieces of HTML and SVG. Plain strings are escaped as text: only this module creates markup."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-# Names from the data may be of any length, and a page should not be.
+# Maximum characters of a text: names in the data may have any length.
 TEXT_MAX = 160
 NONE_SHOWN = "-"
 
 
 class Markup(str):
-    """Markup: a type of its own, so that no plain string is taken for it."""
+    """Markup: a separate type, so that a plain string is never taken for markup."""
 
     __slots__ = ()
 
 
 def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
-    """An element. A child that is not markup is text; attributes without a value are left out.
+    """Return an element. Children that are not markup are escaped; attributes without a value are left out.
 
-    Of attributes, an underscore stands for a hyphen, and one at the end for nothing: `class_`, `text_anchor`.
+    In attribute names, an underscore stands for a hyphen, and is dropped at the end: `text_anchor`, `class_`.
     """
-    told = "".join(
+    rendered = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value), quote=True)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{told}>{join(children)}</{name}>")
+    return Markup(f"<{name}{rendered}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[str]) -> Markup:
-    """Pieces one after the other."""
+    """Concatenate pieces; plain strings are escaped."""
     return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    """A table that scrolls by itself where it is too wide; numbers stand to the right."""
+    """Return a table that scrolls if it is too wide; numbers are right-aligned."""
     head = tag("tr", *(tag("th", heading) for heading in headings))
     body = [tag("tr", *(_cell(value) for value in row)) for row in rows]
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scrolls")
 
 
 def shown(value: object) -> str:
-    """A value as people read it."""
+    """Return the display text of a value."""
     if value is None:
         return NONE_SHOWN
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The page: what was found in plain sentences first, then a section for each job."""
+"""The page: the findings in plain sentences, then a section for each job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,13 +45,13 @@ th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--rule); text-align:
 th { font-weight: 600; } td.number { text-align: right; font-variant-numeric: tabular-nums; }
 pre { margin: 0; font: 12px/1.3 ui-monospace, monospace; } code { font-family: ui-monospace, monospace; }
 """
-# Nothing is fetched, and nothing runs: should anything of the data ever come through as markup, it is dead.
+# The page loads nothing and runs no scripts: markup in the data could do no harm, even if it were not escaped.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence; an alarm if somebody must look, and good news if `is_fine`."""
+    """A finding as a sentence; an alarm needs attention, `is_fine` marks good news."""
 
     sentence: str
     is_alarm: bool = False
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one job's tables say."""
+    """The part of the page about the tables of one job."""
 
     name: str
     title: str
@@ -69,14 +69,14 @@ class Section:
 
 
 def missing(name: str, title: str, *, job: str) -> Section:
-    """A section whose tables were not written yet."""
+    """Return a section for tables that were not written yet."""
     command = tag("code", f"fairlead pipeline {job}")
     return Section(name, title, (), (tag("p", "Nothing to show yet: ", command, " fills this part.", class_="note"),))
 
 
 def page(sections: Sequence[Section], *, title: str, subtitle: str) -> str:
-    """The whole page as text."""
-    # Alarms first; within each kind the order of the sections.
+    """Return the whole page as text."""
+    # Alarms first; otherwise in the order of the sections.
     found = sorted(
         (finding for section in sections for finding in section.findings),
         key=lambda one: 0 if one.is_alarm else 1,
@@ -86,7 +86,7 @@ def page(sections: Sequence[Section], *, title: str, subtitle: str) -> str:
             Markup('<meta charset="utf-8">'),
             Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            # Else a browser asks for one.
+            # Without this link, a browser requests a favicon.
             Markup('<link rel="icon" href="data:,">'),
             tag("title", title),
             tag("style", Markup(STYLE)),

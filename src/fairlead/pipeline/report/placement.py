@@ -1,4 +1,4 @@
-"""The section on placement: how hot each host is under each kind of routing, and what a change would move."""
+"""The section on placement: the load of each host under each routing, and the moves that a change causes."""
 
 from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
@@ -15,23 +15,23 @@ MOVES_SHOWN = 40
 
 
 def placement(tables: Tables) -> Section:
-    """A map of hosts and batch sizes, and a table of moves."""
+    """Build the section: a map of hosts and batch sizes, and a table of moves."""
     if not tables.have("placement", "placement_hosts", "placement_moves"):
         return missing("placement", TITLE, job="placement")
     sizes = first_rows(tables.read("placement"), SIZES_SHOWN, "batch_size")
     if not sizes:
         return Section("placement", TITLE, (), (tag("p", "There were no partitions to place.", class_="note"),))
     moves = first_rows(tables.read("placement_moves"), MOVES_SHOWN, "batch_size", "change")
-    headings = ("routing", "change", "partitions moved", "of all", "tasks a second moved", "of all")
+    headings = ("routing", "change", "partitions moved", "of all", "tasks per second moved", "of all")
     body = (
         tag(
             "p",
-            f"Load of each host over that of the average one; the {HOSTS_SHOWN} hosts that are busiest under any "
+            f"Load of each host, divided by the mean; the {HOSTS_SHOWN} hosts that are busiest under any "
             f"of the first {SIZES_SHOWN} batch sizes. Darker is hotter.",
             class_="note",
         ),
         tag("div", _map(tables, [row["batch_size"] for row in sizes]), class_="plots"),
-        tag("h3", f"What a change moves, at most {MOVES_SHOWN} changes"),
+        tag("h3", f"Partitions that a change moves, at most {MOVES_SHOWN} changes"),
         table(
             headings,
             (
@@ -77,11 +77,11 @@ def _map(tables: Tables, sizes: list[int]) -> Markup:
         for size in sizes:
             row = found.get((host, size))
             load, partitions, qps = (row["over"], row["partitions"], row["qps"]) if row else (0.0, 0, 0.0)
-            said = f"{shown(host)}, {_routing(size)}: {partitions:,} partitions, {shown(qps)} tasks a second"
+            said = f"{shown(host)}, {_routing(size)}: {partitions:,} partitions, {shown(qps)} tasks per second"
             line.append((load / most, f"{load:.2f}", said))
         cells.append(line)
     columns = ["basic" if size == 0 else f"batch {size}" for size in sizes]
-    return heat([shown(host) for host in hosts], columns, cells, told="Load of hosts over the average")
+    return heat([shown(host) for host in hosts], columns, cells, caption="Load of hosts, divided by the mean")
 
 
 def _routing(batch_size: int) -> str:

@@ -1,4 +1,4 @@
-"""What the sections of the page read: tables of the lake, made small by Spark before anything comes to this process."""
+"""Input of the page's sections: tables of the lake, reduced by Spark before rows come to this process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from fairlead.pipeline.lake import Lake
 
-# Enough for a line as wide as a phone.
+# Maximum number of points of a curve; enough for the width of a phone.
 POINTS_MAX = 160
 
 
@@ -23,35 +23,38 @@ class Tables:
     lake: Lake
 
     def have(self, *names: str) -> bool:
-        """Whether all of them have been written."""
+        """Whether all these tables have been written."""
         return all(self.lake.has(name) for name in names)
 
     def read(self, name: str) -> DataFrame:
-        """The rows of a table."""
-        return self.lake.read_derived(self.spark, name)
+        """Return the rows of a table, with names of namespaces instead of their ids."""
+        rows = self.lake.read_derived(self.spark, name, with_names=True)
+        if "namespace" not in rows.columns:
+            return rows
+        return rows.withColumn("namespace_id", F.coalesce("namespace", "namespace_id")).drop("namespace")
 
 
 def first_rows(frame: DataFrame, count: int, *order: Column | str) -> list[Row]:
-    """The first rows by an order; never more than `count`."""
+    """Return the first `count` rows in this order."""
     return frame.orderBy(*order).limit(count).collect()
 
 
 def one_row(frame: DataFrame) -> Row:
-    """The one row of an aggregate without groups."""
+    """Return the only row of an aggregate without groups."""
     row = frame.head()
     assert row is not None  # noqa: S101 - an aggregate without groups has one row
     return row
 
 
 def same(row: Row, names: Sequence[str]) -> Column:
-    """Rows that agree with this one in these columns."""
+    """Return the condition that a row has the same values as this one in these columns."""
     return reduce(lambda left, right: left & right, (F.col(name).eqNullSafe(F.lit(row[name])) for name in names))
 
 
 def thinned(frame: DataFrame, by: Sequence[str], time: str, **measures: Column) -> dict[tuple[Any, ...], list[Row]]:
-    """Series made short, by the values of some columns: measures over equal steps of time, at most `POINTS_MAX` each.
+    """Downsample each series to at most `POINTS_MAX` equal time steps; a series is one combination of the `by` columns.
 
-    Each row has the beginning of its step as `at_us`. Whoever calls bounds how many series there are.
+    Each row has the beginning of its step as `at_us`. Callers bound the number of series.
     """
     span = one_row(frame.agg(F.min(time).alias("first"), F.max(time).alias("last")))
     if span["first"] is None:
@@ -66,22 +69,22 @@ def thinned(frame: DataFrame, by: Sequence[str], time: str, **measures: Column) 
 
 
 def among(rows: Sequence[Row], names: Sequence[str]) -> Column:
-    """Rows that agree with any of these in these columns."""
+    """Return the condition that a row has the same values as any of these in these columns."""
     return reduce(lambda left, right: left | right, (same(row, names) for row in rows), F.lit(False))  # noqa: FBT003
 
 
 def points(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
-    """The points of one measure of a series, where it has a value."""
+    """Return the points of one measure of a series; missing values are left out."""
     return [(float(row["at_us"]), float(row[name])) for row in rows if row[name] is not None]
 
 
 def moment(time_us: int) -> str:
-    """A time for people, in UTC."""
+    """Format a time, in UTC."""
     return datetime.fromtimestamp(time_us / 1e6, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def length(seconds: float) -> str:
-    """A length of time for people."""
+    """Format a duration."""
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -89,6 +92,6 @@ def length(seconds: float) -> str:
 
 
 def place(row: Row | dict[str, Any]) -> str:
-    """A task list for people."""
+    """Format the name of a task queue."""
     kind = {1: "workflow tasks", 2: "activity tasks", 3: "Nexus tasks"}.get(row["task_type"], "tasks")
-    return f"{row['task_list']} ({kind}, {row['cluster']})"
+    return f"{row['task_list']} of {row['namespace_id']} ({kind}, {row['cluster']})"

@@ -1,4 +1,4 @@
-"""The section on workflows: how runs and activities ended, how long they took and waited, by type."""
+"""The section on workflows: outcomes, durations and waits of runs and activities, by type."""
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -15,7 +15,7 @@ _ACTIVITIES = ("completed", "failed", "timed_out", "canceled", "abandoned", "ope
 
 
 def workflows(tables: Tables) -> Section:
-    """Ends and lengths by type."""
+    """Build the section: outcomes and durations by type."""
     if not tables.have("workflows", "activities", "workflow_types", "activity_types"):
         return missing("workflows", TITLE, job="histories")
     runs, activities = tables.read("workflow_types"), tables.read("activity_types")
@@ -32,9 +32,9 @@ def workflows(tables: Tables) -> Section:
     top_activities = first_rows(activities, TYPES_SHOWN, F.desc("scheduled"), *order)
     note = f"The {TYPES_SHOWN} types with the most runs, and the {TYPES_SHOWN} with the most activities."
     body = [tag("p", note, class_="note")]
-    plots = [_ends(top_runs, "workflow_type", _RUNS, told="How runs ended")]
+    plots = [_ends(top_runs, "workflow_type", _RUNS, caption="How runs ended")]
     if top_activities:
-        plots.append(_ends(top_activities, "activity_type", _ACTIVITIES, told="How activities ended"))
+        plots.append(_ends(top_activities, "activity_type", _ACTIVITIES, caption="How activities ended"))
     body.append(tag("div", *plots, class_="plots"))
     body.append(_run_table(top_runs))
     if top_activities:
@@ -58,28 +58,36 @@ def _retries(tables: Tables) -> list[Finding]:
     if not total["retries"]:
         return []
     return [
-        Finding(
-            f"{total['retried']:,} of {total['scheduled']:,} activities were tried again, {total['retries']:,} times."
-        )
+        Finding(f"{total['retried']:,} of {total['scheduled']:,} activities were retried, {total['retries']:,} times.")
     ]
 
 
-def _ends(rows: list[Row], name: str, ends: tuple[str, ...], *, told: str) -> Markup:
+def _ends(rows: list[Row], name: str, ends: tuple[str, ...], *, caption: str) -> Markup:
     parts = [end.replace("_", " ") for end in ends]
     shares = [
         (row[name] or "?", [(part, float(row[end] or 0)) for part, end in zip(parts, ends, strict=True)])
         for row in rows
     ]
-    return bars(shares, told=told, parts=parts)
+    return bars(shares, caption=caption, parts=parts)
 
 
 def _run_table(rows: list[Row]) -> Markup:
     return table(
-        ("workflow type", "task list", "cluster", "runs", "half within", "95 % within", "first task waited, 95 %"),
+        (
+            "workflow type",
+            "task list",
+            "namespace",
+            "cluster",
+            "runs",
+            "half within",
+            "95 % within",
+            "first task waited, 95 %",
+        ),
         (
             (
                 row["workflow_type"],
                 row["task_list"],
+                row["namespace_id"],
                 row["cluster"],
                 row["runs"],
                 _length(row["duration_s_p50"]),
@@ -93,11 +101,22 @@ def _run_table(rows: list[Row]) -> Markup:
 
 def _activity_table(rows: list[Row]) -> Markup:
     return table(
-        ("activity type", "task list", "cluster", "scheduled", "retries", "waited, 95 %", "ran, 95 %", "failures"),
+        (
+            "activity type",
+            "task list",
+            "namespace",
+            "cluster",
+            "scheduled",
+            "retries",
+            "waited, 95 %",
+            "ran, 95 %",
+            "failures",
+        ),
         (
             (
                 row["activity_type"],
                 row["task_list"],
+                row["namespace_id"],
                 row["cluster"],
                 row["scheduled"],
                 row["retries"],

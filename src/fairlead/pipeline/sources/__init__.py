@@ -1,1 +1,1 @@
-"""Where rows come from: the segments of the journal, in batches and as a stream."""
+"""Sources of rows: the segments of the journal, as batches and as a stream, and Temporal Cloud's exports."""

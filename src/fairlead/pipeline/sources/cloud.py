@@ -1,10 +1,10 @@
-"""What Temporal Cloud exported as a source of Spark: files of `temporal.api.export.v1.WorkflowExecutions`.
+"""Temporal Cloud's history exports as a Spark source: files of `temporal.api.export.v1.WorkflowExecutions`.
 
     <bucket>/temporal-workflow-history/export/<namespace>/<year>/<month>/<day>/<hour>/<minute>/<file>
 
-Any part of the bucket can be given. The namespace is in the path alone: it is the folder above the year, or, where
-files were put elsewhere, the folder that they are in. A file is known by its path from the folder above the year on, or
-else from the one that was given on.
+Any folder of the bucket can be given. The namespace is only in the path: it is the folder above the year, or else the
+parent folder of the file. A file's name in the lake is its path, beginning with the folder above the year, or else with
+the given folder.
 """
 
 import re
@@ -18,23 +18,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.core.errors import FixRequest
 from fairlead.pipeline.schemas import SOURCE, STRING, struct
-from fairlead.pipeline.sources.cloud_decoding import read_export
+from fairlead.pipeline.sources.cloud_decoder import read_export
 from fairlead.pipeline.sources.segments import Segment
 
 CLOUD_CLUSTER = "cloud"
 FILES = struct(cluster=STRING, name=STRING, namespace=STRING, path=STRING)
 NAME_CHARACTERS_MAX = 150
 
-# A year, and below it whatever of month, day, hour and minute.
+# A year, followed by one to four levels of month, day, hour and minute.
 _DATED = re.compile(r"(?:.*/)?(?P<namespace>[^/]+)/\d{4}(?:/\d{2}){1,4}/[^/]+")
 
 
 class NoExports(FixRequest):
-    """There is no file in the folder of exports."""
+    """The folder of exports has no files."""
 
 
 def find_exports(folder: Path, *, cluster: str) -> list[Segment]:
-    """All files below a folder; none is left out for its name, as Temporal Cloud's have no suffix."""
+    """Return all files below a folder, whatever their names: Temporal Cloud's have no suffix."""
     root = folder.absolute()
     files = sorted(
         path
@@ -47,13 +47,13 @@ def find_exports(folder: Path, *, cluster: str) -> list[Segment]:
 
 
 def namespace_of(path: Path) -> str:
-    """The namespace whose histories the file holds."""
+    """Return the namespace of the histories in the file."""
     found = _DATED.fullmatch(path.as_posix())
     return found["namespace"] if found else path.parent.name
 
 
 def file_name(path: Path, root: Path) -> str:
-    """What a file below `root` is known by, as one name, in which a long beginning is replaced by its digest."""
+    """Return the name of a file below `root` in the lake; the beginning of a long name is replaced by its digest."""
     parts = path.parts
     place = len(root.parts) - 1
     if found := _DATED.fullmatch(path.as_posix()):
@@ -65,7 +65,7 @@ def file_name(path: Path, root: Path) -> str:
 
 
 def exported_histories(spark: SparkSession, files: Sequence[Segment]) -> DataFrame:
-    """The histories of these files as rows of the journal's kind `history`, batch by batch of Arrow."""
+    """Return the histories of these files as rows of the journal's kind `history`."""
     rows = [(file.cluster, file.name, namespace_of(file.path), str(file.path)) for file in files]
     return spark.createDataFrame(rows, FILES).mapInArrow(_read, SOURCE["history"])
 

@@ -1,4 +1,4 @@
-"""The journal as a source of Spark: a table of its segments, at rest or as a stream, and the stage that reads them."""
+"""The journal as a Spark source: a table or a stream of its segments, and the stage that reads them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,46 +10,45 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, TimestampType
 
-from fairlead.journal import SCHEMA_VERSION
 from fairlead.pipeline.paths import to_read
 from fairlead.pipeline.schemas import LONG, RECORDS, REQUIRED, SOURCE, STRING, struct
-from fairlead.pipeline.sources.decoding import read_rows
+from fairlead.pipeline.sources.decoder import read_rows
 from fairlead.pipeline.sources.segments import Segment
 
 SEGMENTS = struct(cluster=STRING, path=STRING)
-# What Spark knows of a file; it insists on this schema for streams.
+# The columns of Spark's `binaryFile` format, which streams require exactly.
 FILES = struct(path=STRING, modificationTime=TimestampType(), length=LONG, content=BinaryType())
 SEGMENTS_PER_MICRO_BATCH_MAX = 256
-# For so long a stream knows which segments it has seen. One that comes later still is found by the job `ingest`.
+# Time for which a stream remembers the segments it has seen. The job `ingest` finds segments that arrive later.
 STREAM_MEMORY = "30d"
 
 
 def segments_at_rest(spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
-    """These segments as a table, which Spark cuts into as many tasks as it has cores."""
+    """Return these segments as a table, which Spark divides into as many tasks as it has cores."""
     return spark.createDataFrame([(segment.cluster, str(segment.path)) for segment in segments], SEGMENTS)
 
 
 def segments_as_sealed(spark: SparkSession, journal: Path, kind: str) -> DataFrame:
-    """The segments of a kind as a stream: those that are there, then each when it is sealed."""
-    # Only names are asked of this format, and so no content is read.
+    """Stream of the segments of a kind, of any schema: the sealed ones, then each further one when it is sealed."""
+    # Only the path column is selected, so Spark does not read the contents.
     files = (
         spark.readStream.format("binaryFile")
         .schema(FILES)
         .option("maxFilesPerTrigger", SEGMENTS_PER_MICRO_BATCH_MAX)
         .option("maxFileAge", STREAM_MEMORY)
-        .load(f"{to_read(journal.absolute())}/*/{kind}.v{SCHEMA_VERSION}.*.jsonl.zst")
+        .load(f"{to_read(journal.absolute())}/*/{kind}.v*.*.jsonl.zst")
     )
     path = F.regexp_replace("path", "^file:/+", "/")
     return files.select(F.element_at(F.split(path, "/"), -2).alias("cluster"), path.alias("path"))
 
 
 def rows_of(segments: DataFrame, kind: str) -> DataFrame:
-    """The rows of segments, batch by batch of Arrow. One that can't be read has a row with `fault`; see `read_rows`."""
+    """Return the rows of segments. An unreadable segment has a row with `fault`; see `read_rows`."""
     return segments.mapInArrow(_reader(kind), SOURCE[kind])
 
 
 def plain_name(name: str) -> str:
-    """A name as it was before Spark made a part of a path of it."""
+    """Undo the escaping that Spark applies to names in paths."""
     return unquote(name)
 
 

@@ -1,4 +1,4 @@
-"""Which segments a journal has, by their names alone."""
+"""Finds the segments of a journal by their file names."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,31 +7,33 @@ from pathlib import Path
 import xxhash
 
 from fairlead.core.errors import FixRequest
-from fairlead.journal import Kind, NoSegment, SegmentName
+from fairlead.journal import SCHEMA_VERSION, Kind, SegmentLabel
 
 DIGEST_READ_BYTES = 1 << 20
 
 
 class NoJournal(FixRequest):
-    """The folder is no journal, or nothing has been sealed in it yet."""
+    """The folder is not a journal, or no segment has been sealed in it yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sealed segment; sealed ones never change."""
+    """A sealed segment, which never changes. `version` and `kind` are from its name and may be unknown."""
 
     cluster: str
     name: str
     path: Path
     bytes: int
+    version: int = SCHEMA_VERSION
+    kind: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from all others."""
+        """The identity of the segment."""
         return (self.cluster, self.name)
 
     def digest(self) -> str:
-        """XXH64 of its bytes as they are on disk."""
+        """Return the XXH64 of the bytes on disk."""
         digest = xxhash.xxh64()
         with self.path.open("rb") as file:
             while chunk := file.read(DIGEST_READ_BYTES):
@@ -40,23 +42,30 @@ class Segment:
 
 
 def find_segments(journal: Path, kinds: Sequence[str] = tuple(Kind)) -> list[Segment]:
-    """The sealed segments of these kinds, by cluster and name. A segment of another schema version is refused.
+    """Return the sealed segments of these kinds, of any schema version, sorted by cluster and name.
 
-    Other files are let be: segments that are still written, and what the server keeps beside them.
+    Other files are ignored, such as segments that are still being written.
     """
+    return [segment for segment in _sealed(journal) if segment.kind in kinds]
+
+
+def find_unknown_kinds(journal: Path) -> list[Segment]:
+    """Return the sealed segments of kinds that this release does not know."""
+    return [segment for segment in _sealed(journal) if segment.kind not in set(Kind)]
+
+
+def _sealed(journal: Path) -> Iterator[Segment]:
     if not journal.is_dir():
         raise NoJournal(
             f"{journal}: there is no journal in this folder: give --journal the folder the server writes to"
         )
-    found: list[Segment] = []
     for folder in sorted(journal.iterdir()):
         if folder.is_dir() and not folder.name.startswith((".", "_")):
-            found += [segment for segment in _segments_of(folder) if SegmentName.parse(segment.name).kind in kinds]
-    return found
+            yield from _segments_of(folder)
 
 
 def find_sealed(journal: Path) -> list[Segment]:
-    """All of them; a journal without any is refused."""
+    """Return all sealed segments; raise `NoJournal` if no segment is sealed."""
     segments = find_segments(journal)
     if not segments:
         raise NoJournal(f"{journal}: nothing was sealed in this journal yet: wait a minute, or stop the server")
@@ -65,10 +74,6 @@ def find_sealed(journal: Path) -> list[Segment]:
 
 def _segments_of(folder: Path) -> Iterator[Segment]:
     for file in sorted(folder.iterdir()):
-        if not file.name.endswith(".zst"):
-            continue
-        try:
-            SegmentName.parse(file.name)
-        except NoSegment:
-            continue
-        yield Segment(cluster=folder.name, name=file.name, path=file, bytes=file.stat().st_size)
+        label = SegmentLabel.read(file.name)
+        if label is not None:
+            yield Segment(folder.name, file.name, file, file.stat().st_size, label.version, label.kind)

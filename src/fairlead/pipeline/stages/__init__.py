@@ -1,1 +1,1 @@
-"""Small steps from DataFrame to DataFrame, one topic a module."""
+"""Small steps from DataFrame to DataFrame, one topic per module."""

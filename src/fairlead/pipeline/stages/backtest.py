@@ -1,6 +1,6 @@
-"""The scaler replayed over recorded arrivals, under many settings, and which of them is recommended.
+"""Replays the scaler over recorded arrivals under many settings, and recommends one of them.
 
-Arrivals are counted natively; then every batch of task lists is replayed at once by the kernel.
+Spark counts the arrivals; then the kernel replays each batch of task queues at once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,23 +26,24 @@ from fairlead.pipeline.schemas_backtest import (
     CANDIDATES,
     REPLAYED,
 )
-from fairlead.pipeline.stages.traffic import TASK_LIST, of_task_lists
+from fairlead.pipeline.stages.traffic import TASK_QUEUE, of_task_queues
 
-# Eight weeks in buckets of 5 s: the arrivals of a task list are an array of so many numbers in a worker. Of a longer
-# time the last part is replayed.
+# Maximum number of buckets replayed: eight weeks of 5 s. A worker holds one number per bucket for each task queue. Of
+# longer recordings, only the end is replayed.
 BUCKETS_MAX = 1_000_000
-# Within so many buckets they are in one row. Java puts that together as objects, of many task lists at a time.
+# Buckets whose arrivals are stored in one row: Java builds rows as objects, for many task queues at a time.
 BUCKETS_A_ROW = 4096
-# Settings that are replayed at once; more of them are other rows, which other workers may take.
+# Maximum number of settings replayed at once; further settings are other rows, for other workers.
 SETTINGS_AT_ONCE = 64
-# What is traced is told of every minute, and of a short time in at least so many steps.
+# Seconds between two points of a timeline, and its minimum number of points if the recording is short.
 TIMELINE_S = 60.0
 TIMELINE_STEPS_MIN = 60
 
 _DAY_S = 86_400.0
-# What one replay is of.
-_REPLAY = (*TASK_LIST, "trial")
-# Partitions to write and read, and backlog: as they are traced, and put together.
+# The key of one replay.
+_REPLAY = (*TASK_QUEUE, "trial")
+# Values traced per task queue, setting and bucket: write partitions, read partitions and backlog, each twice, since
+# they are copied when stacked.
 _TRACED = 6
 _SUMS = ("tasks", "changes", "ups", "downs", "drains", "late", "above_s", "partition_hours", "overshoot_hours")
 _PEAKS = ("partitions_max", "overshoot_max", "backlog_max", "wait_s_max")
@@ -50,27 +51,31 @@ _PEAKS = ("partitions_max", "overshoot_max", "backlog_max", "wait_s_max")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The recorded time that is replayed, in whole buckets counted from the epoch, and how many came before it."""
+    """The recorded time range that is replayed, in whole buckets since the epoch; `left_out` buckets came before it.
+
+    `arrivals` is the number of all added tasks, replayed or not.
+    """
 
     first: int
     buckets: int
     bucket_us: int
     left_out: int = 0
+    arrivals: int = 0
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Length of the replayed time range."""
         return self.buckets * self.bucket_us / 1e6
 
     @property
     def left_out_s(self) -> float:
-        """How much was recorded before it, and is too much to be replayed."""
+        """Length of the recording before the replayed time range."""
         return self.left_out * self.bucket_us / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a good setting is: few partition-hours, with few tasks late and few changes."""
+    """The criterion for recommending a setting: few partition-hours, with few late tasks and few changes."""
 
     late_share_max: float = 0.01
     changes_per_day_max: float = 96.0
@@ -78,20 +83,20 @@ class Objective:
     def __str__(self) -> str:
         return (
             f"the fewest partition-hours with at most {self.late_share_max:.2%} of the tasks late and at most "
-            f"{self.changes_per_day_max:g} changes a day; where no setting has that, the fewest late tasks"
+            f"{self.changes_per_day_max:g} changes per day; if no setting achieves that, the fewest late tasks"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings that are replayed together: their numbers, and what the server's scaler would get. One interval each."""
+    """Candidate settings that are replayed in one pass, each with its number. All have the same interval."""
 
     numbers: tuple[int, ...]
     settings: tuple[ScalerSettings, ...]
 
 
 def trials(settings: Sequence[tuple[int, ScalerSettings]]) -> list[Trial]:
-    """Group numbered settings by their interval, in pieces that are replayed at once."""
+    """Group numbered settings by interval, in pieces that are replayed at once."""
     by_interval: dict[float, list[tuple[int, ScalerSettings]]] = {}
     for number, one in settings:
         by_interval.setdefault(one.interval_s, []).append((number, one))
@@ -103,43 +108,53 @@ def trials(settings: Sequence[tuple[int, ScalerSettings]]) -> list[Trial]:
 
 
 def arrivals(tasks: DataFrame, *, span: Span) -> DataFrame:
-    """How many tasks each task list was given in each bucket of the time that is replayed, in one row or several."""
+    """Return the number of added tasks by task queue and bucket of the replayed time range, in one or several rows."""
     return (
-        of_task_lists(tasks)
-        .where((F.col("kind") == "added") & (F.col("time_us") >= span.first * span.bucket_us))
-        .groupBy(*TASK_LIST, F.expr(f"time_us div {span.bucket_us}").alias("bucket"))
+        _added(tasks)
+        .where(F.col("time_us") >= span.first * span.bucket_us)
+        .groupBy(*TASK_QUEUE, F.expr(f"time_us div {span.bucket_us}").alias("bucket"))
         .agg(F.count(F.lit(1)).alias("tasks"))
-        .groupBy(*TASK_LIST, F.expr(f"bucket div {BUCKETS_A_ROW}"))
+        .groupBy(*TASK_QUEUE, F.expr(f"bucket div {BUCKETS_A_ROW}"))
         .agg(F.collect_list(F.struct("bucket", "tasks")).alias("arrivals"))
         .select(*ARRIVALS.names)
     )
 
 
+def _added(tasks: DataFrame) -> DataFrame:
+    return of_task_queues(tasks).where(F.col("kind") == "added")
+
+
 def span_of(tasks: DataFrame, *, bucket_us: int) -> Span | None:
-    """The time up to the last record, from the first, or from as early as can be replayed; None if there is none."""
-    row = tasks.agg(F.min("time_us").alias("first"), F.max("time_us").alias("last")).first()
+    """Return the range from the first to the last arrival, shortened at its start if too long; None without arrivals.
+
+    Records of other kinds don't count: they are not replayed.
+    """
+    arrived = _added(tasks).agg(
+        F.min("time_us").alias("first"), F.max("time_us").alias("last"), F.count("*").alias("arrivals")
+    )
+    row = arrived.first()
     if row is None or row["first"] is None:
         return None
     recorded, last = row["first"] // bucket_us, row["last"] // bucket_us
     first = max(recorded, last - BUCKETS_MAX + 1)
-    return Span(first=first, buckets=last - first + 1, bucket_us=bucket_us, left_out=first - recorded)
+    return Span(first, last - first + 1, bucket_us, left_out=first - recorded, arrivals=row["arrivals"])
 
 
 def replayed(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span) -> DataFrame:
-    """What every setting does with every task list."""
+    """Return the results of every setting for every task queue."""
     kernel = partial(_replay_batches, plan=tuple(plan), model=model, span=span)
     return _spread(lists, len(plan)).mapInArrow(kernel, REPLAYED)
 
 
 def timeline(lists: DataFrame, plan: Sequence[Trial], *, model: Model, span: Span) -> DataFrame:
-    """Partitions over time under each setting; meant for a few settings."""
+    """Return the partitions over time under each setting; meant for a few settings."""
     every_s = min(TIMELINE_S, span.seconds / TIMELINE_STEPS_MIN)
     kernel = partial(_trace_batches, plan=tuple(plan), model=model, span=span, every_s=every_s)
     return _spread(lists, len(plan)).mapInArrow(kernel, BACKTEST_TIMELINE)
 
 
 def _spread(lists: DataFrame, trials_count: int) -> DataFrame:
-    """Each task list for each trial, its rows one after the other, over all workers: little data, and long work."""
+    """Distribute each pair of task queue and trial over all workers, sorted: there is little data, but much work."""
     spark = lists.sparkSession
     workers = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     numbers = spark.range(trials_count).withColumnRenamed("id", "trial")
@@ -149,9 +164,9 @@ def _spread(lists: DataFrame, trials_count: int) -> DataFrame:
 def _pieces(
     batches: Iterable[pa.RecordBatch], plan: Sequence[Trial], span: Span, *, traced: int = 0
 ) -> Iterator[tuple[Trial, pa.RecordBatch, Counts]]:
-    """The task lists of one trial that are replayed at once, a row for each, with their arrivals [row, bucket].
+    """Yield the task queues of one trial that are replayed at once, one row each, with their arrivals [row, bucket].
 
-    `traced` is how many numbers are kept of each task list, setting and bucket beside the arrivals, at most.
+    `traced` is the maximum number of values stored per task queue, setting and bucket beside the arrivals.
     """
     for batch in _whole(batches):
         begins = _begins(batch)
@@ -164,14 +179,14 @@ def _pieces(
             numbers_each = span.buckets * (1 + traced * len(trial.numbers))
             for piece in blocks(len(replays), len(trial.numbers), numbers_each=numbers_each):
                 some = replays[piece]
-                named = batch.select(list(TASK_LIST)).take(pa.array(firsts[some]))
+                named = batch.select(list(TASK_QUEUE)).take(pa.array(firsts[some]))
                 places = np.flatnonzero(np.isin(replay_of, some))
                 arrivals_of = batch.column("arrivals").take(pa.array(places))
                 yield trial, named, _dense(arrivals_of, np.searchsorted(some, replay_of[places]), len(some), span)
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, with all rows of a replay in one batch."""
+    """Yield the same rows, with all rows of a replay in one batch."""
     begun: pa.RecordBatch | None = None
     for batch in batches:
         rows = batch if begun is None else pa.concat_batches([begun, batch])
@@ -184,7 +199,7 @@ def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _begins(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which rows are the first of a replay."""
+    """Return which rows are the first of a replay."""
     begins = np.ones(rows.num_rows, np.bool_)
     begins[1:] = False
     for name in _REPLAY:
@@ -195,8 +210,8 @@ def _begins(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 
 def _dense(arrivals_of: pa.ListArray, places: npt.NDArray[np.int64], task_lists: int, span: Span) -> Counts:
-    """The arrivals of so many task lists, of which each row is one by its place."""
-    # Bucket by bucket in memory, as they are gone through.
+    """Return the arrivals as an array [task queue, bucket]; `places` has the task queue of each row."""
+    # Column-major, because the replay iterates over buckets.
     counts = np.zeros((task_lists, span.buckets), np.int64, order="F")
     flat = arrivals_of.flatten()
     lists = np.repeat(places, arrivals_of.value_lengths().to_numpy())
@@ -244,13 +259,13 @@ def _trace_batches(
     for trial, rows, counts in _pieces(batches, plan, span, traced=_TRACED):
         done = replay(counts, trial.settings, model, is_traced=True)
         if done.qps is None or done.write is None or done.read is None or done.backlog is None:
-            # Shorter than one interval: the scaler never looked.
+            # The time range is shorter than one interval: the scaler never ran.
             continue
         interval_s = trial.settings[0].interval_s
         step = max(1, round(every_s / interval_s))
         ticks = np.arange(step - 1, len(done.qps), step)
         times_us = span.first * span.bucket_us + np.round((ticks + 1) * interval_s * 1e6).astype(np.int64)
-        # From [ticks, task lists, settings] to rows that go by task list, then by setting, then by time.
+        # From [ticks, task queues, settings] to rows ordered by task queue, setting and time.
         cells = rows.num_rows * len(trial.numbers)
         yield pa.RecordBatch.from_pydict(
             {
@@ -268,24 +283,24 @@ def _trace_batches(
 
 def _named(rows: pa.RecordBatch, times: int) -> dict[str, Any]:
     places = pa.array(np.repeat(np.arange(rows.num_rows), times))
-    return {name: rows.column(name).take(places) for name in TASK_LIST}
+    return {name: rows.column(name).take(places) for name in TASK_QUEUE}
 
 
 def with_verdicts(
     outcomes: DataFrame, candidates: Sequence[Candidate], *, span: Span, objective: Objective
 ) -> DataFrame:
-    """Each task list with each setting, and which setting is recommended for it."""
+    """Return each task queue with each setting, and which setting is recommended for it."""
     changes_per_day = F.col("changes") * (_DAY_S / span.seconds)
     return (
         outcomes.join(_candidates(outcomes, candidates), on="setting", how="inner")
         .withColumn("changes_per_day", changes_per_day)
-        .transform(_judged, by=TASK_LIST, objective=objective)
+        .transform(_judged, by=TASK_QUEUE, objective=objective)
         .select(*BACKTEST.names)
     )
 
 
 def overall(backtest: DataFrame, *, objective: Objective) -> DataFrame:
-    """Each setting for all task lists of a cluster, and which is recommended for all."""
+    """Return each setting for all task queues of a cluster together, and which one is recommended."""
     settings = tuple(CANDIDATES.names)
     tasks = F.greatest(F.sum("tasks"), F.lit(1))
     return (
@@ -304,7 +319,7 @@ def overall(backtest: DataFrame, *, objective: Objective) -> DataFrame:
 
 
 def _judged(outcomes: DataFrame, *, by: Sequence[str], objective: Objective) -> DataFrame:
-    """Apply the objective among the settings of each group."""
+    """Apply the objective to the settings of each group."""
     is_within = (F.col("late_share") <= objective.late_share_max) & (
         F.col("changes_per_day") <= objective.changes_per_day_max
     )
@@ -313,7 +328,7 @@ def _judged(outcomes: DataFrame, *, by: Sequence[str], objective: Objective) -> 
         outside,
         F.when(outside, F.col("late_share")),
         F.when(outside, F.col("changes_per_day")),
-        # Sums of the same hours in another order must not decide.
+        # Rounded, because sums of the same hours may differ by the order of addition.
         F.round("partition_hours", 6),
         F.col("changes"),
         F.round("above_s", 6),

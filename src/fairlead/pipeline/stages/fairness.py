@@ -1,12 +1,12 @@
-"""Who got what against what was due: shares, starved keys and floods, for each task list window by window.
+"""Dispatches against fair shares: shares, starved keys and floods, for each task queue and window.
 
-What is due is the max-min fair share: dispatched tasks are dealt out by weight, nobody gets more than it has, and what
-one key leaves is dealt out among the others. So a key with little to do is not counted as treated badly, and a task
-list that keeps up is fair, whatever the shares of its keys are.
+The fair share is max-min fair: dispatches are divided by weight, no key gets more than its demand, and what a key does
+not need is divided among the others. So a key with little demand does not count as treated badly, and a task queue
+without a backlog is fair, whatever the shares of its keys are.
 
-What a key has is what it added and what it had left from before. Both are from the records alone, and records may be
-dropped: so a backlog counts as gone when the partitions told that they hold nothing, or when nothing was heard of the
-key for `CARRIED_WINDOWS_MAX` windows.
+The demand of a key is its added tasks and its backlog from before. Both come from the records alone, and records may be
+dropped: so a backlog counts as gone when the partitions reported an empty backlog, or when the key had no record for
+`CARRIED_WINDOWS_MAX` windows.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from fairlead.core.fairness.weights import WEIGHT_DEFAULT, WEIGHT_MIN
 from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
 from fairlead.pipeline.stages.traffic import (
-    TASK_LIST,
+    TASK_QUEUE,
     WINDOW_S,
-    of_task_lists,
+    of_task_queues,
     percentiles_s,
     window_us_of,
     with_waits,
@@ -25,33 +25,34 @@ from fairlead.pipeline.stages.traffic import (
 )
 
 CARRIED_WINDOWS_MAX = 60
-# A key is starved that waited all through a window and got less than this of what was due, which was at least a task.
+# A key is starved if it had a backlog through a whole window and got less than this share of its due, which was at
+# least one task.
 STARVED_BELOW = 0.1
-# A key is a flood that made this much of all the work there was, and got beyond its own due this much of what starved
-# keys did not get, both beyond chance. In a burst of all, somebody gets most, and nobody floods.
+# A key is a flood if it made at least this share of the demand, and got beyond its due at least this share of what the
+# starved keys missed; both beyond chance. If all keys burst at once, some key gets the most, but none is a flood.
 FLOOD_WORK_FROM = 1 / 3
 FLOOD_FROM = 0.5
-# Standard deviations that a count of few tasks may be off by chance.
+# Standard deviations by which a small count of tasks may be off by chance.
 CHANCE = 3.0
-# Who is due two tasks a minute sometimes gets none in one. A key is the victim of a flood that missed so many by it, in
-# all of its windows, that it is chance once in a thousand times.
+# Minimum number of missed tasks that makes a key the victim of a flood, over all its windows: by chance, this happens
+# once in 1,000 times. A key that is due two tasks per minute sometimes gets none in a minute.
 MISSED_MIN = 7.0
-STARVED_KEYS_TOLD = 20
-# What is this close to a bound is on it: two keys that flooded alike are exactly at half, and sums are rounded.
+STARVED_KEYS_SHOWN = 20
+# Relative tolerance at bounds: two equal floods are exactly at one half, and sums are rounded.
 NOISE = 1e-9
 
-_BY_WINDOW = (*TASK_LIST, "window_us")
+_BY_WINDOW = (*TASK_QUEUE, "window_us")
 _ROWS = "array<struct<window_us: long, backlog_before: long, added: long, dispatched: long>>"
-_KEY = (*TASK_LIST, "fairness_key")
+_KEY = (*TASK_QUEUE, "fairness_key")
 
 
 def key_fairness(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
-    """One row for each task list, window and key that had work."""
-    named = with_window(of_task_lists(tasks), window_s)
+    """Return one row for each task queue, window and key with demand."""
+    named = with_window(of_task_queues(tasks), window_s)
     named = named.withColumn("fairness_key", F.coalesce("fairness_key", F.lit("")))
     keys = (
         _key_flows(named)
-        .transform(_with_backlog, told_empty=_told_empty(named), window_us=window_us_of(window_s))
+        .transform(_with_backlog, reported_empty=_reported_empty(named), window_us=window_us_of(window_s))
         .transform(_with_due)
         .transform(_with_verdicts)
     )
@@ -60,7 +61,7 @@ def key_fairness(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
 
 
 def window_fairness(keys: DataFrame) -> DataFrame:
-    """The keys of a task list and window together."""
+    """Return one row for each task queue and window, from the rows of its keys."""
     ratio = F.col("ratio")
     missed = F.when(F.col("is_starved"), F.col("fair") - F.col("dispatched"))
     beyond = F.col("dispatched") - F.col("fair")
@@ -72,7 +73,7 @@ def window_fairness(keys: DataFrame) -> DataFrame:
         F.try_divide(F.sum(ratio) * F.sum(ratio), F.count(ratio) * F.sum(ratio * ratio)).alias("jain"),
         F.count_if("is_starved").alias("starved"),
         F.coalesce(F.sum(missed), F.lit(0.0)).alias("starved_tasks"),
-        F.slice(worst["fairness_key"], 1, STARVED_KEYS_TOLD).alias("starved_keys"),
+        F.slice(worst["fairness_key"], 1, STARVED_KEYS_SHOWN).alias("starved_keys"),
         F.max_by("fairness_key", most).alias("flood_key"),
         F.max(F.when(F.col("is_flood"), beyond)).alias("flood_tasks"),
         F.max_by("added", most).alias("flood_added"),
@@ -81,9 +82,9 @@ def window_fairness(keys: DataFrame) -> DataFrame:
 
 
 def floods(windows: DataFrame, keys: DataFrame) -> DataFrame:
-    """The floods that have victims, each with all its windows."""
+    """Return the floods that have victims, each with the totals of its windows."""
     flooded = windows.where(F.col("flood_key").isNotNull()).select(*_BY_WINDOW, "flood_key", "flood_tasks")
-    of_flood = (*TASK_LIST, "flood_key")
+    of_flood = (*TASK_QUEUE, "flood_key")
     victims = (
         keys.where("is_starved")
         .join(flooded, on=list(_BY_WINDOW), how="inner")
@@ -106,10 +107,10 @@ def floods(windows: DataFrame, keys: DataFrame) -> DataFrame:
 
 
 def starved(keys: DataFrame) -> DataFrame:
-    """The keys that starved, each with all its windows."""
+    """Return the starved keys, each with the totals of its windows."""
     return (
         keys.where("is_starved")
-        .groupBy(*TASK_LIST, "fairness_key")
+        .groupBy(*TASK_QUEUE, "fairness_key")
         .agg(F.count(F.lit(1)).alias("windows"), F.sum(F.col("fair") - F.col("dispatched")).alias("tasks_missed"))
     )
 
@@ -129,8 +130,8 @@ def _key_flows(named: DataFrame) -> DataFrame:
     )
 
 
-def _told_empty(named: DataFrame) -> DataFrame:
-    """The windows in which partitions told their backlog, and whether all that did had none when they last did."""
+def _reported_empty(named: DataFrame) -> DataFrame:
+    """Return the windows with backlog reports, and whether all their partitions last reported an empty backlog."""
     return (
         named.where(F.col("kind") == "backlog")
         .groupBy(*_BY_WINDOW, "partition")
@@ -140,13 +141,13 @@ def _told_empty(named: DataFrame) -> DataFrame:
     )
 
 
-def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) -> DataFrame:
-    """What each key had left when a window began, and rows also for windows in which it only waited."""
+def _with_backlog(flows: DataFrame, *, reported_empty: DataFrame, window_us: int) -> DataFrame:
+    """Add each key's backlog at the start of the window, and rows for windows in which the key only waited."""
     begun = Window.partitionBy(*_KEY, "era", "silences").orderBy("window_us")
     its = Window.partitionBy(*_KEY).orderBy("window_us")
     was_silent = F.col("window_us") - F.lag("window_us").over(its) > (CARRIED_WINDOWS_MAX + 1) * window_us
     so_far = begun.rowsBetween(Window.unboundedPreceding, 0)
-    # The sum falls below 0 by what was there before the first record: from then on it is counted from its lowest.
+    # Tasks from before the first record make the sum negative: from then on, count from its lowest value.
     level = F.col("level") - F.least(F.lit(0), F.min("level").over(so_far))
     end_us = F.least(
         F.coalesce(F.lead("window_us").over(its), F.col("last_us") + window_us),
@@ -157,8 +158,8 @@ def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) ->
         (F.col("left") > 0) & (F.col("end_us") > F.col("window_us") + window_us),
         F.sequence(F.col("window_us") + window_us, F.col("end_us") - window_us, F.lit(window_us)),
     )
-    told = (
-        flows.join(_eras(flows, told_empty), on=list(_BY_WINDOW), how="inner")
+    reported = (
+        flows.join(_eras(flows, reported_empty), on=list(_BY_WINDOW), how="inner")
         .withColumn("was_silent", was_silent)
         .withColumn("silences", F.count_if("was_silent").over(its.rowsBetween(Window.unboundedPreceding, 0)))
         .withColumn("level", F.sum(F.col("added") - F.col("dispatched")).over(so_far))
@@ -167,7 +168,7 @@ def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) ->
         .withColumn("end_us", end_us)
         .withColumn("waited_us", waited_us)
     )
-    # In one go: to bring the rows together from two would be to count all of them twice.
+    # One projection: a union of two queries would compute all rows twice.
     own = F.struct("window_us", "backlog_before", "added", "dispatched")
     none = F.lit(0).cast("long")
     waiting = F.transform(
@@ -180,16 +181,18 @@ def _with_backlog(flows: DataFrame, *, told_empty: DataFrame, window_us: int) ->
         ),
     )
     rows = F.explode(F.concat(F.array(own), F.coalesce(waiting, F.array().cast(_ROWS)))).alias("row")
-    return told.select(*TASK_LIST, "fairness_key", "weight", rows).select(*TASK_LIST, "fairness_key", "weight", "row.*")
+    return reported.select(*TASK_QUEUE, "fairness_key", "weight", rows).select(
+        *TASK_QUEUE, "fairness_key", "weight", "row.*"
+    )
 
 
-def _eras(flows: DataFrame, told_empty: DataFrame) -> DataFrame:
-    """For each window of a task list: how often it was told empty before, when next, and its last window."""
-    its = Window.partitionBy(*TASK_LIST).orderBy("window_us")
-    # Backwards: of a frame that ends with the last row Spark adds up all of it for each row anew.
-    backwards = Window.partitionBy(*TASK_LIST).orderBy(F.desc("window_us"))
+def _eras(flows: DataFrame, reported_empty: DataFrame) -> DataFrame:
+    """Return for each window of a task queue: how often it was empty before, when it is next, and its last window."""
+    its = Window.partitionBy(*TASK_QUEUE).orderBy("window_us")
+    # Sorted backwards: if a frame ends with the last row, Spark sums it again for each row.
+    backwards = Window.partitionBy(*TASK_QUEUE).orderBy(F.desc("window_us"))
     empty_us = F.when(F.col("is_empty"), F.col("window_us"))
-    marks = flows.select(*_BY_WINDOW, F.expr("false").alias("is_empty")).unionByName(told_empty)
+    marks = flows.select(*_BY_WINDOW, F.expr("false").alias("is_empty")).unionByName(reported_empty)
     return (
         marks.groupBy(*_BY_WINDOW)
         .agg(F.max("is_empty").alias("is_empty"))
@@ -197,19 +200,20 @@ def _eras(flows: DataFrame, told_empty: DataFrame) -> DataFrame:
             *_BY_WINDOW,
             F.count_if("is_empty").over(its.rowsBetween(Window.unboundedPreceding, -1)).alias("era"),
             F.min(empty_us).over(backwards.rowsBetween(Window.unboundedPreceding, 0)).alias("empty_us"),
-            F.max("window_us").over(Window.partitionBy(*TASK_LIST)).alias("last_us"),
+            F.max("window_us").over(Window.partitionBy(*TASK_QUEUE)).alias("last_us"),
         )
     )
 
 
 def _with_due(flows: DataFrame) -> DataFrame:
-    """Deal out what was dispatched, by weight: keys are served in the order in which they would be satisfied."""
+    """Divide the dispatches by weight: keys are sorted by the point at which they would be satisfied."""
     everything = Window.partitionBy(*_BY_WINDOW)
     turn = F.col("demand") / F.col("weight")
     before = everything.orderBy(turn, "fairness_key").rowsBetween(Window.unboundedPreceding, -1)
     backwards = everything.orderBy(F.desc(turn), F.desc("fairness_key"))
     onward = backwards.rowsBetween(Window.unboundedPreceding, 0)
-    # With what a key has left of its demand for each unit of weight, all after it could be given as much.
+    # The dispatches needed to satisfy this key: all earlier keys get their demand, and all later ones as much per
+    # weight as this key.
     reached = F.coalesce(F.sum("demand").over(before), F.lit(0)) + F.col("demand") / F.col("weight") * F.sum(
         "weight"
     ).over(onward)
@@ -221,7 +225,7 @@ def _with_due(flows: DataFrame) -> DataFrame:
         flows.withColumn("demand", demand)
         .where(F.col("demand") > 0)
         .withColumn("total", F.sum("dispatched").over(everything))
-        # Sums of weights are rounded: a key that is satisfied exactly must not fail by that.
+        # Sums of weights are rounded: a key that is satisfied exactly must not fail because of that.
         .withColumn("is_satisfied", reached <= F.col("total") * (1 + NOISE))
         .withColumn(
             "fair",

@@ -1,10 +1,10 @@
-"""From journaled batches with payloads to tables of runs and activities, and what they come to by type."""
+"""Turns journaled batches with payloads into tables of runs and activities, with totals by type."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -18,23 +18,21 @@ from fairlead.pipeline.schemas_histories import (
     WORKFLOW_TYPES,
     WORKFLOWS,
 )
+from fairlead.pipeline.stages.percentiles import with_percentiles
 
-PERCENTILES = (50, 95, 99)
-# Off by at most a ten-thousandth of the rows, in a memory that does not grow with them; exact for fewer rows.
-PERCENTILE_ACCURACY = 10_000
 FAILURE_TYPES_MAX = 20
 WORKFLOW_TYPE = ("cluster", "namespace_id", "workflow_type", "task_list")
 ACTIVITY_TYPE = ("cluster", "namespace_id", "activity_type", "task_list")
 
 
 def gather_records(history: DataFrame) -> DataFrame:
-    """The batches, all of a tree in one partition and in the order in which the kernel wants them."""
+    """Return the batches with each tree in one partition, sorted as the kernel requires."""
     zero = F.lit(0)
     records = history.select(
         "cluster",
         "namespace_id",
         "workflow_id",
-        # A source that knows no trees has one for each run.
+        # Without tree ids, each run has its own tree.
         F.coalesce("tree_id", "run_id").alias("tree_id"),
         "run_id",
         "first_event_id",
@@ -47,25 +45,25 @@ def gather_records(history: DataFrame) -> DataFrame:
         "time_us",
         F.try_to_binary("payload", F.lit("base64")).alias("payload"),
     ).select(*RECORDS.names)
-    # Of two writes of the same events, the later one counts.
+    # The later write of the same events comes first, and wins.
     return records.repartition(*TREE_KEY).sortWithinPartitions(*TREE_KEY, "run_id", "first_event_id", F.desc("task_id"))
 
 
 def flatten(records: DataFrame) -> DataFrame:
-    """One row a run, with its activities in it, or with the problem that is in the way."""
+    """Return one row per run, with its activities nested, or with the problem that prevented reading it."""
     return records.mapInArrow(_kernel, FLATTENED)
 
 
 def workflows(flattened: DataFrame) -> DataFrame:
-    """The runs of which all is known."""
+    """Return the runs without a problem."""
     return flattened.where("problem is null").select(*WORKFLOWS.names)
 
 
 def activities(flattened: DataFrame) -> DataFrame:
-    """The activities of these runs, one row for each that was scheduled."""
+    """Return the activities of these runs, one row for each scheduled activity."""
     names = [name for name in ACTIVITIES.names if name not in FLATTENED.names]
     known = flattened.where("problem is null").withColumn("activity", F.explode("activity_rows"))
-    # The task list is the activity's own, and not that of its workflow.
+    # The task queue is that of the activity, not that of its workflow.
     shadowed = [name for name in ACTIVITIES.names if name in FLATTENED["activity_rows"].dataType.elementType.names]  # type: ignore[attr-defined]
     return known.select(
         *[F.col(f"activity.{name}") if name in {*names, *shadowed} else F.col(name) for name in ACTIVITIES.names]
@@ -73,7 +71,7 @@ def activities(flattened: DataFrame) -> DataFrame:
 
 
 def workflow_types(runs: DataFrame) -> DataFrame:
-    """What the runs of each type and task list come to."""
+    """Return the totals of the runs of each type and task queue."""
     ends = ("completed", "failed", "timed_out", "canceled", "terminated", "continued_as_new")
     sums = runs.groupBy(*WORKFLOW_TYPE).agg(
         F.count("*").alias("runs"),
@@ -81,35 +79,28 @@ def workflow_types(runs: DataFrame) -> DataFrame:
         *(F.count_if(F.col("status") == end).alias(end) for end in ends),
         *(F.sum(name).alias(name) for name in ("activities", "signals", "workflow_tasks_failed")),
         F.max("events").alias("events_max"),
-        *_percentiles("duration_s", "first_task_wait_s"),
     )
+    sums = with_percentiles(sums, runs, WORKFLOW_TYPE, ("duration_s", "first_task_wait_s"))
     return _with_failure_types(sums, runs, WORKFLOW_TYPE).select(*WORKFLOW_TYPES.names)
 
 
 def activity_types(rows: DataFrame) -> DataFrame:
-    """What the activities of each type and task list come to."""
+    """Return the totals of the activities of each type and task queue."""
     outcomes = ("open", "completed", "failed", "timed_out", "canceled", "abandoned")
     sums = rows.groupBy(*ACTIVITY_TYPE).agg(
         F.count("*").alias("scheduled"),
         *(F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in outcomes),
         F.count_if(F.col("retries") > 0).alias("retried"),
         F.coalesce(F.sum("retries"), F.lit(0)).alias("retries"),
-        *_percentiles("queue_wait_s", "run_s", "total_s"),
     )
-    # What a retry made good is a failure all the same.
+    sums = with_percentiles(sums, rows, ACTIVITY_TYPE, ("queue_wait_s", "run_s", "total_s"))
+    # A failure counts even if a retry succeeded.
     failed = rows.withColumn("failure_type", F.coalesce("failure_type", "retried_failure_type"))
     return _with_failure_types(sums, failed, ACTIVITY_TYPE).select(*ACTIVITY_TYPES.names)
 
 
-def _percentiles(*names: str) -> Iterator[Column]:
-    for name in names:
-        found = F.percentile_approx(name, [share / 100 for share in PERCENTILES], PERCENTILE_ACCURACY)
-        for place, share in enumerate(PERCENTILES):
-            yield found[place].alias(f"{name}_p{share}")
-
-
 def _with_failure_types(sums: DataFrame, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Each sum with the failures that came most often."""
+    """Add the most frequent failure types of each group."""
     counts = rows.where("failure_type is not null").groupBy(*by, "failure_type").agg(F.count("*").alias("count"))
     order = Window.partitionBy(*by).orderBy(F.desc("count"), "failure_type")
     most = counts.withColumn("place", F.row_number().over(order)).where(F.col("place") <= FAILURE_TYPES_MAX)

@@ -1,4 +1,4 @@
-"""Where partitions are and what moves them. Keys are hashed natively; their owners are found a batch at a time."""
+"""Placement and moves of partitions. Spark hashes the keys; the kernel finds their owners a batch at a time."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.core.partitions import PARTITIONS_MAX
 from fairlead.core.partitions.names import RESERVED_PREFIX
-from fairlead.pipeline.kernels.routing import Indexes, Owners, TaskLists, is_moved, loads, ring_table, together
+from fairlead.pipeline.kernels.routing import Indexes, Owners, TaskQueues, is_moved, loads, ring_table, together
 from fairlead.pipeline.schemas_placement import (
     HASHED,
     LISTS,
@@ -24,16 +24,16 @@ from fairlead.pipeline.schemas_placement import (
     PLACEMENT_SPOTS,
     PLACEMENT_TIMETABLE,
 )
-from fairlead.pipeline.stages.traffic import of_task_lists
+from fairlead.pipeline.stages.traffic import of_task_queues
 
-SPOTS_TOLD = 20
-# Into how many parts the time of a gradual change is cut.
+SPOTS_SHOWN = 20
+# Number of steps of a gradual change in the timetable.
 STEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ring, and what is to be tried with it: `batch_size` is in force, `batch_sizes` are all that are compared."""
+    """The ring and the changes to try: `batch_size` is the current one, `batch_sizes` are all that are compared."""
 
     hosts: tuple[str, ...]
     batch_sizes: tuple[int, ...]
@@ -43,22 +43,22 @@ class Plan:
 
     @property
     def smallest(self) -> int:
-        """The smallest batch that there is: its batches are the most."""
+        """The smallest batch size above 0, which has the most batches."""
         return min((size for size in (*self.batch_sizes, self.batch_size) if size), default=PARTITIONS_MAX)
 
     def rings(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Every change of the hosts, with the hosts after it."""
+        """Return every change of the hosts, with the hosts after it."""
         left = [(f"leave {host}", tuple(one for one in self.hosts if one != host)) for host in self.leaving]
         return left + [(f"join {host}", (*self.hosts, host)) for host in self.joining]
 
 
 def recorded_lists(tasks: DataFrame, *, cluster: str) -> DataFrame:
-    """The task lists of a cluster, each with the partitions that it had at most and its tasks a second."""
+    """Return the task queues of a cluster, each with its maximum number of partitions and its tasks per second."""
     its = tasks.where(F.col("cluster") == cluster)
     spans = its.agg((F.greatest(F.max("time_us") - F.min("time_us"), F.lit(1_000_000)) / 1e6).alias("span_s"))
     seen = F.greatest(F.max("partition") + 1, F.max("read"), F.lit(1))
     return (
-        of_task_lists(its)
+        of_task_queues(its)
         .groupBy("namespace_id", "task_list", "task_type")
         .agg(F.least(seen, F.lit(PARTITIONS_MAX)).alias("partitions"), F.count_if(F.col("kind") == "added").alias("n"))
         .crossJoin(F.broadcast(spans))
@@ -68,7 +68,7 @@ def recorded_lists(tasks: DataFrame, *, cluster: str) -> DataFrame:
 
 
 def made_lists(spark: SparkSession, *, partitions: int, each: int) -> DataFrame:
-    """Task lists of `each` partitions, so many of them that there are about `partitions` in all; some are busier."""
+    """Make up task queues of `each` partitions, about `partitions` in all; some are busier than others."""
     lists = spark.range(max(1, -(-partitions // each)))
     return lists.select(
         F.concat(F.lit("namespace-"), (F.col("id") % 100).cast("string")).alias("namespace_id"),
@@ -80,7 +80,7 @@ def made_lists(spark: SparkSession, *, partitions: int, each: int) -> DataFrame:
 
 
 def with_hashes(lists: DataFrame, *, batch_size: int) -> DataFrame:
-    """Hash the keys of all partitions, and of all batches of this size: `xxhash64` is the hash of the ring."""
+    """Hash the keys of all partitions and of all batches of this size; the ring also uses `xxhash64`."""
     last = F.col("partitions") - 1
 
     def basic(number: Column) -> Column:
@@ -105,7 +105,7 @@ def _joined(*parts: Column | str) -> Column:
 
 
 def placed(hashed: DataFrame, plan: Plan) -> DataFrame:
-    """What every batch of task lists adds to the loads, the hot spots, the moves and the timetable."""
+    """Return the contribution of every batch of task queues to the loads, hot spots, moves and timetable."""
     return hashed.mapInArrow(partial(_place_batches, plan=plan), PARTIAL)
 
 
@@ -113,17 +113,17 @@ def _place_batches(batches: Iterable[pa.RecordBatch], *, plan: Plan) -> Iterator
     schema = to_arrow_schema(PARTIAL)
     for batch in batches:
         first = 0
-        for lists in _task_lists(batch).cut(len(plan.hosts) + 1):
+        for lists in _task_queues(batch).cut(len(plan.hosts) + 1):
             rows = batch.slice(first, len(lists.partitions))
             first += len(lists.partitions)
             yield pa.RecordBatch.from_pylist(list(_found(rows, lists, plan)), schema)
 
 
-def _task_lists(batch: pa.RecordBatch) -> TaskLists:
+def _task_queues(batch: pa.RecordBatch) -> TaskQueues:
     def hashes(name: str) -> Any:
         return batch.column(name).flatten().to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
 
-    return TaskLists(
+    return TaskQueues(
         partitions=batch.column("partitions").to_numpy().astype(np.int64),
         qps=batch.column("qps").to_numpy(),
         basic=hashes("basic"),
@@ -132,7 +132,7 @@ def _task_lists(batch: pa.RecordBatch) -> TaskLists:
     )
 
 
-def _found(rows: pa.RecordBatch, lists: TaskLists, plan: Plan) -> Iterator[dict[str, Any]]:
+def _found(rows: pa.RecordBatch, lists: TaskQueues, plan: Plan) -> Iterator[dict[str, Any]]:
     numbers, _ = lists.numbers()
     qps = (lists.qps / lists.partitions)[numbers]
     hosts = ring_table(plan.hosts, 0).hosts
@@ -154,8 +154,8 @@ def _found(rows: pa.RecordBatch, lists: TaskLists, plan: Plan) -> Iterator[dict[
             steps = np.minimum((lists.moments() * STEPS).astype(np.int64), STEPS - 1)
             reached, went = np.bincount(steps, minlength=STEPS), np.bincount(steps[moved], minlength=STEPS)
             for step, (count, gone) in enumerate(zip(reached.tolist(), went.tolist(), strict=True)):
-                told = {"change": change, "step": step + 1, "partitions": count, "most": gone}
-                yield {"what": "step", "batch_size": batch_size} | told
+                reported = {"change": change, "step": step + 1, "partitions": count, "most": gone}
+                yield {"what": "step", "batch_size": batch_size} | reported
 
 
 def _move(batch_size: int, change: str, moved: Any, qps: Any) -> dict[str, Any]:
@@ -164,9 +164,15 @@ def _move(batch_size: int, change: str, moved: Any, qps: Any) -> dict[str, Any]:
 
 
 def _spots(
-    rows: pa.RecordBatch, lists: TaskLists, numbers: Indexes, owners: Owners, *, hosts: tuple[str, ...], batch_size: int
+    rows: pa.RecordBatch,
+    lists: TaskQueues,
+    numbers: Indexes,
+    owners: Owners,
+    *,
+    hosts: tuple[str, ...],
+    batch_size: int,
 ) -> Iterator[dict[str, Any]]:
-    """How the partitions of task lists lie together, and the task lists of this batch with the hottest spots."""
+    """Yield how the partitions of task queues share hosts, and the task queues of this batch with the hottest spots."""
     found = together(numbers, owners, task_lists=len(lists.partitions), hosts=len(hosts))
     yield {
         "what": "together",
@@ -178,8 +184,8 @@ def _spots(
     }
     rates = found.most * lists.qps / lists.partitions
     names = ("namespace_id", "task_list", "task_type")
-    # The last of equals by place here may be the first by name, so that a few more are told than are needed.
-    for index in np.lexsort((-found.most, -rates))[: 2 * SPOTS_TOLD].tolist():
+    # Yield more spots than needed: the final order also compares names, so an equal spot may rank higher there.
+    for index in np.lexsort((-found.most, -rates))[: 2 * SPOTS_SHOWN].tolist():
         yield {name: rows.column(name)[index].as_py() for name in names} | {
             "what": "spot",
             "batch_size": batch_size,
@@ -190,7 +196,7 @@ def _spots(
 
 
 def host_loads(found: DataFrame) -> DataFrame:
-    """The load of every host under every batch size."""
+    """Return the load of every host under every batch size."""
     return (
         found.where("what = 'load'")
         .groupBy("batch_size", "host")
@@ -200,7 +206,7 @@ def host_loads(found: DataFrame) -> DataFrame:
 
 
 def comparison(found: DataFrame) -> DataFrame:
-    """One row for each batch size: how even the hosts are, and how much of a task list lies together."""
+    """Return one row per batch size: how even the hosts are, and how many partitions of a task queue share a host."""
     hosts = (
         host_loads(found)
         .groupBy("batch_size")
@@ -227,16 +233,16 @@ def comparison(found: DataFrame) -> DataFrame:
 
 
 def hot_spots(found: DataFrame) -> DataFrame:
-    """The task lists that put most on one host."""
+    """Return the task queues that put the highest load on one host."""
     order = Window.partitionBy("batch_size").orderBy(
         F.desc("qps"), F.desc("partitions"), "namespace_id", "task_list", "task_type"
     )
     ranked = found.where("what = 'spot'").withColumn("rank", F.row_number().over(order))
-    return ranked.where(F.col("rank") <= SPOTS_TOLD).select(*PLACEMENT_SPOTS.names)
+    return ranked.where(F.col("rank") <= SPOTS_SHOWN).select(*PLACEMENT_SPOTS.names)
 
 
 def moves(found: DataFrame) -> DataFrame:
-    """What each change moves, of all partitions and of all tasks a second."""
+    """Return the partitions and tasks per second that each change moves, also as shares of all."""
     totals = host_loads(found).groupBy("batch_size").agg(F.sum("partitions").alias("all"), F.sum("qps").alias("rate"))
     return (
         found.where("what = 'move'")
@@ -250,7 +256,7 @@ def moves(found: DataFrame) -> DataFrame:
 
 
 def timetable(found: DataFrame) -> DataFrame:
-    """How far a gradual change of the batch size has come after each part of its time."""
+    """Return the progress of a gradual change of the batch size after each step."""
     its = Window.partitionBy("batch_size", "change")
     so_far = its.orderBy("step").rowsBetween(Window.unboundedPreceding, 0)
     return (

@@ -1,4 +1,4 @@
-"""From the batches that the clusters journaled to a verdict a run, counts a pair of clusters and a plan of repair."""
+"""Turns the clusters' journaled batches into verdicts per run, counts per pair of clusters, and a repair plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from fairlead.pipeline.kernels.reconcile import Kind, State, judge_runs
+from fairlead.pipeline.kernels.reconcile import Clocks, Kind, State, judge_runs
 from fairlead.pipeline.schemas_reconcile import (
     FINDING,
     FOUND,
@@ -25,29 +25,35 @@ _WORKFLOW = ["namespace_id", "workflow_id"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """By what the runs are judged; `increment` and `initial_versions` tell which cluster writes at a version."""
+    """The measure for judging runs; `increment` and `initial_versions` say which cluster writes at a version.
+
+    Without `clocks`, all clusters are on one clock, and their streams are delivered up to `now_us`.
+    """
 
     now_us: int
     grace_us: int
     retention_us: int | None = None
     increment: int | None = None
     initial_versions: Mapping[str, int] = field(default_factory=dict)
+    clocks: Clocks | None = None
 
 
 def expected_clusters(history: DataFrame) -> DataFrame:
-    """For each namespace the clusters that have anything of it: those should have all of it."""
+    """Return, for each namespace, the clusters with any of its runs: they should have all of them."""
     return history.groupBy("namespace_id").agg(F.sort_array(F.collect_set("cluster")).alias("expected"))
 
 
 def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
-    """All batches of a run in one row, without payloads; only of workflow ids in which something happened since then.
+    """Gather all batches of a run in one row, without payloads; only workflow ids with events since `since_us`.
 
-    All runs of such an id are there: what is wrong between two of them may be that one has been idle for long.
+    All runs of such a workflow id are included: a finding between two runs may involve one that was idle for long.
     """
     if since_us is not None:
         recent = history.where(F.col("time_us") >= since_us).select(*_WORKFLOW).distinct()
         history = history.join(recent, _WORKFLOW, "left_semi")
-    has_signals = F.size("signals") > 0
+    nothing = {"arrived_us": F.lit(0).cast("long"), "payload_fault": F.lit(None).cast("string")}
+    for name in [name for name in nothing if name not in history.columns]:
+        history = history.withColumn(name, nothing[name])
     batch = F.struct(
         "cluster",
         F.coalesce("tree_id", "run_id").alias("tree_id"),
@@ -62,8 +68,9 @@ def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
         F.array_join("event_digests", "").alias("digests"),
         "items",
         "signals",
-        # Only where they tell which events the signals are.
-        F.when(has_signals, F.col("event_types")).alias("event_types"),
+        "event_types",
+        F.coalesce("arrived_us", F.lit(0)).cast("long").alias("arrived_us"),
+        "payload_fault",
     )
     return history.groupBy(*_RUN).agg(
         F.collect_list(batch).alias("batches"), F.sort_array(F.collect_set("new_run_id")).alias("successors")
@@ -71,7 +78,7 @@ def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
 
 
 def judge(runs: DataFrame, expected: DataFrame, measure: Measure) -> DataFrame:
-    """Each run judged by itself, by the rules of `fairlead.core.versions`."""
+    """Judge each run by itself, by the rules of `fairlead.core.versions`."""
     kernel = partial(
         judge_runs,
         now_us=measure.now_us,
@@ -79,49 +86,49 @@ def judge(runs: DataFrame, expected: DataFrame, measure: Measure) -> DataFrame:
         retention_us=measure.retention_us,
         increment=measure.increment,
         initial_versions=dict(measure.initial_versions),
+        clocks=measure.clocks,
     )
-    # The namespaces are few beside the runs.
+    # There are few namespaces compared with runs.
     known = runs.join(F.broadcast(expected), "namespace_id", "left").select(*RUN_BATCHES.names)
     return known.mapInArrow(kernel, JUDGED)
 
 
 def find_across_runs(judged: DataFrame, measure: Measure) -> DataFrame:
-    """What is wrong between the runs of a workflow id."""
+    """Return the findings that involve several runs of a workflow id."""
     parts = [
         many_open(judged, measure),
         zombies_of_all(judged, measure),
         zombies_of_one_cluster(judged),
         lost_signals(judged),
         missing_successors(judged, measure),
+        unknown_trees(judged),
     ]
     return reduce(DataFrame.unionByName, parts).select(*FOUND.names)
 
 
 def many_open(judged: DataFrame, measure: Measure) -> DataFrame:
-    """Runs that no cluster knows to be closed beside another such run of the same version.
+    """Find runs that are open in all clusters beside another such run of the same version.
 
-    The same version means the same writer, and that one must not have two open runs. Of different versions, the older
-    one is a zombie.
+    The same version means the same cluster, which must not have two open runs. Of runs with different versions, the
+    older one is a zombie.
     """
     writer = Window.partitionBy(*_WORKFLOW, "last_version")
     opened = judged.where("is_open").withColumns(
-        {"open_runs": F.count("*").over(writer), "latest_us": F.max("first_us").over(writer)}
+        {"open_runs": F.count("*").over(writer), "age_us": F.min("opened_age_us").over(writer)}
     )
     detail = F.format_string("%d runs of the workflow id are open at version %d", "open_runs", "last_version")
-    finding = _finding(
-        Kind.MANY_OPEN, _state(F.col("latest_us"), measure), version=F.col("last_version"), detail=detail
-    )
+    finding = _finding(Kind.MANY_OPEN, _state(F.col("age_us"), measure), version=F.col("last_version"), detail=detail)
     return opened.where("open_runs > 1").select(*_RUN, finding)
 
 
 def zombies_of_all(judged: DataFrame, measure: Measure) -> DataFrame:
-    """Runs that are open everywhere although a run of a higher version took their place: nobody has ended them."""
+    """Find runs that are open in all clusters although a run of a higher version replaced them."""
     workflow = Window.partitionBy(*_WORKFLOW)
-    newest = F.max(F.struct("last_version", "first_us", "run_id")).over(workflow)
+    newest = F.max(F.struct("last_version", "first_us", "run_id", "opened_age_us")).over(workflow)
     runs = judged.withColumn("newest", newest).where("is_open and last_version < newest.last_version")
     finding = _finding(
         Kind.ZOMBIE,
-        _state(F.col("newest.first_us"), measure),
+        _state(F.col("newest.opened_age_us"), measure),
         version=F.col("last_version"),
         detail=F.concat(F.lit("replaced by run "), F.col("newest.run_id")),
     )
@@ -129,9 +136,10 @@ def zombies_of_all(judged: DataFrame, measure: Measure) -> DataFrame:
 
 
 def zombies_of_one_cluster(judged: DataFrame) -> DataFrame:
-    """Runs that are closed elsewhere and still open in a cluster that has a newer run: their end did not arrive."""
-    copies = judged.select(*_RUN, "is_open", "first_us", F.explode("copies").alias("copy"))
-    order = F.struct("copy.last_version", "first_us")
+    """Find runs that are closed elsewhere but open in a cluster with a newer run: their end did not arrive there."""
+    copies = judged.select(*_RUN, "is_open", F.explode("copies").alias("copy"))
+    # Only times of the same cluster are compared.
+    order = F.struct("copy.last_version", "copy.first_us")
     left_behind = copies.where("copy.is_open and not is_open and copy.is_overdue").select(
         *_RUN, F.col("copy.cluster").alias("cluster"), F.col("copy.last_version").alias("version"), order.alias("order")
     )
@@ -154,7 +162,7 @@ def zombies_of_one_cluster(judged: DataFrame) -> DataFrame:
 
 
 def lost_signals(judged: DataFrame) -> DataFrame:
-    """Signals of losing branches that neither the winning branch nor another run of the workflow id was given."""
+    """Find signals of losing branches that neither the current branch nor another run of the workflow id received."""
     lost = judged.where(F.size("lost_signals") > 0).select(*_RUN, F.explode("lost_signals").alias("lost"))
     concerned = lost.select(*_WORKFLOW).distinct()
     given = judged.join(concerned, _WORKFLOW, "left_semi").select(
@@ -178,23 +186,54 @@ def lost_signals(judged: DataFrame) -> DataFrame:
 
 
 def missing_successors(judged: DataFrame, measure: Measure) -> DataFrame:
-    """Runs that say in which run they go on, and no cluster has anything of that one."""
+    """Find runs whose next run exists in no cluster."""
     named = judged.where(F.size("successors") > 0).select(
-        *_RUN, "last_us", "last_version", F.explode("successors").alias("successor")
+        *_RUN, "last_age_us", "last_version", F.explode("successors").alias("successor")
     )
     known = judged.select(*_WORKFLOW, F.col("run_id").alias("successor"))
     gone = named.join(known, [*_WORKFLOW, "successor"], "left_anti")
-    state = _state(F.col("last_us"), measure)
+    state = _state(F.col("last_age_us"), measure)
     if measure.retention_us is not None:
-        is_expired = F.col("last_us") < measure.now_us - measure.retention_us
+        is_expired = F.col("last_age_us") > measure.retention_us
         state = F.when(is_expired, State.EXPIRED.value).otherwise(state)
-    detail = F.format_string("it goes on in run %s, of which no cluster has anything", "successor")
+    detail = F.format_string("it continues in run %s, which no cluster has", "successor")
     finding = _finding(Kind.MISSING_SUCCESSOR, state, version=F.col("last_version"), detail=detail)
     return gone.select(*_RUN, finding)
 
 
+def unknown_trees(judged: DataFrame) -> DataFrame:
+    """Find copies in a tree that is neither that of their run nor that of another run of the workflow id.
+
+    A reset run is in the tree of its base. If the copy begins after the first event and no cluster has the base, the
+    beginning can't be compared; if the copy has all events itself, its tree is wrong. Copies whose own batches already
+    gave this finding are skipped.
+    """
+    wrong = F.filter("findings", lambda finding: finding.kind == Kind.WRONG_TREE.value)
+    copies = judged.select(
+        *_RUN,
+        "last_version",
+        F.transform(wrong, lambda finding: finding.cluster).alias("known"),
+        F.explode("copies").alias("copy"),
+    )
+    is_new = ~F.array_contains("known", F.col("copy.cluster"))
+    foreign = copies.where((F.col("copy.tree_id") != F.col("run_id")) & is_new).withColumn(
+        "tree", F.col("copy.tree_id")
+    )
+    bases = judged.select(*_WORKFLOW, F.col("run_id").alias("tree"))
+    unknown = foreign.join(bases, [*_WORKFLOW, "tree"], "left_anti")
+    is_whole = F.col("copy.events") >= F.col("copy.last_event_id")
+    finding = _finding(
+        Kind.WRONG_TREE,
+        F.when(is_whole, State.WRONG.value).otherwise(State.NOT_COMPARABLE.value),
+        cluster=F.col("copy.cluster"),
+        version=F.col("last_version"),
+        detail=F.format_string("its tree %s belongs to no run of the workflow id", "tree"),
+    )
+    return unknown.select(*_RUN, finding)
+
+
 def verdicts(judged: DataFrame, found: DataFrame) -> DataFrame:
-    """One row a run: the worst of its findings is its verdict."""
+    """Return one row per run: the worst of its findings is its verdict."""
     more = found.groupBy(*_RUN).agg(F.collect_list("finding").alias("more"))
     every = F.concat("findings", F.coalesce("more", F.array().cast(f"array<{FINDING.simpleString()}>")))
     runs = judged.join(more, _RUN, "left").withColumn("findings", F.array_sort(every))
@@ -205,6 +244,7 @@ def verdicts(judged: DataFrame, found: DataFrame) -> DataFrame:
     verdict = (
         F.when(has(State.WRONG), State.WRONG.value)
         .when(has(State.LATE), State.LATE.value)
+        .when(has(State.NOT_COMPARABLE), State.NOT_COMPARABLE.value)
         .when(has(State.EXPIRED), State.EXPIRED.value)
         .otherwise("agreed")
     )
@@ -219,9 +259,9 @@ def verdicts(judged: DataFrame, found: DataFrame) -> DataFrame:
 
 
 def pairs(judged: DataFrame) -> DataFrame:
-    """How each two clusters compare over all runs."""
+    """Return how each two clusters compare over all runs."""
     each = judged.select("namespace_id", F.explode("pairs").alias("pair")).select("namespace_id", "pair.*")
-    is_equal = (F.col("only_left") == 0) & (F.col("only_right") == 0) & (F.col("different") == 0)
+    is_equal = F.col("only_left") + F.col("only_right") + F.col("different") + F.col("not_comparable") == 0
     has_left, has_right = F.col("shared") + F.col("only_left") > 0, F.col("shared") + F.col("only_right") > 0
     return (
         each.groupBy("namespace_id", "left", "right")
@@ -235,35 +275,35 @@ def pairs(judged: DataFrame) -> DataFrame:
             F.sum("only_right").alias("events_only_right"),
             F.sum("different").alias("events_different"),
             F.sum("late").alias("events_late"),
+            F.sum("not_comparable").alias("events_not_comparable"),
         )
         .select(*PAIRS.names)
     )
 
 
 def repair_plan(judged: DataFrame) -> DataFrame:
-    """What must be sent to whom, from whom; nothing is ever deleted."""
+    """Return which events to send from which cluster to which; nothing is ever deleted."""
     sends = judged.where(F.size("sends") > 0).select(*_RUN, F.explode("sends").alias("send"))
     return sends.select(*_RUN, "send.*").select(*REPAIR_PLAN.names)
 
 
 def by_hand(verdict_rows: DataFrame) -> DataFrame:
-    """What is wrong and can't be mended by sending events: a person must look."""
+    """Return the findings that can't be repaired by sending events and need an operator."""
     mended: Sequence[str] = [Kind.MISSING_RUN, Kind.MISSING_EVENTS, Kind.GAP]
     each = verdict_rows.where(F.col("verdict") == State.WRONG.value).select(
         *_RUN, F.explode("findings").alias("finding")
     )
     is_sent = F.col("finding.kind").isin(*mended) & F.col("finding.other").isNotNull()
-    # Of extra events, the other side is that the writer lacks them, and of one cluster's zombie, that its end is
-    # missing there: both are sent.
+    # Two kinds of findings repeat one of missing events, which the plan already sends: EXTRA_EVENTS (the other cluster
+    # lacks these events) and ZOMBIE (the cluster lacks the event that closes the run). Leave them out.
     is_zombie_here = (F.col("finding.kind") == Kind.ZOMBIE.value) & F.col("finding.cluster").isNotNull()
     is_other_side = (F.col("finding.kind") == Kind.EXTRA_EVENTS.value) | is_zombie_here
     wrong = each.where((F.col("finding.state") == State.WRONG.value) & ~is_sent & ~is_other_side)
     return wrong.select(*_RUN, "finding.*")
 
 
-def _state(since_us: Column, measure: Measure) -> Column:
-    is_late = since_us > F.lit(measure.now_us - measure.grace_us)
-    return F.when(is_late, State.LATE.value).otherwise(State.WRONG.value)
+def _state(age_us: Column, measure: Measure) -> Column:
+    return F.when(age_us < measure.grace_us, State.LATE.value).otherwise(State.WRONG.value)
 
 
 def _finding(

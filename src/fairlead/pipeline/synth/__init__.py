@@ -1,1 +1,1 @@
-"""Made-up journals for tests, benchmarks and demonstrations."""
+"""Synthetic journals for tests, benchmarks and demonstrations."""

@@ -1,12 +1,12 @@
-"""Journals of event batches of several clusters, made up: mostly right, and with defects whose places are told.
+"""Synthetic history journals of several clusters: mostly right, with defects that the manifest lists.
 
-The same shape and seed give the same bytes. Workflows fail over, part and come together again, continue as new, are
-reset and replaced; batches are journaled twice, sent again in other cuts, and deleted before they were journaled. None
-of that is wrong. What is wrong was planted, and the manifest names all of it.
+The same shape and seed give the same bytes. Workflows fail over, diverge and converge again, continue as new, are reset
+and replaced; batches are journaled twice, sent again with other boundaries, and deleted before they were journaled. All
+of that is legal. The only errors are the planted ones, and the manifest names each of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -39,7 +39,7 @@ BLOCK_RUNS = 2_000
 SEGMENT_BYTES = 64 << 20
 
 _DAY_S = 86_400.0
-# Of workflow ids; the rest are plain.
+# Shares of the workflow ids; the rest are plain.
 _SHARES: tuple[tuple[float, Callable[[World], list[Run]]], ...] = (
     (0.02, crossing),
     (0.02, parted),
@@ -53,30 +53,32 @@ _REPEATED_SHARE, _RESENT_SHARE, _DELETED_SHARE = 0.01, 0.01, 0.002
 
 
 class WrongShape(FixRequest):
-    """Such journals can't be made."""
+    """The shape is too small to plant the defects."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryShape:
-    """How many runs, and how often each defect is planted: if not told, once in 2,000 runs, and at least twice."""
+    """Size of the journals; without `defects_each`, each defect is planted once per 2,000 runs, at least twice."""
 
     runs: int = 10_000
     seed: int = 0
     clusters: tuple[str, ...] = ("east", "north", "west")
     span_s: float = _DAY_S
     defects_each: int | None = None
+    # Seconds by which the clocks of clusters are ahead; the clocks of other clusters are right.
+    clocks_ahead_s: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(set(self.clusters)) < CLUSTERS_MIN:
             raise WrongShape(
-                f"{len(set(self.clusters))} clusters: it takes {CLUSTERS_MIN} to spoil one that wrote nothing"
+                f"{len(set(self.clusters))} clusters: give at least {CLUSTERS_MIN}, so that one did not write a run"
             )
         if self.runs < 1 or self.span_s < _DAY_S / 2:
             raise WrongShape(f"{self.runs} runs in {self.span_s} s: at least one run in half a day is needed")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What was made, what was planted in it, and by what measure that is to be found."""
+    """The journals written, the planted defects, and the parameters for finding them."""
 
     runs: int
     records: int
@@ -85,14 +87,20 @@ class Manifest(msgspec.Struct, frozen=True):
     increment: int
     initial_versions: dict[str, int]
     planted: list[Planted]
+    clocks_ahead_s: dict[str, float] = {}
 
 
 def write_histories(
-    journal: Path, shape: HistoryShape, *, tell: Callable[[int], None] = lambda _runs: None
+    journal: Path, shape: HistoryShape, *, notify: Callable[[int], None] = lambda _runs: None
 ) -> Manifest:
-    """Write the journals of all clusters and the manifest beside them; `tell` hears how many runs were just written."""
+    """Write the journals of all clusters and their manifest; `notify` gets the number of runs just written."""
     world = World(shape.seed, shape.clusters, span_us=round(shape.span_s * 1e6), namespaces=NAMESPACES)
-    writers = {cluster: _JournalWriter(journal / cluster, f"{cluster}-history-0") for cluster in shape.clusters}
+    writers = {
+        cluster: _JournalWriter(
+            journal / cluster, f"{cluster}-history-0", ahead_us=round(shape.clocks_ahead_s.get(cluster, 0.0) * 1e6)
+        )
+        for cluster in shape.clusters
+    }
     planted: list[Planted] = []
     runs = records = now_us = 0
     block: dict[str, list[HistoryRecord]] = {cluster: [] for cluster in shape.clusters}
@@ -102,25 +110,26 @@ def write_histories(
             block[cluster].extend(batch)
         if runs % BLOCK_RUNS == 0:
             records, now_us = _flush(writers, block, records, now_us)
-            tell(BLOCK_RUNS)
-    tell(runs % BLOCK_RUNS)
+            notify(BLOCK_RUNS)
+    notify(runs % BLOCK_RUNS)
     records, now_us = _flush(writers, block, records, now_us)
     for writer in writers.values():
         writer.close()
     manifest = Manifest(
-        runs, records, now_us, GRACE_S, world.versions.increment, dict(world.versions.initial_versions), planted
-    )
+        runs, records, now_us, GRACE_S, world.versions.increment, dict(world.versions.initial_versions), planted,
+        dict(shape.clocks_ahead_s),
+    )  # fmt: skip
     (journal / MANIFEST_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     return manifest
 
 
 def read_manifest(journal: Path) -> Manifest:
-    """What `write_histories` left beside the journals."""
+    """Read the manifest that `write_histories` wrote."""
     return msgspec.json.decode((journal / MANIFEST_FILE).read_bytes(), type=Manifest)
 
 
 def _workflows(world: World, shape: HistoryShape, planted: list[Planted]) -> Iterator[Copies]:
-    """The journals of one run after another; the defects are spread among the others."""
+    """Yield the journals of one run at a time; runs with defects are distributed evenly."""
     each = shape.defects_each if shape.defects_each is not None else max(2, shape.runs // 2_000)
     defects = [defect for defect in DEFECTS for _ in range(each)]
     world.random.shuffle(defects)
@@ -137,7 +146,9 @@ def _workflows(world: World, shape: HistoryShape, planted: list[Planted]) -> Ite
         made += len(runs)
         for run in runs:
             copies = copies_of(world, run)
-            _disturb(world, copies)
+            if _disturb(world, copies) and len(copies) > 1:
+                key = (run.namespace_id, run.workflow_id, run.run_id)
+                planted.append(Planted("without_digests", *key, (), "not_comparable"))
             yield copies
 
 
@@ -150,11 +161,11 @@ def _kind(world: World) -> Callable[[World], list[Run]]:
     return plain
 
 
-def _disturb(world: World, copies: Copies) -> None:
-    """What happens to journals and is not wrong."""
+def _disturb(world: World, copies: Copies) -> bool:
+    """Disturb journals in a harmless way, as happens in practice; return whether a copy is no longer comparable."""
     chosen = world.random.random()
     if chosen > _REPEATED_SHARE + _RESENT_SHARE + _DELETED_SHARE:
-        return
+        return False
     records = copies[world.random.choice(sorted(copies))]
     place = world.random.randrange(len(records))
     if chosen < _REPEATED_SHARE:
@@ -166,32 +177,37 @@ def _disturb(world: World, copies: Copies) -> None:
     else:
         record = records[place]
         record.event_types = record.event_digests = record.signals = None
+        return True
+    return False
 
 
 def _flush(
     writers: "dict[str, _JournalWriter]", block: dict[str, list[HistoryRecord]], records: int, now_us: int
 ) -> tuple[int, int]:
-    """Write what was made so far in the order of time."""
+    """Write the collected records, sorted by time."""
     for cluster, batch in block.items():
         batch.sort(key=lambda record: record.time_us)
+        now_us = max(now_us, batch[-1].time_us) if batch else now_us
         writers[cluster].write(batch)
         records += len(batch)
-        now_us = max(now_us, batch[-1].time_us) if batch else now_us
         batch.clear()
     return records, now_us
 
 
 class _JournalWriter:
-    """Segments of one host, sealed as they fill; nothing is open when it is closed."""
+    """Writes the segments of one host, and seals each when it is full; `close` seals the last one."""
 
-    def __init__(self, folder: Path, host: str) -> None:
+    def __init__(self, folder: Path, host: str, *, ahead_us: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._ahead_us = ahead_us
         self._folder, self._host = folder, host
         self._number = 0
         self._segment: OpenSegment | None = None
         self._compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress
 
     def write(self, records: Sequence[HistoryRecord]) -> None:
+        for record in records:
+            record.time_us += self._ahead_us
         for first in range(0, len(records), FRAME_RECORDS_MAX):
             segment = self._open()
             segment.append(self._compress(encode_records(records[first : first + FRAME_RECORDS_MAX])))
@@ -203,7 +219,7 @@ class _JournalWriter:
             name = SegmentName(Kind.HISTORY, self._host, self._number)
             self._segment = OpenSegment.create(self._folder, name)
             if self._segment is None:
-                raise WrongShape(f"{self._folder / str(name)} is there already: give an empty folder")
+                raise WrongShape(f"{self._folder / str(name)} exists already: give an empty folder")
             self._number += 1
         return self._segment
 

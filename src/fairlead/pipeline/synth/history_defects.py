@@ -1,4 +1,4 @@
-"""Defects to plant in journals: each spoils what one or more clusters journaled of a run that was right."""
+"""Defects to plant in journals: each spoils the records of one or more clusters about a correct run."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.journal.records import HistoryRecord, VersionItem
+from fairlead.pipeline.synth.history_payloads import spoil_payload, with_payloads
 from fairlead.pipeline.synth.history_runs import (
     Run,
     World,
@@ -16,6 +17,7 @@ from fairlead.pipeline.synth.history_runs import (
     parted,
     recent,
     replaced,
+    signalled,
     two_open,
 )
 
@@ -23,16 +25,17 @@ Copies = dict[str, list[HistoryRecord]]
 
 
 class Expected(NamedTuple):
-    """One finding that a check must report; without a cluster, it is about all."""
+    """One finding that a check must report; without a cluster, it concerns all clusters."""
 
     kind: str
     cluster: str | None
 
 
 class Planted(msgspec.Struct, frozen=True):
-    """A run that was spoilt, how, and all that a check must find in it, and nothing else.
+    """A spoilt run, its defect, and exactly the findings that a check must report.
 
-    `verdict` is `late` where it is still too early to call it wrong.
+    `verdict` is `late` if it is too early to call the run wrong, and `not_comparable` if the journals don't show it.
+    `is_by_hand` means that no event may be sent although some are missing.
     """
 
     defect: str
@@ -41,6 +44,7 @@ class Planted(msgspec.Struct, frozen=True):
     run_id: str
     expected: tuple[Expected, ...]
     verdict: str = "wrong"
+    is_by_hand: bool = False
 
 
 class Spoilt(NamedTuple):
@@ -54,7 +58,7 @@ Defect = Callable[[World], Spoilt]
 
 
 def missing_run(world: World) -> Spoilt:
-    """A cluster never heard of a run."""
+    """A cluster has no batch of a run."""
     run, copies, cluster = _crossing(world)
     del copies[cluster]
     return _spoilt(copies, run, "missing_run", Expected("missing_run", cluster))
@@ -68,7 +72,7 @@ def missing_end(world: World) -> Spoilt:
 
 
 def missing_branch(world: World) -> Spoilt:
-    """The winning branch did not arrive in a cluster, which goes on with the lost one."""
+    """The winning branch did not arrive in a cluster, which keeps the losing one as its current branch."""
     (run,) = parted(world)
     copies = copies_of(world, run)
     cluster = _bystander(world, run)
@@ -78,7 +82,7 @@ def missing_branch(world: World) -> Spoilt:
 
 
 def extra_end(world: World) -> Spoilt:
-    """The cluster that wrote the last batch does not have it any more."""
+    """The cluster that wrote the last batch has lost it."""
     run, copies, _ = _crossing(world)
     owner = world.versions.owner(run.steps[-1].version)
     copies[owner].pop()
@@ -87,7 +91,7 @@ def extra_end(world: World) -> Spoilt:
 
 
 def different_event(world: World) -> Spoilt:
-    """One event has another content in a cluster."""
+    """One event has a different content in a cluster."""
     run, copies, cluster = _crossing(world)
     record = world.random.choice(copies[cluster])
     (record.event_digests or [])[-1] = f"{world.random.getrandbits(64):016x}"
@@ -95,21 +99,21 @@ def different_event(world: World) -> Spoilt:
 
 
 def gap(world: World) -> Spoilt:
-    """A batch in the middle is not there."""
+    """A batch in the middle is missing."""
     run, copies, cluster = _crossing(world)
     copies[cluster].pop(world.random.randrange(1, len(copies[cluster]) - 1))
     return _spoilt(copies, run, "gap", Expected("gap", cluster))
 
 
 def gap_at_the_beginning(world: World) -> Spoilt:
-    """The first batch is not there."""
+    """The first batch is missing."""
     run, copies, cluster = _crossing(world)
     copies[cluster].pop(0)
     return _spoilt(copies, run, "gap_at_the_beginning", Expected("gap", cluster))
 
 
 def falling_version(world: World) -> Spoilt:
-    """A batch says that it follows events of a higher version."""
+    """A batch claims to follow events of a higher version."""
     run, copies, cluster = _crossing(world)
     record = copies[cluster][-1]
     higher = VersionItem(record.first_event_id - 1, record.version + world.versions.increment)
@@ -118,7 +122,7 @@ def falling_version(world: World) -> Spoilt:
 
 
 def overwritten(world: World) -> Spoilt:
-    """A batch was written over another one."""
+    """A batch was overwritten by another one."""
     run, copies, cluster = _crossing(world)
     record = world.random.choice(copies[cluster])
     digests = [f"{world.random.getrandbits(64):016x}" for _ in record.event_digests or ()]
@@ -128,7 +132,7 @@ def overwritten(world: World) -> Spoilt:
 
 
 def shared_branch(world: World) -> Spoilt:
-    """Two lines were written to one branch."""
+    """Two branches were written under one branch id."""
     (run,) = parted(world)
     copies = copies_of(world, run)
     cluster = _bystander(world, run)
@@ -138,10 +142,10 @@ def shared_branch(world: World) -> Spoilt:
 
 
 def mixed_versions(world: World) -> Spoilt:
-    """A batch goes over a failover."""
+    """A batch contains a failover."""
     run, copies, cluster = _crossing(world)
     records = copies[cluster]
-    place = _failover_place(records)
+    place = _failover_position(records)
     records[place : place + 2] = [merge(records[place], records[place + 1])]
     return _spoilt(copies, run, "mixed_versions", Expected("mixed_versions", cluster))
 
@@ -154,10 +158,10 @@ def malformed_batch(world: World) -> Spoilt:
 
 
 def contradiction(world: World) -> Spoilt:
-    """A cluster has the events after a failover on a line that leaves the trunk one event too early."""
+    """A cluster has the events after a failover on a branch that forks one event too early."""
     run, copies, cluster = _crossing(world)
     records = copies[cluster]
-    place = _failover_place(records)
+    place = _failover_position(records)
     fork, branch = records[place].last_event_id - 1, world.new_id()
     for record in records[place + 1 :]:
         items = record.items[:-2]
@@ -167,7 +171,7 @@ def contradiction(world: World) -> Spoilt:
 
 
 def other_status(world: World) -> Spoilt:
-    """The same events, and another end."""
+    """The events are the same, but the run's status differs."""
     run, copies, cluster = _crossing(world)
     copies[cluster][-1].status = 7
     return _spoilt(copies, run, "other_status", Expected("status_differs", cluster))
@@ -181,14 +185,14 @@ def many_open(world: World) -> Spoilt:
 
 
 def zombie(world: World) -> Spoilt:
-    """A run that was replaced after a failover was never ended."""
+    """A run that was replaced after a failover was never closed."""
     runs = replaced(world, is_ended=False)
     planted = _planted(runs[0], "zombie", Expected("zombie", None))
     return Spoilt([copies_of(world, run) for run in runs], [planted])
 
 
 def zombie_in_a_cluster(world: World) -> Spoilt:
-    """A run that was replaced has ended, but one cluster was not told."""
+    """A replaced run is closed, but its end did not arrive in one cluster."""
     runs = replaced(world)
     copies = [copies_of(world, run) for run in runs]
     cluster = _bystander(world, runs[0])
@@ -198,20 +202,119 @@ def zombie_in_a_cluster(world: World) -> Spoilt:
 
 
 def lost_signal(world: World) -> Spoilt:
-    """The signal of a lost branch was not given to the winning one."""
+    """The signal of a losing branch was not reapplied to the winning one."""
     (run,) = parted(world, is_reapplied=False)
     return _spoilt(copies_of(world, run), run, "lost_signal", Expected("lost_signal", None))
 
 
 def missing_successor(world: World) -> Spoilt:
-    """A run goes on in another one that no cluster has."""
+    """A run continues in another run that no cluster has."""
     *runs, _ = chain(world)
     planted = _planted(runs[-1], "missing_successor", Expected("missing_successor", None))
     return Spoilt([copies_of(world, run) for run in runs], [planted])
 
 
+def other_types(world: World) -> Spoilt:
+    """A copy has the same digests, but another type of one event."""
+    run, copies, cluster = _crossing(world)
+    (copies[cluster][0].event_types or [])[-1] = OTHER_TYPE
+    return _spoilt(copies, run, "other_types", Expected("different_types", cluster))
+
+
+def other_signal(world: World) -> Spoilt:
+    """A copy has the same signal under another id."""
+    (run,) = signalled(world)
+    copies = copies_of(world, run)
+    cluster = _bystander(world, run)
+    next(record for record in copies[cluster] if record.signals).signals = [f"{world.random.getrandbits(64):016x}"]
+    return _spoilt(copies, run, "other_signal", Expected("different_signals", cluster))
+
+
+def other_tree(world: World) -> Spoilt:
+    """A copy is in a tree that no run has."""
+    run, copies, cluster = _crossing(world)
+    tree_id = world.new_id()
+    for record in copies[cluster]:
+        record.tree_id = tree_id
+    return _spoilt(copies, run, "other_tree", Expected("wrong_tree", cluster))
+
+
+def torn_tree(world: World) -> Spoilt:
+    """One batch of a copy is in another tree than the rest."""
+    run, copies, cluster = _crossing(world)
+    copies[cluster][-1].tree_id = world.new_id()
+    return _spoilt(copies, run, "torn_tree", Expected("wrong_tree", cluster))
+
+
+def tree_of_another(world: World) -> Spoilt:
+    """A copy is in the tree of the run before it, although it was not reset."""
+    runs = chain(world)
+    last = runs[-1]
+    copies = [copies_of(world, run) for run in runs]
+    owner = world.versions.owner(last.steps[-1].version)
+    cluster = world.random.choice([name for name in world.clusters if name != owner])
+    for record in copies[-1][cluster]:
+        record.tree_id = runs[0].run_id
+    return Spoilt(copies, [_planted(last, "tree_of_another", Expected("wrong_tree", cluster))])
+
+
+def unnamed_signal(world: World) -> Spoilt:
+    """A copy has a signal without an id."""
+    (run,) = signalled(world)
+    copies = copies_of(world, run)
+    cluster = _bystander(world, run)
+    next(record for record in copies[cluster] if record.signals).signals = None
+    return _spoilt(copies, run, "unnamed_signal", Expected("malformed_batch", cluster))
+
+
+def wrong_payload(world: World) -> Spoilt:
+    """The payload of a batch does not fit its digests."""
+    run, copies, cluster = _crossing(world)
+    with_payloads(copies)
+    spoil_payload(world.random.choice(copies[cluster]))
+    return _spoilt(copies, run, "wrong_payload", Expected("wrong_payload", cluster))
+
+
+def sole_witness(world: World) -> Spoilt:
+    """Only one cluster has the end of a run, and another cluster writes at that version: nothing may be sent."""
+    run, copies, witness = _crossing(world)
+    owner = world.versions.owner(run.steps[-1].version)
+    others = [name for name in world.clusters if name != witness]
+    for name in others:
+        copies[name].pop()
+    expected = [Expected("missing_events", name) for name in others]
+    planted = Planted(
+        "sole_witness", run.namespace_id, run.workflow_id, run.run_id,
+        (*expected, Expected("extra_events", witness)), is_by_hand=True,
+    )  # fmt: skip
+    assert owner in others  # noqa: S101 - the witness wrote no batch of the run
+    return Spoilt([copies], [planted])
+
+
+def sole_witness_in_a_wrong_tree(world: World) -> Spoilt:
+    """Only one cluster has a run, and in a tree that no run has: nothing may be sent."""
+    run, copies, witness = _crossing(world)
+    tree_id = world.new_id()
+    for record in copies[witness]:
+        record.tree_id = tree_id
+    others = [name for name in world.clusters if name != witness]
+    expected = [*(Expected("missing_run", name) for name in others), Expected("wrong_tree", witness)]
+    planted = Planted(
+        "sole_witness_in_a_wrong_tree", run.namespace_id, run.workflow_id, run.run_id, (*expected,), is_by_hand=True
+    )
+    return Spoilt([{witness: copies[witness]}], [planted])
+
+
+def without_digests(world: World) -> Spoilt:
+    """A batch that was journaled after its run was deleted has no digests, so it can't be compared."""
+    run, copies, cluster = _crossing(world)
+    record = world.random.choice(copies[cluster])
+    record.event_types = record.event_digests = record.signals = None
+    return Spoilt([copies], [_planted(run, "without_digests", verdict="not_comparable")])
+
+
 def late_end(world: World) -> Spoilt:
-    """No defect yet: what a cluster does not have is on its way."""
+    """No defect yet: the events that a cluster lacks may still arrive."""
     (run,) = recent(world, within_us=LATE_US)
     copies = copies_of(world, run)
     copies[_bystander(world, run)].pop()
@@ -219,7 +322,7 @@ def late_end(world: World) -> Spoilt:
 
 
 def late_run(world: World) -> Spoilt:
-    """The same of a whole run."""
+    """Like `late_end`, but the whole run is missing."""
     (run,) = recent(world, within_us=LATE_US)
     copies = copies_of(world, run)
     del copies[_bystander(world, run)]
@@ -227,15 +330,18 @@ def late_run(world: World) -> Spoilt:
 
 
 LATE_US = 120_000_000
+OTHER_TYPE = 17  # TIMER_STARTED, which none of the runs has.
 DEFECTS: tuple[Defect, ...] = (
     missing_run, missing_end, missing_branch, extra_end, different_event, gap, gap_at_the_beginning, falling_version,
     overwritten, shared_branch, mixed_versions, malformed_batch, contradiction, other_status, many_open, zombie,
-    zombie_in_a_cluster, lost_signal, missing_successor, late_end, late_run,
+    zombie_in_a_cluster, lost_signal, missing_successor, late_end, late_run, other_types, other_signal, other_tree,
+    torn_tree, wrong_payload, sole_witness, without_digests, tree_of_another, unnamed_signal,
+    sole_witness_in_a_wrong_tree,
 )  # fmt: skip
 
 
 def merge(left: HistoryRecord, right: HistoryRecord) -> HistoryRecord:
-    """Two batches that follow each other as one."""
+    """Merge two consecutive batches into one."""
     signals = [*(left.signals or ()), *(right.signals or ())]
     return msgspec.structs.replace(
         right,
@@ -247,7 +353,7 @@ def merge(left: HistoryRecord, right: HistoryRecord) -> HistoryRecord:
 
 
 def _crossing(world: World) -> tuple[Run, Copies, str]:
-    """A run over a failover, its journals, and the cluster to spoil: one that wrote nothing of it."""
+    """Return a run with a failover, its journals, and the cluster to spoil: one that wrote no batch of it."""
     (run,) = crossing(world)
     return run, copies_of(world, run), _bystander(world, run)
 
@@ -257,8 +363,8 @@ def _bystander(world: World, run: Run) -> str:
     return world.random.choice([name for name in world.clusters if name not in owners])
 
 
-def _failover_place(records: list[HistoryRecord]) -> int:
-    """Where the last batch before the failover stands."""
+def _failover_position(records: list[HistoryRecord]) -> int:
+    """Return the position of the last batch before the failover."""
     return next(place for place, (left, right) in enumerate(pairwise(records)) if left.version != right.version)
 
 

@@ -1,7 +1,6 @@
-"""Made-up workflows of clusters that share namespaces: how their runs begin, fail over, part, and end.
+"""Synthetic workflows in clusters that share namespaces: how their runs begin, fail over, diverge and end.
 
-Each function makes the runs of one workflow id as they should be: once they are the same in all clusters, nothing is
-wrong with them.
+Each function makes the correct runs of one workflow id: if all clusters have the same copies, nothing is wrong.
 """
 
 from bisect import bisect_right
@@ -17,7 +16,7 @@ from fairlead.journal.records import HistoryRecord, VersionItem
 START_US = 1_767_571_200_000_000  # 2026-01-05, a Monday, in UTC.
 RUNNING, COMPLETED, FAILED, TERMINATED, CONTINUED = 1, 2, 3, 5, 6
 
-# Types of events, of temporal.api.enums.v1.EventType.
+# Event types, of temporal.api.enums.v1.EventType.
 _STARTED, _COMPLETED, _TASK_SCHEDULED, _TASK_STARTED, _TASK_COMPLETED = 1, 2, 5, 6, 7
 _ACTIVITY_SCHEDULED, _ACTIVITY_STARTED, _ACTIVITY_COMPLETED = 10, 11, 12
 SIGNALED, _TERMINATED, _CONTINUED = 26, 27, 28
@@ -28,7 +27,7 @@ _SIGNAL = (SIGNALED, _TASK_SCHEDULED)
 
 _FAILOVERS = 4
 _STEP_US_MIN, _STEP_US_MAX = 50_000, 20_000_000
-# Nothing but what is meant to be late happens so shortly before the end.
+# Length of the quiet period before the end, in µs: only runs that are meant to be late have events in it.
 _QUIET_US = 7_200_000_000
 _BEFORE_FAILOVER_US = 60_000_000
 
@@ -43,9 +42,9 @@ class Failover(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """A batch as it was first written; `line` numbers the branch of the run."""
+    """A batch as it was first written; `branch_number` numbers the branch of the run."""
 
-    line: int
+    branch_number: int
     first: int
     last: int
     version: int
@@ -61,7 +60,7 @@ class Step:
 
 @dataclass(slots=True)
 class Run:
-    """A run with all batches that were ever written of it; all clusters have it, or the one that is named."""
+    """A run with all batches ever written for it; `cluster` is the only cluster that has it, or None for all."""
 
     namespace_id: str
     workflow_id: str
@@ -72,10 +71,10 @@ class Run:
 
 
 class World:
-    """Clusters, namespaces and their failovers, and the randomness that all is made from."""
+    """Clusters, namespaces and their failovers, and the random generator for everything."""
 
     def __init__(self, seed: int, clusters: Sequence[str], *, span_us: int, namespaces: int) -> None:
-        self.random = Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        self.random = Random(seed)  # noqa: S311 - must be repeatable, not secret
         self.clusters = tuple(clusters)
         self.versions = ClusterVersions(
             increment=max(10, len(clusters) + 1),
@@ -102,42 +101,42 @@ class World:
         return failovers
 
     def version_at(self, namespace: str, time_us: int) -> int:
-        """The version of a namespace at a moment."""
+        """Return the version of a namespace at a time."""
         past = bisect_right(self._changes[namespace], time_us)
         failovers = self.failovers[namespace]
         return failovers[past - 1].after if past else failovers[0].before
 
     def new_id(self) -> str:
-        """A random id that looks like a UUID."""
+        """Return a random id in the form of a UUID."""
         digits = f"{self.random.getrandbits(128):032x}"
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
     def new_time(self) -> int:
-        """Some moment before the quiet at the end."""
+        """Return a random time before the quiet period."""
         return self.random.randrange(START_US, self.quiet_us)
 
     def pause(self) -> int:
-        """How long until the next batch."""
+        """Return a random time until the next batch."""
         return self.random.randrange(_STEP_US_MIN, _STEP_US_MAX)
 
 
 class Writer:
-    """Writes the batches of one run, one line after the other."""
+    """Writes the batches of one run, one branch after the other."""
 
     def __init__(
         self, world: World, namespace: str, workflow_id: str, time_us: int, *, version: int | None = None
     ) -> None:
-        """Begin a run; without a version, it is always the namespace's."""
+        """Begin a run; without a version, its batches get the namespace's current version."""
         run_id = world.new_id()
         self.world = world
         self.run = Run(namespace, workflow_id, run_id, run_id)
         self.time_us = time_us
         self.version = version
-        self.line = 0
+        self.branch_number = 0
         self.items: tuple[VersionItem, ...] = ()
 
     def write(self, types: tuple[int, ...], *, status: int = RUNNING, signal: str | None = None) -> Step:
-        """One more batch at the end of the line."""
+        """Append a batch to the branch."""
         world, run = self.world, self.run
         self.time_us += world.pause()
         world.task_id += 1
@@ -150,13 +149,23 @@ class Writer:
         digests = [f"{bits(64):016x}" for _ in types]
         signals = [signal or f"{bits(64):016x}"] if SIGNALED in types else None
         step = Step(
-            self.line, first, last, version, self.items, world.task_id, self.time_us, status, types, digests, signals
+            self.branch_number,
+            first,
+            last,
+            version,
+            self.items,
+            world.task_id,
+            self.time_us,
+            status,
+            types,
+            digests,
+            signals,
         )
         run.steps.append(step)
         return step
 
     def work(self, cycles: int, *, signal_share: float = 0.2) -> None:
-        """Some activities, and now and then a signal."""
+        """Write some activities, and sometimes a signal."""
         for _ in range(cycles):
             for types in _CYCLE:
                 self.write(types)
@@ -164,34 +173,34 @@ class Writer:
                 self.write(_SIGNAL)
 
     def begin(self, cycles: int) -> None:
-        """The start of a run and some work."""
+        """Start the run, and write some work."""
         self.write(_BEGIN)
         self.work(cycles)
 
     def finish(self) -> None:
-        """The end of the run."""
+        """Complete or fail the run."""
         self.write((_TASK_STARTED,))
         is_failed = self.world.random.random() < 0.1
         self.write((_TASK_COMPLETED, 3 if is_failed else 2), status=FAILED if is_failed else COMPLETED)
 
     def terminate(self) -> None:
-        """Another end, by force."""
+        """Terminate the run."""
         self.write((_TERMINATED,), status=TERMINATED)
 
     def continue_as(self, run_id: str) -> None:
-        """The end of the run that goes on in another."""
+        """Close the run by continuing as new in another run."""
         self.write((_TASK_STARTED,))
         self.write((_TASK_COMPLETED, _CONTINUED), status=CONTINUED).new_run_id = run_id
 
     def fork(self, after: Step, *, version: int) -> None:
-        """Begin another line behind a batch, with a version of its own."""
-        self.line += 1
+        """Begin another branch after a batch, with its own version."""
+        self.branch_number += 1
         self.items = after.items
         self.version = version
 
 
 def plain(world: World) -> list[Run]:
-    """One run after another of the same kind as most."""
+    """One ordinary run."""
     writer = _writer(world, world.new_time())
     writer.begin(world.random.randrange(0, 4))
     if world.random.random() < 0.9:
@@ -200,7 +209,7 @@ def plain(world: World) -> list[Run]:
 
 
 def crossing(world: World, *, cycles: int = 1) -> list[Run]:
-    """A run that fails over without parting: all was replicated before."""
+    """A run that fails over without diverging: all its events were replicated before."""
     writer, failover = _before_failover(world)
     writer.version = failover.before
     writer.begin(cycles)
@@ -212,7 +221,7 @@ def crossing(world: World, *, cycles: int = 1) -> list[Run]:
 
 
 def parted(world: World, *, is_reapplied: bool = True) -> list[Run]:
-    """A run that two clusters wrote to at once: it has two branches, and the signal of the lost one was given again."""
+    """A run that two clusters wrote at once: it has two branches, and the lost signal was reapplied."""
     writer, failover = _before_failover(world)
     writer.version = failover.before
     writer.begin(1)
@@ -229,12 +238,12 @@ def parted(world: World, *, is_reapplied: bool = True) -> list[Run]:
 
 
 def parted_and_reset(world: World) -> list[Run]:
-    """A run that parted and was closed before the lost signal came back: a reset of it got the signal."""
+    """A run that diverged and closed before the lost signal was reapplied: a reset run received the signal."""
     (run,) = parted(world, is_reapplied=False)
     trunk, lost = next(
         (before, step)
         for before, step in pairwise(run.steps)
-        if step.line == 0 and run.steps[-1].items[-2].event_id == before.last
+        if step.branch_number == 0 and run.steps[-1].items[-2].event_id == before.last
     )
     again = _reset(world, run, trunk)
     again.write(_SIGNAL, signal=(lost.signals or [""])[0])
@@ -243,7 +252,7 @@ def parted_and_reset(world: World) -> list[Run]:
 
 
 def chain(world: World) -> list[Run]:
-    """Runs that each go on in the next."""
+    """Runs that each continue in the next one."""
     runs: list[Run] = []
     writer = _writer(world, world.new_time())
     for _ in range(world.random.randrange(1, 4)):
@@ -259,7 +268,7 @@ def chain(world: World) -> list[Run]:
 
 
 def replaced(world: World, *, is_ended: bool = True) -> list[Run]:
-    """A run that the new active cluster did not know when it started another; its own cluster has ended it since."""
+    """A run unknown to the new active cluster, which started another; the old cluster has terminated it since."""
     writer, failover = _before_failover(world)
     writer.version = failover.before
     writer.begin(1)
@@ -279,7 +288,7 @@ def replaced(world: World, *, is_ended: bool = True) -> list[Run]:
 
 
 def reset(world: World) -> list[Run]:
-    """A run that was reset: the new one begins with events of the old one's branch."""
+    """A run that was reset: the new run begins with events of the old one's branch."""
     writer = _writer(world, world.new_time())
     writer.version = world.version_at(writer.run.namespace_id, writer.time_us)
     writer.begin(2)
@@ -290,8 +299,20 @@ def reset(world: World) -> list[Run]:
     return [writer.run, again.run]
 
 
+def signalled(world: World) -> list[Run]:
+    """A run with a failover and a signal."""
+    writer, failover = _before_failover(world)
+    writer.version = failover.before
+    writer.begin(1)
+    writer.write(_SIGNAL)
+    writer.version = failover.after
+    writer.time_us = max(writer.time_us, failover.at_us)
+    writer.finish()
+    return [writer.run]
+
+
 def two_open(world: World) -> list[Run]:
-    """What must not be: two open runs of one workflow id, of one writer."""
+    """An invalid state: two open runs of one workflow id, written by one cluster."""
     writer = _writer(world, world.new_time())
     writer.version = world.version_at(writer.run.namespace_id, writer.time_us)
     writer.begin(1)
@@ -301,7 +322,7 @@ def two_open(world: World) -> list[Run]:
 
 
 def local(world: World) -> list[Run]:
-    """A run of a namespace that one cluster has for itself."""
+    """A run of a namespace that is local to one cluster."""
     cluster = world.random.choice(world.clusters)
     writer = Writer(world, f"local-to-{cluster}", world.new_id(), world.new_time(), version=LOCAL_VERSION)
     writer.begin(1)
@@ -322,7 +343,7 @@ def recent(world: World, *, within_us: int) -> list[Run]:
 
 
 def copies_of(world: World, run: Run) -> dict[str, list[HistoryRecord]]:
-    """What each cluster journals of a run: all of it, each with branches of its own, and each at its own time."""
+    """Return each cluster's records of a run: all batches, with its own branch ids and times."""
     return {
         cluster: list(_records(world, run, place))
         for place, cluster in enumerate(world.clusters)
@@ -333,10 +354,10 @@ def copies_of(world: World, run: Run) -> dict[str, list[HistoryRecord]]:
 def _records(world: World, run: Run, place: int) -> Iterator[HistoryRecord]:
     branches: dict[int, str] = {}
     for step in run.steps:
-        branch = branches.get(step.line)
+        branch = branches.get(step.branch_number)
         if branch is None:
-            branch = branches[step.line] = world.new_id()
-        # Whoever did not write it has it a moment later.
+            branch = branches[step.branch_number] = world.new_id()
+        # The other clusters receive the batch a moment later.
         delay_us = 0 if step.version % world.versions.increment == place + 1 else 20_000 * (place + 1)
         yield HistoryRecord(
             step.time_us + delay_us, run.namespace_id, run.workflow_id, run.run_id, run.tree_id, branch, step.first,
@@ -357,7 +378,7 @@ def _before_failover(world: World) -> tuple[Writer, Failover]:
 
 
 def _reset(world: World, base: Run, shared: Step) -> Writer:
-    """A run that begins with another's batches up to `shared`: these are not written again."""
+    """Return a writer for a run that begins with another run's batches up to `shared`; these are not written again."""
     again = Writer(world, base.namespace_id, base.workflow_id, base.steps[-1].time_us)
     again.run.tree_id = base.run_id
     again.items = shared.items

@@ -1,40 +1,46 @@
-"""Journals of three clusters, made up: traffic with floods, histories with defects, and segments that can't be read.
+"""Synthetic journals of three clusters: traffic with floods, histories with defects, and unreadable segments.
 
-The same scale and seed give the same bytes. All that was planted is in a manifest in the folder of the journals, which
-is no segment and so in nobody's way. A segment that can't be read is the spoilt copy of a sound one, under a name of
-its own: so nothing that is told of the rest depends on what was in it.
+The same scale and seed give the same bytes. All planted defects are in a manifest in the journals' folder, which ingest
+ignores, since it is not a segment. An unreadable segment is a spoilt copy of a sound one under another name: so all
+other results are independent of its content.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import zstandard
 
-from fairlead.journal.segments import COMPRESSION_LEVEL, SegmentName
+from fairlead.journal.records import SCHEMA_VERSION
+from fairlead.journal.segments import COMPRESSION_LEVEL, SegmentName, read_segment
 from fairlead.pipeline.synth.histories import MANIFEST_FILE as HISTORIES_FILE
 from fairlead.pipeline.synth.histories import HistoryShape, Manifest, write_histories
-from fairlead.pipeline.synth.traffic import Flood, JournalInUse, TrafficShape, write_traffic
+from fairlead.pipeline.synth.traffic import MONDAY_US, Flood, JournalInUse, TrafficShape, write_traffic
 
 MANIFEST_FILE = "manifest.json"
 CLUSTERS = ("east", "north", "west")
-# What a scale of 1 is: a day of three quiet clusters.
+# Records and runs at scale 1: a day of three quiet clusters.
 TASK_RECORDS, RUNS = 300_000, 1_000
-TASK_LISTS = 4
+TASK_QUEUES = 4
+# Seconds by which the clocks of clusters are ahead.
+CLOCKS_AHEAD_S = {"north": 3600.0}
+YEAR_2100_US = 4_102_444_800_000_000
+UNKNOWN_FIELD, UNKNOWN_KIND, UNKNOWN_RECORDS = "colour", "parked", 3
 _DAY_S = 86_400.0
 
-Tell = Callable[[str, int], None]
+Notify = Callable[[str, int], None]
 
 
 class PlantedFlood(msgspec.Struct, frozen=True):
-    """A flood, and where it was planted; it must be found if it starves others, and must not be if it does not."""
+    """A planted flood; it must be found if it starves other keys, and must not be found otherwise."""
 
     cluster: str
     flood: Flood
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """A segment that was spoilt: none of it may come into a table."""
+    """A spoilt segment: none of its records may be ingested."""
 
     cluster: str
     segment: str
@@ -42,7 +48,7 @@ class Damaged(msgspec.Struct, frozen=True):
 
 
 class JournalManifest(msgspec.Struct, frozen=True):
-    """What was made and what was planted in it."""
+    """The journals written, and the planted defects."""
 
     scale: float
     seed: int
@@ -51,20 +57,25 @@ class JournalManifest(msgspec.Struct, frozen=True):
     floods: list[PlantedFlood]
     damaged: list[Damaged]
     histories: Manifest
+    # Copies of sound segments under other names; ingest must count their records once.
+    copied: list[Damaged]
+    # Number of records with an unknown field or of an unknown kind, by name.
+    unknown_fields: dict[str, int]
+    unknown_kinds: dict[str, int]
 
 
 def work_of(scale: float) -> int:
-    """What `tell` will have been told when all is made, about: records of tasks and runs."""
+    """Return the approximate sum of all numbers passed to `notify`: task records and runs."""
     return round(TASK_RECORDS * scale) + _runs(scale)
 
 
-def write_journals(journal: Path, *, scale: float, seed: int, tell: Tell) -> JournalManifest:
-    """Write the journals and the manifest into an empty folder; `tell` hears what is made, and how much was just now.
+def write_journals(journal: Path, *, scale: float, seed: int, notify: Notify) -> JournalManifest:
+    """Write the journals and the manifest into an empty folder; `notify` is called with the part and its new records.
 
-    Small ones are shorter, not thinner: what is rare in an hour can't be told from chance.
+    A small scale shortens the time range and keeps the rate: rare events in an hour could not be told from chance.
     """
     if journal.exists() and (not journal.is_dir() or any(journal.iterdir())):
-        raise JournalInUse(f"--journal {journal}: something is there already: give an empty folder, or a new one")
+        raise JournalInUse(f"--journal {journal}: the folder is not empty: give an empty or a new one")
     task_records = 0
     floods: list[PlantedFlood] = []
     for place, cluster in enumerate(CLUSTERS):
@@ -72,37 +83,69 @@ def write_journals(journal: Path, *, scale: float, seed: int, tell: Tell) -> Jou
             rows=round(TASK_RECORDS * scale / len(CLUSTERS)),
             seed=seed * len(CLUSTERS) + place,
             cluster=cluster,
+            start_us=MONDAY_US + round(CLOCKS_AHEAD_S.get(cluster, 0.0) * 1e6),
             span_s=_DAY_S * min(1.0, scale),
-            task_lists=TASK_LISTS,
+            task_lists=TASK_QUEUES,
         )
-        made = write_traffic(journal, shape, tell=lambda rows, cluster=cluster: tell(f"traffic of {cluster}", rows))  # type: ignore[misc]
+        made = write_traffic(journal, shape, notify=partial(notify, f"traffic of {cluster}"))
         task_records += made.rows
         floods += [PlantedFlood(cluster, flood) for flood in made.floods]
     histories = write_histories(
         journal,
-        HistoryShape(runs=_runs(scale), seed=seed, clusters=CLUSTERS),
-        tell=lambda runs: tell("histories", runs),
+        HistoryShape(runs=_runs(scale), seed=seed, clusters=CLUSTERS, clocks_ahead_s=CLOCKS_AHEAD_S),
+        notify=lambda runs: notify("histories", runs),
     )
-    manifest = JournalManifest(scale, seed, CLUSTERS, task_records, floods, damage_segments(journal), histories)
-    # One manifest is enough.
+    write_unknown(journal / CLUSTERS[0])
+    notify("unknown records", UNKNOWN_RECORDS)
+    manifest = JournalManifest(
+        scale, seed, CLUSTERS, task_records + UNKNOWN_RECORDS, floods, damage_segments(journal), histories,
+        [_spoil(journal / CLUSTERS[1], "history", "copied", lambda content: content)],
+        {UNKNOWN_FIELD: UNKNOWN_RECORDS}, {UNKNOWN_KIND: UNKNOWN_RECORDS},
+    )  # fmt: skip
+    # The manifest contains the content of this file.
     (journal / HISTORIES_FILE).unlink()
     (journal / MANIFEST_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     return manifest
 
 
 def read_manifest(journal: Path) -> JournalManifest:
-    """What `write_journals` left in the folder."""
+    """Read the manifest that `write_journals` wrote."""
     return msgspec.json.decode((journal / MANIFEST_FILE).read_bytes(), type=JournalManifest)
 
 
 def damage_segments(journal: Path) -> list[Damaged]:
-    """Put spoilt copies beside sound segments: a torn one, one with a flipped bit, and one of something else."""
+    """Add spoilt copies of sound segments: torn, bit flipped, foreign, wrong clock, later schema."""
     east, north, west = CLUSTERS
+    newer = _spoil(journal / west, "task", "newer", lambda content: content)
+    file = journal / west / newer.segment
+    later = file.rename(file.with_name(file.name.replace(f".v{SCHEMA_VERSION}.", f".v{SCHEMA_VERSION + 1}.")))
     return [
+        Damaged(west, later.name, "newer"),
+        _spoil(journal / east, "history", "future", _future),
         _spoil(journal / east, "task", "torn", _torn),
         _spoil(journal / north, "task", "flipped", _flipped),
         _spoil(journal / west, "history", "foreign", _foreign),
     ]
+
+
+def write_unknown(folder: Path) -> None:
+    """Add records of a kind and with a field that this release does not know."""
+    model = max(folder.glob("task.*.zst"))
+    record = next(read_segment(model)) | {"kind": UNKNOWN_KIND, UNKNOWN_FIELD: "red"}
+    name = SegmentName.parse(model.name)
+    path = folder / str(SegmentName(name.kind, f"{name.host}-later", name.number))
+    path.write_bytes(_compress(msgspec.json.Encoder().encode_lines([record] * UNKNOWN_RECORDS)))
+
+
+def _compress(lines: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress(lines)
+
+
+def _future(content: bytes) -> bytes:
+    """Add a record of the year 2100, as a server with a wrong clock would."""
+    lines = zstandard.ZstdDecompressor().decompressobj().decompress(content)
+    record = msgspec.json.decode(lines.partition(b"\n")[0]) | {"time_us": YEAR_2100_US}
+    return content + _compress(msgspec.json.encode(record) + b"\n")
 
 
 def _spoil(folder: Path, kind: str, damage: str, spoil: Callable[[bytes], bytes]) -> Damaged:
@@ -114,20 +157,20 @@ def _spoil(folder: Path, kind: str, damage: str, spoil: Callable[[bytes], bytes]
 
 
 def _torn(content: bytes) -> bytes:
-    """As a disk leaves it that lost its power: without its end."""
+    """Cut off the end, like a disk that lost power."""
     return content[:-9]
 
 
 def _flipped(content: bytes) -> bytes:
-    """As a bad cable leaves it: one bit is another."""
+    """Flip one bit."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :]
 
 
 def _foreign(_content: bytes) -> bytes:
-    """As a wrong copy leaves it: whole, and something else."""
+    """Return a sound file with other contents than journal records."""
     lines = b'{"level": "info", "message": "this is a log"}\n' * 3
-    return zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress(lines)
+    return _compress(lines)
 
 
 def _runs(scale: float) -> int:

@@ -1,58 +1,52 @@
-"""Matching telemetry as a busy cluster would journal it: by day and by night, in bursts, with tenants of all sizes.
+"""Synthetic matching telemetry of a busy cluster: day and night, bursts, and tenants of all sizes.
 
-The same seed gives the same bytes. Tasks arrive by a rate that changes over the day, wait in one line for each
-partition, and are served as fast as it can: in the order of arrival in some task lists, fairly by key in the others.
-All of it is done a block of time at a time, in numpy, so that memory does not grow with the number of rows.
+The same seed gives the same bytes. Tasks arrive at a rate that changes over the day, wait in one queue per partition,
+and are dispatched as fast as the partition can: in order of arrival in some task queues, fairly by key in others. The
+records are made in numpy, one block of time at a time, so that memory does not grow with the number of rows.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import zstandard
-from numpy.typing import NDArray
 
 from fairlead.core.errors import FixRequest
-from fairlead.core.partitions import Partition, TaskList, TaskType
+from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.core.routing import HashRing, Router
 from fairlead.journal.records import Happening, Kind, TaskRecord, encode_records
 from fairlead.journal.segments import COMPRESSION_LEVEL, OpenSegment, SegmentName, host_slug
 from fairlead.journal.writer import FRAME_RECORDS_MAX
-
-Times: TypeAlias = NDArray[np.float64]
-Numbers: TypeAlias = NDArray[np.int64]
+from fairlead.pipeline.synth.departures import _AT_ONCE_S, Numbers, Times, departures
 
 BLOCK_ROWS = 500_000
 MONDAY_US = 1_767_571_200_000_000  # 2026-01-05, in UTC.
 _DAY_S = 86_400.0
 _STEPS = 1_440
-# Of the rows: what a task makes is added, matched and acked, and now and then forwarded.
+# Shares of the rows. A task is added, matched and acked, and sometimes forwarded.
 _TASK_SHARE, _EMPTY_SHARE, _SNAPSHOT_SHARE = 0.92, 0.05, 0.03
 _ROWS_PER_TASK = 3.1
 _FORWARDED_SHARE = 0.1
-# A partition can take so many times what it gets on average: enough by day, too little in a burst.
+# Capacity of a partition as a multiple of its average load: enough by day, too little in a burst.
 _HEADROOM = 3.0
-# A flood of fewer tasks than that would be hard to tell from chance, and is not planted.
+# Minimum number of tasks of a planted flood: a smaller one would be hard to tell from chance.
 _FLOOD_TASKS_MIN = 250
-# A task that was served within this time did not wait: sums of times are not exact.
-_AT_ONCE_S = 1e-9
-# The fields of a record after its time, what it tells and where it happened.
+# The fields of a record after its time, kind and partition.
 _FIELDS = TaskRecord.__struct_fields__[7:]
 _WEIGHTS = (1.0, 1.0, 1.0, 2.0, 5.0)
 
 
 class JournalInUse(FixRequest):
-    """The folder has segments already: what is written there would be mixed with them."""
+    """The folder already has segments, with which the new ones would be mixed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficShape:
-    """How much traffic, of what kind, and when."""
+    """Amount, kind and time of the traffic."""
 
     rows: int = 100_000
     seed: int = 0
@@ -68,17 +62,17 @@ class TrafficShape:
     def __post_init__(self) -> None:
         counts = (self.rows, self.namespaces, self.task_lists, self.partitions, self.tenants, self.hosts)
         if min(counts) < 1 or self.span_s <= 0:
-            raise JournalShape(f"traffic of {self} makes no journal: give every count at least 1 and a positive span")
+            raise JournalShape(f"{self} makes no journal: give every count at least 1, and a positive span")
 
 
 class JournalShape(FixRequest):
-    """A journal without rows, task lists, partitions, tenants, hosts or time was asked for."""
+    """The requested journal has no rows, task queues, partitions, tenants, hosts or time."""
 
 
 class Flood(msgspec.Struct, frozen=True):
-    """One key that got far more tasks than all others of its task list together, for a while.
+    """One key that got far more tasks than all other keys of its task queue together, for a while.
 
-    Where tasks are served in the order of arrival, all others starve by it; where they are served fairly, nobody does.
+    If tasks are dispatched in order of arrival, it starves all other keys; if they are dispatched fairly, none.
     """
 
     namespace_id: str
@@ -91,22 +85,22 @@ class Flood(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TrafficManifest:
-    """What was written."""
+    """Totals, segments and floods of the journal written."""
 
     rows: int
     added: int
     segments: tuple[str, ...]
-    task_lists: tuple[TaskList, ...]
+    task_lists: tuple[TaskQueueId, ...]
     floods: tuple[Flood, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """A task list: how its rate changes over the span, who uses it, and where its partitions are."""
+    """A task queue: its rate over the time range, its keys, and the hosts of its partitions."""
 
-    task_list: TaskList
+    task_list: TaskQueueId
     hosts: tuple[str, ...]
-    arrived: Times  # the share of all its tasks by each step of the span
+    arrived: Times  # cumulative share of its tasks at each step of the time range
     tasks: float
     key_shares: Times
     weights: Times
@@ -120,7 +114,7 @@ class _List:
 
 @dataclass(slots=True)
 class _Block:
-    """Records of one span of time, not yet in order."""
+    """Unsorted records of one block of time."""
 
     times_us: list[Numbers] = field(default_factory=list)
     records: list[TaskRecord] = field(default_factory=list)
@@ -131,11 +125,11 @@ class _Block:
 
 
 def write_traffic(
-    journal: Path, shape: TrafficShape, *, tell: Callable[[int], None] = lambda _rows: None
+    journal: Path, shape: TrafficShape, *, notify: Callable[[int], None] = lambda _rows: None
 ) -> TrafficManifest:
     """Write about `shape.rows` records as sealed segments of `journal`, one for each host and block of time.
 
-    `tell` hears how many were written since it last did.
+    `notify` is called with the number of records just written.
     """
     folder = journal / shape.cluster
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +143,7 @@ def write_traffic(
             segments.append(_write_segment(folder, SegmentName(Kind.TASK, host_slug(host), number), its))
         rows += len(records)
         added += sum(record.kind == Happening.ADDED for record in records)
-        tell(len(records))
+        notify(len(records))
     return TrafficManifest(
         rows=rows,
         added=added,
@@ -160,7 +154,7 @@ def write_traffic(
 
 
 def make_traffic(shape: TrafficShape) -> Iterator[TaskRecord]:
-    """The same records, in the order of their times within each block, without a journal."""
+    """Yield the same records without writing a journal, sorted by time within each block."""
     for records in _blocks(shape, _lists(shape)):
         yield from records
 
@@ -168,7 +162,7 @@ def make_traffic(shape: TrafficShape) -> Iterator[TaskRecord]:
 def _write_segment(folder: Path, name: SegmentName, records: list[TaskRecord]) -> str:
     segment = OpenSegment.create(folder, name)
     if segment is None:
-        raise JournalInUse(f"{folder / str(name)} is there already: write to an empty folder")
+        raise JournalInUse(f"{folder / str(name)} exists already: write to an empty folder")
     compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True)
     for first in range(0, len(records), FRAME_RECORDS_MAX):
         segment.append(compressor.compress(encode_records(records[first : first + FRAME_RECORDS_MAX])))
@@ -180,14 +174,14 @@ def _write_segment(folder: Path, name: SegmentName, records: list[TaskRecord]) -
 def _lists(shape: TrafficShape) -> list[_List]:
     random = np.random.default_rng([shape.seed, 0])
     router = Router(HashRing(f"10.0.0.{number + 1}:7235" for number in range(shape.hosts)), 0)
-    # Some task lists are much busier than others.
+    # Some task queues are much busier than others.
     shares = 1.0 / np.arange(1, shape.task_lists + 1)
     shares /= shares.sum()
     return [_list(shape, number, float(share), router, random) for number, share in enumerate(shares)]
 
 
 def _list(shape: TrafficShape, number: int, share: float, router: Router, random: np.random.Generator) -> _List:
-    task_list = TaskList(
+    task_list = TaskQueueId(
         namespace_id=f"0000{number % shape.namespaces:04x}-0000-4000-8000-000000000000",
         name=f"queue-{number}",
         type=TaskType.WORKFLOW if number % 3 == 2 else TaskType.ACTIVITY,
@@ -206,7 +200,7 @@ def _list(shape: TrafficShape, number: int, share: float, router: Router, random
     if number % 2 == 0 and shape.tenants > 1 and tasks * 2 * _HEADROOM / 48 >= _FLOOD_TASKS_MIN:
         first = int(random.integers(_STEPS // 8, _STEPS // 2))
         last = first + _STEPS // 48
-        # At least twice what its partitions can take, also at night.
+        # At least twice the capacity of its partitions, even at night.
         rate[first:last] = np.maximum(rate[first:last] * 4.0, 2 * _HEADROOM * rate.mean())
         flood = Flood(
             namespace_id=task_list.namespace_id,
@@ -242,7 +236,7 @@ def _blocks(shape: TrafficShape, lists: list[_List]) -> Iterator[list[TaskRecord
             span_s = float(edges_s[number]), float(edges_s[number + 1])
             _fill(block, shape, one, number=number, span_s=span_s, random=random)
         times_us = np.concatenate(block.times_us)
-        # What would happen after the span is left out: those tasks still wait.
+        # Drop records after the time range: those tasks are still waiting.
         order = np.argsort(times_us, kind="stable")
         kept = order[: np.searchsorted(times_us[order], shape.start_us + round(shape.span_s * 1e6))]
         yield [block.records[index] for index in kept.tolist()]
@@ -257,10 +251,10 @@ def _fill(
     span_s: tuple[float, float],
     random: np.random.Generator,
 ) -> None:
-    """Let a task list live through one block of time, beginning with nothing that waits."""
+    """Add the records of a task queue for one block of time, which begins without a backlog."""
     grid_s = np.linspace(0.0, shape.span_s, _STEPS + 1)
     first, last = np.interp(span_s, grid_s, one.arrived)
-    # As shares of all arrivals they are even; by the curve read backwards they are times.
+    # Arrivals are uniform in the cumulative share; the inverse of the curve turns them into times.
     shares = np.sort(random.uniform(first, last, random.poisson(one.tasks * (last - first))))
     arrivals_s = np.interp(shares, one.arrived, grid_s)
     keys = random.choice(len(one.key_shares), len(arrivals_s), p=one.key_shares)
@@ -288,63 +282,20 @@ def _scaled(shape: TrafficShape, one: _List, share: float) -> float:
     return shape.rows * share * one.tasks / tasks / one.partitions
 
 
-def departures(arrivals_s: Times, keys: Numbers, weights: Times | None, *, rate: float) -> Times:
-    """When each task of one partition is dispatched, at most `rate` a second: in order, or fairly where weights are."""
-    service = np.arange(len(arrivals_s)) / rate
-    slots_s = service + np.maximum.accumulate(arrivals_s - service)
-    # The sums may round to just before the arrival.
-    slots_s = np.maximum(slots_s, arrivals_s)
-    if weights is None:
-        return slots_s
-    fairly_s = slots_s.copy()
-    # None is served later because of what comes after a pause: each busy time is a story of its own.
-    begins = np.flatnonzero(slots_s - arrivals_s < _AT_ONCE_S)
-    ends = np.append(begins[1:], len(arrivals_s))
-    for first, last in zip(begins.tolist(), ends.tolist(), strict=True):
-        if last - first > 1:
-            turns = _turns(arrivals_s[first:last].tolist(), slots_s[first:last].tolist(), keys[first:last], weights)
-            fairly_s[first:last][turns] = slots_s[first:last]
-    return fairly_s
-
-
-def _turns(arrivals_s: list[float], slots_s: list[float], keys: Numbers, weights: Times) -> list[int]:
-    """Which task of a busy time gets each slot: of those that are there, the one with the lowest pass.
-
-    A key's passes are a stride apart, the shorter the more it weighs, and none is before what is being served: who was
-    away is owed nothing, and who had much while others had nothing owes nothing.
-    """
-    strides = (1.0 / weights).tolist()
-    next_pass: dict[int, float] = {}
-    waiting: list[tuple[float, int]] = []
-    turns: list[int] = []
-    served, come = 0.0, 0
-    whose = keys.tolist()
-    for slot_s in slots_s:
-        while come < len(arrivals_s) and arrivals_s[come] <= slot_s:
-            key = whose[come]
-            begins = max(served, next_pass.get(key, 0.0))
-            next_pass[key] = begins + strides[key]
-            heappush(waiting, (begins, come))
-            come += 1
-        served, task = heappop(waiting)
-        turns.append(task)
-    return turns
-
-
 class _Place(NamedTuple):
-    """A partition, and how records name it."""
+    """A partition, and the fields of its records."""
 
     one: _List
     partition: int
     start_us: int
 
     def records(self, kind: Happening, times_s: Times, **columns: list[Any]) -> tuple[Numbers, list[TaskRecord]]:
-        """One record for each time; `columns` are fields with a value for each."""
+        """Return one record for each time; `columns` are fields with a value for each."""
         times_us = self.start_us + np.round(times_s * 1e6).astype(np.int64)
         task_list = self.one.task_list
         same = (kind.value, task_list.namespace_id, task_list.name, int(task_list.type), self.partition)
         everywhere = (repeat(value) for value in (*same, self.one.hosts[self.partition]))
-        # By position, the way in which a record is made fastest.
+        # By position: the fastest way to make a record.
         fields = (columns.get(name, repeat(None)) for name in _FIELDS)
         return times_us, list(map(TaskRecord, times_us.tolist(), *everywhere, *fields))
 

@@ -1,4 +1,4 @@
-"""The contract on PostgreSQL, for many hosts: acknowledged means committed."""
+"""The storage contracts on PostgreSQL, for clusters of several hosts: acknowledged means committed."""
 
 from fairlead.storage.postgres.store import PostgresStore
 

@@ -1,47 +1,102 @@
-import asyncio
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+"""Appends to all queues of a host: tasks of a batch as columns, and the result for each append."""
 
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import psycopg
 from psycopg import errors
 
-from fairlead.core.errors import FairleadError
-from fairlead.storage.contract import LeaseLost, Levels, LevelTaken, QueueId, StoredTask, StoreUnavailable
-from fairlead.storage.postgres import statements
-from fairlead.storage.postgres.connections import Connections, Unstorable
+from fairlead.storage.postgres.arrays import blobs, numbers
+from fairlead.storage.postgres.connections import Connections, Unstorable, translated
+from fairlead.storage.postgres.group_commit import BUSY, DONE, WRITES_WAITING_MAX, GroupCommit, Verdict, Write
+from fairlead.storage.postgres.pipeline import Parameter, Prepared, Row
+from fairlead.storage.tasks import LeaseLost, Levels, LevelTaken, QueueId, StoredTask
 
-# More in one transaction are no faster, and those that wait behind it would wait for longer.
-GROUP_TASKS_MAX = 1000
-GROUP_BYTES_MAX = 4 * 1024 * 1024
-APPENDS_WAITING_MAX = 10_000
-BYTES_WAITING_MAX = 256 * 1024 * 1024
+# Maximum tasks and bytes of a transaction: larger ones are no faster, and later appends would wait longer.
+GROUP_TASKS_MAX: Final = 1000
+GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
+APPENDS_WAITING_MAX: Final = WRITES_WAITING_MAX
+
+# Levels never decrease: an owner's writes may arrive out of order. The result has the fences that were not met.
+_APPEND: Final = """
+WITH fence AS MATERIALIZED (
+    SELECT given.place, queue.number
+    FROM unnest($1::bytea[], $2::bigint[]) WITH ORDINALITY AS given (digest, range_id, place),
+        LATERAL (
+            SELECT number FROM queues WHERE queues.digest = given.digest AND queues.range_id = given.range_id
+            FOR UPDATE {lock}
+        ) AS queue
+), saved AS (
+    INSERT INTO queue_levels AS old (queue_number, priority, ack_pass, ack_id, max_pass, max_id)
+    SELECT fence.number, reached.priority, reached.ack_pass, reached.ack_id, reached.max_pass, reached.max_id
+    FROM unnest($3::bigint[], $4::integer[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+        AS reached (place, priority, ack_pass, ack_id, max_pass, max_id)
+    JOIN fence ON fence.place = reached.place
+    ON CONFLICT (queue_number, priority) DO UPDATE SET
+        (ack_pass, ack_id) = (
+            SELECT pass, id FROM (VALUES (old.ack_pass, old.ack_id), (excluded.ack_pass, excluded.ack_id))
+                AS both_levels (pass, id) ORDER BY pass DESC, id DESC LIMIT 1
+        ),
+        (max_pass, max_id) = (
+            SELECT pass, id FROM (VALUES (old.max_pass, old.max_id), (excluded.max_pass, excluded.max_id))
+                AS both_levels (pass, id) ORDER BY pass DESC, id DESC LIMIT 1
+        )
+), stored AS (
+    INSERT INTO tasks (queue_number, priority, pass, task_id, fairness_key, weight, payload, created_s)
+    SELECT fence.number, new.priority, new.pass, new.task_id, new.fairness_key, new.weight, new.payload, new.created_s
+    FROM unnest(
+        $9::bigint[], $10::integer[], $11::bigint[], $12::bigint[], $13::bytea[], $14::double precision[],
+        $15::bytea[], $16::double precision[]
+    ) AS new (place, priority, pass, task_id, fairness_key, weight, payload, created_s)
+    JOIN fence ON fence.place = new.place
+)
+SELECT given.place, given.range_id = (SELECT range_id FROM queues WHERE queues.digest = given.digest) IS TRUE
+FROM unnest($1::bytea[], $2::bigint[]) WITH ORDINALITY AS given (digest, range_id, place)
+LEFT JOIN fence ON fence.place = given.place
+WHERE fence.place IS NULL
+"""
+APPEND: Final = Prepared("fairlead_append", _APPEND.replace("{lock}", "SKIP LOCKED"))
+APPEND_WAITING: Final = Prepared("fairlead_append_waiting", _APPEND.replace("{lock}", ""))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Append:
-    """What one caller wants to store; `outcome` is set to None when it is committed, else to what went wrong."""
+class Append(Write):
+    """The append of one caller."""
 
-    range_id: int
-    priority: int
-    tasks: Sequence[StoredTask]
-    levels: Levels
-    fairness_keys: list[bytes]
-    size_bytes: int
-    outcome: asyncio.Future[Exception | None]
+    __slots__ = ("digest", "fairness_keys", "levels", "priority", "queue", "tasks")
+
+    def __init__(
+        self,
+        queue: QueueId,
+        digest: bytes,
+        *,
+        range_id: int,
+        priority: int,
+        tasks: Sequence[StoredTask],
+        levels: Levels,
+    ) -> None:
+        """Raises `Unstorable` for a fairness key without a UTF-8 form."""
+        try:
+            self.fairness_keys = [task.fairness_key.encode() for task in tasks]
+        except UnicodeEncodeError as wrong:
+            raise Unstorable(f"fairness key {wrong.object!r} has no UTF-8 form: {wrong.reason}") from wrong
+        size_bytes = sum(len(task.payload) for task in tasks) + sum(map(len, self.fairness_keys))
+        super().__init__(digest, range_id, keys=(), rows=len(tasks), size_bytes=size_bytes)
+        self.queue = queue
+        self.digest = digest
+        self.priority = priority
+        self.tasks = tasks
+        self.levels = levels
 
 
 class Appends:
-    """Joins the appends that wait for the same queue into one transaction; different queues go side by side.
+    """Joins the waiting appends of all queues into one transaction.
 
-    The lock on the queue's row lets only one of them through at a time, and each would pay for a commit of its own.
+    The lock on a queue's row admits only one transaction at a time, so without this each append would pay for its own
+    commit.
     """
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._waiting: dict[QueueId, deque[_Append]] = {}
-        self._writers: set[asyncio.Task[None]] = set()
-        self._waiting_bytes = 0
-        self._is_closing = False
+        self._writes = GroupCommit(AppendBatches(), connections)
 
     async def append(
         self,
@@ -53,130 +108,97 @@ class Appends:
         tasks: Sequence[StoredTask],
         levels: Levels,
     ) -> None:
-        """Store the tasks with whatever else waits; where the caller is cancelled, they may be stored all the same."""
-        if self._is_closing:
-            raise StoreUnavailable("the store is closing: nothing was changed")
-        try:
-            fairness_keys = [task.fairness_key.encode() for task in tasks]
-        except UnicodeEncodeError as wrong:
-            raise Unstorable(f"fairness key {wrong.object!r} has no UTF-8 form: {wrong.reason}") from wrong
-        size_bytes = sum(len(task.payload) for task in tasks) + sum(map(len, fairness_keys))
-        waiting = self._waiting.get(queue, ())
-        if len(waiting) >= APPENDS_WAITING_MAX or self._waiting_bytes + size_bytes > BYTES_WAITING_MAX:
-            raise StoreUnavailable(
-                f"{len(waiting)} appends wait for {queue} and {self._waiting_bytes} bytes for all queues, "
-                f"the most are {APPENDS_WAITING_MAX} and {BYTES_WAITING_MAX}: nothing was changed, try again later"
-            )
-        outcome: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self._enqueue(queue, digest, _Append(range_id, priority, tasks, levels, fairness_keys, size_bytes, outcome))
-        failure = await outcome
-        if isinstance(failure, FairleadError):
-            # Each caller gets an error of its own: a shared one would collect the traceback of them all.
-            raise type(failure)(*failure.args) from failure
-        if failure is not None:
-            raise failure
+        """Store the tasks together with other waiting appends.
+
+        If the caller is cancelled, they may be stored anyway.
+        """
+        await self._writes.write(
+            Append(queue, digest, range_id=range_id, priority=priority, tasks=tasks, levels=levels)
+        )
 
     async def close(self) -> None:
-        """Take no more, and wait until all that was taken has its outcome."""
-        self._is_closing = True
-        if self._writers:
-            await asyncio.wait(self._writers)
+        """Reject new appends, and wait for the outcomes of all accepted ones."""
+        await self._writes.close()
 
-    def _enqueue(self, queue: QueueId, digest: bytes, append: _Append) -> None:
-        self._waiting_bytes += append.size_bytes
-        waiting = self._waiting.get(queue)
-        if waiting is not None:
-            waiting.append(append)
-            return
-        self._waiting[queue] = deque([append])
-        # A task of its own, which goes on when a caller is cancelled. It begins after whatever is ready to run now, so
-        # that appends which were made at the same moment are joined.
-        writer = asyncio.create_task(self._write_all(queue, digest))
-        self._writers.add(writer)
-        writer.add_done_callback(self._writers.discard)
 
-    async def _write_all(self, queue: QueueId, digest: bytes) -> None:
-        waiting = self._waiting[queue]
-        while waiting:
-            group = _take_group(waiting)
-            await self._write_group(queue, digest, group)
-            self._waiting_bytes -= sum(append.size_bytes for append in group)
-        # Nothing has run since it was found empty, so nobody is forgotten.
-        del self._waiting[queue]
+class AppendBatches:
+    """Appends, many in one statement."""
 
-    async def _write_group(self, queue: QueueId, digest: bytes, group: Sequence[_Append]) -> None:
-        failure = await self._try_group(queue, digest, group)
-        if isinstance(failure, LevelTaken | Unstorable) and len(group) > 1:
-            # One of them is to blame, and the others are not to suffer for it.
-            for append in group:
-                await self._write_group(queue, digest, [append])
-            return
-        for append in group:
-            if not append.outcome.done():
-                append.outcome.set_result(failure)
+    rows_max = GROUP_TASKS_MAX
+    bytes_max = GROUP_BYTES_MAX
 
-    async def _try_group(self, queue: QueueId, digest: bytes, group: Sequence[_Append]) -> Exception | None:
-        try:
-            rows = await self._connections.write(statements.APPEND, _parameters(digest, group))
-        except errors.UniqueViolation as refused:
-            return LevelTaken(f"{queue}: a level is stored already, nothing was changed: {refused.diag.message_detail}")
-        except Exception as failed:  # noqa: BLE001 - it belongs to those who wait, not to the writer
-            return failed
-        return None if rows else lease_lost(queue, group[0].range_id)
+    def statement(self, *, waits: bool) -> Prepared:
+        """The SQL statement: it waits for queues that others have locked, or else skips them."""
+        return APPEND_WAITING if waits else APPEND
+
+    def parameters(self, batch: Sequence[Append], *, waits: bool) -> list[Parameter]:  # noqa: ARG002 - see above
+        """The fences, the levels of each fence and priority, and the tasks, as columns."""
+        places = _places(batch)
+        levels: dict[tuple[int, int], Levels] = {}
+        for append in batch:
+            key = (places[append.digest, append.range_id], append.priority)
+            ack_level, max_level = levels.get(key, append.levels)
+            levels[key] = Levels(max(ack_level, append.levels.ack_level), max(max_level, append.levels.max_level))
+        tasks = [task for append in batch for task in append.tasks]
+        return [
+            blobs([digest for digest, _ in places]),
+            numbers([range_id for _, range_id in places]),
+            numbers([place for place, _ in levels]),
+            *level_columns([(priority, reached) for (_, priority), reached in levels.items()]),
+            numbers([places[append.digest, append.range_id] for append in batch for _ in append.tasks]),
+            numbers([append.priority for append in batch for _ in append.tasks]),
+            numbers([task.level.pass_number for task in tasks]),
+            numbers([task.level.task_id for task in tasks]),
+            blobs([key for append in batch for key in append.fairness_keys]),
+            numbers([task.weight for task in tasks]),
+            blobs([task.payload for task in tasks]),
+            numbers([task.created_s for task in tasks]),
+        ]
+
+    def verdicts(self, batch: Sequence[Append], rows: Sequence[Row]) -> list[Verdict]:
+        """The result of each append; `rows` has only the appends whose fence was not met."""
+        if not rows:
+            return [DONE] * len(batch)
+        places = _places(batch)
+        unmet: dict[int, bool] = dict(rows)
+        verdicts: list[Verdict] = []
+        for append in batch:
+            is_busy = unmet.get(places[append.digest, append.range_id])
+            verdicts.append(DONE if is_busy is None else BUSY if is_busy else lease_lost(append.queue, append.range_id))
+        return verdicts
+
+    def error(self, write: Append, failure: psycopg.Error) -> Exception | None:
+        """The error of one append; None if it lost to another transaction."""
+        if isinstance(failure, errors.DeadlockDetected | errors.SerializationFailure):
+            return None
+        if isinstance(failure, errors.UniqueViolation):
+            detail = failure.diag.message_detail
+            return LevelTaken(f"{write.queue}: a level is stored already, nothing was changed: {detail}")
+        return translated(failure)
 
 
 def lease_lost(queue: QueueId, range_id: int) -> LeaseLost:
-    """Says that a write was refused by the fence."""
-    return LeaseLost(f"{queue}: range id {range_id} wanted to write and has no longer the lease: nothing was changed")
+    """The error for a write that the fence rejected."""
+    return LeaseLost(f"{queue}: range id {range_id} no longer has the lease: nothing was changed")
 
 
 def level_parameters(levels: Iterable[tuple[int, Levels]]) -> dict[str, object]:
-    """The levels of several priorities, each given once, as columns."""
-    rows = list(levels)
-    return {
-        "priorities": _array(priority for priority, _ in rows),
-        "ack_passes": _array(reached.ack_level.pass_number for _, reached in rows),
-        "ack_ids": _array(reached.ack_level.task_id for _, reached in rows),
-        "max_passes": _array(reached.max_level.pass_number for _, reached in rows),
-        "max_ids": _array(reached.max_level.task_id for _, reached in rows),
-    }
+    """The levels of several distinct priorities, as named columns."""
+    names = ("priorities", "ack_passes", "ack_ids", "max_passes", "max_ids")
+    return dict(zip(names, level_columns(list(levels)), strict=True))
 
 
-def _take_group(waiting: deque[_Append]) -> list[_Append]:
-    """The first that waits, and as many after it as belong to the same lease and fit."""
-    first = waiting.popleft()
-    group, tasks, size_bytes = [first], len(first.tasks), first.size_bytes
-    while waiting and waiting[0].range_id == first.range_id:
-        tasks += len(waiting[0].tasks)
-        size_bytes += waiting[0].size_bytes
-        if tasks > GROUP_TASKS_MAX or size_bytes > GROUP_BYTES_MAX:
-            break
-        group.append(waiting.popleft())
-    return group
+def level_columns(levels: Sequence[tuple[int, Levels]]) -> list[str]:
+    """The levels of several priorities, as columns."""
+    return [
+        numbers([priority for priority, _ in levels]),
+        numbers([reached.ack_level.pass_number for _, reached in levels]),
+        numbers([reached.ack_level.task_id for _, reached in levels]),
+        numbers([reached.max_level.pass_number for _, reached in levels]),
+        numbers([reached.max_level.task_id for _, reached in levels]),
+    ]
 
 
-def _parameters(digest: bytes, group: Sequence[_Append]) -> dict[str, object]:
-    levels: dict[int, Levels] = {}
-    for append in group:
-        ack_level, max_level = levels.get(append.priority, append.levels)
-        levels[append.priority] = Levels(
-            max(ack_level, append.levels.ack_level), max(max_level, append.levels.max_level)
-        )
-    tasks = [task for append in group for task in append.tasks]
-    return {
-        "digest": digest,
-        "range_id": group[0].range_id,
-        **level_parameters(levels.items()),
-        "task_priorities": _array(append.priority for append in group for _ in append.tasks),
-        "passes": _array(task.level.pass_number for task in tasks),
-        "task_ids": _array(task.level.task_id for task in tasks),
-        "weights": _array(task.weight for task in tasks),
-        "fairness_keys": [key for append in group for key in append.fairness_keys],
-        "payloads": [task.payload for task in tasks],
-        "created": _array(task.created_s for task in tasks),
-    }
-
-
-def _array(numbers: Iterable[float]) -> str:
-    """An array in PostgreSQL's own notation: much cheaper than a parameter that is encoded element by element."""
-    return "{" + ",".join(map(str, numbers)) + "}"
+def _places(batch: Sequence[Append]) -> dict[tuple[bytes, int], int]:
+    """The number of each fence, from 1, in the order in which all hosts lock them."""
+    return {fence: place for place, fence in enumerate(sorted({(one.digest, one.range_id) for one in batch}), start=1)}

@@ -1,27 +1,26 @@
 import asyncio
 import select
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, LiteralString, Self
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from fairlead.core.errors import FixRequest
-from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
+from fairlead.storage.postgres.pipeline import ANSWER_GRACE_S, Connection, Parameter, Pipeline, Prepared, Row
 from fairlead.storage.postgres.statements import ALLOW_ANY_PLAN, ALLOW_TIME
+from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 
 CONNECT_S_MAX = 5.0
-# How much longer than the server's own limit a statement may take before its connection is given up.
-ANSWER_GRACE_S = 2.0
+# Seconds between two attempts to open the connection of a pipeline.
+CONNECT_PAUSE_S = 0.1
 REQUESTS_WAITING_MAX = 10_000
 ATTEMPTS_MAX = 5
-# For a look at all tasks of a queue, which takes longer the more there are: about 1.5 s a million.
+# Maximum seconds of a scan of all tasks of a queue; a scan takes about 1.5 s per million tasks.
 SCAN_S_MAX = 600.0
-
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-Row = tuple[Any, ...]
 
 
 class Unstorable(FixRequest):
@@ -29,10 +28,22 @@ class Unstorable(FixRequest):
 
 
 class Connections:
-    """A bounded pool of connections. Every use ends in time, and says what is known of the outcome where it fails."""
+    """A bounded pool of connections.
 
-    def __init__(self, pool: AsyncConnectionPool[Connection], *, statement_s_max: float) -> None:
+    Every use has a timeout, and its errors say whether the change may have taken effect.
+    """
+
+    def __init__(
+        self,
+        pool: AsyncConnectionPool[Connection],
+        *,
+        connect: Callable[[], Awaitable[Connection]],
+        statement_s_max: float,
+    ) -> None:
         self._pool = pool
+        self._connect = connect
+        # The statements that pipelines have prepared on each connection.
+        self._prepared: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self._statement_s_max = statement_s_max
         self._in_use = 0
         self._is_closing = False
@@ -41,12 +52,12 @@ class Connections:
 
     @classmethod
     async def open(cls, dsn: str, *, application_name: str, connections_max: int, statement_s_max: float) -> Self:
-        """Connect; raises `StoreUnavailable` where that is not possible."""
+        """Connect; raises `StoreUnavailable` if that fails."""
 
         async def configure(connection: Connection) -> None:
-            # Whatever the server's and the database's defaults are. Scans in the order of an index, always: the
-            # planner, which knows little of a table that fills and empties within minutes, would now and then rather
-            # sort a million tasks to read the first thousand.
+            # Override the defaults of the server and the database. Force index scans: the planner knows little of a
+            # table that fills and empties within minutes, and would sometimes sort a million tasks to read the first
+            # thousand.
             await connection.execute(
                 "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS s (name, value)",
                 (list(settings), list(settings.values())),
@@ -60,33 +71,48 @@ class Connections:
             "enable_bitmapscan": "off",
             "enable_sort": "off",
             "jit": "off",
-            # A host that vanished holds no lock for longer than about this.
+            # Bounds the time for which a vanished host can hold a lock.
             "tcp_keepalives_idle": "10",
             "tcp_keepalives_interval": "5",
             "tcp_keepalives_count": "3",
         }
+        options: dict[str, Any] = {
+            "autocommit": True,
+            "application_name": application_name,
+            "connect_timeout": round(CONNECT_S_MAX),
+            "target_session_attrs": "read-write",
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        }
+
+        async def connect() -> Connection:
+            connection = await psycopg.AsyncConnection.connect(dsn, **options)
+            try:
+                await configure(connection)
+                # The statements of a pipeline look up each row by its key, whatever the number of rows: planning them
+                # again for each call takes longer than a small batch.
+                await connection.execute("SET plan_cache_mode = force_generic_plan")
+            except BaseException:
+                await connection.close()
+                raise
+            return connection
+
         pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             dsn,
-            kwargs={
-                "autocommit": True,
-                "application_name": application_name,
-                "connect_timeout": round(CONNECT_S_MAX),
-                "target_session_attrs": "read-write",
-                "keepalives_idle": 10,
-                "keepalives_interval": 5,
-                "keepalives_count": 3,
-            },
+            kwargs=options,
             min_size=1,
             max_size=connections_max,
             timeout=CONNECT_S_MAX,
-            # After this the next request tries at once: longer, and the pool's growing pauses would delay recovery.
+            # After this, the next request reconnects at once: with a longer timeout, the pool's growing backoff would
+            # delay recovery.
             reconnect_timeout=CONNECT_S_MAX,
             max_waiting=REQUESTS_WAITING_MAX,
             configure=configure,
             open=False,
             name=application_name,
         )
-        connections = cls(pool, statement_s_max=statement_s_max)
+        connections = cls(pool, connect=connect, statement_s_max=statement_s_max)
         try:
             await pool.open(wait=True, timeout=CONNECT_S_MAX)
         except PoolTimeout as failed:
@@ -95,21 +121,21 @@ class Connections:
         return connections
 
     async def read(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
-        """The rows that a statement finds which changes nothing."""
+        """The rows of a statement that changes nothing."""
         try:
             return await self._execute(statement, parameters, s_max=self._statement_s_max)
         except OutcomeUnknown as lost:
             raise StoreUnavailable(str(lost)) from lost
 
     async def scan(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
-        """The same, with more time."""
+        """Like `read`, with a longer timeout."""
         try:
             return await self._execute(statement, parameters, s_max=SCAN_S_MAX)
         except OutcomeUnknown as lost:
             raise StoreUnavailable(str(lost)) from lost
 
     async def search(self, statement: bytes, parameters: Mapping[str, object]) -> list[Row]:
-        """The rows that a statement finds which was put together for a query, by whatever plan is the best."""
+        """The rows of a statement that was built for a query; the planner may choose any plan."""
 
         async def ask(connection: Connection) -> list[Row]:
             async with connection.transaction():
@@ -123,20 +149,50 @@ class Connections:
             raise StoreUnavailable(str(lost)) from lost
 
     async def write(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
-        """Run a statement in a transaction of its own, which is committed when this returns.
+        """Execute a statement in its own transaction, which is committed when this returns.
 
-        Where it raises anything but `OutcomeUnknown`, nothing was changed.
+        If it raises anything but `OutcomeUnknown`, nothing was changed.
         """
         for _ in range(ATTEMPTS_MAX - 1):
             try:
                 return await self._execute(statement, parameters, s_max=self._statement_s_max)
             except (errors.DeadlockDetected, errors.SerializationFailure):
-                # It lost to another, which has gone on.
+                # Deadlock or serialization failure: the other transaction won; retry.
                 continue
         try:
             return await self._execute(statement, parameters, s_max=self._statement_s_max)
         except (errors.DeadlockDetected, errors.SerializationFailure) as refused:
-            raise StoreUnavailable(f"{ATTEMPTS_MAX} attempts were in the way of others: {refused}") from refused
+            raise StoreUnavailable(
+                f"{ATTEMPTS_MAX} attempts lost to other transactions, nothing was changed: {refused}"
+            ) from refused
+
+    async def open_pipeline(self) -> Pipeline:
+        """A pipeline on a connection of its own, in addition to the pool's; the caller closes it."""
+        if self._is_closing:
+            raise StoreUnavailable("the store is closing: nothing was changed")
+        failure: psycopg.Error | None = None
+        try:
+            async with asyncio.timeout(CONNECT_S_MAX):
+                while True:
+                    try:
+                        connection = await self._connect()
+                    except psycopg.Error as failed:
+                        failure = failed
+                        await asyncio.sleep(CONNECT_PAUSE_S)
+                    else:
+                        return Pipeline(connection, prepared=set(), statement_s_max=self._statement_s_max)
+        except TimeoutError as late:
+            raise StoreUnavailable(f"PostgreSQL can't be reached, nothing was changed: {failure or late}") from failure
+
+    async def pipelined(self, statement: Prepared, parameters: Sequence[Parameter]) -> list[Row]:
+        """The rows of a prepared statement on a connection of the pool. Raises the errors of PostgreSQL as they are."""
+        async with self.connection() as connection:
+            prepared = self._prepared.setdefault(connection, set())
+            pipeline = Pipeline(connection, prepared=prepared, statement_s_max=self._statement_s_max)
+            try:
+                return await pipeline.send(statement, parameters)
+            finally:
+                pipeline.release()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -159,8 +215,8 @@ class Connections:
     async def _get(self) -> Connection:
         try:
             connection = await self._pool.getconn()
-            # Not by the pool's own check, which pauses for a second or more after each that it finds dead. In a pool
-            # where all were dead the next one is new.
+            # Don't use the pool's own check, which pauses for a second or more after each dead connection. If all
+            # connections of the pool were dead, the next one is new.
             for _ in range(self._pool.max_size):
                 if not _was_closed(connection):
                     break
@@ -172,7 +228,7 @@ class Connections:
         return connection
 
     async def close(self) -> None:
-        """Take no more requests, wait for those that were begun, and disconnect."""
+        """Reject new requests, wait for those that have begun, and disconnect."""
         self._is_closing = True
         await self._unused.wait()
         await self._pool.close()
@@ -189,27 +245,24 @@ class Connections:
                     return await ask(connection)
             except TimeoutError as silent:
                 await connection.close()
-                raise OutcomeUnknown(f"PostgreSQL gave no answer in {s_max + ANSWER_GRACE_S} s: renew the lease") from (
-                    silent
-                )
+                raise OutcomeUnknown(
+                    f"no response from PostgreSQL in {s_max + ANSWER_GRACE_S} s: renew the lease"
+                ) from (silent)
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 raise
-            # The last of them: a key is longer than an index entry can be.
-            except (errors.DataError, UnicodeEncodeError, errors.ProgramLimitExceeded) as refused:
-                raise Unstorable(f"PostgreSQL can't store it, nothing was changed: {refused}") from refused
-            except (psycopg.OperationalError, psycopg.InternalError) as failed:
-                # Only a server that is still there has said that the transaction was rolled back.
-                if connection.broken or connection.closed:
-                    raise OutcomeUnknown(f"the connection was lost before the answer, renew the lease: {failed}") from (
-                        failed
-                    )
-                raise StoreUnavailable(f"PostgreSQL refused, nothing was changed: {failed}") from failed
+            except (psycopg.Error, UnicodeEncodeError) as failed:
+                # Only a server that is still connected has confirmed the rollback.
+                if (connection.broken or connection.closed) and isinstance(failed, psycopg.OperationalError):
+                    raise OutcomeUnknown(
+                        f"the connection was lost before the response, renew the lease: {failed}"
+                    ) from (failed)
+                raise translated(failed) from failed
 
     async def _ask(
         self, connection: Connection, statement: LiteralString, parameters: Mapping[str, object], *, s_max: float
     ) -> list[Row]:
         if s_max == self._statement_s_max:
-            cursor = await connection.execute(statement, parameters, binary=True)
+            cursor = await connection.execute(statement, parameters, prepare=True, binary=True)
             return await cursor.fetchall() if cursor.description else []
         async with connection.transaction():
             await connection.execute(ALLOW_TIME, {"limit": f"{s_max:.0f}s"})
@@ -217,10 +270,23 @@ class Connections:
             return await cursor.fetchall()
 
 
-def _was_closed(connection: Connection) -> bool:
-    """Whether the server has closed an unused connection; found without asking the server, which would cost time.
+def translated(failed: psycopg.Error | UnicodeEncodeError) -> Exception:
+    """The store's error for an error of PostgreSQL after which nothing was changed; unknown ones stay as they are."""
+    translation: Exception = failed
+    # ProgramLimitExceeded: a key is longer than an index entry can be.
+    if isinstance(failed, errors.DataError | UnicodeEncodeError | errors.ProgramLimitExceeded):
+        translation = Unstorable(f"PostgreSQL can't store it, nothing was changed: {failed}")
+    elif isinstance(failed, psycopg.OperationalError | psycopg.InternalError):
+        translation = StoreUnavailable(f"PostgreSQL returned an error, nothing was changed: {failed}")
+    if translation is not failed:
+        translation.__cause__ = failed
+    return translation
 
-    A server says nothing unasked on such a connection but that it ends.
+
+def _was_closed(connection: Connection) -> bool:
+    """Whether the server has closed an idle connection; checked without a round trip.
+
+    On an idle connection a server sends nothing except the end of the connection.
     """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)

@@ -1,18 +1,15 @@
-# ruff: noqa: D102 - the contract says what each method guarantees
+# ruff: noqa: D102 - the contract documents each method
 from collections.abc import Sequence
 
 import msgspec
 from psycopg import errors
 
 from fairlead.core.errors import FairleadError, FixRequest
-from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
-from fairlead.storage.history_contract import (
+from fairlead.storage.commit import Ancestor, BadCommit, Commit, segments_of
+from fairlead.storage.history import (
     BATCHES_A_PAGE_MAX,
     TASK_KEY_ZERO,
     TASKS_COMPLETED_MAX,
-    Ancestor,
-    BadCommit,
-    Commit,
     CurrentRun,
     ListedRun,
     RunKey,
@@ -23,51 +20,69 @@ from fairlead.storage.history_contract import (
     StoredNamespace,
     StoredRun,
     TaskKey,
-    check_commit,
+)
+from fairlead.storage.history_conflicts import (
     current_conflict,
     fork_broken,
     metadata_conflict,
     namespace_conflict,
     namespace_taken,
     run_conflict,
-    segments_of,
     shard_lost,
     task_below_level,
 )
-from fairlead.storage.history_visibility import (
+from fairlead.storage.postgres import history_statements as statements
+from fairlead.storage.postgres.connections import Connections
+from fairlead.storage.postgres.current_lookups import CurrentLookups
+from fairlead.storage.postgres.group_commit import GroupCommit
+from fairlead.storage.postgres.history_search import Query
+from fairlead.storage.postgres.history_writes import (
+    DELETED_IN_BATCH_MAX,
+    HistoryBatches,
+    Refused,
+    commit_write,
+    completion_write,
+)
+from fairlead.storage.postgres.pipeline import Row
+from fairlead.storage.predicates import Predicate
+from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
+from fairlead.storage.visibility import (
     INT64_MAX,
     LATEST_FIRST,
     Cursor,
     Field,
     Group,
     Order,
-    Predicate,
     VisibilityRow,
     decode_attributes,
     decode_value,
 )
-from fairlead.storage.postgres import history_statements as statements
-from fairlead.storage.postgres.connections import Connections, Row, Unstorable
-from fairlead.storage.postgres.history_rows import commit_parameters
-from fairlead.storage.postgres.history_search import Query
-
-# How often a commit is tried that finds another in its way which makes the same run at the same moment.
-COMMIT_ATTEMPTS_MAX = 3
+from fairlead.storage.visibility_order import Sort
 
 
 class PostgresHistory:
-    """A `HistoryStore` on the connections of a `PostgresStore`: the fence is the lock on the shard's row."""
+    """A `HistoryStore` on the connections of a `PostgresStore`: the lock on the shard's row is the fence.
+
+    Many methods, because the contract of a history store has one for each operation.
+    """
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._writes = GroupCommit(HistoryBatches(), connections)
+        self._currents = CurrentLookups(connections)
+
+    async def close(self) -> None:
+        """Reject new requests, wait for those that have begun, and disconnect."""
+        await self._writes.close()
+        await self._currents.close()
 
     async def take_shard(self, shard_id: int) -> ShardLease:
         ((range_id,),) = await self._connections.write(statements.TAKE_SHARD, {"shard_id": shard_id})
-        # In a statement of its own, which begins when no write under the old range id can follow.
+        # A separate statement: it begins when no more writes with the old range id can follow.
         try:
             levels = await self._connections.read(statements.LOAD_LEVELS, {"shard_id": shard_id})
         except StoreUnavailable as failed:
-            raise OutcomeUnknown(f"shard {shard_id} was taken, but not what its last owner saved: take it again") from (
+            raise OutcomeUnknown(f"shard {shard_id} was taken, but its levels could not be read: take it again") from (
                 failed
             )
         return ShardLease(range_id, {queue: TaskKey(fire_at_ns, task_id) for queue, fire_at_ns, task_id in levels})
@@ -79,24 +94,10 @@ class PostgresHistory:
         return int(rows[0][0])
 
     async def commit(self, shard_id: int, range_id: int, commit: Commit) -> None:
-        check_commit(commit)
         try:
-            given, blobs = commit_parameters(commit)
-        except UnicodeEncodeError as wrong:
-            raise Unstorable(f"{wrong.object!r} has no UTF-8 form: {wrong.reason}: nothing was changed") from wrong
-        parameters = {"shard_id": shard_id, "range_id": range_id, "given": given, "blobs": blobs}
-        for _ in range(COMMIT_ATTEMPTS_MAX):
-            try:
-                ((outcome, place),) = await self._connections.write(statements.COMMIT, parameters)
-            except errors.UniqueViolation:
-                # Another came in between the check and the write: now the check sees it.
-                continue
-            if outcome == "lease":
-                raise shard_lost(shard_id, range_id)
-            if outcome != "done":
-                raise await self._refusal(shard_id, commit, outcome, place)
-            return
-        raise StoreUnavailable(f"{COMMIT_ATTEMPTS_MAX} attempts were in the way of others: nothing was changed")
+            await self._writes.write(commit_write(shard_id, range_id, commit))
+        except Refused as refused:
+            raise await self._refusal(shard_id, commit, refused.outcome, refused.place) from None
 
     async def read_run(self, shard_id: int, namespace_id: str, workflow_id: str, run_id: str) -> StoredRun | None:
         key = {"namespace_id": namespace_id, "workflow_id": workflow_id, "run_id": run_id}
@@ -104,9 +105,7 @@ class PostgresHistory:
         return StoredRun(*rows[0]) if rows else None
 
     async def read_current(self, shard_id: int, namespace_id: str, workflow_id: str) -> CurrentRun | None:
-        key = {"namespace_id": namespace_id, "workflow_id": workflow_id}
-        rows = await self._connections.read(statements.READ_CURRENT, {"shard_id": shard_id, **key})
-        return CurrentRun(*rows[0]) if rows else None
+        return await self._currents.find(shard_id, namespace_id, workflow_id)
 
     async def list_runs(self, shard_id: int, *, after: RunKey | None, limit: int) -> list[ListedRun]:
         start = (after or RunKey("", "", ""))._asdict()
@@ -177,7 +176,12 @@ class PostgresHistory:
         limit: int = TASKS_COMPLETED_MAX,
     ) -> int:
         if len(singles) > TASKS_COMPLETED_MAX:
-            raise BadCommit(f"{len(singles)} tasks to complete one by one, the most are {TASKS_COMPLETED_MAX}")
+            raise BadCommit(f"{len(singles)} single tasks to complete, the limit is {TASKS_COMPLETED_MAX}")
+        deleted = 0
+        if through is not None and not singles:
+            deleted = await self._writes.write(completion_write(shard_id, range_id, queue, through, limit=limit))
+            if deleted < min(limit, DELETED_IN_BATCH_MAX) or deleted >= limit:
+                return deleted
         rows = await self._connections.write(
             statements.COMPLETE_TASKS,
             {
@@ -188,12 +192,12 @@ class PostgresHistory:
                 "task_id": None if through is None else through.task_id,
                 "single_fire_at_ns": [key.fire_at_ns for key in singles],
                 "single_task_ids": [key.task_id for key in singles],
-                "limit": limit,
+                "limit": limit - deleted,
             },
         )
         if not rows:
             raise shard_lost(shard_id, range_id)
-        return int(rows[0][0])
+        return deleted + int(rows[0][0])
 
     async def delete_run(
         self, shard_id: int, range_id: int, key: RunKey, *, branches: Sequence[tuple[str, str]] = ()
@@ -243,7 +247,7 @@ class PostgresHistory:
         elif name is not None:
             rows = await self._connections.read(statements.READ_NAMESPACE_BY_NAME, {"name": name})
         else:
-            raise FixRequest("a namespace is read by its id or its name: give one")
+            raise FixRequest("read_namespace needs namespace_id or name")
         return StoredNamespace(*rows[0]) if rows else None
 
     async def list_namespaces(self, *, after: str | None, limit: int) -> list[StoredNamespace]:
@@ -281,7 +285,7 @@ class PostgresHistory:
         namespace_id: str,
         where: Predicate | None = None,
         *,
-        order: Order = LATEST_FIRST,
+        order: Order | Sort = LATEST_FIRST,
         after: Cursor | None = None,
         limit: int,
     ) -> list[VisibilityRow]:
@@ -307,13 +311,15 @@ class PostgresHistory:
         return int(rows[0][0])
 
     async def _refusal(self, shard_id: int, commit: Commit, outcome: str, place: int) -> FairleadError:
-        """Why a commit was refused, with what is there: read after it, when nothing had been changed."""
+        """The error for a rejected commit, with the present state, which is read after the rejection."""
         if outcome == "current":
             current = commit.current[place]
-            return current_conflict(current, await self.read_current(shard_id, *current[:2]))
+            return current_conflict(
+                current, await self.read_current(shard_id, current.namespace_id, current.workflow_id)
+            )
         if outcome == "run":
             run = commit.runs[place]
-            return run_conflict(run, await self.read_run(shard_id, *run[:3]))
+            return run_conflict(run, await self.read_run(shard_id, *RunKey.of(run)))
         if outcome == "task":
             task = commit.tasks[place]
             parameters = {"shard_id": shard_id, "queue": task.queue}

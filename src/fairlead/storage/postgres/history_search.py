@@ -1,52 +1,57 @@
-# ruff: noqa: S608 - what is put together are names of columns and placeholders; all values are bound
-"""Visibility queries in PostgreSQL's SQL: the search attributes are one JSONB object a row, with an index for what
-it contains: equal values, keywords of a list, words of a text.
+# ruff: noqa: S608 - the text is built from column names and placeholders; all values are bound
+"""Visibility queries in PostgreSQL's SQL: the search attributes of a row are one JSONB object.
 
-Each condition of the normal form is false or null of a row that it says nothing about, negated or not.
+An index on that object finds what it contains: equal values, keywords of a list, words of a text.
+
+Each condition of the normal form, negated or not, is false or null for a row without a value for its field.
 """
 
 from decimal import Decimal
 
 import msgspec
 
-from fairlead.storage.history_visibility import (
+from fairlead.storage.predicates import (
+    Between,
+    Compare,
+    Contains,
+    HasWord,
+    In,
+    IsNull,
+    Joined,
+    Leaf,
+    Literal,
+    Operator,
+    Predicate,
+    StartsWith,
+    normal_form,
+)
+from fairlead.storage.visibility import (
     GROUPS_MAX,
     INT64_MAX,
     NULLABLE_NUMBERS,
     TEXT_COLUMNS,
     Attribute,
-    Between,
     Column,
-    Compare,
-    Contains,
     Cursor,
     Field,
-    HasWord,
-    In,
-    IsNull,
-    Joined,
     Kind,
-    Leaf,
-    Literal,
-    Operator,
     Order,
-    Predicate,
     Scalar,
     SearchValue,
-    StartsWith,
     VisibilityRow,
     encode_attributes,
     kind_of,
-    normal_form,
 )
+from fairlead.storage.visibility_order import Sort
 
 _NAMES = [name if name != "search_attributes" else "search_attributes::text" for name in VisibilityRow._fields]
+_RUN_ID = '(run_id COLLATE "C")'
 _JSON_TYPES = {Kind.TEXT: "string", Kind.NUMBER: "number", Kind.TRUTH: "boolean"}
 _SQL_TYPES = {Kind.TEXT: 'text COLLATE "C"', Kind.NUMBER: "numeric", Kind.TRUTH: "boolean"}
 
 
 class Query:
-    """One statement, put together with the values of its parameters."""
+    """One statement, built together with the values of its parameters."""
 
     def __init__(self, namespace_id: str, where: Predicate | None) -> None:
         self.parameters: dict[str, object] = {}
@@ -54,8 +59,10 @@ class Query:
         if where is not None:
             self._condition += f" AND {self._compile(normal_form(where))}"
 
-    def list_rows(self, *, order: Order, after: Cursor | None, limit: int) -> bytes:
-        """The statement that finds a page of rows."""
+    def list_rows(self, *, order: Order | Sort, after: Cursor | None, limit: int) -> bytes:
+        """The statement that lists a page of rows."""
+        if isinstance(order, Sort):
+            return self._sorted_rows(order, after, limit)
         keys = [*(_sort_key(column) for column in order.columns), "run_id"]
         direction = "DESC" if order.descending else "ASC"
         text = f"SELECT {', '.join(_NAMES)} FROM visibility WHERE {self._condition}"
@@ -67,8 +74,34 @@ class Query:
         text += f" ORDER BY {', '.join(f'{key} {direction}' for key in keys)} LIMIT {self._bind(limit)}"
         return text.encode()
 
+    def _sorted_rows(self, sort: Sort, after: Cursor | None, limit: int) -> bytes:
+        text = f"SELECT {', '.join(_NAMES)} FROM visibility WHERE {self._condition}"
+        if after is not None:
+            text += f" AND ({self._after(sort, after)})"
+        terms = [
+            f"{self._typed(key.field, key.kind)} {'DESC' if key.descending else 'ASC'} NULLS LAST" for key in sort.keys
+        ]
+        text += f" ORDER BY {', '.join(terms)}, {_RUN_ID} ASC LIMIT {self._bind(limit)}"
+        return text.encode()
+
+    def _after(self, sort: Sort, after: Cursor) -> str:
+        """The condition for rows after the cursor: compares the first key, then the next if it is equal, and so on."""
+        *values, run_id = after
+        equal, cases = "", []
+        for key, value in zip(sort.keys, values, strict=True):
+            operand = self._typed(key.field, key.kind)
+            if value is None:
+                # Rows without a value come last: only other such rows can follow.
+                equal += f"{operand} IS NULL AND "
+                continue
+            bound, sign = self._value(value), "<" if key.descending else ">"
+            cases.append(f"({equal}({operand} {sign} {bound} OR {operand} IS NULL))")
+            equal += f"{operand} = {bound} AND "
+        cases.append(f"({equal}{_RUN_ID} > {self._bind(run_id)}::text)")
+        return " OR ".join(cases)
+
     def count_rows(self, *, group_by: Field | None) -> bytes:
-        """The statement that counts rows; each group by a value in JSON."""
+        """The statement that counts rows; the value of each group is JSON."""
         if group_by is None:
             return f"SELECT NULL::text, count(*) FROM visibility WHERE {self._condition}".encode()
         if isinstance(group_by, Attribute):
@@ -129,14 +162,20 @@ class Query:
         return f"(search_attributes -> {self._bind(field.name)}::text)" if isinstance(field, Attribute) else field
 
     def _operand(self, field: Field, value: Scalar) -> str:
-        """The field, or null where it is of another kind than the value."""
+        """The field, or null if it has another kind than the value."""
         kind = _kind(value)
+        if isinstance(field, Attribute):
+            return self._typed(field, kind)
+        column_kind = Kind.TEXT if field in TEXT_COLUMNS else Kind.NUMBER
+        return field if kind is column_kind else f"NULL::{_SQL_TYPES[kind]}"
+
+    def _typed(self, field: Field, kind: Kind) -> str:
+        """The field, or null if its value is of another kind; strings sort by code point."""
         if isinstance(field, Attribute):
             found = self._field(field)
             is_of_kind = f"jsonb_typeof({found}) = '{_JSON_TYPES[kind]}'"
-            return f"CASE WHEN {is_of_kind} THEN ({found} #>> '{{}}')::{_SQL_TYPES[kind]} END"
-        column_kind = Kind.TEXT if field in TEXT_COLUMNS else Kind.NUMBER
-        return field if kind is column_kind else f"NULL::{_SQL_TYPES[kind]}"
+            return f"(CASE WHEN {is_of_kind} THEN ({found} #>> '{{}}')::{_SQL_TYPES[kind]} END)"
+        return f'({field} COLLATE "C")' if kind is Kind.TEXT else field
 
     def _value(self, value: Scalar) -> str:
         if isinstance(value, float):
@@ -146,7 +185,7 @@ class Query:
 
 
 def _sort_key(column: Column) -> str:
-    # As the index has it, which is found by its expression.
+    # The same expression as in the index, so that PostgreSQL uses the index.
     return f"coalesce({column}, {INT64_MAX})" if column in NULLABLE_NUMBERS else column
 
 

@@ -1,6 +1,8 @@
-# ruff: noqa: S608 - the statements are put together from constants of this module
-"""Every statement of the history store on PostgreSQL, by name; those of visibility queries are put together in
-`history_search`. The two that need several steps are functions, in `schema/postgres/0003_history.sql`.
+# ruff: noqa: S608 - the statements are built from constants of this module
+"""All statements of the history store on PostgreSQL, by name, except visibility queries (`history_search`).
+
+Writes of commits and of completed tasks are in `history_writes`, look-ups of current runs in `current_lookups`. What
+needs several steps is a function in `schema/postgres`.
 """
 
 TAKE_SHARD = """
@@ -15,10 +17,6 @@ WHERE shard_id = %(shard_id)s AND range_id = %(range_id)s RETURNING range_id
 LOAD_LEVELS = "SELECT queue, fire_at_ns, task_id FROM history_levels WHERE shard_id = %(shard_id)s ORDER BY queue"
 LOAD_LEVEL = "SELECT fire_at_ns, task_id FROM history_levels WHERE shard_id = %(shard_id)s AND queue = %(queue)s"
 
-COMMIT = """
-SELECT outcome, place
-FROM history_commit(%(shard_id)s::integer, %(range_id)s::bigint, %(given)s::text::jsonb, %(blobs)b::bytea[])
-"""
 DELETE_RUN = """
 SELECT history_delete_run(
     %(shard_id)s::integer, %(range_id)s::bigint,
@@ -38,11 +36,6 @@ WHERE shard_id = %(shard_id)s
     AND (namespace_id, workflow_id, run_id) > (%(namespace_id)s::text, %(workflow_id)s::text, %(run_id)s::text)
 ORDER BY namespace_id, workflow_id, run_id LIMIT %(limit)s
 """
-READ_CURRENT = """
-SELECT namespace_id, workflow_id, run_id, request_id, status, last_write_version FROM history_currents
-WHERE shard_id = %(shard_id)s AND namespace_id = %(namespace_id)s AND workflow_id = %(workflow_id)s
-"""
-
 FIND_BRANCH = """
 SELECT ancestors::text, is_deleted FROM history_branches WHERE tree_id = %(tree_id)s AND branch_id = %(branch_id)s
 """
@@ -72,7 +65,7 @@ WHERE shard_id = %(shard_id)s AND queue = %(queue)s
     AND (fire_at_ns, task_id) > (%(fire_at_ns)s, %(task_id)s) AND fire_at_ns <= %(until_ns)s
 ORDER BY fire_at_ns, task_id LIMIT %(limit)s
 """
-# The lock is not shared: no commit is under way when the level is raised, so that none can write below it.
+# An exclusive lock: no commit runs while the level is raised, so that none can write below it.
 COMPLETE_TASKS = """
 WITH fence AS (
     SELECT shard_id FROM history_shards WHERE shard_id = %(shard_id)s AND range_id = %(range_id)s FOR UPDATE

@@ -1,17 +1,18 @@
-# ruff: noqa: S608 - the statements are put together from constants of this module
-"""Every statement that the store sends, by name. Each is a transaction of its own, so that no lock waits for a client;
-only the steps of a migration share one.
+# ruff: noqa: S608 - the statements are built from constants of this module
+"""All statements of the store, by name, except appends (`appends`).
 
-A write begins with the fence: it locks the queue's row, and finds it only under the writer's range id. READ COMMITTED
-is enough for that. A statement that has to wait for the lock looks at the row again as its last holder left it, so
-that after a takeover the fence is empty and nothing is written; and whoever waits for the lock in a takeover begins to
-read only when all that was written under the old range id is committed, and nothing more can be.
+Each is its own transaction, so that no lock waits for a client. Only the steps of a migration share a transaction.
+
+A write begins with the fence: it locks the queue's row, and finds the row only with the writer's range id. READ
+COMMITTED is enough for that. A statement that waits for the lock reads the row again as the last holder left it, so
+after a takeover the fence is empty and nothing is written. A takeover that waits for the lock reads only after all
+writes with the old range id are committed, and no more can follow.
 """
 
-# Of all hosts that start at the same time, one brings the schema up to date and the others wait for it.
+# If several hosts start at the same time, one migrates the schema and the others wait for it.
 LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(%(lock)s)"
 ALLOW_TIME = "SELECT set_config('statement_timeout', %(limit)s, true)"
-# For queries that somebody else thought of, until the end of the transaction.
+# For visibility queries of users: allow every plan until the end of the transaction.
 ALLOW_ANY_PLAN = """
 SELECT set_config('enable_bitmapscan', 'on', true), set_config('enable_sort', 'on', true),
     set_config('enable_seqscan', 'on', true)
@@ -26,7 +27,7 @@ WITH fence AS (
     SELECT number FROM queues WHERE digest = %(digest)s AND range_id = %(range_id)s FOR UPDATE
 )"""
 
-# Levels never go back: an owner's writes may arrive in another order than it made them in.
+# Levels never decrease: an owner's writes may arrive out of order.
 _SAVED = """
 , saved AS (
     INSERT INTO queue_levels AS old (queue_number, priority, ack_pass, ack_id, max_pass, max_id)
@@ -47,9 +48,9 @@ _SAVED = """
 )"""
 
 TAKE_LEASE = """
-INSERT INTO queues (digest, namespace_id, name, type, range_id)
-VALUES (%(digest)s, %(namespace_id)s, %(name)s, %(type)s, 1)
-ON CONFLICT (digest) DO UPDATE SET range_id = queues.range_id + 1
+INSERT INTO queues (digest, root_digest, namespace_id, name, type, range_id)
+VALUES (%(digest)s, %(root_digest)s, %(namespace_id)s, %(name)s, %(type)s, 1)
+ON CONFLICT (digest) DO UPDATE SET range_id = queues.range_id + 1, root_digest = excluded.root_digest
 RETURNING range_id, number, config_version, config_read, config_write
 """
 
@@ -61,27 +62,9 @@ LOAD_LEVELS = """
 SELECT priority, ack_pass, ack_id, max_pass, max_id FROM queue_levels WHERE queue_number = %(number)s ORDER BY priority
 """
 
-# The arrays come as one parameter each, so that a thousand tasks are one round trip and one plan.
-APPEND = (
-    _FENCE
-    + _SAVED
-    + """
-, stored AS (
-    INSERT INTO tasks (queue_number, priority, pass, task_id, fairness_key, weight, payload, created_s)
-    SELECT fence.number, new.*
-    FROM fence, unnest(
-        %(task_priorities)s::integer[], %(passes)s::bigint[], %(task_ids)s::bigint[],
-        %(fairness_keys)b::bytea[], %(weights)s::double precision[], %(payloads)b::bytea[],
-        %(created)s::double precision[]
-    ) AS new
-)
-SELECT number FROM fence
-"""
-)
-
 SAVE_LEVELS = _FENCE + _SAVED + " SELECT number FROM fence"
 
-# The rows are found by the index in order, and deleted by their place: nobody else can change them under the fence.
+# The index finds the rows in order, and they are deleted by ctid: under the fence no other transaction changes them.
 DELETE_THROUGH = (
     _FENCE
     + _SAVED
@@ -122,7 +105,7 @@ WHERE queue_number = (SELECT number FROM queues WHERE digest = %(digest)s) AND p
 ORDER BY pass, task_id LIMIT %(limit)s
 """
 
-# The highest task of each key is found while its key's tasks are counted, and looked up for its weight only then.
+# The highest task of each key is found during the aggregation; only then is its row read for the weight.
 STORED_KEYS = """
 WITH queue AS (
     SELECT number FROM queues WHERE digest = %(digest)s
@@ -137,10 +120,15 @@ JOIN tasks AS last ON last.queue_number = (SELECT number FROM queue) AND last.pr
     AND last.pass = key.last_level[1] AND last.task_id = key.last_level[2]
 """
 
-# It takes no lock: after a lease was taken or renewed, only writes under its own range id can still be on their way.
+# No lock: after a lease was taken or renewed, only writes with its own range id can be in flight.
 COUNT = """
 SELECT (SELECT count(*) FROM tasks WHERE queue_number = queues.number) FROM queues
 WHERE digest = %(digest)s AND range_id = %(range_id)s
+"""
+
+LIST_PARTITIONS = """
+SELECT name, EXISTS (SELECT 1 FROM tasks WHERE queue_number = queues.number)
+FROM queues WHERE root_digest = %(digest)s
 """
 
 LIST_QUEUES = """

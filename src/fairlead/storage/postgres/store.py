@@ -1,4 +1,4 @@
-# ruff: noqa: D102 - the contract says what each method guarantees
+# ruff: noqa: D102 - the contract documents each method
 import hashlib
 from collections.abc import Sequence
 from typing import Self
@@ -6,8 +6,13 @@ from typing import Self
 import psycopg
 
 from fairlead.core.fairness import LEVEL_ZERO, Level, StoredKey
-from fairlead.core.partitions import PartitionConfig, TaskType
-from fairlead.storage.contract import (
+from fairlead.core.partitions import RESERVED_PREFIX, PartitionConfig, TaskType, parse_partition_name
+from fairlead.storage.migrations import load_migrations, pending
+from fairlead.storage.postgres import statements
+from fairlead.storage.postgres.appends import Appends, lease_lost, level_parameters
+from fairlead.storage.postgres.connections import Connections, Unstorable
+from fairlead.storage.postgres.history import PostgresHistory
+from fairlead.storage.tasks import (
     MEMBER_FORGOTTEN_AFTER_S,
     Lease,
     Levels,
@@ -16,27 +21,23 @@ from fairlead.storage.contract import (
     QueueId,
     StoredTask,
     StoreUnavailable,
+    partitions_of,
 )
-from fairlead.storage.migrations import load_migrations, pending
-from fairlead.storage.postgres import statements
-from fairlead.storage.postgres.appends import Appends, lease_lost, level_parameters
-from fairlead.storage.postgres.connections import Connections, Unstorable
-from fairlead.storage.postgres.history import PostgresHistory
 
 CONNECTIONS_MAX = 16
 STATEMENT_S_MAX = 10.0
 MIGRATION_S_MAX = 600.0
-# Any number that is always the same, and unlikely to be another program's.
+# Advisory lock key: an arbitrary constant that other programs are unlikely to use.
 MIGRATION_LOCK = int.from_bytes(b"fairlead")
 
 
 class PostgresStore:
-    """A `TaskStore` for many hosts: acknowledged means committed, and the fence is the lock on the queue's row."""
+    """A `TaskStore` for several hosts: acknowledged means committed, and the lock on the queue's row is the fence."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._appends = Appends(connections)
-        # Workflows, in the same database and through the same connections.
+        # The history store, in the same database and on the same connections.
         self.history = PostgresHistory(connections)
 
     @classmethod
@@ -48,7 +49,7 @@ class PostgresStore:
         connections_max: int = CONNECTIONS_MAX,
         statement_s_max: float = STATEMENT_S_MAX,
     ) -> Self:
-        """Connect, and bring the schema to that of this release."""
+        """Connect, and migrate the schema to that of this release."""
         connections = await Connections.open(
             dsn, application_name=application_name, connections_max=connections_max, statement_s_max=statement_s_max
         )
@@ -56,9 +57,7 @@ class PostgresStore:
             await _migrate(connections)
         except psycopg.OperationalError as failed:
             await connections.close()
-            raise StoreUnavailable(
-                f"the schema could not be brought up to date, nothing was changed: {failed}"
-            ) from failed
+            raise StoreUnavailable(f"the schema could not be migrated, nothing was changed: {failed}") from failed
         except BaseException:
             await connections.close()
             raise
@@ -67,16 +66,16 @@ class PostgresStore:
     async def take_lease(self, queue: QueueId) -> Lease:
         identity = {"namespace_id": queue.namespace_id, "name": queue.name, "type": int(queue.type)}
         ((range_id, number, *config),) = await self._connections.write(
-            statements.TAKE_LEASE, {"digest": _digest(queue), **identity}
+            statements.TAKE_LEASE, {"digest": _digest(queue), "root_digest": _root_digest(queue), **identity}
         )
-        # In a statement of its own, which begins when the new range id is committed. The row's lock let that happen
-        # only after the last write under the old one was committed, and no other can follow: this one sees them all.
-        # Should yet another owner come between the two, then what is read here belongs to a lease that is already
-        # lost, under which nothing can be written.
+        # A separate statement, which begins after the commit of the new range id. The row's lock delays that commit
+        # until the last write with the old range id is committed, and no other can follow: this statement sees all of
+        # them. If another owner takes the lease in between, the levels read here belong to a lost lease, with which
+        # nothing can be written.
         try:
             levels = await self._connections.read(statements.LOAD_LEVELS, {"number": number})
         except StoreUnavailable as failed:
-            raise OutcomeUnknown(f"{queue} was taken, but not what its last owner saved: take it again") from failed
+            raise OutcomeUnknown(f"{queue} was taken, but its levels could not be read: take it again") from failed
         return Lease(
             range_id,
             {priority: Levels(Level(*reached[:2]), Level(*reached[2:])) for priority, *reached in levels},
@@ -163,6 +162,9 @@ class PostgresStore:
             raise lease_lost(queue, range_id)
         return int(rows[0][0])
 
+    async def list_partitions(self, root: QueueId) -> dict[int, bool]:
+        return partitions_of(root, await self._connections.read(statements.LIST_PARTITIONS, {"digest": _digest(root)}))
+
     async def list_queues(self, namespace_id: str | None, *, after: QueueId | None, limit: int) -> list[QueueId]:
         rows = await self._connections.read(
             statements.LIST_QUEUES,
@@ -192,11 +194,12 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._appends.close()
+        await self.history.close()
         await self._connections.close()
 
 
 async def _migrate(connections: Connections) -> None:
-    """Take the steps that are missing, all of them or none: PostgreSQL changes a schema within a transaction."""
+    """Run all pending migrations or none: PostgreSQL changes a schema within a transaction."""
     async with connections.connection() as connection, connection.transaction():
         await connection.execute(statements.ALLOW_TIME, {"limit": f"{MIGRATION_S_MAX:.0f}s"})
         await connection.execute(statements.LOCK_SCHEMA, {"lock": MIGRATION_LOCK})
@@ -214,15 +217,22 @@ async def _migrate(connections: Connections) -> None:
 
 
 def _digest(queue: QueueId) -> bytes:
-    """What the queue's row is found by."""
+    """The key of the queue's row."""
     try:
         parts = [queue.namespace_id.encode(), queue.name.encode(), b"%d" % queue.type]
     except UnicodeEncodeError as wrong:
         raise Unstorable(f"{queue} has no UTF-8 form: {wrong.reason}") from wrong
-    # The separator occurs in none of the parts, so that two queues never have the same bytes.
+    # The separator is in none of the parts, so two queues never have the same bytes.
     if any(b"\0" in part for part in parts):
-        raise Unstorable(f"{queue} has a NUL character, which PostgreSQL stores in no text: remove it")
+        raise Unstorable(f"{queue} contains a NUL character, which PostgreSQL can't store: remove it")
     return hashlib.sha256(b"\0".join(parts)).digest()
+
+
+def _root_digest(queue: QueueId) -> bytes | None:
+    """The digest of the queue's root partition; None if the queue is a root itself."""
+    if not queue.name.startswith(RESERVED_PREFIX):
+        return None
+    return _digest(queue._replace(name=parse_partition_name(queue.name)[0]))
 
 
 def _above(queue: QueueId, priority: int, level: Level) -> dict[str, object]:

@@ -10,26 +10,30 @@ from fairlead.storage.sqlite import statements
 
 _WRITER_CACHE_KIB = 32 * 1024
 _READER_CACHE_KIB = 8 * 1024
-# The log is copied into the file when it has grown to this: each time costs two more fsyncs.
+# Number of pages of the write-ahead log at which it is copied into the file; each copy costs two more fsyncs.
 _CHECKPOINT_PAGES = 4000
+# Permissions of new files: only the server's own user reads them.
+_PRIVATE = 0o600
 
 
 class CannotOpen(FixRequest):
-    """The file can't be opened as a store: another process has it, or it is something else."""
+    """The file can't be opened as a store: another process uses it, or it is not a store."""
 
 
 class DatabaseFile:
-    """One SQLite file with the schema of this release, which nobody else can open for writing meanwhile.
+    """A SQLite file with the schema of this release, locked against other writing processes.
 
-    One process owns the file. The owners of its queues may be many, but all are in that process, which is what lets
-    the writer remember the leases and commit for all of them at once. Many hosts need a server: PostgreSQL.
+    One process owns the file. All owners of its queues are in that process, so the writer can cache the leases and
+    commit for all of them at once. A cluster of several hosts needs PostgreSQL.
     """
 
     def __init__(self, file: Path, *, readers: int) -> None:
-        """Lock the file, make it if it is not there, and bring its schema up to date.
+        """Lock the file, create it if it does not exist, and migrate its schema.
 
-        The readers are connections that wait for no commit, and see every one that ended before they are asked.
+        The readers are connections that don't wait for commits; each read sees all commits that ended before it.
         """
+        # The path as configured, for error messages.
+        self._given = file
         self.file = file.absolute()
         self.readers: list[sqlite3.Connection] = []
         self._lock = self._take_lock()
@@ -44,7 +48,7 @@ class DatabaseFile:
             raise
 
     def close(self) -> None:
-        """Let go of the file. The writer comes last: the last connection copies the log into the file."""
+        """Close the file. The writer comes last: the last connection copies the log into the file."""
         try:
             for reader in self.readers:
                 reader.close()
@@ -56,19 +60,26 @@ class DatabaseFile:
         os.close(self._lock)
 
     def _take_lock(self) -> int:
-        # A file of its own: SQLite's locks on the database are lost when anyone in this process closes it.
+        if self._given.is_dir():
+            raise CannotOpen(f"{self._given} can't be opened: it is a folder; set a file")
+        # Lock a separate file: SQLite's locks on the database are lost when any code in this process closes it.
         lock_file = f"{self.file}.lock"
         try:
-            lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
         except OSError as refused:
-            raise CannotOpen(f"{self.file} can't be opened: {lock_file}: {refused.strerror}") from refused
+            folder = self._given.parent
+            if not folder.is_dir():
+                raise CannotOpen(
+                    f"{self._given} can't be opened: folder {folder} does not exist; create it, or set another file"
+                ) from refused
+            raise CannotOpen(f"{self._given} can't be opened: {self._given}.lock: {refused.strerror}") from refused
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as taken:
             owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(lock)
             raise CannotOpen(
-                f"{self.file} is open already, in process {owner}: one process owns a SQLite file; "
+                f"{self._given} is open already, in process {owner}: one process owns a SQLite file; "
                 "stop that one, or give each its own file, or let many share a PostgreSQL database"
             ) from taken
         os.ftruncate(lock, 0)
@@ -77,19 +88,24 @@ class DatabaseFile:
 
     def _open_writer(self) -> sqlite3.Connection:
         try:
+            # SQLite would create the file with the umask's permissions; its log files have those of the file.
+            os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE))
+        except OSError as refused:
+            raise CannotOpen(f"{self._given} can't be opened: {refused.strerror}") from refused
+        try:
             writer = _connect(f"file:{quote(str(self.file))}?mode=rwc")
         except sqlite3.Error as refused:
-            raise CannotOpen(f"{self.file} can't be opened: {refused}") from refused
+            raise CannotOpen(f"{self._given} can't be opened: {refused}") from refused
         try:
             self._migrate(writer)
-            # In WAL mode NORMAL, the usual choice, leaves the log unsynced until the next checkpoint: a commit would
-            # survive a crash of the process but not one of the machine. FULL syncs the log at every commit.
+            # Sync the log at every commit. In WAL mode, the usual NORMAL leaves the log unsynced until the next
+            # checkpoint: a commit would survive a crash of the process but not of the machine.
             writer.execute("PRAGMA synchronous = FULL")
             writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             writer.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
         except sqlite3.Error as refused:
             writer.close()
-            raise CannotOpen(f"{self.file} can't be used as a store: {refused}") from refused
+            raise CannotOpen(f"{self._given} can't be used as a store: {refused}") from refused
         except BaseException:
             writer.close()
             raise
@@ -98,10 +114,10 @@ class DatabaseFile:
     def _migrate(self, writer: sqlite3.Connection) -> None:
         has_table = bool(_value(writer, statements.HAS_MIGRATIONS_TABLE))
         if not has_table and _value(writer, statements.HAS_OTHER_TABLES):
-            raise CannotOpen(f"{self.file} is a database of something else: give the store a file of its own")
+            raise CannotOpen(f"{self._given} is another program's database: use a separate file for the store")
         applied = [version for (version,) in writer.execute(statements.APPLIED_MIGRATIONS)] if has_table else []
-        steps = pending(load_migrations("sqlite"), applied=applied, database=str(self.file))
-        # Only now: a file that is refused stays as it is.
+        steps = pending(load_migrations("sqlite"), applied=applied, database=str(self._given))
+        # Only after the checks: a file that is rejected stays unchanged.
         writer.execute("PRAGMA journal_mode = WAL")
         for step in steps:
             try:
@@ -118,7 +134,7 @@ class DatabaseFile:
 
 
 def split_statements(script: str) -> list[str]:
-    """The statements of a script. `sqlite3` would run the whole of it too, but commits what is open before it."""
+    """Split a script into statements: `executescript` of `sqlite3` would commit the open transaction first."""
     found = []
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -130,7 +146,7 @@ def split_statements(script: str) -> list[str]:
 
 
 def _connect(uri: str) -> sqlite3.Connection:
-    # No implicit transactions; and each connection is used by one thread at a time, though not always by the same.
+    # No implicit transactions. Each connection is used by one thread at a time, but not always the same thread.
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 

@@ -1,39 +1,40 @@
 import asyncio
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fairlead.core.errors import FairleadError
-from fairlead.storage.contract import OutcomeUnknown, StoreUnavailable
+from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 
-# Changes that wait for the writer. More callers wait for room; what a change holds is theirs until it is answered.
+# Maximum number of changes that wait for the writer thread; more callers wait, and keep their data meanwhile.
 CHANGES_WAITING_MAX = 10_000
-# A transaction takes no more changes than this, so that none waits long behind the others of its own.
+# Maximum changes and bytes of a transaction, so that no change waits long for others of the same transaction.
 BATCH_CHANGES_MAX = 4_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
 class Transactions(Protocol):
-    """What changes are made in, one transaction at a time."""
+    """The transactions in which changes are made, one at a time."""
 
     def begin(self) -> None:
-        """Begin the transaction in which the next changes are made."""
+        """Begin the transaction of the next changes."""
         ...
 
     def flush(self) -> None:
-        """Write all that has been changed, so that nothing but the commit is left."""
+        """Write all pending changes, so that only the commit is left."""
         ...
 
     def commit(self) -> None:
-        """Make the changes durable: when this has returned, they survive a crash of the machine."""
+        """Commit: when this returns, the changes survive a crash of the machine."""
         ...
 
     def roll_back(self) -> None:
-        """Undo the changes of this transaction, and forget what was remembered of them."""
+        """Roll back this transaction, and drop the cached state."""
         ...
 
 
@@ -43,50 +44,79 @@ class _Change(NamedTuple):
     size_bytes: int
 
 
-# What becomes of a change: its answer, or the error to raise.
+# The outcome of a change: its result or its error.
 _Outcome = tuple["asyncio.Future[Any]", object, Exception | None]
 
 
 class GroupCommit:
-    """Makes changes durable, many with one commit: all that came while the last commit was under way.
+    """Group commit: one transaction for all changes that arrived during the previous commit.
 
-    One thread makes the changes in the order in which they came. A change that is refused leaves the others of its
-    transaction alone; a transaction that fails as a whole fails all of them.
+    One thread makes the changes in their order of arrival. A rejected change does not affect the others of its
+    transaction; a failed transaction fails all of its changes.
     """
 
     def __init__(self, tables: Transactions, *, on_end: Callable[[], None]) -> None:
-        """Start the thread. `on_end` is called in it when the last change has been made."""
+        """Start the thread, which calls `on_end` after the last change."""
         self._tables = tables
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Semaphore(CHANGES_WAITING_MAX)
+        self._waiting_count = 0
+        # Callers that wait until fewer changes wait, in their order.
+        self._for_room: deque[asyncio.Future[None]] = deque()
         self._waiting: SimpleQueue[_Change | None] = SimpleQueue()
         self._is_closing = False
         self._ended = self._loop.create_future()
         self._commits = 0
-        # A daemon, so that a program that forgot to close the store can end: what was acknowledged is on disk.
+        # A daemon thread, so that a program that does not close the store can exit: acknowledged changes are on disk.
         self._thread = threading.Thread(target=self._run, name="sqlite-writer", daemon=True)
         self._thread.start()
 
     @property
     def commits(self) -> int:
-        """How many transactions have been committed."""
+        """Number of committed transactions."""
         return self._commits
 
-    async def run(self, make: Callable[[], Answer], *, size_bytes: int = 0) -> Answer:
-        """Make a change in the writer's thread, and return what it returned when it is durable."""
-        await self._room.acquire()
-        # Looked at after the wait, not before it: nothing may come behind the mark that ends the queue.
+    async def run(self, make: Callable[[], Response], *, size_bytes: int = 0) -> Response:
+        """Make a change in the writer thread; returns its result when it is durable."""
+        while self._waiting_count >= CHANGES_WAITING_MAX:
+            room = self._loop.create_future()
+            self._for_room.append(room)
+            try:
+                await room
+            except asyncio.CancelledError:
+                # If the room was given to this caller, the next one gets it.
+                self._give_room()
+                raise
+        try:
+            made = self.begin(make, size_bytes=size_bytes)
+        except StoreUnavailable:
+            # This caller failed and needs no room: let the next one try, which fails as well.
+            self._give_room()
+            raise
+        # If the caller is cancelled, the change is made anyway, and counts as waiting until then.
+        return await made
+
+    def begin(self, make: Callable[[], Response], *, size_bytes: int = 0) -> "asyncio.Future[Response]":
+        """Like `run`, without a coroutine: the future has the result. Its cancellation does not stop the change."""
+        if self._waiting_count >= CHANGES_WAITING_MAX:
+            return self._loop.create_task(self.run(make, size_bytes=size_bytes))
+        # Check after the wait for room: no change may follow the end mark in the queue.
         if self._is_closing:
-            self._room.release()
             raise StoreUnavailable("the store is closing: nothing was changed")
-        answer: asyncio.Future[Answer] = self._loop.create_future()
+        answer: asyncio.Future[Response] = self._loop.create_future()
+        self._waiting_count += 1
         self._waiting.put(_Change(answer, make, size_bytes))
-        # Where the caller is cancelled the change is made all the same, and keeps its room until then.
-        return await answer
+        return answer
+
+    def _give_room(self) -> None:
+        while self._for_room and self._waiting_count < CHANGES_WAITING_MAX:
+            room = self._for_room.popleft()
+            if not room.done():
+                room.set_result(None)
+                return
 
     async def close(self) -> None:
-        """Make the changes that came before this, refuse those that come after it, and end the thread."""
+        """Make all changes that came before this call, reject later ones, and end the thread."""
         if not self._is_closing:
             self._is_closing = True
             self._waiting.put(None)
@@ -107,7 +137,7 @@ class GroupCommit:
             self._call_loop(self._ended.set_result, None)
 
     def _call_loop(self, function: Callable[..., object], argument: object) -> bool:
-        """Have the loop call a function; False if it is gone, and with it all who waited."""
+        """Call a function in the event loop; false if the loop is closed, and with it all waiting callers."""
         try:
             self._loop.call_soon_threadsafe(function, argument)
         except RuntimeError:
@@ -115,7 +145,7 @@ class GroupCommit:
         return True
 
     def _next_batch(self) -> tuple[list[_Change], bool]:
-        """Wait for a change, then take all that wait, within a transaction's bounds; and say whether that was all."""
+        """Wait for a change, then take all waiting ones within the limits; also returns whether the queue has ended."""
         batch: list[_Change] = []
         size_bytes = 0
         change = self._waiting.get()
@@ -134,22 +164,22 @@ class GroupCommit:
         try:
             outcomes = self._make(batch)
         except sqlite3.OperationalError as failed:
-            # The disk is full or broken. SQLite has undone, or now undoes, what it did of the transaction.
+            # The disk is full or broken. SQLite has rolled back the transaction, or does so now.
             self._roll_back()
             message = f"the changes could not be written: {failed}; nothing was changed"
             return [(change.answer, None, StoreUnavailable(message)) for change in batch]
-        except Exception as failed:  # noqa: BLE001 - whatever it is, its caller is told, and the thread goes on
+        except Exception as failed:  # noqa: BLE001 - the caller gets the error, and the thread continues
             self._roll_back()
             if len(batch) == 1:
                 return [(batch[0].answer, None, failed)]
-            # One of them can't be written. Each by itself, it spoils no other.
+            # One of the changes can't be written: commit each alone, so that it does not affect the others.
             return [outcome for change in batch for outcome in self._commit([change])]
         try:
             self._tables.commit()
         except sqlite3.Error as failed:
-            # What is in the log but not synced may come back after a crash, until the next commit overwrites it.
+            # Data in the unsynced log may reappear after a crash, until the next commit overwrites it.
             self._roll_back()
-            message = f"the commit failed: {failed}; renew the lease, then see what is there"
+            message = f"the commit failed: {failed}; renew the lease, then read the state again"
             return [(change.answer, None, OutcomeUnknown(message)) for change in batch]
         self._commits += 1
         return outcomes
@@ -169,12 +199,14 @@ class GroupCommit:
         try:
             self._tables.roll_back()
         except sqlite3.Error:
-            # It is undone when the next transaction begins, or that one fails too.
+            # The rollback happens when the next transaction begins, or that one fails too.
             return
 
     def _answer(self, outcomes: list[_Outcome]) -> None:
         for answer, value, error in outcomes:
-            self._room.release()
+            self._waiting_count -= 1
+            if self._for_room:
+                self._give_room()
             if answer.done():
                 continue
             if error is None:

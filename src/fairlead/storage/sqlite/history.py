@@ -1,20 +1,13 @@
-# ruff: noqa: D102 - the contract says what each method guarantees
+# ruff: noqa: D102 - the contract documents each method
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from fairlead.storage.history_contract import (
-    TASKS_COMPLETED_MAX,
-    BadCommit,
-    Commit,
-    RunKey,
-    ShardLease,
-    StoredNamespace,
-    TaskKey,
-    check_commit,
-)
+from fairlead.storage.commit import BadCommit, Commit, check_commit
+from fairlead.storage.history import TASKS_COMPLETED_MAX, RunKey, ShardLease, StoredNamespace, TaskKey
 from fairlead.storage.sqlite.group_commit import GroupCommit
 from fairlead.storage.sqlite.history_clusterwide import ClusterwideTables
-from fairlead.storage.sqlite.history_reading import SqliteHistoryReader
+from fairlead.storage.sqlite.history_reader import SqliteHistoryReader
 from fairlead.storage.sqlite.history_tables import HistoryTables
 from fairlead.storage.sqlite.readers import Readers
 
@@ -40,6 +33,10 @@ class SqliteHistory(SqliteHistoryReader):
         size_bytes = check_commit(commit)
         await self._changes.run(partial(self._tables.commit, shard_id, range_id, commit), size_bytes=size_bytes)
 
+    def begin_commit(self, shard_id: int, range_id: int, commit: Commit) -> "asyncio.Future[None]":
+        size_bytes = check_commit(commit)
+        return self._changes.begin(partial(self._tables.commit, shard_id, range_id, commit), size_bytes=size_bytes)
+
     async def complete_tasks(
         self,
         shard_id: int,
@@ -51,7 +48,7 @@ class SqliteHistory(SqliteHistoryReader):
         limit: int = TASKS_COMPLETED_MAX,
     ) -> int:
         if len(singles) > TASKS_COMPLETED_MAX:
-            raise BadCommit(f"{len(singles)} tasks to complete one by one, the most are {TASKS_COMPLETED_MAX}")
+            raise BadCommit(f"{len(singles)} single tasks to complete, the limit is {TASKS_COMPLETED_MAX}")
         complete = partial(
             self._tables.complete_tasks, shard_id, range_id, queue, through, singles=singles, limit=limit
         )

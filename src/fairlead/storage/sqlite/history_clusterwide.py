@@ -1,18 +1,13 @@
-# ruff: noqa: D102 - the contract says what each change guarantees
+# ruff: noqa: D102 - the contract documents each change
 import sqlite3
 
-from fairlead.storage.history_contract import (
-    StoredMetadata,
-    StoredNamespace,
-    metadata_conflict,
-    namespace_conflict,
-    namespace_taken,
-)
+from fairlead.storage.history import StoredMetadata, StoredNamespace
+from fairlead.storage.history_conflicts import metadata_conflict, namespace_conflict, namespace_taken
 from fairlead.storage.sqlite import history_statements as statements
 
 
 class ClusterwideTables:
-    """The changes of what belongs to no shard, namespaces and metadata: rare, and written one by one."""
+    """Changes of namespaces and metadata, which belong to no shard: rare, and written one by one."""
 
     def __init__(self, writer: sqlite3.Connection) -> None:
         self._writer = writer

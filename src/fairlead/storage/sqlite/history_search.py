@@ -1,54 +1,59 @@
-# ruff: noqa: S608 - what is put together are names of columns and placeholders; all values are bound
-"""Visibility queries in SQLite's SQL: the search attributes are one JSON object a row, looked into by path.
+# ruff: noqa: S608 - the text is built from column names and placeholders; all values are bound
+"""Visibility queries in SQLite's SQL: the search attributes of a row are one JSON object, accessed by path.
 
-Each condition of the normal form is false or null of a row that it says nothing about, negated or not.
+Each condition of the normal form, negated or not, is false or null for a row without a value for its field.
 """
 
 from typing import Any, NamedTuple
 
-from fairlead.storage.history_visibility import (
+from fairlead.storage.predicates import (
+    Between,
+    Compare,
+    Contains,
+    HasWord,
+    In,
+    IsNull,
+    Joined,
+    Leaf,
+    Literal,
+    Predicate,
+    StartsWith,
+    normal_form,
+)
+from fairlead.storage.sqlite.history_statements import SELECT_VISIBILITY
+from fairlead.storage.visibility import (
     GROUPS_MAX,
     INT64_MAX,
     NULLABLE_NUMBERS,
     TEXT_COLUMNS,
     Attribute,
-    Between,
     Column,
-    Compare,
-    Contains,
     Cursor,
     Field,
-    HasWord,
-    In,
-    IsNull,
-    Joined,
     Kind,
-    Leaf,
-    Literal,
     Order,
-    Predicate,
     Scalar,
-    StartsWith,
     kind_of,
-    normal_form,
 )
-from fairlead.storage.sqlite.history_statements import SELECT_VISIBILITY
+from fairlead.storage.visibility_order import Sort
 
 _JSON_TYPES = {Kind.TEXT: "('text')", Kind.NUMBER: "('integer', 'real')", Kind.TRUTH: "('true', 'false')"}
 
 
 class Sql(NamedTuple):
-    """A piece of SQL with the values of its placeholders."""
+    """A part of a statement, with the values of its placeholders."""
 
     text: str
     values: tuple[Any, ...] = ()
 
 
 def list_statement(
-    namespace_id: str, where: Predicate | None, *, order: Order, after: Cursor | None, limit: int
+    namespace_id: str, where: Predicate | None, *, order: Order | Sort, after: Cursor | None, limit: int
 ) -> Sql:
-    """The statement that finds a page of rows."""
+    """The statement that lists a page of rows."""
     condition = _where(where)
+    if isinstance(order, Sort):
+        return _sorted_statement(namespace_id, condition, order, after, limit)
     keys = [*(_sort_key(column) for column in order.columns), "run_id"]
     direction = "DESC" if order.descending else "ASC"
     text, values = SELECT_VISIBILITY + condition.text, (namespace_id, *condition.values)
@@ -59,8 +64,44 @@ def list_statement(
     return Sql(text, (*values, limit))
 
 
+def _sorted_statement(namespace_id: str, condition: Sql, sort: Sort, after: Cursor | None, limit: int) -> Sql:
+    parts = [Sql(SELECT_VISIBILITY + condition.text, (namespace_id, *condition.values))]
+    if after is not None:
+        parts.append(_after(sort, after))
+    parts.append(Sql(" ORDER BY "))
+    for key in sort.keys:
+        value = _typed(key.field, key.kind)
+        direction = "DESC" if key.descending else "ASC"
+        parts.append(Sql(f"{value.text} {direction} NULLS LAST, ", value.values))
+    parts.append(Sql("run_id ASC LIMIT ?", (limit,)))
+    return Sql("".join(part.text for part in parts), tuple(value for part in parts for value in part.values))
+
+
+def _after(sort: Sort, after: Cursor) -> Sql:
+    """The condition for rows after the cursor: compares the first key, then the next if it is equal, and so on."""
+    *values, run_id = after
+    equal, cases = Sql(""), []
+    for key, value in zip(sort.keys, values, strict=True):
+        operand = _typed(key.field, key.kind)
+        if value is None:
+            # Rows without a value come last: only other such rows can follow.
+            equal = Sql(f"{equal.text}{operand.text} IS NULL AND ", (*equal.values, *operand.values))
+            continue
+        sign = "<" if key.descending else ">"
+        cases.append(
+            Sql(
+                f"{equal.text}({operand.text} {sign} ? OR {operand.text} IS NULL)",
+                (*equal.values, *operand.values, value, *operand.values),
+            )
+        )
+        equal = Sql(f"{equal.text}{operand.text} = ? AND ", (*equal.values, *operand.values, value))
+    cases.append(Sql(f"{equal.text}run_id > ?", (*equal.values, run_id)))
+    joined = " OR ".join(f"({case.text})" for case in cases)
+    return Sql(f" AND ({joined})", tuple(value for case in cases for value in case.values))
+
+
 def count_statement(namespace_id: str, where: Predicate | None, *, group_by: Field | None) -> Sql:
-    """The statement that counts rows; each group by a value in JSON."""
+    """The statement that counts rows; the value of each group is JSON."""
     condition = _where(where)
     if group_by is None:
         grouped = Sql("SELECT NULL, count(*)")
@@ -82,7 +123,7 @@ def _where(where: Predicate | None) -> Sql:
 
 
 def _sort_key(column: Column) -> str:
-    # As the index has it, which is found by its expression.
+    # The same expression as in the index, so that SQLite uses the index.
     return f"coalesce({column}, {INT64_MAX})" if column in NULLABLE_NUMBERS else column
 
 
@@ -112,8 +153,8 @@ def _scalar_leaf(leaf: Compare | In | Between | StartsWith, negation: str) -> Sq
         return Sql(f"{negation}({operand.text} {leaf.operator} ?)", (*operand.values, leaf.value))
     if isinstance(leaf, In):
         operand = _operand(leaf.field, leaf.values[0])
-        places = ", ".join("?" * len(leaf.values))
-        return Sql(f"{negation}({operand.text} IN ({places}))", (*operand.values, *leaf.values))
+        placeholders = ", ".join("?" * len(leaf.values))
+        return Sql(f"{negation}({operand.text} IN ({placeholders}))", (*operand.values, *leaf.values))
     if isinstance(leaf, Between):
         operand = _operand(leaf.field, leaf.low)
         return Sql(f"{negation}({operand.text} BETWEEN ? AND ?)", (*operand.values, leaf.low, leaf.high))
@@ -136,9 +177,14 @@ def _is_in_array(field: Attribute, json_type: str, array_path: str, value: str, 
 
 
 def _operand(field: Field, value: Scalar) -> Sql:
-    """The field, or null where it is of another kind than the value."""
+    """The field, or null if it has another kind than the value."""
     kind = kind_of(value)
     assert kind is not None  # noqa: S101 - a predicate has scalars only
+    return _typed(field, kind)
+
+
+def _typed(field: Field, kind: Kind) -> Sql:
+    """The field, or null if its value is of another kind."""
     if isinstance(field, Attribute):
         path = _path(field)
         return Sql(

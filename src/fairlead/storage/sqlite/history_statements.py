@@ -1,6 +1,7 @@
-# ruff: noqa: S608 - the statements are put together from constants of this module
-"""Every statement of the history store on SQLite, by name; those of visibility queries are put together in
-`history_search`. The tables are in `schema/sqlite/0003_history.sql`.
+# ruff: noqa: S608 - the statements are built from constants of this module
+"""All statements of the history store on SQLite, by name, except visibility queries (`history_search`).
+
+The tables are in `schema/sqlite/0003_history.sql`.
 """
 
 from functools import cache
@@ -58,7 +59,7 @@ BRANCHES_OF_TREE = "SELECT branch, branch_id, ancestors, is_deleted FROM history
 DELETE_BRANCH = "DELETE FROM history_branches WHERE branch = ?"
 DELETE_BATCHES_FROM = "DELETE FROM history_batches WHERE branch = ? AND first_event_id >= ?"
 
-# The branches that hold parts of a history have their numbers found first, with the ancestors: they are few.
+# Branch numbers are looked up one by one, before the batches: a history is in few branches.
 BRANCH_NUMBER = "SELECT branch FROM history_branches WHERE tree_id = ? AND branch_id = ?"
 READ_BATCHES = """
 SELECT first_event_id, last_event_id, version, transaction_id, payload FROM history_batches
@@ -134,7 +135,7 @@ SELECT_VISIBILITY = f"SELECT {', '.join(VISIBILITY_NAMES)} FROM visibility WHERE
 
 @cache
 def save_runs(rows: int) -> str:
-    """Save so many runs, new ones and others."""
+    """Save this number of runs, new or existing."""
     names = (
         "run, shard_id, namespace_id, workflow_id, run_id, db_version, next_event_id, status, last_write_version, state"
     )
@@ -146,10 +147,10 @@ ON CONFLICT (run) DO UPDATE SET
 """
 
 
-# What is given is selected from VALUES, not listed by it: SQLite would go through the whole table for the latter.
+# The keys are selected from VALUES: with a plain list, SQLite would scan the whole table.
 @cache
 def find_branches(rows: int) -> str:
-    """The numbers of those of so many branches that are there."""
+    """The numbers of the existing branches among this number of keys."""
     return f"""
 SELECT tree_id, branch_id, branch FROM history_branches
 WHERE (tree_id, branch_id) IN (SELECT * FROM ({values_clause(rows, BRANCH_KEY_COLUMNS)}))
@@ -158,13 +159,13 @@ WHERE (tree_id, branch_id) IN (SELECT * FROM ({values_clause(rows, BRANCH_KEY_CO
 
 @cache
 def insert_branches(rows: int) -> str:
-    """Store so many branches that begin with their own events."""
+    """Insert this number of branches without ancestors."""
     return f"INSERT INTO history_branches (branch, tree_id, branch_id) {values_clause(rows, BRANCH_COLUMNS)}"
 
 
 @cache
 def save_batches(rows: int) -> str:
-    """Store so many batches; of those that are there, only with a higher transaction id."""
+    """Save this number of batches; an existing batch is replaced only by a higher transaction id."""
     names = "branch, first_event_id, last_event_id, version, transaction_id, payload"
     return f"""
 INSERT INTO history_batches ({names}) {values_clause(rows, BATCH_COLUMNS)}
@@ -177,21 +178,21 @@ WHERE excluded.transaction_id > transaction_id
 
 @cache
 def save_currents(rows: int) -> str:
-    """Save the current runs of so many workflow ids."""
+    """Save the current runs of this number of workflow ids."""
     names = "shard_id, namespace_id, workflow_id, run_id, request_id, status, last_write_version"
     return f"INSERT OR REPLACE INTO history_currents ({names}) {values_clause(rows, CURRENT_COLUMNS)}"
 
 
 @cache
 def save_tasks(rows: int) -> str:
-    """Store so many tasks."""
+    """Save this number of tasks."""
     names = "shard_id, queue, fire_at_ns, task_id, payload"
     return f"INSERT OR REPLACE INTO history_tasks ({names}) {values_clause(rows, TASK_COLUMNS)}"
 
 
 @cache
 def save_visibility(rows: int) -> str:
-    """Save what can be found of so many runs."""
+    """Save this number of visibility rows."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in VISIBILITY_NAMES[2:])
     return f"""
 INSERT INTO visibility ({", ".join(VISIBILITY_NAMES)}) {values_clause(rows, VISIBILITY_COLUMNS)}
@@ -201,6 +202,6 @@ ON CONFLICT (namespace_id, run_id) DO UPDATE SET {changed}
 
 @cache
 def delete_visibility(rows: int) -> str:
-    """Delete what can be found of so many runs."""
+    """Delete this number of visibility rows."""
     keys = values_clause(rows, VISIBILITY_KEY_COLUMNS)
     return f"DELETE FROM visibility WHERE (namespace_id, run_id) IN (SELECT * FROM ({keys}))"

@@ -1,4 +1,4 @@
-# ruff: noqa: D102 - the contract says what each change guarantees
+# ruff: noqa: D102 - the contract documents each change
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,36 +6,26 @@ from typing import Any
 
 import msgspec
 
-from fairlead.storage.history_contract import (
-    TASK_KEY_ZERO,
-    Ancestor,
-    BatchWrite,
-    BranchWrite,
-    Commit,
-    CurrentRun,
+from fairlead.storage.commit import Ancestor, BatchWrite, BranchWrite, Commit, RunWrite, is_met
+from fairlead.storage.history import TASK_KEY_ZERO, CurrentRun, RunKey, ShardLease, StoredRun, TaskKey
+from fairlead.storage.history_conflicts import (
     RunConflict,
-    RunKey,
-    RunWrite,
-    ShardLease,
-    StoredRun,
-    TaskKey,
     current_conflict,
     fork_broken,
-    is_met,
     run_conflict,
     shard_lost,
     task_below_level,
 )
-from fairlead.storage.history_visibility import VisibilityRow, encode_attributes
 from fairlead.storage.sqlite import history_statements as statements
 from fairlead.storage.sqlite.many_rows import execute_rows
+from fairlead.storage.visibility import VisibilityRow, encode_attributes
 
-# What is remembered between transactions of each kind: some hundred bytes each.
+# Maximum number of cached entries of each kind between transactions, a few hundred bytes each.
 REMEMBERED_MAX = 20_000
 
-_RunPlace = tuple[int, str, str, str]
-_CurrentPlace = tuple[int, str, str]
-_BranchPlace = tuple[str, str]
+_RunRowKey = tuple[int, str, str, str]
+_CurrentRowKey = tuple[int, str, str]
+_BranchRowKey = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -51,31 +41,31 @@ class _Run:
 
 
 class HistoryTables:
-    """The changes of history, inside one transaction at a time: each is made whole, or refused without any change.
+    """The changes of history in one transaction at a time: each is made as a whole, or rejected without any change.
 
     The commits of many callers share a transaction, so their rows are gathered into few statements. Leases, versions
-    and current runs are remembered, which is right as long as nobody else writes to the file, and forgotten when a
-    transaction fails.
+    and current runs are cached, which is correct as long as no other process writes to the file; the caches are cleared
+    if a transaction fails.
     """
 
     def __init__(self, writer: sqlite3.Connection) -> None:
         self._writer = writer
         self._shards: dict[int, _Shard] = {}
-        self._runs: dict[_RunPlace, _Run] = {}
-        # None where it is known that there is none.
-        self._currents: dict[_CurrentPlace, CurrentRun | None] = {}
-        self._branches: dict[_BranchPlace, int] = {}
-        # The highest number that was ever given, once it is known: one that was given in vain leaves a gap.
+        self._runs: dict[_RunRowKey, _Run] = {}
+        # None if the workflow id is known to have no current run.
+        self._currents: dict[_CurrentRowKey, CurrentRun | None] = {}
+        self._branches: dict[_BranchRowKey, int] = {}
+        # The highest run number assigned so far, once known; numbers of rolled back runs leave gaps.
         self._last_run: int | None = None
-        # What this transaction has changed and not yet written.
+        # Changes of this transaction that are not written yet.
         self._changed_runs: dict[int, tuple[Any, ...]] = {}
-        self._changed_currents: dict[_CurrentPlace, CurrentRun] = {}
+        self._changed_currents: dict[_CurrentRowKey, CurrentRun] = {}
         self._batches: list[BatchWrite] = []
         self._tasks: list[Any] = []
         self._changed_visibility: dict[tuple[str, str], VisibilityRow | None] = {}
 
     def flush(self) -> None:
-        """Write all that has been changed. `RunConflict` if one of the new runs was there."""
+        """Write all pending changes; raises `RunConflict` if a new run exists already."""
         self._write_runs()
         self._write_batches()
         currents: list[Any] = []
@@ -88,14 +78,14 @@ class HistoryTables:
         self._write_visibility()
 
     def trim(self) -> None:
-        """Forget what is too much, after a commit: before it, what is remembered may not be written yet."""
+        """Drop excess cache entries after a commit: before it, cached state may not be written yet."""
         remembered: tuple[dict[Any, Any], ...] = (self._shards, self._runs, self._currents, self._branches)
         for kind in remembered:
             while len(kind) > REMEMBERED_MAX:
                 del kind[next(iter(kind))]
 
     def forget(self) -> None:
-        """Forget everything, before a transaction is rolled back."""
+        """Clear all caches and pending changes, before a rollback."""
         self._shards.clear()
         self._runs.clear()
         self._currents.clear()
@@ -123,12 +113,12 @@ class HistoryTables:
     def commit(self, shard_id: int, range_id: int, commit: Commit) -> None:
         shard = self._owned(shard_id, range_id)
         self._check(shard_id, shard, commit)
-        # Nothing is refused from here on.
+        # No conflict is possible from here on.
         for run in commit.runs:
             self._change_run(shard_id, run)
         for current in commit.current:
-            place = (shard_id, current.namespace_id, current.workflow_id)
-            self._currents[place] = self._changed_currents[place] = CurrentRun(*current[:6])
+            row_key = (shard_id, current.namespace_id, current.workflow_id)
+            self._currents[row_key] = self._changed_currents[row_key] = CurrentRun.of(current)
         for branch in commit.branches:
             ancestors = msgspec.json.encode(branch.ancestors).decode()
             self._writer.execute(statements.SAVE_BRANCH, (branch.tree_id, branch.branch_id, ancestors))
@@ -151,21 +141,21 @@ class HistoryTables:
         limit: int,
     ) -> int:
         shard = self._owned(shard_id, range_id)
-        # Those that this transaction has yet to write may be among them.
+        # The tasks to delete may still be unwritten in this transaction.
         self._write_tasks()
-        places = [(shard_id, queue, *key) for key in singles]
-        deleted = self._writer.executemany(statements.DELETE_TASK, places).rowcount if places else 0
+        row_keys = [(shard_id, queue, *key) for key in singles]
+        deleted = self._writer.executemany(statements.DELETE_TASK, row_keys).rowcount if row_keys else 0
         if through is None:
             return deleted
-        place = (shard_id, queue)
-        last = self._writer.execute(statements.LAST_TO_DELETE, (*place, *through, limit - 1)).fetchone()
-        deleted += self._writer.execute(statements.DELETE_TASKS, (*place, *(last or through))).rowcount
+        row_key = (shard_id, queue)
+        last = self._writer.execute(statements.LAST_TO_DELETE, (*row_key, *through, limit - 1)).fetchone()
+        deleted += self._writer.execute(statements.DELETE_TASKS, (*row_key, *(last or through))).rowcount
         if through > shard.levels.get(queue, TASK_KEY_ZERO):
             shard.levels[queue] = through
-            self._writer.execute(statements.SAVE_LEVEL, (*place, *through))
+            self._writer.execute(statements.SAVE_LEVEL, (*row_key, *through))
         return deleted
 
-    def delete_run(self, shard_id: int, range_id: int, key: RunKey, branches: Sequence[_BranchPlace]) -> None:
+    def delete_run(self, shard_id: int, range_id: int, key: RunKey, branches: Sequence[_BranchRowKey]) -> None:
         self._owned(shard_id, range_id)
         self.flush()
         self._writer.execute(statements.DELETE_RUN, (shard_id, *key))
@@ -173,8 +163,8 @@ class HistoryTables:
         self._writer.execute(statements.delete_visibility(1), (key.namespace_id, key.run_id))
         self._runs.pop((shard_id, *key), None)
         self._currents.pop((shard_id, key.namespace_id, key.workflow_id), None)
-        for place in branches:
-            self._writer.execute(statements.MARK_BRANCH_DELETED, place)
+        for row_key in branches:
+            self._writer.execute(statements.MARK_BRANCH_DELETED, row_key)
         for tree_id in dict.fromkeys(tree_id for tree_id, _ in branches):
             self._delete_unneeded(tree_id)
 
@@ -184,17 +174,17 @@ class HistoryTables:
             if not is_met(current.condition, present):
                 raise current_conflict(current, present)
         for run in commit.runs:
-            place = (shard_id, run.namespace_id, run.workflow_id, run.run_id)
+            row_key = (shard_id, run.namespace_id, run.workflow_id, run.run_id)
             if run.expected_db_version is None:
-                # One that is stored but not remembered shows when this is written, as a new run's id is hardly ever
-                # there: to look for each would cost more.
-                is_expected = place not in self._runs
+                # A stored run that is not cached is detected later, when the run is written: a new run's id hardly ever
+                # exists, and a lookup for each would cost more.
+                is_expected = row_key not in self._runs
             else:
-                stored = self._find_run(place)
+                stored = self._find_run(row_key)
                 is_expected = stored is not None and stored.db_version == run.expected_db_version
             if not is_expected:
                 self._write_runs()
-                raise run_conflict(run, self._read_run(place))
+                raise run_conflict(run, self._read_run(row_key))
         for task in commit.tasks:
             level = shard.levels.get(task.queue)
             if level is not None and (task.fire_at_ns, task.task_id) <= level:
@@ -205,22 +195,22 @@ class HistoryTables:
     def _check_fork(self, branch: BranchWrite) -> None:
         self._write_batches()
         for ancestor in branch.ancestors:
-            place = (branch.tree_id, ancestor.branch_id)
+            row_key = (branch.tree_id, ancestor.branch_id)
             end = ancestor.end_event_id
-            if self._writer.execute(statements.HAS_BATCH_TO, (*place, *place, end, end - 1)).fetchone() is None:
+            if self._writer.execute(statements.HAS_BATCH_TO, (*row_key, *row_key, end, end - 1)).fetchone() is None:
                 raise fork_broken(branch, ancestor)
 
     def _change_run(self, shard_id: int, write: RunWrite) -> None:
-        place = (shard_id, write.namespace_id, write.workflow_id, write.run_id)
-        run = self._runs.get(place)
+        row_key = (shard_id, write.namespace_id, write.workflow_id, write.run_id)
+        run = self._runs.get(row_key)
         if run is None:
             if self._last_run is None:
                 (self._last_run,) = self._writer.execute(statements.LAST_RUN).fetchone()
             self._last_run += 1
-            run = self._runs[place] = _Run(self._last_run, 0)
+            run = self._runs[row_key] = _Run(self._last_run, 0)
         run.db_version += 1
         rest = (write.next_event_id, write.status, write.last_write_version, write.state)
-        self._changed_runs[run.number] = (run.number, *place, run.db_version, *rest)
+        self._changed_runs[run.number] = (run.number, *row_key, run.db_version, *rest)
 
     def _write_runs(self) -> None:
         values = [value for row in self._changed_runs.values() for value in row]
@@ -230,17 +220,17 @@ class HistoryTables:
             if refused.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
                 raise
             raise self._taken_run() from refused
-        # Only where all went well: after a refusal, the flush at the end has to fail as well.
+        # Only after success: after a conflict, the flush at the end must fail too.
         self._changed_runs.clear()
 
     def _taken_run(self) -> RunConflict:
-        """Which of the new runs was there already."""
-        for number, *place, _, _, _, _, _ in self._changed_runs.values():
-            found = self._writer.execute(statements.FIND_RUN, place).fetchone()
+        """The conflict for the new run that exists already."""
+        for number, *row_key, _, _, _, _, _ in self._changed_runs.values():
+            found = self._writer.execute(statements.FIND_RUN, row_key).fetchone()
             if found is not None and found[0] != number:
-                present = self._read_run((place[0], place[1], place[2], place[3]))
-                return RunConflict(f"run {place[3]} of {place[2]!r} is there already: nothing was changed", present)
-        return RunConflict("one of the new runs is there already: nothing was changed", None)
+                present = self._read_run((row_key[0], row_key[1], row_key[2], row_key[3]))
+                return RunConflict(f"run {row_key[3]} of {row_key[2]!r} exists already: nothing was changed", present)
+        return RunConflict("one of the new runs exists already: nothing was changed", None)
 
     def _write_batches(self) -> None:
         if not self._batches:
@@ -254,22 +244,22 @@ class HistoryTables:
         self._batches.clear()
 
     def _number_branches(self) -> None:
-        """Find, or give, the number of each branch that has a batch to write."""
-        places = dict.fromkeys((batch.tree_id, batch.branch_id) for batch in self._batches)
-        unknown = [part for place in places if place not in self._branches for part in place]
+        """Look up or assign the number of each branch that has a batch to write."""
+        row_keys = dict.fromkeys((batch.tree_id, batch.branch_id) for batch in self._batches)
+        unknown = [part for row_key in row_keys if row_key not in self._branches for part in row_key]
         if not unknown:
             return
         found = execute_rows(self._writer, statements.find_branches, unknown, statements.BRANCH_KEY_COLUMNS)
         for tree_id, branch_id, number in found:
             self._branches[tree_id, branch_id] = number
-        new = [place for place in places if place not in self._branches]
+        new = [row_key for row_key in row_keys if row_key not in self._branches]
         if not new:
             return
         (last,) = self._writer.execute(statements.LAST_BRANCH).fetchone()
         rows: list[Any] = []
-        for number, place in enumerate(new, start=last + 1):
-            self._branches[place] = number
-            rows += (number, *place)
+        for number, row_key in enumerate(new, start=last + 1):
+            self._branches[row_key] = number
+            rows += (number, *row_key)
         execute_rows(self._writer, statements.insert_branches, rows, statements.BRANCH_COLUMNS)
 
     def _write_tasks(self) -> None:
@@ -281,9 +271,9 @@ class HistoryTables:
             return
         saved: list[Any] = []
         deleted: list[Any] = []
-        for place, row in self._changed_visibility.items():
+        for row_key, row in self._changed_visibility.items():
             if row is None:
-                deleted += place
+                deleted += row_key
             else:
                 saved += row[:-1]
                 saved.append(encode_attributes(row.search_attributes))
@@ -292,7 +282,7 @@ class HistoryTables:
         self._changed_visibility.clear()
 
     def _delete_unneeded(self, tree_id: str) -> None:
-        """Delete the events of deleted branches that no other branch of the tree begins with."""
+        """Delete the events of deleted branches that no other branch of the tree shares."""
         branches = self._writer.execute(statements.BRANCHES_OF_TREE, (tree_id,)).fetchall()
         needed: dict[str, int] = {}
         for _, _, ancestors, is_deleted in branches:
@@ -324,25 +314,25 @@ class HistoryTables:
             raise shard_lost(shard_id, range_id, None if shard is None else shard.range_id)
         return shard
 
-    def _find_run(self, place: _RunPlace) -> _Run | None:
-        run = self._runs.get(place)
+    def _find_run(self, row_key: _RunRowKey) -> _Run | None:
+        run = self._runs.get(row_key)
         if run is None:
-            row = self._writer.execute(statements.FIND_RUN, place).fetchone()
+            row = self._writer.execute(statements.FIND_RUN, row_key).fetchone()
             if row is not None:
-                run = self._runs[place] = _Run(*row)
+                run = self._runs[row_key] = _Run(*row)
         return run
 
-    def _read_run(self, place: _RunPlace) -> StoredRun | None:
-        row = self._writer.execute(statements.READ_RUN, place).fetchone()
+    def _read_run(self, row_key: _RunRowKey) -> StoredRun | None:
+        row = self._writer.execute(statements.READ_RUN, row_key).fetchone()
         return None if row is None else StoredRun(*row)
 
-    def _find_current(self, place: _CurrentPlace) -> CurrentRun | None:
-        if place not in self._currents:
-            row = self._writer.execute(statements.READ_CURRENT, place).fetchone()
-            self._currents[place] = None if row is None else CurrentRun(*row)
-        return self._currents[place]
+    def _find_current(self, row_key: _CurrentRowKey) -> CurrentRun | None:
+        if row_key not in self._currents:
+            row = self._writer.execute(statements.READ_CURRENT, row_key).fetchone()
+            self._currents[row_key] = None if row is None else CurrentRun(*row)
+        return self._currents[row_key]
 
 
 def ancestors_of(encoded: str) -> list[Ancestor]:
-    """The ancestors of a branch, as its row has them."""
+    """The ancestors in the row of a branch."""
     return [Ancestor(*pair) for pair in msgspec.json.decode(encoded)]

@@ -2,7 +2,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-# A power of two. Longer statements are no faster.
+# Maximum number of rows of a statement, a power of two; longer statements are no faster.
 ROWS_A_STATEMENT_MAX = 256
 
 
@@ -14,15 +14,15 @@ def values_clause(rows: int, columns: int) -> str:
 def execute_rows(
     writer: sqlite3.Connection, statement: Callable[[int], str], values: list[Any], columns: int
 ) -> list[tuple[Any, ...]]:
-    """Run a statement of many rows over values that are one after the other, and return all that it finds.
+    """Execute a statement for many rows, given as a flat list of values, and return all rows that it returns.
 
-    Many rows each: a call of SQLite costs more than a row, and gives up Python's lock.
+    Each call takes many rows: a call of SQLite releases the GIL, and costs more than a row does.
     """
     found: list[tuple[Any, ...]] = []
     start = 0
     while start < len(values):
         rows_left = (len(values) - start) // columns
-        # The largest power of two that fits: few statements to prepare, and few to run.
+        # The largest power of two that fits: few different statements to prepare, and few calls.
         rows = min(1 << (rows_left.bit_length() - 1), ROWS_A_STATEMENT_MAX)
         end = start + rows * columns
         found += writer.execute(statement(rows), values[start:end]).fetchall()

@@ -5,17 +5,17 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from fairlead.storage.contract import StoreUnavailable
+from fairlead.storage.tasks import StoreUnavailable
 
 Row = tuple[Any, ...]
-_Answer = TypeVar("_Answer")
+_Response = TypeVar("_Response")
 
 
 class Readers:
-    """The connections that only read: they wait for no commit, and see all that was acknowledged before them."""
+    """Read-only connections: they don't wait for commits, and see all changes acknowledged before the read."""
 
     def __init__(self, connections: Sequence[sqlite3.Connection], threads: ThreadPoolExecutor) -> None:
-        """There are as many threads as connections, so that one of these is always free."""
+        """There are as many threads as connections, so that a thread always finds a free connection."""
         self._threads = threads
         self._connections: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         for connection in connections:
@@ -23,30 +23,30 @@ class Readers:
         self._reads: set[asyncio.Future[Any]] = set()
         self._is_closing = False
 
-    async def run(self, look: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
-        """What a function finds, in a thread, with a connection for itself."""
+    async def run(self, read: Callable[[sqlite3.Connection], _Response]) -> _Response:
+        """Call a function with a connection of its own, in a thread."""
         if self._is_closing:
             raise StoreUnavailable("the store is closing")
-        reading = asyncio.get_running_loop().run_in_executor(self._threads, self._look, look)
+        reading = asyncio.get_running_loop().run_in_executor(self._threads, self._run, read)
         self._reads.add(reading)
         reading.add_done_callback(self._reads.discard)
         return await reading
 
-    async def rows(self, statement: str, values: Sequence[object], make: Callable[[Row], _Answer]) -> list[_Answer]:
-        """What is made of each row that a statement finds."""
+    async def rows(self, statement: str, values: Sequence[object], make: Callable[[Row], _Response]) -> list[_Response]:
+        """Execute a statement, and convert each row with `make`."""
         return await self.run(lambda reader: [make(row) for row in reader.execute(statement, values).fetchall()])
 
     async def close(self) -> None:
-        """Take no more, and wait for those that were begun."""
+        """Reject new reads, and wait for those that have begun."""
         self._is_closing = True
         if self._reads:
             await asyncio.wait(self._reads)
         self._threads.shutdown()
 
-    def _look(self, look: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+    def _run(self, read: Callable[[sqlite3.Connection], _Response]) -> _Response:
         reader = self._connections.get()
         try:
-            return look(reader)
+            return read(reader)
         except sqlite3.OperationalError as failed:
             raise StoreUnavailable(f"the store could not be read: {failed}") from failed
         finally:

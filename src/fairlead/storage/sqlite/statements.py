@@ -1,4 +1,4 @@
-"""Every statement that the SQLite store runs, by name. The tables are in `schema/sqlite`."""
+"""All statements of the SQLite store, by name. The tables are in `schema/sqlite`."""
 
 from functools import cache
 
@@ -20,32 +20,37 @@ FIND_QUEUE = """
 SELECT queue, range_id, config_version, config_read, config_write
 FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
 """
-CREATE_QUEUE = "INSERT INTO queues (namespace_id, name, type, range_id) VALUES (?, ?, ?, 0)"
+# SQLite chooses the number if another queue has the wanted one.
+CREATE_QUEUE = """
+INSERT INTO queues (queue, namespace_id, name, type, range_id)
+VALUES ((SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM queues WHERE queue = ?1)), ?2, ?3, ?4, 0)
+"""
+LAST_TASK_ID = "SELECT coalesce(max(id), 0) FROM tasks WHERE queue = ?"
 SAVE_QUEUE = """
 UPDATE queues SET range_id = ?, config_version = ?, config_read = ?, config_write = ? WHERE queue = ?
 """
 FIND_LEVELS = "SELECT priority, ack_pass, ack_id, max_pass, max_id, tasks FROM levels WHERE queue = ?"
 
-# The statements that follow are of many rows each: a call of SQLite costs more than a row, and gives up Python's lock.
+# Statements for many rows each: a call of SQLite costs more than a row, and releases the GIL.
 LEVEL_COLUMNS = 7
 TASK_COLUMNS = 8
 
 
 @cache
 def save_levels(rows: int) -> str:
-    """Save how far so many priorities have come."""
+    """Save the levels of this number of priorities."""
     columns = "queue, priority, ack_pass, ack_id, max_pass, max_id, tasks"
     return f"INSERT OR REPLACE INTO levels ({columns}) {values_clause(rows, LEVEL_COLUMNS)}"
 
 
 @cache
 def insert_tasks(rows: int) -> str:
-    """Store so many new tasks."""
+    """Insert this number of tasks."""
     columns = "queue, priority, pass, id, fairness_key, weight, payload, created_s"
     return f"INSERT INTO tasks ({columns}) {values_clause(rows, TASK_COLUMNS)}"
 
 
-# The last of the first so many rows at or below a level: SQLite is mostly built without DELETE ... LIMIT.
+# The last row to delete if at most `limit` rows are: SQLite is mostly built without DELETE ... LIMIT.
 LAST_TO_DELETE = """
 SELECT pass, id FROM tasks
 WHERE queue = ? AND priority = ? AND (pass, id) <= (?, ?) ORDER BY pass, id LIMIT 1 OFFSET ?
@@ -58,8 +63,8 @@ WHERE queue = (SELECT queue FROM queues WHERE namespace_id = ? AND name = ? AND 
     AND priority = ? AND (pass, id) > (?, ?)
 ORDER BY pass, id LIMIT ?
 """
-# Twice through the backlog, without sorting it: the passes of each key first, then the last task of its last pass.
-# With one max() in it, a group's other columns are those of the row that has the maximum.
+# Two passes over the backlog, without a sort: first the passes of each key, then the last task of its last pass. If a
+# query has a single max(), SQLite takes the group's other columns from the row with the maximum.
 STORED_KEYS = """
 WITH keys AS MATERIALIZED (
     SELECT fairness_key, min(pass) AS first_pass, max(pass) AS last_pass FROM tasks
@@ -81,6 +86,11 @@ LOAD_RULES = "SELECT rules FROM queues WHERE namespace_id = ? AND name = ? AND t
 COUNT_TASKS = """
 SELECT range_id, coalesce((SELECT sum(tasks) FROM levels WHERE levels.queue = queues.queue), 0)
 FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
+"""
+# Partition names of a task queue are adjacent in the index; "0" is the character after "/", so it ends the range.
+LIST_PARTITIONS = """
+SELECT name, EXISTS (SELECT 1 FROM levels WHERE levels.queue = queues.queue AND tasks > 0)
+FROM queues WHERE namespace_id = ?1 AND name > ?2 || '/' AND name < ?2 || '0' AND type = ?3
 """
 LIST_QUEUES = """
 SELECT namespace_id, name, type FROM queues WHERE (namespace_id, name, type) > (?, ?, ?)

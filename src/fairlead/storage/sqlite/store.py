@@ -1,4 +1,4 @@
-# ruff: noqa: D102 - the contract says what each method guarantees
+# ruff: noqa: D102 - the contract documents each method
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from fairlead.core.fairness import Level, StoredKey
-from fairlead.core.partitions import PartitionConfig, TaskType
-from fairlead.storage.contract import Lease, Levels, Member, QueueId, StoredTask
+from fairlead.core.partitions import RESERVED_PREFIX, PartitionConfig, TaskType
 from fairlead.storage.sqlite import statements
 from fairlead.storage.sqlite.file import DatabaseFile
 from fairlead.storage.sqlite.group_commit import GroupCommit
@@ -17,43 +16,44 @@ from fairlead.storage.sqlite.history_clusterwide import ClusterwideTables
 from fairlead.storage.sqlite.history_tables import HistoryTables
 from fairlead.storage.sqlite.readers import Readers, Row
 from fairlead.storage.sqlite.tables import Tables, config_of, lease_lost
+from fairlead.storage.tasks import Lease, Levels, Member, QueueId, StoredTask, partitions_of
 
 READERS = 2
 
 
 class SqliteStore:
-    """A `TaskStore` in one file. Acknowledged means fsynced; a thousand writes in flight share a few fsyncs.
+    """A `TaskStore` in one file. Acknowledged means fsynced; a thousand concurrent writes share a few fsyncs.
 
-    Reads have connections of their own: they wait for no commit, and see all that was acknowledged before them. A
-    store belongs to the event loop that it was opened in, and its file to one process at a time.
+    Reads have their own connections: they don't wait for commits, and see all changes acknowledged before the read. A
+    store belongs to the event loop in which it was opened, and its file to one process at a time.
     """
 
     def __init__(self, file: DatabaseFile, threads: ThreadPoolExecutor) -> None:
-        """Use `open`, which does what may block in a thread."""
+        """Use `open`, which runs blocking calls in a thread."""
         self._readers = Readers(file.readers, threads)
         self._tables = Tables(file.writer)
         history = HistoryTables(file.writer)
         self._changes = GroupCommit(_AllTables(self._tables, history), on_end=file.close)
-        # Workflows, in the same file and the same transactions.
+        # The history store, in the same file and the same transactions.
         self.history = SqliteHistory(self._changes, history, ClusterwideTables(file.writer), self._readers)
 
     @classmethod
     async def open(cls, file: Path) -> Self:
-        """Open the file, or make it, with the schema of this release; `CannotOpen` or `SchemaTooNew` if refused."""
+        """Open or create the file, with the schema of this release; raises `CannotOpen` or `SchemaTooNew`."""
         threads = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
         opening = threads.submit(DatabaseFile, file, readers=READERS)
         try:
             return cls(await asyncio.wrap_future(opening), threads)
         except BaseException:
             threads.shutdown()
-            # Where the caller was cancelled meanwhile, the file is open and nobody would close it.
+            # If the caller was cancelled, close the file here: no other code would.
             if not opening.cancelled() and opening.exception() is None:
                 opening.result().close()
             raise
 
     @property
     def commits(self) -> int:
-        """How many transactions have been committed since the store was opened."""
+        """Number of transactions committed since the store was opened."""
         return self._changes.commits
 
     async def take_lease(self, queue: QueueId) -> Lease:
@@ -105,6 +105,10 @@ class SqliteStore:
             raise lease_lost(queue, range_id, owner_range_id)
         return tasks
 
+    async def list_partitions(self, root: QueueId) -> dict[int, bool]:
+        parameters = (root.namespace_id, RESERVED_PREFIX + root.name, root.type)
+        return partitions_of(root, await self._readers.rows(statements.LIST_PARTITIONS, parameters, tuple[str, int]))
+
     async def list_queues(self, namespace_id: str | None, *, after: QueueId | None, limit: int) -> list[QueueId]:
         start = after or ("", "", 0)
         if namespace_id is None:
@@ -126,7 +130,7 @@ class SqliteStore:
 
 
 class _AllTables:
-    """The transactions that the task queues and the histories share."""
+    """The shared transactions of the task queues and of history."""
 
     def __init__(self, queues: Tables, history: HistoryTables) -> None:
         self._queues = queues

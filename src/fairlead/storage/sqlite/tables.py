@@ -1,12 +1,16 @@
-# ruff: noqa: D102 - the contract says what each change guarantees
+# ruff: noqa: D102 - the contract documents each change
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
+from fairlead.core.fairness.ids import BLOCK_SIZE
+from fairlead.core.hashing import hash64
 from fairlead.core.partitions import PartitionConfig
-from fairlead.storage.contract import (
+from fairlead.storage.sqlite import statements
+from fairlead.storage.sqlite.many_rows import execute_rows
+from fairlead.storage.tasks import (
     MEMBER_FORGOTTEN_AFTER_S,
     Lease,
     LeaseLost,
@@ -16,11 +20,12 @@ from fairlead.storage.contract import (
     QueueId,
     StoredTask,
 )
-from fairlead.storage.sqlite import statements
-from fairlead.storage.sqlite.many_rows import execute_rows
 
-# The queues whose lease and levels are remembered between transactions: some hundred bytes each.
+# Maximum number of queues whose lease and levels are cached between transactions, a few hundred bytes each.
 QUEUES_REMEMBERED_MAX = 20_000
+# Range of the numbers that are derived from names: above those of older files, which were counted from 1, and short
+# enough to take little room in each row.
+NUMBER_MIN, NUMBERS = 1 << 32, 1 << 46
 
 
 @dataclass(slots=True)
@@ -39,31 +44,31 @@ class _Queue:
 
 
 class Tables:
-    """The changes of a store, inside one transaction at a time: each is made whole, or refused without any change.
+    """The changes of task queues in one transaction at a time: each is made whole, or rejected without any change.
 
-    The writes of many callers share a transaction, so what they have in common is written once: new tasks are gathered
-    into few statements, and each lease and level is saved as the last of them left it. Leases and levels are
-    remembered, which is right as long as nobody else writes to the file, and forgotten when a transaction fails.
+    The writes of many callers share a transaction, so common rows are written once: new tasks are gathered into few
+    statements, and each lease and level is saved only in its last state. Leases and levels are cached, which is correct
+    as long as no other process writes to the file; the caches are cleared if a transaction fails.
     """
 
     def __init__(self, writer: sqlite3.Connection) -> None:
         self._writer = writer
         self._queues: dict[QueueId, _Queue] = {}
-        # What this transaction has changed and not yet written.
+        # Changes of this transaction that are not written yet.
         self._tasks: list[Any] = []
         self._changed_queues: dict[int, _Queue] = {}
         self._changed_levels: dict[tuple[int, int], _Reached] = {}
 
     def begin(self) -> None:
-        """Begin the transaction in which the next changes are made."""
+        """Begin the transaction of the next changes."""
         self._writer.execute(statements.BEGIN)
 
     def flush(self) -> None:
-        """Write all that has been changed, so that nothing but the commit is left."""
+        """Write all pending changes, so that only the commit is left."""
         self._insert_tasks()
         levels: list[Any] = []
-        for place, reached in self._changed_levels.items():
-            levels += (*place, *reached.ack_level, *reached.max_level, reached.tasks)
+        for row_key, reached in self._changed_levels.items():
+            levels += (*row_key, *reached.ack_level, *reached.max_level, reached.tasks)
         execute_rows(self._writer, statements.save_levels, levels, statements.LEVEL_COLUMNS)
         self._changed_levels.clear()
         for queue in self._changed_queues.values():
@@ -73,13 +78,13 @@ class Tables:
         self._changed_queues.clear()
 
     def commit(self) -> None:
-        """Make the changes durable: when this has returned, they survive a crash of the machine."""
+        """Commit: when this returns, the changes survive a crash of the machine."""
         self._writer.execute(statements.COMMIT)
         while len(self._queues) > QUEUES_REMEMBERED_MAX:
             del self._queues[next(iter(self._queues))]
 
     def roll_back(self) -> None:
-        """Undo the changes of this transaction, and forget what was remembered of them."""
+        """Roll back this transaction, and clear the caches."""
         self._queues.clear()
         self._tasks.clear()
         self._changed_levels.clear()
@@ -90,9 +95,7 @@ class Tables:
     def take_lease(self, queue: QueueId) -> Lease:
         stored = self._find(queue)
         if stored is None:
-            self._writer.execute(statements.CREATE_QUEUE, queue)
-            stored = self._find(queue)
-            assert stored is not None  # noqa: S101 - it was just made, in the same transaction
+            stored = self._create(queue)
         stored.range_id += 1
         self._changed_queues[stored.number] = stored
         levels = {
@@ -116,11 +119,11 @@ class Tables:
 
     def delete_through(self, queue: QueueId, range_id: int, priority: int, through: Level, limit: int) -> int:
         stored = self._owned(queue, range_id)
-        # Those that this transaction has yet to write may be among them.
+        # The tasks to delete may still be unwritten in this transaction.
         self._insert_tasks()
-        place = (stored.number, priority)
-        last = self._writer.execute(statements.LAST_TO_DELETE, (*place, *through, limit - 1)).fetchone()
-        deleted = self._writer.execute(statements.DELETE_TASKS, (*place, *(last or through))).rowcount
+        row_key = (stored.number, priority)
+        last = self._writer.execute(statements.LAST_TO_DELETE, (*row_key, *through, limit - 1)).fetchone()
+        deleted = self._writer.execute(statements.DELETE_TASKS, (*row_key, *(last or through))).rowcount
         self._reach(stored, priority, Levels(through, LEVEL_ZERO)).tasks -= deleted
         return deleted
 
@@ -162,6 +165,21 @@ class Tables:
         stored = self._queues[queue] = _Queue(number, range_id, config_of(config), reached)
         return stored
 
+    def _create(self, queue: QueueId) -> _Queue:
+        """Add the row of a queue. Its number is derived from the queue's name.
+
+        So a queue whose row was lost finds its levels and tasks again. Ids of new tasks start above theirs.
+        """
+        number = NUMBER_MIN + hash64(f"{queue.namespace_id}\0{queue.name}\0{int(queue.type)}") % NUMBERS
+        self._writer.execute(statements.CREATE_QUEUE, (number, *queue))
+        stored = self._find(queue)
+        assert stored is not None  # noqa: S101 - it was just made, in the same transaction
+        if stored.reached:
+            (last_id,) = self._writer.execute(statements.LAST_TASK_ID, (stored.number,)).fetchone()
+            last_id = max(last_id, *(reached.max_level.task_id for reached in stored.reached.values()))
+            stored.range_id = -(-last_id // BLOCK_SIZE)
+        return stored
+
     def _owned(self, queue: QueueId, range_id: int) -> _Queue:
         stored = self._find(queue)
         if stored is None or stored.range_id != range_id:
@@ -186,12 +204,12 @@ class Tables:
             first, count = Level(*self._tasks[2:4]), len(self._tasks) // statements.TASK_COLUMNS
             message = f"level {first}, or one of {count - 1} written with it, is stored already: nothing was changed"
             raise LevelTaken(message) from refused
-        # Only where all went well: after a refusal, the flush at the end has to fail as well.
+        # Only after success: after a conflict, the flush at the end must fail too.
         self._tasks.clear()
 
 
 def config_of(columns: Sequence[int | None]) -> PartitionConfig | None:
-    """The partition configuration in the three columns of a queue, if it was ever saved."""
+    """The partition configuration in the three columns of a queue; None if never saved."""
     version, read, write = columns
     if version is None or read is None or write is None:
         return None
@@ -199,6 +217,6 @@ def config_of(columns: Sequence[int | None]) -> PartitionConfig | None:
 
 
 def lease_lost(queue: QueueId, range_id: int, owner_range_id: int | None) -> LeaseLost:
-    """The refusal of an owner that is none any more."""
-    owner = "nobody has" if owner_range_id is None else f"range id {owner_range_id} has"
-    return LeaseLost(f"{queue}: range id {range_id} asked, {owner} the lease: nothing was changed")
+    """The error for an owner that has lost the lease."""
+    owner = "no range id has" if owner_range_id is None else f"range id {owner_range_id} has"
+    return LeaseLost(f"{queue}: range id {range_id} can't write, {owner} the lease: nothing was changed")

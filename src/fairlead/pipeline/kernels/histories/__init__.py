@@ -1,7 +1,7 @@
-"""From the journaled batches of a run to what analysts ask of it: one row a run, one an activity, on Arrow batches."""
+"""Turns the journaled batches of a run into one row for the run and one for each activity, on Arrow batches."""
 
-from fairlead.pipeline.kernels.histories.assembly import Problem, Record, assemble_tree, current_line
-from fairlead.pipeline.kernels.histories.flattening import ActivityRow, WorkflowRow, flatten
+from fairlead.pipeline.kernels.histories.assembly import Problem, Record, assemble_tree, current_branch
+from fairlead.pipeline.kernels.histories.flat_rows import ActivityRow, WorkflowRow, flatten
 from fairlead.pipeline.kernels.histories.tables import flatten_runs
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "Record",
     "WorkflowRow",
     "assemble_tree",
-    "current_line",
+    "current_branch",
     "flatten",
     "flatten_runs",
 ]

@@ -6,7 +6,7 @@ from temporalio.api.history.v1 import HistoryEvent
 RUNNING = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING)
 PAUSED = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
 
-# What a run is after the event that closes it.
+# The status of a run after each closing event.
 CLOSED_BY = {
     int(EventType.Value(f"EVENT_TYPE_WORKFLOW_EXECUTION_{name}")): int(
         WorkflowExecutionStatus.Value(f"WORKFLOW_EXECUTION_STATUS_{name}")
@@ -20,6 +20,6 @@ STATUS_NAMES = {
 
 
 def next_run_id(closing: HistoryEvent) -> str | None:
-    """The run in which a run went on that this event closed."""
+    """Return the id of the run that continues the run which this event closed."""
     attributes = getattr(closing, closing.WhichOneof("attributes") or "", None)
     return getattr(attributes, "new_execution_run_id", "") or None

@@ -1,4 +1,4 @@
-"""The kernel's way from Arrow batches to Arrow batches."""
+"""Reads and writes the Arrow batches of the histories kernel."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -6,17 +6,17 @@ from itertools import chain
 import pyarrow as pa
 
 from fairlead.pipeline.kernels.histories.assembly import Assembled, Record, assemble_tree
-from fairlead.pipeline.kernels.histories.flattening import ActivityRow, WorkflowRow, flatten
+from fairlead.pipeline.kernels.histories.flat_rows import ActivityRow, WorkflowRow, flatten
 
-# Rows that are answered with at once: of runs and of activities together.
+# Maximum number of rows in one output batch, runs and activities together.
 ROWS_AT_ONCE = 2_000
 
 TreeKey = tuple[str, str, str, str]
-_NO_ROW = WorkflowRow(*[None] * len(WorkflowRow._fields))  # type: ignore[arg-type] # Of a run with a problem.
+_NO_ROW = WorkflowRow(*[None] * len(WorkflowRow._fields))  # type: ignore[arg-type] # For a run with a problem.
 
 
 def flatten_runs(batches: Iterator[pa.RecordBatch], *, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """One row a run, with its activities in it. What comes is sorted by tree and run, and a tree is never divided."""
+    """Yield one row per run, with its activities nested. The input is sorted by tree and run, and holds whole trees."""
     rows = _Rows(schema)
     for key, records in _trees(batches):
         for run in assemble_tree(key[-1], records):
@@ -27,7 +27,7 @@ def flatten_runs(batches: Iterator[pa.RecordBatch], *, schema: pa.Schema) -> Ite
 
 
 def _trees(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TreeKey, list[Record]]]:
-    """The records of one tree after the other, wherever the batches begin and end."""
+    """Yield the records of one tree at a time; a tree may extend over several batches."""
     present: TreeKey | None = None
     records: list[Record] = []
     for key, record in chain.from_iterable(map(_rows_of, batches)):
@@ -47,7 +47,7 @@ def _rows_of(batch: pa.RecordBatch) -> Iterator[tuple[TreeKey, Record]]:
 
 
 class _Rows:
-    """Rows on their way into an Arrow batch."""
+    """Collects rows for the next Arrow batch."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -68,7 +68,7 @@ class _Rows:
         self._offsets.append(len(self._activities))
 
     def take(self) -> pa.RecordBatch:
-        """All that was added since the last time."""
+        """Return all rows added since the last call."""
         *fields, nested = self._schema
         columns = list(zip(*self._runs, strict=True)) or [()] * len(fields)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]

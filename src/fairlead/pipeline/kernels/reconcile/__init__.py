@@ -1,5 +1,6 @@
-"""The check that the clusters hold the same history of a run: one decision for each run, on Arrow batches."""
+"""Checks that all clusters hold the same history of a run: one judgement per run, on Arrow batches."""
 
+from fairlead.pipeline.kernels.reconcile.clocks import Clocks
 from fairlead.pipeline.kernels.reconcile.compare import Comparison
 from fairlead.pipeline.kernels.reconcile.copies import Copy, read_copy
 from fairlead.pipeline.kernels.reconcile.records import (
@@ -23,6 +24,7 @@ __all__ = [
     "OPEN_STATUSES",
     "RUN_BATCHES",
     "Batch",
+    "Clocks",
     "Comparison",
     "Copy",
     "CopySummary",

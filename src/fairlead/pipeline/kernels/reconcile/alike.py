@@ -1,4 +1,4 @@
-"""What is said of runs that are one line, the same in all clusters: whole columns at a time, since most runs are so."""
+"""Judges runs with a single branch that is equal in all clusters, by whole columns: most runs are like this."""
 
 from collections.abc import Iterable
 from itertools import combinations
@@ -8,18 +8,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlead.pipeline.kernels.reconcile.plain import BatchColumns, Flags, Longs
-from fairlead.pipeline.kernels.reconcile.records import OPEN_STATUSES
+from fairlead.pipeline.kernels.reconcile.records import OPEN_STATUSES, Rules
 
 
 class PlainRuns:
-    """Some runs of an Arrow batch, all of them plain, and where their first copies and all of their copies stand."""
+    """The plain runs of an Arrow batch, with the positions of their first copies and of all their copies."""
 
-    def __init__(self, columns: BatchColumns, runs: Longs) -> None:
-        """`runs` are their places in the batch."""
+    def __init__(self, columns: BatchColumns, runs: Longs, rules: Rules) -> None:
+        """`runs` are the positions of the plain runs in the batch."""
         self.columns = columns
+        self.runs = runs
+        self.rules = rules
         self.count = len(runs)
         self.first_copy = columns.first_copy[runs]
-        # All copies are alike: what the first one ends with holds for all.
+        # All copies are equal, so the last batch of the first copy stands for all.
         self.last_row = columns.copy_end[self.first_copy]
         self.copy_counts = columns.first_copy[runs + 1] - self.first_copy
         self.copies = _ranges(self.first_copy, self.copy_counts)
@@ -29,10 +31,10 @@ class PlainRuns:
         self.is_open: Flags = np.isin(self.status, list(OPEN_STATUSES))
 
     def judged(self, schema: pa.Schema, names: Iterable[str]) -> dict[str, pa.Array]:
-        """These columns of the schema; what is not told of a plain run is null, or a list of nothing."""
+        """Return these columns of the schema; columns that plain runs don't use are null or empty lists."""
         begins = _begins(self.copy_counts)
         first_us, last_us = self.columns.copy_first_us[self.copies], self.columns.copy_last_us[self.copies]
-        told = {
+        reported = {
             "branches": self._branches,
             "ancestor": lambda: _struct(event_id=self.last_event_id, version=self.last_version),
             "status": lambda: self.status,
@@ -41,14 +43,25 @@ class PlainRuns:
             "last_version": lambda: self.last_version,
             "first_us": lambda: np.minimum.reduceat(first_us, begins),
             "last_us": lambda: np.maximum.reduceat(last_us, begins),
+            "opened_age_us": lambda: np.maximum.reduceat(self._ages_us(first_us, self._arrived_us(np.minimum)), begins),
+            "last_age_us": lambda: np.minimum.reduceat(self._ages_us(last_us, self._arrived_us(np.maximum)), begins),
             "copies": self._copies,
             "pairs": self._pairs,
             "current_signals": self._signals,
         }
         return {
-            name: pa.array(told[name]()).cast(kind) if name in told else self._nothing(kind)
+            name: pa.array(reported[name]()).cast(kind) if name in reported else self._nothing(kind)
             for name, kind in ((name, schema.field(name).type) for name in names)
         }
+
+    def _arrived_us(self, choose: np.ufunc) -> Longs:
+        """Return when the first or the last batch of each copy arrived in the lake."""
+        chosen: Longs = choose.reduceat(self.columns.arrived_us, self.columns.copy_start)
+        return chosen[self.copies]
+
+    def _ages_us(self, time_us: Longs, arrived_us: Longs) -> Longs:
+        clusters = self.columns.cluster[self.columns.copy_start[self.copies]]
+        return self.rules.watermarks.ages_us(self.columns.names, clusters, time_us, arrived_us)
 
     def _nothing(self, kind: pa.DataType) -> pa.Array:
         if pa.types.is_list(kind):
@@ -67,10 +80,12 @@ class PlainRuns:
             status=np.repeat(self.status, counts).astype(np.int32),
             last_event_id=np.repeat(self.last_event_id, counts),
             last_version=np.repeat(self.last_version, counts),
-            # It begins with the first event, and has no gap.
+            # A plain run begins with event 1 and has no gap.
             events=np.repeat(self.last_event_id, counts),
             first_us=columns.copy_first_us[self.copies],
             last_us=columns.copy_last_us[self.copies],
+            # A plain run is the root of its own tree.
+            tree_id=columns.run_ids.take(pa.array(np.repeat(self.runs, counts))),
         )
         return _lists(counts, rows)
 
@@ -79,7 +94,7 @@ class PlainRuns:
         counts = self.copy_counts * (self.copy_counts - 1) // 2
         begins = _begins(counts)
         left, right = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
-        # Runs with as many copies have the same pairs of places, and there are only so many numbers of copies.
+        # Loop over the few distinct numbers of copies: runs with equally many copies have the same pairs of positions.
         for copies in np.unique(self.copy_counts).tolist():
             these = self.copy_counts == copies
             for place, (one, other) in enumerate(combinations(range(copies), 2)):
@@ -94,6 +109,7 @@ class PlainRuns:
             only_right=none,
             different=none,
             late=none,
+            not_comparable=none,
         )
         return _lists(counts, rows)
 
@@ -109,13 +125,13 @@ class PlainRuns:
 
 
 def _begins(counts: Longs) -> Longs:
-    """Where each of so many things in a row begins."""
+    """Return the position at which each of several consecutive ranges begins, given their lengths."""
     begins: Longs = np.cumsum(counts) - counts
     return begins
 
 
 def _ranges(starts: Longs, counts: Longs) -> Longs:
-    """All places of several ranges, one range after the other."""
+    """Return all positions of several ranges, one range after the other."""
     places: Longs = np.arange(counts.sum()) + np.repeat(starts - _begins(counts), counts)
     return places
 

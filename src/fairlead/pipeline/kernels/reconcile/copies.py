@@ -1,10 +1,12 @@
-"""One cluster's copy of a run, read from its journaled batches, and what is wrong with it by itself."""
+"""One cluster's copy of a run, read from its journaled batches, and the faults visible in this copy alone."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fairlead.core.errors import GiveUp
 from fairlead.core.versions import (
+    FIRST_EVENT_ID,
     BranchTree,
     EventBatch,
     EventRange,
@@ -14,10 +16,12 @@ from fairlead.core.versions import (
     VersionHistory,
     lowest_common_ancestor,
 )
+from fairlead.pipeline.kernels.reconcile.clocks import Seen
 from fairlead.pipeline.kernels.reconcile.records import (
     DIGEST_CHARS,
     EVENT_ID_MAX,
     SIGNALED_EVENT,
+    TASK_FAILED_EVENT,
     TYPES_UNKNOWN,
     Batch,
     Finding,
@@ -28,50 +32,64 @@ from fairlead.pipeline.kernels.reconcile.records import (
 
 @dataclass(slots=True)
 class Copy:
-    """What one cluster holds of a run.
+    """One cluster's copy of a run.
 
-    `lines` are its branches as its version histories tell them, without those that are the beginning of another;
-    `held` are the events that batches are there for. Where all is well, the two are the same events.
+    `branches` are its branches according to its version histories, without branches that are the beginning of
+    another one; `held` are the events of its batches. In a sound copy, both contain the same events.
     """
 
     cluster: str
-    lines: tuple[VersionHistory, ...] = ()
+    branches: tuple[VersionHistory, ...] = ()
     held: dict[Item, str] = field(default_factory=dict)
     seen_us: dict[Item, int] = field(default_factory=dict)
+    arrived_us: dict[Item, int] = field(default_factory=dict)
+    types: dict[Item, int] = field(default_factory=dict)
+    tree_id: str = ""
     signals: dict[Item, str] = field(default_factory=dict)
     status: int = 0
     first_us: int = 0
     last_us: int = 0
+    last_arrived_us: int = 0
     borrowed_to: int | None = None
     faults: list[Finding] = field(default_factory=list)
 
     @property
     def current(self) -> VersionHistory | None:
-        """The branch that the run's state here sums up."""
-        return BranchTree.restore(self.lines).current if self.lines else None
+        """The current branch of this copy."""
+        return BranchTree.restore(self.branches).current if self.branches else None
 
     def claims(self, event: Item) -> bool:
-        """Whether a version history of this cluster passes through the event."""
-        return any(line.contains(event_id=event.event_id, version=event.version) for line in self.lines)
+        """Whether a version history of this cluster contains the event."""
+        return any(branch.contains(event_id=event.event_id, version=event.version) for branch in self.branches)
+
+    def seen(self, event: Item) -> Seen:
+        """When the cluster journaled an event that it holds."""
+        return Seen(self.cluster, self.seen_us[event], self.arrived_us.get(event, 0))
 
 
 def read_copy(cluster: str, run_id: str, batches: Iterable[Batch]) -> Copy:
-    """The copy that these batches make, whatever the order and however often each was journaled."""
+    """Build the copy from these batches, in whatever order and however often each was journaled."""
     unique = {
-        (batch.branch_id, batch.first, batch.task_id, batch.last, batch.version, batch.digests, batch.items): batch
-        for batch in batches
+        (
+            *(batch.branch_id, batch.first, batch.task_id, batch.last, batch.version, batch.digests, batch.items),
+            *(batch.tree_id, batch.signals, batch.event_types, batch.payload_fault),
+        ): batch
+        # If two segments have the same batch, the last one in this order is kept: the one that arrived first.
+        for batch in sorted(batches, key=lambda batch: -batch.arrived_us)
     }
     ordered = sorted(unique.values(), key=lambda batch: (batch.first, batch.version, batch.task_id, batch.branch_id))
     copy = Copy(cluster)
     copy.first_us = min(batch.time_us for batch in ordered)
     copy.last_us = max(batch.time_us for batch in ordered)
+    copy.last_arrived_us = max(batch.arrived_us for batch in ordered)
+    _check_tree(copy, run_id, ordered)
     if all(batch.tree_id != run_id for batch in ordered):
-        # A reset run begins with the events of another run of its tree; they are judged there.
+        # A reset run begins with events of another run of its tree; they are judged with that run.
         copy.borrowed_to = ordered[0].first - 1
     histories = [(batch, _read(copy, batch)) for batch in ordered]
     sound = [(batch, history) for batch, history in histories if history is not None]
-    lines, refused = merge_lines(reversed(_check_branches(copy, sound)))
-    copy.lines = lines
+    branches, refused = merge_branches(reversed(_check_branches(copy, sound)))
+    copy.branches = branches
     copy.faults.extend(
         fault(Kind.CONTRADICTION, cluster, history.last.version, EventRange(*[history.last.event_id] * 2), reason)
         for history, reason in refused
@@ -80,52 +98,79 @@ def read_copy(cluster: str, run_id: str, batches: Iterable[Batch]) -> Copy:
     return copy
 
 
-def merge_lines(
+def _check_tree(copy: Copy, run_id: str, ordered: Sequence[Batch]) -> None:
+    """Report batches outside the copy's tree: a run is in one tree, its own or, after a reset, that of its base."""
+    counts = Counter(batch.tree_id for batch in ordered)
+    copy.tree_id = max(counts, key=lambda tree_id: (counts[tree_id], tree_id == run_id, tree_id))
+    for batch in ordered:
+        if batch.tree_id != copy.tree_id:
+            reason = f"this batch is in tree {batch.tree_id}, but the run is in tree {copy.tree_id}"
+            events = EventRange(batch.first, batch.last)
+            copy.faults.append(fault(Kind.WRONG_TREE, copy.cluster, batch.version, events, reason))
+    if counts.keys() == {copy.tree_id} != {run_id} and _was_never_reset(ordered):
+        reason = f"the run is in tree {copy.tree_id}, but was not reset: it has all of its events itself"
+        last = ordered[-1]
+        copy.faults.append(fault(Kind.WRONG_TREE, copy.cluster, last.version, EventRange(last.last, last.last), reason))
+
+
+def _was_never_reset(ordered: Sequence[Batch]) -> bool:
+    """Whether a run has its own first event and no WorkflowTaskFailed event: every reset writes one."""
+    return (
+        ordered[0].first == FIRST_EVENT_ID
+        and all(len(batch.event_types) == batch.types_count for batch in ordered)
+        and not any(TASK_FAILED_EVENT in batch.event_types for batch in ordered)
+    )
+
+
+def merge_branches(
     histories: Iterable[VersionHistory],
 ) -> tuple[tuple[VersionHistory, ...], list[tuple[VersionHistory, str]]]:
-    """The longest lines among these histories, and those that contradict the ones before them, with the reason."""
-    lines: list[VersionHistory] = []
+    """Return the longest branches of these histories, and the histories that contradict earlier ones."""
+    branches: list[VersionHistory] = []
     refused = []
     for history in dict.fromkeys(histories):
         try:
-            ancestors = [lowest_common_ancestor(line, history) for line in lines]
+            ancestors = [lowest_common_ancestor(branch, history) for branch in branches]
         except GiveUp as contradiction:
             refused.append((history, str(contradiction)))
             continue
         if history.last in ancestors:
             continue
-        lines = [line for line, ancestor in zip(lines, ancestors, strict=True) if ancestor != line.last]
-        lines.append(history)
-    return tuple(lines), refused
+        branches = [branch for branch, ancestor in zip(branches, ancestors, strict=True) if ancestor != branch.last]
+        branches.append(history)
+    return tuple(branches), refused
 
 
 def fault(kind: Kind, cluster: str, version: int, events: EventRange, detail: str) -> Finding:
-    """What no grace excuses."""
+    """Return a finding that is wrong regardless of the grace period."""
     return Finding(kind, State.WRONG, cluster, None, version, *events, detail)
 
 
 def _read(copy: Copy, batch: Batch) -> VersionHistory | None:
-    """Take the batch's events in; answers with the line that it ends, or None if the batch is unsound."""
+    """Add the batch's events to the copy; return the branch that the batch ends, or None if the batch is unsound."""
     unsound, history = _history_of(copy.cluster, batch)
     if unsound is not None:
         copy.faults.append(unsound)
+    if batch.payload_fault:
+        events = EventRange(batch.first, batch.last)
+        copy.faults.append(fault(Kind.WRONG_PAYLOAD, copy.cluster, batch.version, events, batch.payload_fault))
     _hold(copy, batch, history)
     return history if unsound is None else None
 
 
 def _history_of(cluster: str, batch: Batch) -> tuple[Finding | None, VersionHistory | None]:
-    """The line that a batch ends, and what is wrong with the batch; of an unsound one, the line if it can be told."""
+    """Return the fault of a batch, if any, and the branch that it ends, if that can be determined."""
 
     def unsound(kind: Kind, reason: object) -> Finding:
         return fault(kind, cluster, batch.version, EventRange(batch.first, batch.last), str(reason))
 
     if not batch.items or batch.last > EVENT_ID_MAX:
-        reason = f"it came with {len(batch.items)} items of a version history, and ends at event {batch.last}"
+        reason = f"the batch has {len(batch.items)} version history items, and ends at event {batch.last}"
         return unsound(Kind.MALFORMED_BATCH, reason), None
     try:
         history = VersionHistory.from_pairs(batch.items)
     except MalformedHistory as broken:
-        # What may follow what in a version history is what may be appended to it.
+        # Version histories are built by appends, so an invalid item order means an invalid append.
         return unsound(Kind.BROKEN_APPEND, broken), None
     try:
         sound = EventBatch(EventRange(batch.first, batch.last), batch.version, history)
@@ -138,22 +183,22 @@ def _history_of(cluster: str, batch: Batch) -> tuple[Finding | None, VersionHist
 
 
 def _wrong_contents(batch: Batch) -> str | None:
-    """How the descriptions of the events do not fit their number, if so."""
+    """Return how the digests, types and signals contradict the number of events; None if they don't."""
     if batch.types_count == TYPES_UNKNOWN:
         return None
     count = batch.last - batch.first + 1
     if (len(batch.digests), batch.types_count) != (count * DIGEST_CHARS, count):
-        return f"{count} events came with {len(batch.digests) // DIGEST_CHARS} digests and {batch.types_count} types"
+        return f"{count} events have {len(batch.digests) // DIGEST_CHARS} digests and {batch.types_count} types"
     signals = batch.event_types.count(SIGNALED_EVENT)
-    if batch.signals and len(batch.signals) != signals:
-        return f"{signals} signals came with {len(batch.signals)} ids"
+    if len(batch.signals) != signals:
+        return f"{signals} signals have {len(batch.signals)} ids"
     return None
 
 
 def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
-    """An unsound batch is there, too: its events are not missing, whatever else is wrong with them.
+    """Add the batch's events to the copy, even if the batch is unsound: then its events are wrong, but not missing.
 
-    An event whose digest is not there has an empty one, which says nothing about what others have.
+    An event without a digest gets an empty one, which is not compared with other clusters.
     """
     signals = iter(batch.signals)
     changed: list[int] = []
@@ -165,11 +210,15 @@ def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
         version = batch.version if history is None else history.version_of(event_id)
         event = Item(event_id, version)
         digest = batch.digests[place * DIGEST_CHARS : (place + 1) * DIGEST_CHARS]
-        if (copy.held.setdefault(event, digest) or digest) != digest:
-            # The later write: batches come here in the order of their task ids.
+        before = copy.held.setdefault(event, digest)
+        if digest:
+            # The later write wins: batches come in the order of their task ids.
             copy.held[event] = digest
-            changed.append(event_id)
+            changed += [event_id] if before not in ("", digest) else []
         copy.seen_us[event] = min(batch.time_us, copy.seen_us.get(event, batch.time_us))
+        copy.arrived_us[event] = min(batch.arrived_us, copy.arrived_us.get(event, batch.arrived_us))
+        if place < len(batch.event_types):
+            copy.types[event] = batch.event_types[place]
         if batch.signals and place < len(batch.event_types) and batch.event_types[place] == SIGNALED_EVENT:
             copy.signals[event] = next(signals, "")
     if changed:
@@ -179,16 +228,16 @@ def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
 
 
 def _check_branches(copy: Copy, sound: Sequence[tuple[Batch, VersionHistory]]) -> list[VersionHistory]:
-    """The histories of the batches that go on from those before them on the same branch, if over a gap.
+    """Return the histories of the batches that continue their branch, possibly after a gap; report the others.
 
-    Whole batches may come twice, or again as parts of others, where events were sent again.
+    Whole batches may come twice, or again as parts of others, if events were sent again.
     """
     tips: dict[str, VersionHistory] = {}
     kept = []
     for batch, history in sound:
         tip = tips.get(batch.branch_id)
         if tip is not None and lowest_of(tip, history) not in (tip.last, history.last):
-            reason = f"{history.to_pairs()} does not go on from {tip.to_pairs()}, which the branch had before"
+            reason = f"{history.to_pairs()} does not continue {tip.to_pairs()}, the earlier history of the branch"
             copy.faults.append(
                 fault(Kind.BROKEN_APPEND, copy.cluster, batch.version, EventRange(batch.first, batch.last), reason)
             )
@@ -200,7 +249,7 @@ def _check_branches(copy: Copy, sound: Sequence[tuple[Batch, VersionHistory]]) -
 
 
 def lowest_of(left: VersionHistory, right: VersionHistory) -> Item | None:
-    """The lowest common ancestor; None where the two contradict each other."""
+    """Return the lowest common ancestor; None if the two histories contradict each other."""
     try:
         return lowest_common_ancestor(left, right)
     except GiveUp:
@@ -208,7 +257,7 @@ def lowest_of(left: VersionHistory, right: VersionHistory) -> Item | None:
 
 
 def _status(copy: Copy, ordered: Sequence[Batch]) -> int:
-    """The run's status after the last events of its current branch; of a copy without one, after the latest batch."""
+    """Return the run's status after the last event of its current branch; without a branch, after the last batch."""
     current = copy.current
     ends = [
         batch

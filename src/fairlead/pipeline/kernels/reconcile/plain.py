@@ -1,4 +1,4 @@
-"""The runs that are alike in all clusters, found by comparing whole columns of an Arrow batch."""
+"""Finds the runs that are equal in all clusters, by comparing whole columns of an Arrow batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,14 +14,14 @@ from fairlead.pipeline.kernels.reconcile.records import DIGEST_CHARS, EVENT_ID_M
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-_NUMBERS = ("first", "last", "version", "task_id", "time_us", "status", "types_count")
+_NUMBERS = ("first", "last", "version", "task_id", "time_us", "status", "types_count", "arrived_us")
 
 
 class BatchColumns:
-    """The batches of all runs of an Arrow batch as flat columns, in the order run, cluster, event, version, task."""
+    """The batches of all runs of an Arrow batch as flat columns, sorted by run, cluster, event, version and task id."""
 
     def __init__(self, runs: pa.RecordBatch) -> None:
-        """Flatten and sort."""
+        """Flatten and sort the batches."""
         lists = _list(runs.column("batches"))
         rows = lists.flatten()
         lengths = np.asarray(pc.list_value_length(lists).fill_null(0), dtype=np.int64)
@@ -34,9 +34,16 @@ class BatchColumns:
         self.names = names
         self.run = run_of_row[order]
         self.cluster = clusters[order]
-        self.first, self.last, self.version, self.task_id, self.time_us, self.status_code, self.types_count = (
-            numbers[name][order] for name in _NUMBERS
-        )
+        (
+            self.first,
+            self.last,
+            self.version,
+            self.task_id,
+            self.time_us,
+            self.status_code,
+            self.types_count,
+            self.arrived_us,
+        ) = (numbers[name][order] for name in _NUMBERS)
         places = pa.array(order)
         self.tree_id = rows.field("tree_id").take(places)
         self.branch_id = rows.field("branch_id").take(places)
@@ -44,12 +51,13 @@ class BatchColumns:
         self.items = _list(rows.field("items")).take(places)
         self.signals = _list(rows.field("signals")).take(places)
         self.event_types = _list(rows.field("event_types")).take(places)
+        self.payload_fault = rows.field("payload_fault").take(places)
         self.run_start = np.concatenate(([0], np.cumsum(lengths)))
         self._find_copies()
         self._find_items()
 
     def _find_copies(self) -> None:
-        """A copy begins where the run or the cluster changes."""
+        """Find the copies: a copy begins where the run or the cluster changes."""
         begins = np.ones(len(self.run), dtype=bool)
         begins[1:] = (self.run[1:] != self.run[:-1]) | (self.cluster[1:] != self.cluster[:-1])
         self.begins_copy = begins
@@ -69,14 +77,14 @@ class BatchColumns:
         self.item_event = np.asarray(flat.field("event_id").fill_null(0), dtype=np.int64)
         self.item_version = np.asarray(flat.field("version").fill_null(0), dtype=np.int64)
 
-    # One run.
+    # Access to single runs.
 
     def run_id(self, run: int) -> str:
-        """The id of a run."""
+        """Return the id of a run."""
         return str(self.run_ids[run].as_py())
 
     def rows_of(self, run: int) -> Iterator[tuple[Any, ...]]:
-        """The batches of a run with their clusters' names, cluster by cluster."""
+        """Yield the batches of a run with the names of their clusters, sorted by cluster."""
         for row in range(self.run_start[run], self.run_start[run + 1]):
             yield (
                 self.names[self.cluster[row]],
@@ -93,6 +101,8 @@ class BatchColumns:
                 self._pairs(row),
                 tuple(self.signals[row].as_py() or ()),
                 tuple(self.event_types[row].as_py() or ()),
+                int(self.arrived_us[row]),
+                self.payload_fault[row].as_py(),
             )
 
     def _pairs(self, row: int) -> tuple[tuple[int, int], ...]:
@@ -102,17 +112,18 @@ class BatchColumns:
 
 
 def plain_runs(columns: BatchColumns) -> Flags:
-    """Which runs are one line without a gap, in whole batches, and the same in every cluster that should have them."""
+    """Return which runs have one branch without a gap, in whole batches, equal in every expected cluster."""
     runs = len(columns.run_ids)
     if not len(columns.run):
         return np.zeros(runs, dtype=bool)
-    is_sound = _is_sound(columns) & _goes_on(columns) & _is_as_in_the_first_copy(columns)
+    is_sound = _is_sound(columns) & _is_in_its_own_tree(columns) & _goes_on(columns)
+    is_sound &= _is_as_in_the_first_copy(columns)
     bad_rows = np.bincount(columns.run, weights=~is_sound, minlength=runs)
     return np.asarray((bad_rows == 0) & _is_where_expected(columns), dtype=bool)
 
 
 def _is_sound(columns: BatchColumns) -> Flags:
-    """Whether each batch is well-formed by itself and ends its own line."""
+    """Whether each batch is well-formed by itself and its version history ends with its last event."""
     count = columns.last - columns.first + 1
     digests = np.asarray(pc.binary_length(columns.digests).fill_null(0), dtype=np.int64)
     has_items = columns.item_count > 0
@@ -125,6 +136,7 @@ def _is_sound(columns: BatchColumns) -> Flags:
         & (digests == count * DIGEST_CHARS)
         & (columns.types_count == count)
         & _names_its_signals(columns)
+        & np.asarray(pc.is_null(columns.payload_fault), dtype=bool)
         & (columns.version >= 0)
         & has_items
         & (columns.item_event[tail] == columns.last)
@@ -133,18 +145,24 @@ def _is_sound(columns: BatchColumns) -> Flags:
     return np.asarray(is_sound, dtype=bool)
 
 
+def _is_in_its_own_tree(columns: BatchColumns) -> Flags:
+    """Whether each batch is in the tree of its run; a batch of a reset run may be in another run's tree."""
+    own = columns.run_ids.take(pa.array(columns.run))
+    return np.asarray(pc.equal(columns.tree_id, own).fill_null(False), dtype=bool)  # noqa: FBT003
+
+
 def _names_its_signals(columns: BatchColumns) -> Flags:
-    """Whether each batch with signals has an id for each."""
+    """Whether each batch has an id for each of its signals."""
     signals = np.asarray(pc.list_value_length(columns.signals).fill_null(0), dtype=np.int64)
     lengths = np.asarray(pc.list_value_length(columns.event_types).fill_null(0), dtype=np.int64)
     is_signal = np.asarray(columns.event_types.flatten(), dtype=np.int64) == SIGNALED_EVENT
     row = np.repeat(np.arange(len(lengths)), lengths)
     signaled = np.bincount(row, weights=is_signal, minlength=len(lengths))
-    return np.asarray((signals == 0) | (signals == signaled), dtype=bool)
+    return np.asarray(signals == signaled, dtype=bool)
 
 
 def _goes_on(columns: BatchColumns) -> Flags:
-    """Whether each batch follows the one before it: ids without gap, and the line it continues."""
+    """Whether each batch continues the previous one: consecutive event ids, and a version history that extends it."""
     before = np.maximum(np.arange(len(columns.run)) - 1, 0)
     is_first = (columns.first == FIRST_EVENT_ID) & (columns.item_count == 1)
     is_same_version = columns.version == columns.version[before]
@@ -157,7 +175,7 @@ def _goes_on(columns: BatchColumns) -> Flags:
 
 
 def _shares_items(columns: BatchColumns, before: Longs) -> Flags:
-    """Whether all items but the last are those of the batch before; only where there are as many there."""
+    """Whether all items but the last equal those of the previous batch, as far as that batch has as many."""
     shared = np.where(columns.begins_copy, 0, np.minimum(columns.item_count - 1, columns.item_count[before]))
     shared = np.maximum(shared, 0)
     row = np.repeat(np.arange(len(shared)), shared)
@@ -170,7 +188,7 @@ def _shares_items(columns: BatchColumns, before: Longs) -> Flags:
 
 
 def _is_as_in_the_first_copy(columns: BatchColumns) -> Flags:
-    """Whether each batch has its equal in the run's first copy; a copy of another length has none."""
+    """Whether each batch equals its counterpart in the run's first copy; False if the copies differ in length."""
     sizes = columns.copy_end - columns.copy_start + 1
     first_copy = columns.first_copy[columns.copy_run]
     has_size = (sizes == sizes[first_copy])[columns.copy_of_row]
@@ -180,11 +198,25 @@ def _is_as_in_the_first_copy(columns: BatchColumns) -> Flags:
     for column in (columns.first, columns.last, columns.version, columns.status_code):
         is_equal = is_equal & (column == column[other])
     same = pc.equal(columns.digests, columns.digests.take(pa.array(other))).fill_null(False)  # noqa: FBT003
+    is_equal = is_equal & _is_same_list(columns.event_types, other) & _is_same_list(columns.signals, other)
     return np.asarray(is_equal & np.asarray(same), dtype=bool)
 
 
+def _is_same_list(lists: pa.ListArray, other: Longs) -> Flags:
+    """Whether each list equals the list at the index in `other`; a null counts as an empty list."""
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0), dtype=np.int64)
+    start = np.cumsum(lengths) - lengths
+    values = np.asarray(lists.flatten().dictionary_encode().indices.fill_null(-1), dtype=np.int64)
+    has_length = lengths == lengths[other]
+    compared = np.where(has_length, lengths, 0)
+    row = np.repeat(np.arange(len(lengths)), compared)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(compared) - compared, compared)
+    differs = values[start[row] + place] != values[start[other[row]] + place]
+    return np.asarray(has_length & (np.bincount(row, weights=differs, minlength=len(lengths)) == 0), dtype=bool)
+
+
 def _is_where_expected(columns: BatchColumns) -> Flags:
-    """Whether the clusters that have the run are exactly those that should; each is counted once a run."""
+    """Whether the clusters that have the run are exactly the expected ones."""
     runs = len(columns.run_ids)
     copies = np.bincount(columns.copy_run, minlength=runs)
     lengths = np.asarray(pc.list_value_length(columns.expected).fill_null(0), dtype=np.int64)
@@ -198,7 +230,7 @@ def _is_where_expected(columns: BatchColumns) -> Flags:
 
 
 def _codes(strings: pa.Array) -> tuple[Longs, list[str]]:
-    """Numbers in the order of the strings, and the strings."""
+    """Return a number for each string, ascending with the strings, and the sorted distinct strings."""
     encoded = strings.fill_null("").dictionary_encode()
     names = encoded.dictionary.to_pylist()
     ranked = sorted(range(len(names)), key=names.__getitem__)

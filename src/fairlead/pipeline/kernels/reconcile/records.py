@@ -1,26 +1,33 @@
-"""What the check of a run works on and what it answers, as plain values."""
+"""Input and results of the check of one run, as plain values."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from fairlead.core.versions import ClusterVersions, Item, VersionHistory
+from fairlead.pipeline.kernels.reconcile.clocks import Clocks, OneClock, Seen
 
 DIGEST_CHARS = 16
-# Twenty times what a history may have by default: what is beyond was not counted by a server.
+# Maximum event id: 20 times the default limit of a history. A higher id is garbage, not written by a server.
 EVENT_ID_MAX = 1_000_000
 TYPES_UNKNOWN = -1
-SIGNALED_EVENT = 26  # temporal.api.enums.v1.EventType
+SIGNALED_EVENT, TASK_FAILED_EVENT = 26, 9  # temporal.api.enums.v1.EventType
 OPEN_STATUSES = frozenset({1, 8})  # Running and paused, of temporal.api.enums.v1.WorkflowExecutionStatus.
 
 
 class Kind(StrEnum):
-    """What can be wrong with a run."""
+    """Kinds of findings about a run."""
 
     MISSING_RUN = "missing_run"
     MISSING_EVENTS = "missing_events"
     EXTRA_EVENTS = "extra_events"
     DIFFERENT_EVENTS = "different_events"
+    DIFFERENT_TYPES = "different_types"
+    DIFFERENT_SIGNALS = "different_signals"
+    WRONG_PAYLOAD = "wrong_payload"
+    WRONG_TREE = "wrong_tree"
+    NOT_COMPARABLE = "not_comparable"
     GAP = "gap"
     BROKEN_APPEND = "broken_append"
     MIXED_VERSIONS = "mixed_versions"
@@ -34,18 +41,27 @@ class Kind(StrEnum):
 
 
 class State(StrEnum):
-    """How a finding is to be taken: `LATE` may still heal by itself, `EXPIRED` may have been removed as it should."""
+    """How serious a finding is.
+
+    `LATE` may still heal by itself; `EXPIRED` may be a regular deletion after the retention. `NOT_COMPARABLE` means
+    that the journals don't show whether the copies are the same.
+    """
 
     WRONG = "wrong"
     LATE = "late"
+    NOT_COMPARABLE = "not_comparable"
     EXPIRED = "expired"
 
 
-class Batch(NamedTuple):
-    """One journaled batch of events of a run in one cluster; `digests` are those of its events, end to end.
+# Findings about missing events; they don't accuse a cluster of having written wrong events.
+LACKS = frozenset({Kind.MISSING_RUN, Kind.MISSING_EVENTS, Kind.GAP})
 
-    `event_types` are given only with signals, whose places they tell; `types_count` is always how many there are, and
-    `TYPES_UNKNOWN` where the run was deleted before its batch was journaled: then there are no digests either.
+
+class Batch(NamedTuple):
+    """One journaled batch of events of a run in one cluster; `digests` are those of its events, concatenated.
+
+    `types_count` is the number of `event_types`, or `TYPES_UNKNOWN` if the run was deleted before its batch was
+    journaled: then there are no digests either. `payload_fault` says how the payload contradicts the record.
     """
 
     tree_id: str
@@ -61,10 +77,12 @@ class Batch(NamedTuple):
     items: tuple[tuple[int, int], ...]
     signals: tuple[str, ...]
     event_types: tuple[int, ...]
+    arrived_us: int = 0
+    payload_fault: str | None = None
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong, late or expired: where, and on which events."""
+    """One finding: its kind and state, the cluster, and the events concerned."""
 
     kind: Kind
     state: State
@@ -77,19 +95,22 @@ class Finding(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A step of the repair: events of one version and the line they stand on, from one cluster to another."""
+    """A step of the repair: send events of one version, with their branch, from one cluster to another."""
 
     target: str
     source: str
     version: int
     first_event_id: int
     last_event_id: int
-    line: VersionHistory
+    branch: VersionHistory
     kind: Kind
 
 
 class PairCounts(NamedTuple):
-    """How the copies of two clusters compare, in events; `late` counts those of `only_*` within the grace."""
+    """How the copies of two clusters compare, in events.
+
+    `late` counts events of `only_*` within the grace, `not_comparable` events of `shared` that lack a digest.
+    """
 
     left: str
     right: str
@@ -98,10 +119,11 @@ class PairCounts(NamedTuple):
     only_right: int
     different: int
     late: int
+    not_comparable: int = 0
 
 
 class CopySummary(NamedTuple):
-    """A cluster's copy of the run; `is_overdue`: it lacks events of the winning line that it should have by now."""
+    """A cluster's copy of the run; `is_overdue` if it lacks events of the current branch that are due."""
 
     cluster: str
     is_open: bool
@@ -111,30 +133,42 @@ class CopySummary(NamedTuple):
     events: int
     first_us: int
     last_us: int
+    tree_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """By what to judge: the moment, how long events may be on their way, and how long closed runs are kept.
+    """Rules for judging runs: how long events may take to arrive, and how long closed runs are kept.
 
-    `versions` tells which cluster writes at a version; where it is not given, no cluster's word is above another's.
+    `clocks` has the watermark of each stream; without it, all clusters are on one clock and delivered up to `now_us`.
+    `versions` says which cluster writes at a version; without it, all clusters are equally credible.
     """
 
     now_us: int
     grace_us: int = 0
     retention_us: int | None = None
     versions: ClusterVersions | None = None
+    clocks: Clocks | None = None
 
-    def is_late(self, seen_us: int) -> bool:
-        """Whether what happened then may still be on its way."""
-        return seen_us > self.now_us - self.grace_us
+    @property
+    def watermarks(self) -> Clocks:
+        """The clocks by which runs are judged."""
+        return self.clocks if self.clocks is not None else OneClock(self.now_us)
 
-    def is_expired(self, closed_us: int) -> bool:
-        """Whether a run that closed then may have been removed since."""
-        return self.retention_us is not None and closed_us < self.now_us - self.retention_us
+    def is_due_in(self, lacking: str, seen: Iterable[Seen]) -> bool:
+        """Whether a cluster that lacks an event is wrong, not just late."""
+        return self.watermarks.is_due_in(lacking, seen, grace_us=self.grace_us)
+
+    def age_us(self, seen: Seen) -> int:
+        """Age of a journaled event."""
+        return self.watermarks.age_us(seen)
+
+    def is_expired(self, closed: Seen) -> bool:
+        """Whether a run that closed at that time may have been deleted since, by the clock of its cluster alone."""
+        return self.retention_us is not None and self.age_us(closed._replace(arrived_us=0)) > self.retention_us
 
     def owner(self, version: int) -> str | None:
-        """The cluster that writes at the version, if that is known."""
+        """Return the cluster that writes at the version; None if unknown."""
         if self.versions is None:
             return None
         owners = [name for name in self.versions.initial_versions if self.versions.is_owned_by(version, name)]
@@ -143,7 +177,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Judgement:
-    """All that is known of a run from the journals of all clusters; the first branch is the current one."""
+    """The result of comparing a run's copies in all clusters; the first branch is the current one."""
 
     branches: tuple[VersionHistory, ...] = ()
     ancestor: Item | None = None
@@ -151,6 +185,8 @@ class Judgement:
     status: int = 0
     first_us: int = 0
     last_us: int = 0
+    opened_age_us: int = 0
+    last_age_us: int = 0
     findings: list[Finding] = field(default_factory=list)
     copies: list[CopySummary] = field(default_factory=list)
     pairs: list[PairCounts] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """The check of many runs at once: Arrow batches in, Arrow batches out.
 
-Nearly all runs are alike in all clusters, on one branch without a gap. That is seen for a whole Arrow batch at a time,
-by comparing columns; only the other runs are looked at one by one.
+Nearly all runs are equal in all clusters, on one branch without a gap. These are found for a whole Arrow batch at a
+time by comparing columns; only the other runs are judged one by one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ import pyarrow as pa
 from fairlead.core.versions import ClusterVersions, Item, VersionHistory, draw_tree
 from fairlead.core.versions.branches import BranchTree
 from fairlead.pipeline.kernels.reconcile.alike import PlainRuns
+from fairlead.pipeline.kernels.reconcile.clocks import Clocks
 from fairlead.pipeline.kernels.reconcile.compare import Comparison
 from fairlead.pipeline.kernels.reconcile.copies import read_copy
 from fairlead.pipeline.kernels.reconcile.plain import BatchColumns, plain_runs
@@ -26,7 +27,7 @@ from fairlead.pipeline.kernels.reconcile.records import (
 )
 
 _ITEM = pa.struct([("event_id", pa.int64()), ("version", pa.int64())])
-_LINE = pa.list_(_ITEM)
+_BRANCH = pa.list_(_ITEM)
 
 FINDING = pa.struct(
     [
@@ -39,40 +40,41 @@ COPY = pa.struct(
     [
         ("cluster", pa.string()), ("is_open", pa.bool_()), ("is_overdue", pa.bool_()), ("status", pa.int32()),
         ("last_event_id", pa.int64()), ("last_version", pa.int64()), ("events", pa.int64()),
-        ("first_us", pa.int64()), ("last_us", pa.int64()),
+        ("first_us", pa.int64()), ("last_us", pa.int64()), ("tree_id", pa.string()),
     ]
 )  # fmt: skip
 PAIR = pa.struct(
     [
         ("left", pa.string()), ("right", pa.string()), ("shared", pa.int64()), ("only_left", pa.int64()),
-        ("only_right", pa.int64()), ("different", pa.int64()), ("late", pa.int64()),
+        ("only_right", pa.int64()), ("different", pa.int64()), ("late", pa.int64()), ("not_comparable", pa.int64()),
     ]
 )  # fmt: skip
 SEND = pa.struct(
     [
         ("target", pa.string()), ("source", pa.string()), ("version", pa.int64()), ("first_event_id", pa.int64()),
-        ("last_event_id", pa.int64()), ("items", _LINE), ("kind", pa.string()),
+        ("last_event_id", pa.int64()), ("items", _BRANCH), ("kind", pa.string()),
     ]
 )  # fmt: skip
 LOST_SIGNAL = pa.struct([("signal", pa.string()), ("event_id", pa.int64()), ("version", pa.int64())])
 
-# What comes in: a row a run. What goes out: the same runs, judged; the first branch is the current one.
+# The input has one row per run, the output the same runs with their judgement; the first branch is the current one.
 BATCH = pa.struct(
     [
         ("cluster", pa.string()), ("tree_id", pa.string()), ("branch_id", pa.string()),
         ("first", pa.int64()), ("last", pa.int64()), ("version", pa.int64()), ("task_id", pa.int64()),
         ("time_us", pa.int64()), ("status", pa.int32()), ("types_count", pa.int32()), ("digests", pa.string()),
-        ("items", _LINE), ("signals", pa.list_(pa.string())), ("event_types", pa.list_(pa.int32())),
+        ("items", _BRANCH), ("signals", pa.list_(pa.string())), ("event_types", pa.list_(pa.int32())),
+        ("arrived_us", pa.int64()), ("payload_fault", pa.string()),
     ]
 )  # fmt: skip
 _KEYS = [("namespace_id", pa.string()), ("workflow_id", pa.string()), ("run_id", pa.string())]
-# What is not looked at here, and goes out as it came in; `successors` are the runs in which this one goes on.
+# Columns that are copied from the input to the output; `successors` are the runs that continue this run.
 _CARRIED = [*_KEYS, ("successors", pa.list_(pa.string()))]
 RUN_BATCHES = pa.schema([*_CARRIED, ("expected", pa.list_(pa.string())), ("batches", pa.list_(BATCH))])
 JUDGED = pa.schema(
     [
         *_CARRIED,
-        ("branches", pa.list_(_LINE)),
+        ("branches", pa.list_(_BRANCH)),
         ("drawing", pa.string()),
         ("ancestor", _ITEM),
         ("disagreeing", pa.list_(pa.string())),
@@ -88,6 +90,8 @@ JUDGED = pa.schema(
         ("sends", pa.list_(SEND)),
         ("current_signals", pa.list_(pa.string())),
         ("lost_signals", pa.list_(LOST_SIGNAL)),
+        ("opened_age_us", pa.int64()),
+        ("last_age_us", pa.int64()),
     ]
 )
 
@@ -100,10 +104,11 @@ def judge_runs(
     retention_us: int | None,
     increment: int | None,
     initial_versions: Mapping[str, int],
+    clocks: Clocks | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Judge every run of every batch; plain arguments, because they travel to the workers."""
+    """Judge every run of every batch. The arguments are plain values, because Spark sends them to the workers."""
     versions = ClusterVersions(increment, initial_versions) if increment is not None else None
-    rules = Rules(now_us, grace_us, retention_us, versions)
+    rules = Rules(now_us, grace_us, retention_us, versions, clocks)
     for batch in batches:
         columns = BatchColumns(batch)
         yield judge_batch(batch, columns, rules, plain_runs(columns))
@@ -112,11 +117,11 @@ def judge_runs(
 def judge_batch(
     batch: pa.RecordBatch, columns: BatchColumns, rules: Rules, is_plain: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> pa.RecordBatch:
-    """Judge the runs of one batch; those that are plain, all at once."""
+    """Judge the runs of one batch; all plain runs in one step."""
     plain, others = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
     names = JUDGED.names[len(_CARRIED) :]
-    # Of nothing there is nothing to take the least of.
-    parts = [PlainRuns(columns, plain).judged(JUDGED, names)] if len(plain) else []
+    # `PlainRuns` can't reduce empty arrays.
+    parts = [PlainRuns(columns, plain, rules).judged(JUDGED, names)] if len(plain) else []
     if len(others) or not parts:
         parts.append(_judge_others(batch, columns, rules, others))
     place = pa.array(np.argsort(np.concatenate((plain, others))))
@@ -151,7 +156,7 @@ def _row(judgement: Judgement) -> tuple[object, ...]:
     branches = judgement.branches
     last = branches[0].last if branches else None
     return (
-        [_pairs(line) for line in branches],
+        [_pairs(branch) for branch in branches],
         "\n".join(draw_tree(BranchTree.restore(branches))) if len(branches) > 1 else None,
         _item(judgement.ancestor),
         judgement.disagreeing,
@@ -164,12 +169,14 @@ def _row(judgement: Judgement) -> tuple[object, ...]:
         [finding._asdict() for finding in judgement.findings],
         [_copy(copy) for copy in judgement.copies],
         [pair._asdict() for pair in judgement.pairs],
-        [{**send._asdict(), "items": _pairs(send.line)} for send in judgement.sends],
+        [{**send._asdict(), "items": _pairs(send.branch)} for send in judgement.sends],
         judgement.current_signals,
         [
             {"signal": signal, "event_id": event.event_id, "version": event.version}
             for signal, event in judgement.lost_signals
         ],
+        judgement.opened_age_us,
+        judgement.last_age_us,
     )
 
 
@@ -182,5 +189,5 @@ def _item(item: Item | None) -> dict[str, int] | None:
     return item._asdict() if item else None
 
 
-def _pairs(line: VersionHistory) -> list[dict[str, int]]:
-    return [item._asdict() for item in line.items]
+def _pairs(branch: VersionHistory) -> list[dict[str, int]]:
+    return [item._asdict() for item in branch.items]

@@ -1,4 +1,4 @@
--- One row a queue. It is what every write to the queue locks, and `range_id` is what every write is conditional on.
+-- One row per queue. Every write to the queue locks this row, and requires its `range_id`.
 -- `digest` is the SHA-256 of the queue's identity: a name may be longer than an index entry can be.
 -- All text is compared by code points, as Python does.
 CREATE TABLE queues (
@@ -8,14 +8,14 @@ CREATE TABLE queues (
     name         TEXT    NOT NULL COLLATE "C",
     type         INTEGER NOT NULL,
     range_id     BIGINT  NOT NULL,
-    -- The partition configuration: all of it is there, or none.
+    -- The partition configuration: all columns are set, or none.
     config_version BIGINT,
     config_read    INTEGER,
     config_write   INTEGER
-    -- Room for new versions of a row beside the old one, so that no index has to learn of them.
+    -- Room for new row versions on the same page, so that updates don't change the indexes.
 ) WITH (fillfactor = 50);
 
--- How far each priority of a queue has come.
+-- The levels of each priority of a queue.
 CREATE TABLE queue_levels (
     queue_number BIGINT  NOT NULL,
     priority     INTEGER NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE queue_levels (
 ) WITH (fillfactor = 50);
 
 -- The backlogs, each in the order in which it is read.
--- A fairness key is kept as its UTF-8 bytes, since a text can't hold the NUL that a key may have.
+-- A fairness key is stored as UTF-8 bytes: a key may contain NUL, which a text column can't hold.
 CREATE TABLE tasks (
     queue_number BIGINT           NOT NULL,
     priority     INTEGER          NOT NULL,
@@ -37,7 +37,7 @@ CREATE TABLE tasks (
     weight       DOUBLE PRECISION NOT NULL,
     payload      BYTEA            NOT NULL,
     PRIMARY KEY (queue_number, priority, pass, task_id)
-    -- Rows come and go: a fifth of a large table is too many dead ones to wait for.
+    -- Rows are short-lived: by default, autovacuum starts at 20% dead rows, too late for a large table.
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 -- The hosts of the cluster.

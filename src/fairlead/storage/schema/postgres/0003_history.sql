@@ -1,10 +1,10 @@
--- One row a shard. Every commit shares the lock on it, so that commits go side by side; a takeover waits for them all.
+-- One row per shard. Commits share its lock, so that they run in parallel; a takeover waits for all of them.
 CREATE TABLE history_shards (
     shard_id INTEGER NOT NULL PRIMARY KEY,
     range_id BIGINT  NOT NULL
 ) WITH (fillfactor = 50);
 
--- Through which key each queue of a shard is completed.
+-- The completed level of each queue of a shard.
 CREATE TABLE history_levels (
     shard_id   INTEGER NOT NULL,
     queue      TEXT    NOT NULL COLLATE "C",
@@ -37,7 +37,7 @@ CREATE TABLE history_currents (
     PRIMARY KEY (shard_id, namespace_id, workflow_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
--- Only branches that begin with the events of others, or that are deleted while others begin with theirs.
+-- Only branches that begin with events of other branches, or that are deleted while others share their events.
 -- ancestors: [{"branch_id": ..., "end_event_id": ...}, ...]
 CREATE TABLE history_branches (
     tree_id    TEXT    NOT NULL COLLATE "C",
@@ -65,7 +65,7 @@ CREATE TABLE history_tasks (
     task_id    BIGINT  NOT NULL,
     payload    BYTEA   NOT NULL,
     PRIMARY KEY (shard_id, queue, fire_at_ns, task_id)
-    -- Rows come and go: a fifth of a large table is too many dead ones to wait for.
+    -- Rows are short-lived: by default, autovacuum starts at 20% dead rows, too late for a large table.
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE TABLE namespaces (
@@ -104,19 +104,19 @@ CREATE TABLE visibility (
     PRIMARY KEY (namespace_id, run_id)
 );
 
--- The usual order of a list: an open run is closed at the end of time.
+-- The default order of lists: open runs sort as if closed at the end of time.
 CREATE INDEX visibility_latest
     ON visibility (namespace_id, coalesce(close_time_ns, 9223372036854775807), start_time_ns, run_id);
--- The same for one workflow id, so that its few runs are not searched for among all others.
+-- The same for one workflow id, to find its few runs without reading all others.
 CREATE INDEX visibility_workflow ON visibility (
     namespace_id, workflow_id, coalesce(close_time_ns, 9223372036854775807), start_time_ns, run_id
 );
 CREATE INDEX visibility_attributes ON visibility USING gin (search_attributes jsonb_path_ops);
 
--- One commit: what is expected is checked first, then all of it is written. In a function, since each statement within
--- it sees what was committed before that statement began: those that follow the fence see all that came before it.
--- `given` has arrays of objects; `blob` in one of them is a place in `blobs`. The answer is 'done', or which condition
--- is not met, and in which place of its array.
+-- One commit: check all conditions first, then write all rows. It is a function because each of its statements sees
+-- what was committed before that statement began: statements after the fence see all earlier commits.
+-- `given` has arrays of objects; `blob` in an object is an index into `blobs`. The result is 'done', or the condition
+-- that is not met, and the index in its array.
 CREATE FUNCTION history_commit(the_shard INTEGER, the_range BIGINT, given JSONB, blobs BYTEA[])
 RETURNS TABLE (outcome TEXT, place INTEGER) LANGUAGE plpgsql AS $$
 BEGIN
@@ -212,7 +212,7 @@ BEGIN
         )
         WHERE old.shard_id = the_shard AND old.namespace_id = new.namespace_id
             AND old.workflow_id = new.workflow_id AND old.run_id = new.run_id;
-        -- Not "on conflict": another who made the same run since the check must not be overwritten.
+        -- Not "on conflict": a run that a concurrent commit created since the check must not be overwritten.
         INSERT INTO history_runs (
             shard_id, namespace_id, workflow_id, run_id, db_version, next_event_id, status, last_write_version, state
         )
@@ -308,7 +308,7 @@ BEGIN
 END
 $$;
 
--- Alone in its shard, so that no branch begins meanwhile with the events that go. False if the lease is lost.
+-- Takes an exclusive lock on the shard, so that no new branch shares the deleted events. False if the lease is lost.
 CREATE FUNCTION history_delete_run(
     the_shard INTEGER, the_range BIGINT, the_namespace TEXT, the_workflow TEXT, the_run TEXT,
     trees TEXT[], branches TEXT[]

@@ -1,4 +1,4 @@
--- One row a partition that was ever owned. range_id is that of its present owner.
+-- One row per partition that was ever owned. range_id is that of the present owner.
 CREATE TABLE queues (
     queue          INTEGER PRIMARY KEY,
     namespace_id   TEXT    NOT NULL,
@@ -11,8 +11,8 @@ CREATE TABLE queues (
     UNIQUE (namespace_id, name, type)
 ) STRICT;
 
--- How far each priority of a queue has come, and how many tasks it holds: `tasks` changes in the same transaction as
--- the rows that it counts, so that nobody has to count a million of them.
+-- The levels of each priority of a queue, and its number of tasks: `tasks` changes in the same transaction as the rows
+-- that it counts, so that no query has to count a million rows.
 CREATE TABLE levels (
     queue    INTEGER NOT NULL,
     priority INTEGER NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE levels (
     PRIMARY KEY (queue, priority)
 ) STRICT, WITHOUT ROWID;
 
--- Without row ids the table itself is in the order in which it is read and deleted.
+-- WITHOUT ROWID: the table itself has the order in which it is read and deleted.
 CREATE TABLE tasks (
     queue        INTEGER NOT NULL,
     priority     INTEGER NOT NULL,

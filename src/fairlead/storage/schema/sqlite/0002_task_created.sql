@@ -1,2 +1,2 @@
--- When each task was first added, by the wall clock: how old a backlog is. 0 for those that were here before.
+-- Wall clock time at which each task was first added, for the age of a backlog; 0 for older rows.
 ALTER TABLE tasks ADD COLUMN created_s REAL NOT NULL DEFAULT 0;

@@ -1,10 +1,10 @@
--- One row a shard that was ever owned. range_id is that of its present owner.
+-- One row per shard that was ever owned. range_id is that of the present owner.
 CREATE TABLE history_shards (
     shard_id INTEGER PRIMARY KEY,
     range_id INTEGER NOT NULL
 ) STRICT;
 
--- Through which key each queue of a shard is completed.
+-- The completed level of each queue of a shard.
 CREATE TABLE history_levels (
     shard_id   INTEGER NOT NULL,
     queue      TEXT    NOT NULL,
@@ -13,8 +13,8 @@ CREATE TABLE history_levels (
     PRIMARY KEY (shard_id, queue)
 ) STRICT, WITHOUT ROWID;
 
--- By a number of their own, so that runs which were made at about the same time, and are changed at about the same
--- time, are on the same pages.
+-- The primary key is a sequence number, so that runs that are created and changed at about the same time are on the
+-- same pages.
 CREATE TABLE history_runs (
     run                INTEGER PRIMARY KEY,
     shard_id           INTEGER NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE history_currents (
     PRIMARY KEY (shard_id, namespace_id, workflow_id)
 ) STRICT, WITHOUT ROWID;
 
--- ancestors: [[branch_id, end_event_id], ...]. A branch that is deleted stays while others begin with its events.
+-- ancestors: [[branch_id, end_event_id], ...]. A deleted branch stays while other branches share its events.
 CREATE TABLE history_branches (
     branch     INTEGER PRIMARY KEY,
     tree_id    TEXT    NOT NULL,
@@ -107,10 +107,10 @@ CREATE TABLE visibility (
     UNIQUE (namespace_id, run_id)
 ) STRICT;
 
--- The usual order of a list: an open run is closed at the end of time.
+-- The default order of lists: open runs sort as if closed at the end of time.
 CREATE INDEX visibility_latest
     ON visibility (namespace_id, coalesce(close_time_ns, 9223372036854775807), start_time_ns, run_id);
--- The same for one workflow id, so that its few runs are not searched for among all others.
+-- The same for one workflow id, to find its few runs without reading all others.
 CREATE INDEX visibility_workflow ON visibility (
     namespace_id, workflow_id, coalesce(close_time_ns, 9223372036854775807), start_time_ns, run_id
 );

@@ -1,2 +1,2 @@
--- The rules by which a task list dispatches, as calls have set them; only a root has any.
+-- The dispatch rules of a task queue, as set by UpdateTaskQueueConfig; only root partitions have them.
 ALTER TABLE queues ADD COLUMN rules BLOB;

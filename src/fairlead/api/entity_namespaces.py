@@ -1,0 +1,21 @@
+"""Namespace ids of entities: the rows of one archetype are under `<namespace id>#<archetype>`.
+
+So the ids and lists of entities never mix with those of workflows.
+"""
+
+from fairlead.core.namespaces import QualifiedNamespaceId
+
+
+def entity_namespace_id(namespace_id: str, archetype: str) -> str:
+    """The namespace id of the rows of one archetype."""
+    return str(QualifiedNamespaceId(namespace_id, archetype))
+
+
+def is_entity(namespace_id: str) -> bool:
+    """Whether rows under this namespace id are entities, not workflows."""
+    return bool(QualifiedNamespaceId.parse(namespace_id).qualifier)
+
+
+def base_namespace_id(namespace_id: str) -> str:
+    """The id of the namespace, from the namespace id of a workflow or an entity."""
+    return QualifiedNamespaceId.parse(namespace_id).namespace_id

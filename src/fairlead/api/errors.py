@@ -1,0 +1,93 @@
+"""API errors: one class for each thing that a caller may have to do.
+
+Code catches classes. gRPC codes appear only in `fairlead.api.codes`, the table for the places where an error becomes a
+wire status. This module and the table import nothing of Temporal's API, which loads slowly.
+"""
+
+from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere, RetryLater
+
+_NOT_FOUND_URL = b"type.googleapis.com/temporal.api.errordetails.v1.NotFoundFailure"
+# The packed and empty message NotFoundFailure: field 1, its length and the type.
+_NOT_FOUND = b"\n" + bytes((len(_NOT_FOUND_URL),)) + _NOT_FOUND_URL
+
+
+class ApiError(FairleadError):
+    """An error that the client gets as it is: raise one of the subclasses. Calls between hosts pass it on unchanged.
+
+    `detail` is a packed message of Temporal's error details, or empty.
+    """
+
+    def __init__(self, message: str, detail: bytes = b"") -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class InvalidArgument(ApiError, FixRequest):
+    """The request is invalid, whatever the state of the server."""
+
+
+class NotFound(ApiError, FixRequest):
+    """The object of the request does not exist."""
+
+    def __init__(self, message: str, detail: bytes = _NOT_FOUND) -> None:
+        super().__init__(message, detail)
+
+
+class Gone(ApiError, FixRequest):
+    """The object of the request has ended. Clients get the same status as for `NotFound`."""
+
+    def __init__(self, message: str, detail: bytes = _NOT_FOUND) -> None:
+        super().__init__(message, detail)
+
+
+class AlreadyExists(ApiError, FixRequest):
+    """The name or id is in use."""
+
+
+class FailedPrecondition(ApiError, FixRequest):
+    """The object's state does not allow the request: change the state first."""
+
+
+class PermissionDenied(ApiError, FixRequest):
+    """The caller may not do this."""
+
+
+class Unimplemented(ApiError, FixRequest):
+    """The request is not supported by this server."""
+
+
+class OutOfRange(ApiError, FixRequest):
+    """The position in a stream was never reached, because the source was set up anew: read from the beginning."""
+
+
+class NotActive(ApiError, RetryElsewhere):
+    """The namespace is active in another cluster: send the request there. Nothing was done."""
+
+
+class Exhausted(ApiError, RetryLater):
+    """A limit is reached and nothing was done: slow down, or end something first."""
+
+
+class DeadlineExceeded(ApiError, RetryLater):
+    """The caller's deadline has passed; the request may have been carried out."""
+
+
+class Aborted(ApiError, RetryLater):
+    """A concurrent change prevented the request: retry."""
+
+
+# All classes of API errors that callers on other hosts and in other clusters get unchanged.
+API_ERRORS: tuple[type[ApiError], ...] = (
+    InvalidArgument,
+    NotFound,
+    Gone,
+    AlreadyExists,
+    FailedPrecondition,
+    PermissionDenied,
+    Unimplemented,
+    OutOfRange,
+    NotActive,
+    Exhausted,
+    DeadlineExceeded,
+    Aborted,
+)

@@ -1,0 +1,2 @@
+class BadSpec(ValueError):
+    """A spec is invalid; the message says why."""

@@ -1,0 +1,1 @@
+"""Search attributes, and the language of list filters."""

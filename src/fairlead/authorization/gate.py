@@ -1,0 +1,222 @@
+"""The one place at which a call is let in or refused, for every port and every service."""
+
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from inspect import isawaitable
+from typing import Any, Final, NamedTuple, Protocol
+
+from temporalio.api.errordetails.v1 import PermissionDeniedFailure
+
+from fairlead.api.error_details import packed
+from fairlead.api.errors import ApiError, PermissionDenied
+from fairlead.authorization.api_keys import PREFIX, ApiKeys
+from fairlead.authorization.authorizer import AuthorizationTarget, Authorizer, Decision
+from fairlead.authorization.certificates import CertificateClaims
+from fairlead.authorization.claims import AuthInfo, ClaimMapper, Claims, Denied, Principal
+from fairlead.authorization.json_web_tokens import bearer
+from fairlead.authorization.methods import MethodAccess
+from fairlead.authorization.roles import Role
+from fairlead.core.errors import FairleadError
+from fairlead.rpc.certificate import PeerCertificate
+from fairlead.rpc.hosts.credentials import SECRET_HEADER
+from fairlead.settings import DynamicSettings
+from fairlead.settings.dynamic.authorization import EXPOSE_AUTHORIZER_ERRORS
+from fairlead.settings.static.authorization import AuthorizationConfig
+from fairlead.telemetry import SERVICE_ERRORS_AUTHORIZE_FAILED, SERVICE_ERRORS_UNAUTHORIZED, Metrics, get_log
+
+MESSAGE: Final = "Request unauthorized."
+NOBODY: Final = Principal("", "")
+# A host of this cluster: it may call everything.
+HOST: Final = Claims("host", Role.ADMIN, kind="host")
+
+_BEARER_KEY: Final = f"Bearer {PREFIX}"
+
+_log = get_log("authorization")
+
+
+class WithCredentials(Protocol):
+    """The part of a call that tells who calls: gRPC's `Call`, or that of another transport."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Headers, with names in lower case."""
+        ...
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The verified certificate of the caller."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """Address of the caller."""
+        ...
+
+
+class Decided(NamedTuple):
+    """A decision, for the audit."""
+
+    principal: Principal
+    method: MethodAccess
+    namespace: str
+    is_allowed: bool
+    reason: str
+    peer: str
+    request: Any
+
+
+class Gate:
+    """Finds out who calls, and lets the call in or raises PERMISSION_DENIED.
+
+    Every refusal has the same message, whether or not the namespace exists, so that nobody learns names by trying.
+    """
+
+    def __init__(
+        self,
+        config: AuthorizationConfig,
+        *,
+        authorizer: Authorizer,
+        mapper: ClaimMapper | None,
+        api_keys: ApiKeys | None,
+        settings: DynamicSettings,
+        metrics: Metrics,
+        secret: str = "",
+        is_host: Callable[[PeerCertificate], bool] = lambda _: False,
+        on_decision: Callable[[Decided], None] | None = None,
+    ) -> None:
+        """`secret` is that of the cluster's hosts; `is_host` tells whether a certificate belongs to one of them.
+
+        `on_decision` gets every refusal, and every call of a method that is in the audit.
+        """
+        self._header = config.header
+        self._extras_header = config.extras_header
+        self._audience = config.audience
+        self._authorizer = authorizer
+        self._mapper = mapper
+        self._api_keys = api_keys
+        self._certificates = CertificateClaims(config.certificates)
+        self._secret = secret.encode()
+        self._is_host = is_host
+        self._settings = settings
+        self._metrics = metrics
+        self._calls = metrics.calls("frontend", "Authorization")
+        self._on_decision = on_decision
+
+    async def admit(
+        self, call: WithCredentials, method: MethodAccess, namespace: str = "", request: Any = None
+    ) -> Claims | None:
+        """Let a call in and return the caller's claims, None for a caller without any; or raise PERMISSION_DENIED."""
+        claims = await self.identify(call, method)
+        await self.check(call, claims, method, namespace, request)
+        return claims
+
+    async def identify(self, call: WithCredentials, method: MethodAccess) -> Claims | None:
+        """The caller's claims; raises PERMISSION_DENIED for invalid ones, and for none unless the method is open."""
+        try:
+            claims = await self._claims(call)
+            if claims is None and not method.is_open:
+                raise Denied("no credentials")
+        except FairleadError as failure:
+            if method.is_open:
+                # An open method tells nothing that is worth a credential.
+                return None
+            if not isinstance(failure, Denied):
+                raise
+            raise self._refused(call, None, method, "", reason=str(failure)) from None
+        return claims
+
+    async def check(
+        self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, request: Any = None
+    ) -> None:
+        """Raise PERMISSION_DENIED unless the caller may call the method in the namespace."""
+        began_s = time.perf_counter()
+        reason = ""
+        try:
+            decided = self._authorizer.authorize(claims, AuthorizationTarget(method, namespace, request))
+            decision: Decision = decided if isinstance(decided, Decision) else await decided
+            is_allowed, reason = decision.is_allowed is True, decision.reason
+        except FairleadError as failure:
+            is_allowed, reason = False, str(failure)
+        except Exception as failure:  # noqa: BLE001 - a fault of a user's authorizer must not let anybody in
+            is_allowed, reason = False, f"the authorizer failed: {type(failure).__name__}: {failure}"
+            self._metrics.count(SERVICE_ERRORS_AUTHORIZE_FAILED, method.name)
+            _log.error("authorizer failed", method=method.api, exc_info=failure)
+        self._calls.answered(time.perf_counter() - began_s)
+        if not is_allowed:
+            raise self._refused(call, claims, method, namespace, reason=reason, request=request)
+        self.note(call, claims, method, namespace, request)
+
+    def note(
+        self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, request: Any = None
+    ) -> None:
+        """Report an allowed call to the audit, if its method belongs there."""
+        if self._on_decision is not None and method.is_audited:
+            principal = NOBODY if claims is None else claims.principal
+            self._on_decision(Decided(principal, method, namespace, True, "", call.peer, request))  # noqa: FBT003
+
+    def refuse(
+        self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, reason: str
+    ) -> ApiError:
+        """The error for a call that a rule beside the authorizer's forbids; counted and audited like every refusal."""
+        return self._refused(call, claims, method, namespace, reason=reason)
+
+    async def _claims(self, call: WithCredentials) -> Claims | None:
+        metadata, certificate = call.metadata, call.certificate
+        if self._secret and SECRET_HEADER in metadata:
+            if hmac.compare_digest(metadata[SECRET_HEADER].encode(), self._secret):
+                return HOST
+            raise Denied("the secret of the cluster's hosts is wrong")
+        token = metadata.get(self._header, "")
+        if token.startswith(_BEARER_KEY) and self._api_keys is not None:
+            return self._api_keys.claims(bearer(token))
+        if certificate is not None and not token:
+            if self._is_host(certificate):
+                return HOST
+            claims = self._certificates.claims(certificate)
+            if claims is not None:
+                return claims
+        if self._mapper is None:
+            if token:
+                raise Denied("the authorization header has no API key, and no claim mapper is configured")
+            return None
+        info = AuthInfo(token, metadata.get(self._extras_header, ""), certificate, self._audience)
+        try:
+            mapped = self._mapper.claims(info)
+            found: Claims | None = await mapped if isawaitable(mapped) else mapped
+        except FairleadError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - a fault of a user's claim mapper must not let anybody in
+            self._metrics.count(SERVICE_ERRORS_AUTHORIZE_FAILED, "ClaimMapper")
+            _log.error("claim mapper failed", exc_info=failure)
+            raise Denied(f"the claim mapper failed: {type(failure).__name__}") from None
+        return found
+
+    def _refused(
+        self,
+        call: WithCredentials,
+        claims: Claims | None,
+        method: MethodAccess,
+        namespace: str,
+        *,
+        reason: str,
+        request: Any = None,
+    ) -> ApiError:
+        principal = NOBODY if claims is None else claims.principal
+        self._metrics.count(SERVICE_ERRORS_UNAUTHORIZED, method.name)
+        _log.warning(
+            "call refused",
+            method=method.api,
+            namespace=namespace,
+            principal=f"{principal.kind}/{principal.name}",
+            peer=call.peer,
+            reason=reason,
+        )
+        if self._on_decision is not None:
+            self._on_decision(Decided(principal, method, namespace, False, reason, call.peer, request))  # noqa: FBT003
+        return request_unauthorized(reason if self._settings.get(EXPOSE_AUTHORIZER_ERRORS) else "")
+
+
+def request_unauthorized(reason: str = "") -> ApiError:
+    """PERMISSION_DENIED with Temporal's message and detail."""
+    return PermissionDenied(MESSAGE, packed(PermissionDeniedFailure(reason=reason)))

@@ -1,0 +1,75 @@
+"""Requirements of the methods of a host's own port: for `fairlead admin`, clients of task queues, and other hosts."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fairlead.authorization.claims import Claims
+from fairlead.authorization.gate import Gate, WithCredentials
+from fairlead.authorization.methods import Access, MethodAccess, Scope
+
+# Methods of `fairlead admin` that change something.
+_ADMIN: Final = (
+    *("matching.Update", "matching.Configure", "replication.MergeDeadLetters", "replication.PurgeDeadLetters"),
+    *("replication.Repair", "replication.FailOver"),
+    *("authorization.CreateKey", "authorization.ListKeys", "authorization.RevokeKey"),
+)
+# Methods of `fairlead admin` that only read, about any namespace.
+_READ: Final = (
+    *("namespaces.find", "matching.Describe", "matching.Explain", "matching.List", "history.Tree"),
+    *("replication.Status", "replication.ListDeadLetters", "replication.FailOverProgress"),
+)
+# Methods of `fairlead.client`; the namespace is in the request.
+_WRITE: Final = ("matching.Add",)
+_WORK: Final = ("matching.Poll",)
+# Methods that every authenticated caller may call: a client finds the hosts of the cluster by it.
+_ANY: Final = frozenset(("cluster.Ring",))
+
+
+def _access(name: str, scope: Scope, access: Access, *, is_worker: bool = False) -> MethodAccess:
+    is_audited = access is Access.ADMIN
+    return MethodAccess(f"/fairlead/{name}", name, scope, access, is_worker=is_worker, is_audited=is_audited)
+
+
+# Methods that callers other than hosts may call; all others are for hosts only.
+HOST_METHODS: Final = {
+    **{name: _access(name, Scope.CLUSTER, Access.ADMIN) for name in _ADMIN},
+    **{name: _access(name, Scope.CLUSTER, Access.READ) for name in (*_READ, *_ANY)},
+    **{name: _access(name, Scope.NAMESPACE, Access.WRITE) for name in _WRITE},
+    **{name: _access(name, Scope.NAMESPACE, Access.WRITE, is_worker=True) for name in _WORK},
+}
+
+
+class HostAdmission:
+    """Lets calls to a host's own port in, or raises PERMISSION_DENIED. Hosts of the cluster may call everything."""
+
+    def __init__(self, gate: Gate, *, is_reserved: Callable[[bytes], bool] = lambda _: False) -> None:
+        """`is_reserved` tells whether a task's payload is one that only hosts may add: it stands for a workflow."""
+        self._gate = gate
+        self._is_reserved = is_reserved
+
+    async def admit(self, call: WithCredentials, name: str, request: Any) -> None:
+        """Raise unless the caller may call the method `name` with this request."""
+        access = HOST_METHODS.get(name) or _access(name, Scope.CLUSTER, Access.ADMIN)
+        claims = await self._gate.identify(call, access)
+        if claims is not None and claims.kind == "host":
+            # Operators on a host may use its secret: their commands are in the audit, calls between hosts are not.
+            if name in HOST_METHODS:
+                self._gate.note(call, claims, access, "", request)
+            return
+        if name not in HOST_METHODS:
+            raise self._gate.refuse(call, claims, access, "", "the method is for hosts of the cluster")
+        if name in _ANY:
+            return
+        if name in _WRITE and self._is_reserved(request.task.payload):
+            raise self._gate.refuse(call, claims, access, "", "the payload is one that only hosts may add")
+        await self._gate.check(call, claims, access, self._namespace(access, claims, request), request)
+
+    def _namespace(self, access: MethodAccess, claims: Claims | None, request: Any) -> str:
+        """The namespace of a task queue: clients of task queues name it, so that it is also its id.
+
+        An id of a registered namespace is nobody's name, so that only roles in the whole system reach its task queues.
+        """
+        if claims is None or access.scope is Scope.CLUSTER:
+            return ""
+        namespace: str = request.partition.task_queue.namespace_id
+        return namespace

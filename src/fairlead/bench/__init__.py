@@ -1,0 +1,1 @@
+"""The load generator of `fairlead bench`, and the scenarios of Cadence's matching simulation."""

@@ -1,0 +1,93 @@
+"""Options of `fairlead admin` with which it proves who calls, and the credentials that they make."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fairlead.core.errors import FixRequest
+from fairlead.rpc.hosts.credentials import AUTHORIZATION_HEADER, SECRET_HEADER, Credentials
+from fairlead.settings import InvalidValue
+from fairlead.settings.static.security import read_secret_file
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+class BadSecret(FixRequest):
+    """The file of --secret-file has no secret."""
+
+
+def credential_options(command: C) -> C:
+    """Add the options to a command or group."""
+    for add in reversed(
+        (
+            click.option(
+                "--api-key",
+                envvar="FAIRLEAD_API_KEY",
+                metavar="KEY",
+                help="An API key, or a token; better set FAIRLEAD_API_KEY: other users may see a command line.",
+            ),
+            click.option(
+                "--secret-file",
+                envvar="FAIRLEAD_SECRET_FILE",
+                type=_FILE,
+                metavar="FILE",
+                help="The file of internode.secretFile, on a host of the cluster; or set FAIRLEAD_SECRET_FILE.",
+            ),
+            click.option("--tls", "is_tls", is_flag=True, help="Use TLS; the other --tls options imply it."),
+            click.option(
+                "--tls-ca-path",
+                envvar="FAIRLEAD_TLS_CA_PATH",
+                type=_FILE,
+                metavar="FILE",
+                help="Authorities that servers' certificates must be from. [default: those of this machine]",
+            ),
+            click.option(
+                "--tls-cert-path", envvar="FAIRLEAD_TLS_CERT_PATH", type=_FILE, metavar="FILE", help="Own certificate."
+            ),
+            click.option("--tls-key-path", envvar="FAIRLEAD_TLS_KEY_PATH", type=_FILE, metavar="FILE", help="Own key."),
+            click.option(
+                "--tls-server-name",
+                envvar="FAIRLEAD_TLS_SERVER_NAME",
+                metavar="NAME",
+                help="Name that servers' certificates must have. [default: that of the address]",
+            ),
+        )
+    ):
+        command = add(command)
+    return command
+
+
+def credentials_of(
+    *,
+    api_key: str | None,
+    secret_file: Path | None,
+    is_tls: bool,
+    tls_ca_path: Path | None,
+    tls_cert_path: Path | None,
+    tls_key_path: Path | None,
+    tls_server_name: str | None,
+) -> Credentials:
+    """Make credentials from the values of the options."""
+    headers: list[tuple[str, str]] = []
+    if api_key:
+        headers.append((AUTHORIZATION_HEADER, f"Bearer {api_key}"))
+    elif secret_file is not None:
+        try:
+            headers.append((SECRET_HEADER, read_secret_file(secret_file)))
+        except InvalidValue as wrong:
+            raise BadSecret(f"--secret-file {secret_file} {wrong}") from wrong
+    if (tls_cert_path is None) is not (tls_key_path is None):
+        raise click.UsageError("--tls-cert-path and --tls-key-path belong together: give both")
+    if not (is_tls or tls_ca_path or tls_cert_path or tls_server_name):
+        return Credentials(tuple(headers))
+    # Imported late: most commands don't use TLS.
+    from fairlead.rpc.tls.client_files import client_side  # noqa: PLC0415
+
+    tls = client_side(
+        authorities=tls_ca_path, certificate=tls_cert_path, key=tls_key_path, server_name=tls_server_name or ""
+    )
+    return Credentials(tuple(headers), tls)

@@ -1,0 +1,123 @@
+"""Runs jobs from the command line: first the checks, then Spark, then the results and the exit code."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairlead.cli.pipeline.progress import following, progress_display
+from fairlead.cli.pipeline.results import print_results
+from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.jobs import reconcile
+from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.namespaces import known_names, name_findings
+from fairlead.pipeline.session import open_session, plan_for
+from fairlead.pipeline.sources.segments import find_sealed, find_segments
+from fairlead.report import Output, printable
+
+# Maximum input bytes of a small session: up to this size, Spark's optimizing start costs more than it saves.
+SMALL_BYTES_MAX = 64 << 20
+# Exit code if the job succeeded, but its findings need attention.
+EXIT_ALARM = 3
+# Jobs that only read tables, which another job must have written.
+READERS = frozenset({"traffic", "fairness", "backtest", "reconcile", "histories", "report"})
+
+Run = Callable[[JobContext], Summary]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The parameters that all jobs share."""
+
+    lake: Path
+    journal: Path | None
+    master: str | None
+    since_us: int | None
+    until_us: int | None
+    namespace: str | None
+    output: Output
+
+
+def run_jobs(
+    jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request, *, is_one: bool
+) -> None:
+    """Run jobs, print their results, and set the exit code."""
+    summaries: list[Summary] = []
+    try:
+        summaries.extend(perform(jobs, options, request))
+    except Exception:
+        # The tables and findings of the completed jobs exist.
+        if summaries:
+            print_results(summaries, request.output, is_one=is_one)
+        raise
+    print_results(summaries, request.output, is_one=is_one)
+    alarms = [(summary.job, summary.alarm) for summary in summaries if summary.alarm]
+    for job, alarm in alarms:
+        click.echo(f"fairlead: {job}: {printable(alarm)}", err=True)
+    if alarms:
+        sys.exit(EXIT_ALARM)
+
+
+def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request) -> Iterator[Summary]:
+    """Run jobs one after the other in one session; yield each result when it is done."""
+    # Check everything possible before starting Spark, which takes seconds.
+    if "reconcile" in jobs:
+        reconcile.check_options(options.get("reconcile", {}))
+    plan = plan_for(request.master, name="fairlead pipeline", is_small=_is_small(request))
+    lake = Lake(request.lake)
+    if request.journal is not None:
+        (find_sealed if "ingest" in jobs else find_segments)(request.journal)
+    if jobs.keys() <= READERS:
+        lake.check_there()
+    lake.check_writable()
+    unchecked = request.namespace
+    with progress_display("starting Spark") as display, open_session(plan) as spark, following(display, spark):
+        for name, run in jobs.items():
+            display.say(name)
+            if unchecked is not None and name != "ingest":
+                lake.check_namespace(spark, unchecked)
+                unchecked = None
+
+            def say(line: str, name: str = name) -> None:
+                display.say(f"{name}: {line}")
+
+            context = JobContext(
+                spark=spark,
+                lake=lake,
+                journal=request.journal,
+                since_us=request.since_us,
+                until_us=request.until_us,
+                namespace=request.namespace,
+                options=options.get(name, {}),
+                progress=say,
+            )
+            summary = run(context)
+            yield replace(summary, findings=name_findings(summary.findings, known_names(lake)))
+
+
+@contextmanager
+def until_stopped(
+    signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns True until the process gets one of these signals."""
+    is_reported = threading.Event()
+    before = {number: signal.signal(number, lambda *_: is_reported.set()) for number in signals}
+    try:
+        yield lambda: not is_reported.is_set()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_small(request: Request) -> bool:
+    files = [*request.lake.glob("*/batch=*/*/*/*.parquet")] if request.lake.is_dir() else []
+    size_bytes = sum(file.stat().st_size for file in files)
+    if request.journal is not None:
+        size_bytes += sum(segment.bytes for segment in find_segments(request.journal))
+    return size_bytes <= SMALL_BYTES_MAX

@@ -1,0 +1,30 @@
+"""A rate limit of calls with priorities."""
+
+from fairlead.core.rates.rate import Rate
+
+
+class PriorityRate:
+    """Lets through a steady number of calls a second, important ones first.
+
+    Each priority has the whole rate, and a call also counts against all less important priorities. So important calls
+    displace others, and others never displace them. Priority 0 is the most important one.
+    """
+
+    __slots__ = ("_rates",)
+
+    def __init__(self, rate_per_s: float, *, burst_s: float, priorities: int) -> None:
+        self._rates = tuple(Rate(rate_per_s, burst_s=burst_s) for _ in range(priorities))
+
+    def change(self, rate_per_s: float, *, burst_s: float) -> None:
+        """Change the rate; calls that were let through before still count."""
+        for rate in self._rates:
+            rate.change(rate_per_s, burst_s=burst_s)
+
+    def try_take(self, priority: int, now_s: float) -> bool:
+        """Let a call through and count it; false, and nothing counted, if the limit of its priority is reached."""
+        if self._rates[priority].ready_s(now_s) > now_s:
+            return False
+        for rate in self._rates[priority:]:
+            # A less important priority is at most full: it gets its share again as soon as important calls cease.
+            rate.take_at_most(now_s)
+        return True

@@ -1,0 +1,1 @@
+"""Handlers of Temporal's methods, one module for each topic."""

@@ -1,0 +1,1 @@
+"""Validation of requests, in the order and with the messages of Temporal's server."""

@@ -1,1 +1,0 @@
-"""Other clusters' histories: how their batches of events become part of the runs here."""

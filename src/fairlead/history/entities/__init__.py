@@ -1,0 +1,1 @@
+"""State machines without a history of events: schedules, batch jobs, standalone activities and Nexus operations."""

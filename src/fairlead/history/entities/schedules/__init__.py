@@ -1,0 +1,1 @@
+"""Schedules: workflow starts at the times of calendars and intervals."""

@@ -1,0 +1,82 @@
+"""Requests of workers for standalone activities: start an attempt, heartbeat, complete, fail, cancel."""
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.failure.v1 import Failure
+
+from fairlead.api.errors import InvalidArgument
+from fairlead.history.entities.standalone_activities import machine
+from fairlead.history.entities.standalone_activities.machine import Heard, Step
+from fairlead.history.entities.standalone_activities.responses import worker_answer
+from fairlead.history.entities.standalone_activities.steps import change
+from fairlead.history.entities.standalone_activities.tasks import Dispatch, decode_task
+from fairlead.history.messages.matching_tasks import MatchedEntityTask, StartMatched
+from fairlead.history.shard.context import OperationContext
+
+
+async def start(context: OperationContext, request: StartMatched) -> bytes:
+    """Give an attempt to the worker that polled it."""
+    matched = request.task
+    task = decode_task(matched.data) if isinstance(matched, MatchedEntityTask) else None
+    if not isinstance(task, Dispatch):
+        raise InvalidArgument("not an activity task")
+
+    def step(taken: Step) -> bytes:
+        machine.start(taken, stamp=task.stamp, identity=request.identity, sdk=request.sdk)
+        namespace = context.namespace
+        return worker_answer(taken.state, namespace_id=namespace.id, namespace=namespace.name).SerializeToString()
+
+    return await change(context, matched.workflow_id, matched.run_id, step)
+
+
+async def heartbeat(
+    context: OperationContext, activity_id: str, run_id: str, *, number: int | None, details: Payloads | None
+) -> Heard:
+    """Record a heartbeat. `number` is the start that the worker got; None if the request is by id."""
+    return await change(
+        context, activity_id, run_id, lambda step: machine.heartbeat(step, number=number, details=details)
+    )
+
+
+async def complete(
+    context: OperationContext,
+    activity_id: str,
+    run_id: str,
+    *,
+    number: int | None,
+    result: Payloads | None,
+    identity: str,
+) -> None:
+    """Complete the activity."""
+    await change(
+        context,
+        activity_id,
+        run_id,
+        lambda step: machine.complete(step, number=number, result=result, identity=identity),
+    )
+
+
+async def fail(
+    context: OperationContext,
+    activity_id: str,
+    run_id: str,
+    *,
+    number: int | None,
+    failure: Failure | None,
+    last_details: Payloads | None,
+) -> None:
+    """Fail the attempt."""
+    await change(
+        context,
+        activity_id,
+        run_id,
+        lambda step: machine.fail(step, number=number, failure=failure, last_details=last_details),
+    )
+
+
+async def cancel(
+    context: OperationContext, activity_id: str, run_id: str, *, number: int | None, details: Payloads | None
+) -> None:
+    """Cancel the activity: the worker ended it after a cancel request."""
+    await change(
+        context, activity_id, run_id, lambda step: machine.cancel_by_worker(step, number=number, details=details)
+    )

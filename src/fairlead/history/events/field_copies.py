@@ -1,0 +1,48 @@
+"""Copying of fields between API messages: only fields that are set."""
+
+from collections.abc import Iterable
+from typing import Literal, Protocol
+
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Memo
+from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
+
+
+class _WithMemo(Protocol):
+    @property
+    def memo(self) -> Memo: ...
+
+    def ClearField(self, name: Literal["memo"], /) -> None: ...  # noqa: N802 - protobuf's name
+
+
+def drop_empty_memo(message: _WithMemo) -> None:
+    """Remove null entries from the memo, and the memo if it is empty."""
+    fields = message.memo.fields
+    for name in [name for name, value in fields.items() if value.metadata.get("encoding") == b"binary/null"]:
+        del fields[name]
+    if not fields:
+        message.ClearField("memo")
+
+
+def copy_set(source: Message, target: Message, names: Iterable[str]) -> None:
+    """Copy these message fields; unset fields stay unset, because unset and empty differ."""
+    for name in names:
+        if source.HasField(name):
+            getattr(target, name).CopyFrom(getattr(source, name))
+
+
+def without_internal_callbacks(
+    request: StartWorkflowExecutionRequest,
+) -> tuple[StartWorkflowExecutionRequest, list[bytes]]:
+    """The request without internal callbacks, and these callbacks: they are stored with the run, not in its events.
+
+    The argument stays unchanged: if the shard has moved, the request is made again.
+    """
+    watchers = [each.internal.data for each in request.completion_callbacks if each.HasField("internal")]
+    if not watchers:
+        return request, watchers
+    shown = StartWorkflowExecutionRequest()
+    shown.CopyFrom(request)
+    del shown.completion_callbacks[:]
+    shown.completion_callbacks.extend(each for each in request.completion_callbacks if not each.HasField("internal"))
+    return shown, watchers

@@ -1,0 +1,1 @@
+"""Messages of the history service: requests and responses that cross hosts and clusters."""

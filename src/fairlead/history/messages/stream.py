@@ -1,0 +1,138 @@
+"""Requests of hosts and other clusters to a shard's stream and to the branches of runs, and the responses."""
+
+import msgspec
+
+# Seconds that a pull waits for rows, whatever the request asks for.
+PULL_WAIT_S_MAX = 30.0
+
+
+class ReplicationTask(msgspec.Struct, array_like=True, frozen=True):
+    """A batch written in the cluster that sends it; or, with `first_event_id` 0, activity progress.
+
+    `events` is a serialized `History`, or the bytes of `encode_progress`. `time_us` is the time of the commit by the
+    writer's clock. `is_gone`: the contents can't be sent, because the run was deleted.
+    """
+
+    task_id: int
+    time_us: int
+    namespace_id: str
+    workflow_id: str
+    run_id: str
+    first_event_id: int
+    last_event_id: int
+    items: tuple[tuple[int, int], ...]
+    events: bytes
+    start_request_id: str = ""
+    is_gone: bool = False
+
+
+class PullRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Request the rows of a shard's stream after `after_id`, and acknowledge the rows up to `ack_id`.
+
+    Without a row the response waits for one, at most `wait_s`. It has at most `rows_max` rows and `bytes_max` bytes,
+    but at least one row. `source_id` is the id of the cluster that the caller expects to read; empty if unknown. A
+    cluster that never gave out `after_id` or `ack_id` raises `OutOfRange`: the caller starts from the beginning.
+    """
+
+    cluster: str
+    shard_id: int
+    after_id: int
+    ack_id: int
+    rows_max: int
+    bytes_max: int
+    wait_s: float
+    source_id: str = ""
+
+
+class PullResponse(msgspec.Struct, array_like=True, frozen=True):
+    """Tasks in the order of their ids, and the id up to which there are no others: the next `after_id`.
+
+    `now_ns` is the sender's clock; `behind` is the number of rows after `through_id`, at most `ROWS_COUNTED_MAX`.
+    """
+
+    tasks: tuple[ReplicationTask, ...]
+    through_id: int
+    now_ns: int
+    behind: int = 0
+
+
+class HandOver(msgspec.Struct, array_like=True, frozen=True):
+    """Make the writes of a namespace wait until `until_ns`; 0 only reads the acknowledged ids.
+
+    `to` is the cluster that will become active. `is_over`: end the handover that was to last until `until_ns`.
+    """
+
+    namespace_id: str
+    until_ns: int
+    to: str = ""
+    is_over: bool = False
+
+
+class HandedOver(msgspec.Struct, array_like=True, frozen=True):
+    """Each earlier write of the namespace has a row up to `last_id`; `acks` are the acknowledged ids by cluster.
+
+    The cluster that will become active is not in `acks` until existing runs are backfilled to it.
+    """
+
+    last_id: int
+    acks: dict[str, int] = {}
+
+
+class NamespaceChanged(msgspec.Struct, array_like=True, frozen=True):
+    """Make a shard read a namespace from the store and follow its changes."""
+
+    namespace_id: str
+
+
+class ReadBranchRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Request the events [`from_event_id`, `to_event_id`) of the branch with the version history `items`.
+
+    `from_event_id` 0 requests the activity progress of the run instead.
+    """
+
+    workflow_id: str
+    run_id: str
+    items: tuple[tuple[int, int], ...]
+    from_event_id: int
+    to_event_id: int
+    bytes_max: int
+
+
+class ReadBranchBatch(msgspec.Struct, array_like=True, frozen=True):
+    """A whole batch of the branch; the first and the last one may have events outside the requested range."""
+
+    first_event_id: int
+    last_event_id: int
+    events: bytes
+
+
+class ReadBranchResponse(msgspec.Struct, array_like=True, frozen=True):
+    """A page of batches; the next page begins after the last of them."""
+
+    batches: tuple[ReadBranchBatch, ...]
+    start_request_id: str = ""
+    progress: bytes = b""
+
+
+class BranchesRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Request the branches of a run; without `run_id`, of the current run."""
+
+    workflow_id: str
+    run_id: str = ""
+
+
+class BranchesResponse(msgspec.Struct, array_like=True, frozen=True):
+    """The id and version history of each branch; the first branch is the current one."""
+
+    run_id: str
+    branches: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+    status: int
+    is_zombie: bool
+
+
+class TreeRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Like `BranchesRequest`, with the name of the namespace."""
+
+    namespace: str
+    workflow_id: str
+    run_id: str = ""

@@ -1,0 +1,126 @@
+"""Decides which run of a workflow id is current when events of another cluster start or extend a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.core.versions import (
+    ArrivingRun,
+    BecomeCurrent,
+    CurrentRun,
+    RunOrder,
+    StayBehind,
+    Suppression,
+    resolve_current_run,
+)
+from fairlead.core.versions import RunState as Standing
+from fairlead.history.events import terminate
+from fairlead.history.events.kinds import NEWER_RUN
+from fairlead.history.ndc.buffered_events import own_version
+from fairlead.history.shard.commit import Step, Written
+from fairlead.history.shard.run_cache import LoadedRun
+from fairlead.history.state import RunState, decode, encode
+from fairlead.history.state.run import RUNNING
+from fairlead.history.state.tasks import Reapply
+from fairlead.storage.commit import Absent, CurrentWrite, IsRun
+from fairlead.storage.history import CurrentRun as StoredCurrent
+
+if TYPE_CHECKING:
+    from fairlead.history.shard.shard import Shard
+
+_REASON = "a newer run of the workflow came from another cluster"
+
+
+def order_of(run: LoadedRun) -> RunOrder:
+    """The run's position among the runs of its workflow id."""
+    return RunOrder(run.state.last_version, run.state.last_event_task_id, run.key.run_id)
+
+
+def standing_of(state: RunState) -> Standing:
+    """Whether a stored run is running, completed or a zombie."""
+    if not state.is_open:
+        return Standing.COMPLETED
+    return Standing.ZOMBIE if state.is_zombie else Standing.RUNNING
+
+
+class CurrentRunResolution:
+    """The new position of a replicated run, and of the run that was current before."""
+
+    def __init__(self, run: LoadedRun, before: LoadedRun | None, current: LoadedRun | None) -> None:
+        """`before` is the run's stored state, None if it is new; `current` is the current run if it is another one."""
+        self._run = run
+        self._before = before
+        self._current = current
+        self._decision: BecomeCurrent | StayBehind = StayBehind(Standing.ZOMBIE)
+
+    def decide(self, shard: Shard, *, is_current: bool, rebuilt: bool) -> None:
+        """Decide the position. `is_current`: the run was the current one before."""
+        clusters = shard.services.clusters
+        known = self._before if is_current else self._current
+        state = self._run.state
+        arriving = ArrivingRun(
+            order_of(self._run),
+            Standing.RUNNING if state.is_open else Standing.COMPLETED,
+            stored=None if self._before is None else standing_of(self._before.state),
+            rebuilt=rebuilt,
+        )
+        self._decision = resolve_current_run(
+            arriving,
+            current=None if known is None else CurrentRun(order_of(known), standing_of(known.state)),
+            here=clusters.here,
+            clusters=clusters.versions,
+        )
+        state.live.is_zombie = self._decision.state is Standing.ZOMBIE
+
+    @property
+    def to_flush(self) -> LoadedRun | None:
+        """The current run, if it must be stopped and has buffered events with a higher version than its last event."""
+        current = self._current
+        if current is None or self._suppression is None or not current.state.live.buffered:
+            return None
+        return current if own_version(current.state) > current.state.last_version else None
+
+    @property
+    def _suppression(self) -> Suppression | None:
+        return self._decision.suppress if isinstance(self._decision, BecomeCurrent) else None
+
+    @property
+    def ids(self) -> int:
+        """Upper bound of the ids that stopping the current run takes."""
+        return 32 + (0 if self._current is None else len(self._current.state.live.buffered))
+
+    def add_to(self, written: Written, shard: Shard) -> None:
+        """Terminate the previous current run or make it a zombie, if the decision says so."""
+        current, suppression = self._current, self._suppression
+        if current is None or suppression is None:
+            return
+        # On a copy: if the write fails, the existing run goes on unchanged.
+        stopped = LoadedRun(current.key, decode(encode(current.state)), current.db_version)
+        if suppression is Suppression.MAKE_ZOMBIE:
+            stopped.batches, stopped.bytes = [*current.batches], current.bytes
+            stopped.state.live.is_zombie = True
+            written.add_run(stopped)
+            written.show(stopped.state)
+            return
+        transaction = shard.transaction(written.namespace, stopped.state)
+        transaction.version = stopped.state.last_version
+        terminate(transaction, reason=_REASON, identity=NEWER_RUN)
+        transaction.add_task(Reapply(transaction.version))
+        waiting = len(transaction.events) + transaction.buffered_count
+        written.add_step(Step(stopped, transaction), first_id=shard.ids.take(waiting + 1))
+
+    def current_write(self, present: StoredCurrent | None) -> list[CurrentWrite]:
+        """The write of the current-run row, if it changes; `present` is the stored row."""
+        if not isinstance(self._decision, BecomeCurrent):
+            return []
+        state = self._run.state
+        row = StoredCurrent(
+            *self._run.key,
+            state.live.start_request_id,
+            # The row does not distinguish paused from running: both occupy the workflow id.
+            RUNNING if state.is_open else state.status,
+            state.last_version,
+        )
+        if row == present:
+            return []
+        return [CurrentWrite(*row, Absent() if present is None else IsRun(present.run_id))]

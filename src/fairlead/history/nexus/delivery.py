@@ -1,0 +1,58 @@
+"""Delivers completion callbacks: reports the end of the execution behind an operation to the operation's caller."""
+
+from temporalio.api.common.v1 import Callback, Link, Payload
+from temporalio.api.enums.v1 import CallbackState
+from temporalio.api.failure.v1 import Failure
+
+from fairlead.api.errors import Gone, NotFound
+from fairlead.history.nexus.callbacks import OPERATION_TOKEN_HEADER, OperationEnded, token_of
+from fairlead.history.shard.context import OperationContext
+from fairlead.history.state.pending import CallbackProgress
+
+
+async def deliver(
+    context: OperationContext,
+    callback: Callback,
+    *,
+    started_ns: int,
+    link: Link | None,
+    result: Payload,
+    failure: Failure | None,
+) -> CallbackProgress:
+    """Report an end, and return the result of the delivery. Raises errors that are worth a retry.
+
+    `link` leads to the execution behind the operation, which started at `started_ns`.
+    """
+    to = token_of(callback)
+    if to is None:
+        return _failed(context, "(NOT_FOUND): the callback's token was not issued by this server")
+    ended = OperationEnded(
+        to=to,
+        operation_token=callback.nexus.header.get(OPERATION_TOKEN_HEADER, ""),
+        started_ns=started_ns,
+        link=b"" if link is None else link.SerializeToString(),
+        result=result.SerializeToString(),
+        failure=None if failure is None else failure.SerializeToString(),
+    )
+    name = "StandaloneNexusOperationEnded" if to.is_standalone else "NexusOperationEnded"
+    try:
+        await context.services.history.call(name, to.namespace_id, to.workflow_id, ended)
+    except Gone as gone:
+        # A standalone operation that has ended rejects a second outcome.
+        return _failed(context, "(BAD_REQUEST): bad request" if to.is_standalone else f"(NOT_FOUND): {gone}")
+    except NotFound as missing:
+        return _failed(context, f"(NOT_FOUND): {missing}")
+    return CallbackProgress(
+        state=int(CallbackState.CALLBACK_STATE_SUCCEEDED), attempts=1, ended_ns=context.services.clock_ns()
+    )
+
+
+def _failed(context: OperationContext, problem: str) -> CallbackProgress:
+    failure = Failure(message=f"handler error {problem}")
+    failure.application_failure_info.non_retryable = True
+    return CallbackProgress(
+        state=int(CallbackState.CALLBACK_STATE_FAILED),
+        attempts=1,
+        ended_ns=context.services.clock_ns(),
+        failure=failure.SerializeToString(),
+    )

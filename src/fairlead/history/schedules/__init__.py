@@ -1,1 +1,0 @@
-"""Schedules: workflows that are started when the time comes, by calendars and intervals."""

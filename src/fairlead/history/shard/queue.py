@@ -1,0 +1,387 @@
+"""A task queue of a shard: it runs the tasks that steps of runs have left, each at once or at its time.
+
+A task is durable before it starts, because the step that created it wrote it. Tasks up to a horizon are in memory;
+those beyond it are read from the store when they are nearly due. A task runs at least once, so its executor checks
+whether it still applies. Finished tasks are deleted a little later, all at once, up to the first unfinished one.
+"""
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+
+from fairlead.api.times import SECOND_NS
+from fairlead.core.errors import FairleadError
+from fairlead.history.state.tasks import QueueRow, decode_row
+from fairlead.storage.history import TASKS_COMPLETED_MAX, HistoryStore, LeaseLost, RunKey, TaskKey
+from fairlead.telemetry import get_log
+
+# Tasks in memory, of one queue in all shards together; the rest is read from the store later.
+TASKS_IN_MEMORY_MAX = 100_000
+TASKS_A_SHARD_MIN = 1_000
+PAGE_MAX = 2_000
+# Tasks of one queue that run at the same time.
+CONCURRENT_MAX = 200
+# Nanoseconds before their due time at which timers are loaded into memory.
+AHEAD_NS = 60 * SECOND_NS
+# Seconds between two loads.
+TIMERS_AHEAD_S = 20.0
+DELETE_INTERVAL_S = 1.0
+# Seconds added to an alarm: event loops have millisecond clocks, and an early alarm would be set again and again.
+ALARM_LATE_S = 0.001
+# Failed tasks of one queue that wait for a retry without counting as running.
+RETRYING_MAX = 1_000
+# Seconds before the first retry of a failed task, doubled for each further one, and the upper limit.
+RETRY_FIRST_S = 0.05
+RETRY_S_MAX = 10.0
+_RETRY_LOUD_ATTEMPTS = 5
+
+END_OF_TIME = TaskKey(2**63 - 1, 2**63 - 1)
+
+_log = get_log("history.queue")
+
+Run = Callable[[QueueRow], Awaitable[None]]
+
+
+class ShardQueue:
+    """One task queue of one shard. `is_timed`: its tasks are timers, which start when they are due."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        shard_id: int,
+        store: HistoryStore,
+        run: Run,
+        clock_ns: Callable[[], int],
+        range_id: Callable[[], int],
+        on_lost: Callable[[], None],
+        on_error: Callable[[QueueRow], None] = lambda _row: None,
+        is_timed: bool,
+        ahead_ns: int | None = AHEAD_NS,
+        tasks_max: int = TASKS_IN_MEMORY_MAX,
+    ) -> None:
+        """`ahead_ns`: timers that are due within this time are loaded into memory; None loads all of them."""
+        self.name = name
+        self._shard_id = shard_id
+        self._store = store
+        self._run = run
+        self._clock_ns = clock_ns
+        self._range_id = range_id
+        self._on_lost = on_lost
+        self._on_error = on_error
+        self._is_timed = is_timed
+        self._ahead_ns = ahead_ns if is_timed else None
+        self._tasks_max = tasks_max
+        # Tasks that are being written (None), wait or run; and a heap of their keys and of some finished ones.
+        self._outstanding: dict[TaskKey, QueueRow | None] = {}
+        self._keys: list[TaskKey] = []
+        # Keys of the loaded tasks that have not started.
+        self._waiting: list[TaskKey] = []
+        self._level = TaskKey(-1, -1)
+        self._deleted = TaskKey(-1, -1)
+        self._highest_done = TaskKey(-1, -1)
+        self._horizon = TaskKey(-1, -1)
+        # A read of the store is running for the tasks above this key.
+        self._reading_from = END_OF_TIME
+        self._busy = 0
+        self._failing = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._work: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._wake = asyncio.Event()
+
+    async def open(self, level: TaskKey | None) -> None:
+        """Load the tasks above `level`, and start the loops."""
+        if level is not None:
+            self._level = self._deleted = self._highest_done = self._horizon = level
+        await self._read_on()
+        self._loops = [asyncio.create_task(self._read_forever()), asyncio.create_task(self._delete_forever())]
+
+    async def close(self) -> None:
+        """Start no more tasks, and cancel the running ones; the next owner runs them again."""
+        self._is_closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        going = [*self._loops, *self._work]
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+
+    def has_any_of(self, key: RunKey) -> bool:
+        """Whether an unfinished task of the run is in memory."""
+        rows = self._outstanding.values()
+        return any(row is not None and (row.namespace_id, row.workflow_id, row.run_id) == key for row in rows)
+
+    async def read_until(self, until_ns: int) -> AsyncIterator[QueueRow]:
+        """The stored tasks up to a time; finished ones are among them until they are deleted."""
+        after = self._deleted
+        while True:
+            page = await self._store.read_tasks(
+                self._shard_id, self.name, after=after, until_ns=until_ns, limit=PAGE_MAX
+            )
+            for stored in page:
+                # An unreadable task was logged when the queue loaded it.
+                with suppress(msgspec.DecodeError):
+                    yield decode_row(stored.payload)
+            if len(page) < PAGE_MAX:
+                return
+            after = page[-1].key
+
+    @property
+    def pending(self) -> int:
+        """The number of unfinished tasks in memory."""
+        return len(self._outstanding)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task is running, waits for a retry, or is due."""
+        if not self._is_timed:
+            return bool(self._outstanding)
+        has_due = bool(self._waiting) and self._waiting[0].fire_at_ns <= self._clock_ns()
+        return self._busy > 0 or self._failing > 0 or has_due
+
+    async def next_timer(self) -> tuple[TaskKey, QueueRow] | None:
+        """The first task whose time has not come; None without such a task within `ahead_ns`."""
+        if not self._waiting:
+            await self._read_on()
+        while self._waiting:
+            row = self._outstanding.get(self._waiting[0])
+            if row is not None:
+                return self._waiting[0], row
+            heapq.heappop(self._waiting)
+        return None
+
+    def drop_timer(self, key: TaskKey) -> None:
+        """Forget a task that no longer has an effect, before its time comes."""
+        # The task does not count as finished: finished tasks raise the deletion level, and new tasks get keys above it.
+        self._forget(key)
+
+    def assign(self, fire_at_ns: int, task_id: int) -> TaskKey:
+        """The key of a task that is about to be written: above the keys that are being deleted."""
+        key = TaskKey(fire_at_ns, task_id)
+        if key <= self._level:
+            key = TaskKey(self._level.fire_at_ns + 1, task_id)
+        self._outstanding[key] = None
+        heapq.heappush(self._keys, key)
+        return key
+
+    def written(self, key: TaskKey, row: QueueRow) -> None:
+        """The task is durable: start it when it is due."""
+        if key > self._horizon or len(self._outstanding) > self._tasks_max:
+            # The task is above the range in memory, or memory is full. It is read from the store later, so the range
+            # must end below it.
+            self._forget(key)
+            self._horizon = min(self._horizon, TaskKey(key.fire_at_ns, key.task_id - 1))
+            return
+        self._outstanding[key] = row
+        self._enqueue(key)
+
+    def not_written(self, key: TaskKey) -> None:
+        """The write of the task failed, and the store does not have it."""
+        self._forget(key)
+
+    def _enqueue(self, key: TaskKey) -> None:
+        if not self._is_timed and self._busy < CONCURRENT_MAX and not self._waiting:
+            self._begin(key)
+            return
+        heapq.heappush(self._waiting, key)
+        if self._is_timed and self._waiting[0] is key:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if not self._waiting or self._is_closed:
+            return
+        wait_s = (self._waiting[0].fire_at_ns - self._clock_ns()) / SECOND_NS
+        wait_s = wait_s + ALARM_LATE_S if wait_s > 0 else 0.0
+        self._alarm = asyncio.get_running_loop().call_later(min(wait_s, TIMERS_AHEAD_S), self.wake)
+
+    def wake(self) -> None:
+        """Start the tasks that are due: called by the alarm, and after a jump of the clock."""
+        self._begin_due()
+        if self._busy < CONCURRENT_MAX:
+            self._set_alarm()
+
+    def _begin_due(self) -> None:
+        now_ns = self._clock_ns() if self._is_timed else 0
+        while (
+            self._waiting
+            and self._busy < CONCURRENT_MAX
+            and not self._is_closed
+            and (not self._is_timed or self._waiting[0].fire_at_ns <= now_ns)
+        ):
+            self._begin(heapq.heappop(self._waiting))
+
+    def _begin(self, key: TaskKey) -> None:
+        row = self._outstanding.get(key)
+        if row is None or self._is_closed:
+            return
+        self._busy += 1
+        task = asyncio.get_running_loop().create_task(self._do(key, row))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _do(self, key: TaskKey, row: QueueRow) -> None:
+        attempt = 0
+        wait_s = RETRY_FIRST_S
+        is_busy = True
+        try:
+            while not self._is_closed:
+                try:
+                    await self._run(row)
+                    break
+                except LeaseLost:
+                    self._on_lost()
+                    return
+                except FairleadError as failure:
+                    attempt += 1
+                    if attempt == _RETRY_LOUD_ATTEMPTS:
+                        _log.warning(
+                            "task keeps failing",
+                            shard=self._shard_id,
+                            queue=self.name,
+                            task=type(row.task).__name__,
+                            workflow_id=row.workflow_id,
+                            run_id=row.run_id,
+                            error=str(failure),
+                        )
+                except Exception:  # noqa: BLE001 - whatever it is, the task has to run again
+                    attempt += 1
+                    _log.exception(
+                        "task failed",
+                        shard=self._shard_id,
+                        queue=self.name,
+                        task=type(row.task).__name__,
+                        workflow_id=row.workflow_id,
+                        run_id=row.run_id,
+                    )
+                self._on_error(row)
+                if self._failing < RETRYING_MAX:
+                    is_busy = False
+                    self._rest()
+                self._failing += 1
+                try:
+                    await asyncio.sleep(wait_s)
+                finally:
+                    self._failing -= 1
+                if not is_busy:
+                    is_busy = True
+                    self._busy += 1
+                wait_s = min(wait_s * 2, RETRY_S_MAX)
+            else:
+                return
+            self._forget(key)
+            self._highest_done = max(self._highest_done, key)
+        finally:
+            if is_busy:
+                self._rest()
+
+    def _rest(self) -> None:
+        """Stop counting a task as running, and start others in its place."""
+        self._busy -= 1
+        if self._waiting:
+            self.wake() if self._is_timed else self._begin_due()
+        elif not self._outstanding:
+            self._wake.set()
+
+    def _forget(self, key: TaskKey) -> None:
+        self._outstanding.pop(key, None)
+
+    async def _read_forever(self) -> None:
+        while True:
+            self._wake.clear()
+            # Not `wait_for`: it can swallow a cancellation that comes together with the event.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TIMERS_AHEAD_S):
+                    await self._wake.wait()
+            try:
+                await self._read_on()
+            except FairleadError as failure:
+                _log.warning("queue can't be read", shard=self._shard_id, queue=self.name, error=str(failure))
+                await asyncio.sleep(RETRY_S_MAX)
+            except Exception:  # noqa: BLE001 - the loop continues after any error
+                _log.exception("queue can't be read", shard=self._shard_id, queue=self.name)
+                await asyncio.sleep(RETRY_S_MAX)
+
+    async def _read_on(self) -> None:
+        """Load tasks from beyond the horizon, as far as they are nearly due and there is room."""
+        while len(self._outstanding) < self._tasks_max:
+            after = self._horizon
+            until_ns = None if self._ahead_ns is None else self._clock_ns() + self._ahead_ns
+            # Move the horizon before the read: the page may lack a task written meanwhile, which `written` then keeps.
+            ahead = END_OF_TIME if until_ns is None else TaskKey(until_ns, END_OF_TIME.task_id)
+            if ahead <= after:
+                return
+            self._horizon = ahead
+            self._reading_from = after
+            try:
+                page = await self._store.read_tasks(
+                    self._shard_id, self.name, after=after, until_ns=until_ns, limit=PAGE_MAX
+                )
+            except BaseException:
+                self._horizon = min(self._horizon, after)
+                raise
+            finally:
+                self._reading_from = END_OF_TIME
+            for stored in page:
+                if stored.key not in self._outstanding:
+                    self._take(stored.key, stored.payload)
+            if len(page) < PAGE_MAX:
+                return
+            # `written` may have lowered the horizon meanwhile, for a task that it left in the store.
+            self._horizon = min(self._horizon, page[-1].key)
+
+    def _take(self, key: TaskKey, payload: bytes) -> None:
+        try:
+            row = decode_row(payload)
+        except msgspec.DecodeError as wrong:
+            # The task stays in the store and holds the level, for an operator or the release that wrote it.
+            _log.error("task can't be read", shard=self._shard_id, queue=self.name, key=tuple(key), error=str(wrong))
+            self._outstanding[key] = None
+            heapq.heappush(self._keys, key)
+            return
+        self._outstanding[key] = row
+        heapq.heappush(self._keys, key)
+        self._enqueue(key)
+
+    async def _delete_forever(self) -> None:
+        while True:
+            await asyncio.sleep(DELETE_INTERVAL_S)
+            try:
+                await self.delete_done()
+            except LeaseLost:
+                self._on_lost()
+                return
+            except FairleadError as failure:
+                _log.warning(
+                    "finished tasks can't be deleted", shard=self._shard_id, queue=self.name, error=str(failure)
+                )
+            except Exception:  # noqa: BLE001 - the loop continues after any error
+                _log.exception("finished tasks can't be deleted", shard=self._shard_id, queue=self.name)
+
+    async def delete_done(self) -> None:
+        """Delete the finished tasks, up to the first unfinished one."""
+        keys = self._keys
+        while keys and keys[0] not in self._outstanding:
+            heapq.heappop(keys)
+        if len(keys) > 2 * len(self._outstanding) + PAGE_MAX:
+            # Most keys belong to timers that are in the store only, and would stay in the heap until they are due.
+            keys[:] = [key for key in keys if key in self._outstanding]
+            heapq.heapify(keys)
+        # Unfinished tasks beyond the horizon are in the store only.
+        level = min(self._highest_done, self._horizon, self._reading_from)
+        if keys and keys[0] <= level:
+            level = TaskKey(keys[0].fire_at_ns, keys[0].task_id - 1)
+        if level <= self._deleted:
+            return
+        self._level = max(self._level, level)
+        gone = TASKS_COMPLETED_MAX
+        while gone >= TASKS_COMPLETED_MAX:
+            gone = await self._store.complete_tasks(self._shard_id, self._range_id(), self.name, level)
+        self._deleted = level

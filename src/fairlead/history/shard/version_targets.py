@@ -1,0 +1,72 @@
+"""The worker version that the tasks of a run go to."""
+
+from temporalio.api.workflow.v1 import VersioningOverride
+
+from fairlead.api.errors import FailedPrecondition
+from fairlead.api.worker_deployments.registry import Deployments
+from fairlead.api.worker_deployments.routing import list_of
+from fairlead.api.worker_versions import Version, begins_ramping, pinned_by, pinned_version
+from fairlead.core.partitions import TaskQueueId, TaskType
+from fairlead.history.state import PendingActivity, RunState
+
+
+def workflow_list(state: RunState) -> TaskQueueId:
+    """The task queue of a run's workflow tasks, without a worker version."""
+    return TaskQueueId(state.identity.namespace_id, state.started.task_queue, TaskType.WORKFLOW)
+
+
+def workflow_target(deployments: Deployments, state: RunState) -> Version | None:
+    """The version that the run's next workflow task goes to; None for unversioned workers."""
+    pinned = pinned_version(state)
+    if pinned is not None:
+        return pinned
+    route = deployments.route(workflow_list(state))
+    if route is None:
+        return None
+    if route.has_ramping and begins_ramping(state):
+        return route.ramping
+    return route.target(state.identity.workflow_id)
+
+
+def activity_target(deployments: Deployments, state: RunState, task_queue: TaskQueueId) -> Version | None:
+    """The version that an activity goes to: a pinned run's version, if it serves the task queue, or the routing's."""
+    pinned = pinned_version(state)
+    if pinned is not None and deployments.has_task_queue(task_queue, pinned):
+        return pinned
+    return deployments.target(task_queue, state.identity.workflow_id)
+
+
+def activity_list(state: RunState, activity: PendingActivity) -> TaskQueueId:
+    """The task queue of an activity, without a worker version."""
+    return TaskQueueId(state.identity.namespace_id, activity.task_queue, TaskType.ACTIVITY)
+
+
+async def check_override(deployments: Deployments, namespace_id: str, name: str, override: VersioningOverride) -> None:
+    """Reject an override that pins a workflow to a version which does not serve its task queue.
+
+    The oldest form of an override, which names a deployment of the time before Worker Deployments, is not checked.
+    """
+    version = pinned_by(override)
+    if version is None or (not override.HasField("pinned") and override.HasField("deployment")):
+        return
+    task_queue = TaskQueueId(namespace_id, name, TaskType.WORKFLOW)
+    if not deployments.has_task_queue(task_queue, version):
+        # Workers of the version may have started polling a moment ago.
+        await deployments.read(namespace_id, version.deployment)
+    if not deployments.has_task_queue(task_queue, version):
+        raise FailedPrecondition(f"Pinned version '{version}' is not present in task queue '{name}' of type 'Workflow'")
+
+
+def declined_target(deployments: Deployments, state: RunState) -> tuple[Version, int] | None:
+    """The version that a pinned run would go to if it were not pinned, and the revision of that routing."""
+    pinned = pinned_version(state)
+    route = None if pinned is None else deployments.route(workflow_list(state))
+    if route is None:
+        return None
+    target = route.target(state.identity.workflow_id)
+    return (target, route.revision) if target is not None and target != pinned else None
+
+
+def workflow_queue(deployments: Deployments, state: RunState) -> TaskQueueId:
+    """The task queue, with its worker version, of the run's next workflow task."""
+    return list_of(workflow_list(state), workflow_target(deployments, state))

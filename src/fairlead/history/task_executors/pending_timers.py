@@ -1,0 +1,69 @@
+"""Whether a timer task will have an effect when its time comes, decided before that time.
+
+A queue keeps the timers of activities that have ended and of timers that were canceled; time must not be skipped to
+them. Deletions after the retention don't count either: a server that skips time keeps closed runs.
+"""
+
+from fairlead.api.errors import NotFound
+from fairlead.history.entities import entity
+from fairlead.history.events.activity_attempts import is_activity_retry_due, is_activity_timeout_due
+from fairlead.history.events.write_nexus import is_called, is_nexus_retry_due, is_nexus_timeout_due
+from fairlead.history.events.write_time_skipping import is_fast_forward_due
+from fairlead.history.shard.shard import Shard
+from fairlead.history.state import RunState, tasks
+from fairlead.history.state.tasks import QueueRow, TaskTimeout
+from fairlead.history.task_executors.verification import is_meant
+
+
+async def is_pending(shard: Shard, row: QueueRow) -> bool:
+    """Whether the row will have an effect at its time, judging by the present state of its run or entity."""
+    try:
+        match row.task:
+            case tasks.DeleteAfterRetention():
+                return False
+            case tasks.EntityTimer():
+                return await entity.is_pending(shard, row, row.task)
+            case tasks.ExecutionTimeout():
+                return await _is_execution_pending(shard, row, row.task)
+            case _:
+                async with shard.lock(row.namespace_id, row.workflow_id):
+                    run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
+                return run.state.is_open and is_meant(run.state, row.task) and _has_effect(run.state, row.task)
+    except NotFound:
+        return False
+
+
+async def _is_execution_pending(shard: Shard, row: QueueRow, due: tasks.ExecutionTimeout) -> bool:
+    async with shard.lock(row.namespace_id, row.workflow_id):
+        current = await shard.current_runs.find(row.namespace_id, row.workflow_id)
+        if current is None or current.is_closed:
+            return False
+        run = await shard.load(row.namespace_id, row.workflow_id, current.run_id)
+    origin = run.state.started
+    return origin.first_run_id == due.first_run_id and origin.expires_at_ns <= due.fire_at_ns
+
+
+def _has_effect(state: RunState, task: tasks.Task) -> bool:  # noqa: PLR0911 - one line a type
+    match task:
+        case tasks.WorkflowTaskTimeout():
+            pending = state.workflow_task
+            is_started = task.kind is TaskTimeout.START_TO_CLOSE
+            return pending is not None and (pending.attempt, pending.is_started) == (task.attempt, is_started)
+        case tasks.ActivityTimeout():
+            return is_activity_timeout_due(state, task)
+        case tasks.ActivityRetry():
+            return is_activity_retry_due(state, task)
+        case tasks.RunTimeout():
+            return 0 < state.started.run_expires_at_ns <= task.fire_at_ns
+        case tasks.FastForwardEnd():
+            return is_fast_forward_due(state, task)
+        case tasks.WorkflowBackoff():
+            return not state.had_task
+        case tasks.NexusCallTimeout():
+            return is_called(state, task.scheduled_event_id, task.attempt, is_cancel=task.is_cancel)
+        case tasks.NexusRetry():
+            return is_nexus_retry_due(state, task)
+        case tasks.NexusTimeout():
+            return is_nexus_timeout_due(state, task)
+        case _:
+            return True

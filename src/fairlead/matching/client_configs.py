@@ -1,0 +1,55 @@
+"""The partition configurations that a client has cached."""
+
+from functools import lru_cache
+
+from fairlead.core.balancing import TASK_QUEUES_MAX
+from fairlead.core.balancing.recently_used import RecentlyUsed
+from fairlead.core.namespaces import QualifiedNamespaceId
+from fairlead.core.partitions import PartitionConfig, TaskQueueId
+from fairlead.settings import Scope
+
+
+@lru_cache(maxsize=TASK_QUEUES_MAX)
+def scope_of(task_queue: TaskQueueId) -> Scope:
+    """Return the scope of a task queue's settings; cached, since each request needs it."""
+    # The task queues of one worker version use the settings of the unversioned task queue.
+    return Scope(QualifiedNamespaceId.parse(task_queue.namespace_id).namespace_id, task_queue.name, task_queue.type)
+
+
+class PartitionConfigs:
+    """Caches the newest known configuration of each task queue; an older one never replaces it.
+
+    The cache holds the `task_queues_max` most recently used task queues. Without a configuration a caller asks the
+    root, whose response carries it.
+    """
+
+    def __init__(self, *, task_queues_max: int = TASK_QUEUES_MAX) -> None:
+        self._known: RecentlyUsed[TaskQueueId, PartitionConfig] = RecentlyUsed(task_queues_max)
+
+    def find(self, task_queue: TaskQueueId) -> PartitionConfig | None:
+        """Return the configuration to choose a partition by; None if unknown: then call the root."""
+        return self._known.get(task_queue)
+
+    def peek(self, task_queue: TaskQueueId) -> PartitionConfig | None:
+        """The cached configuration, or None; does not count as a use."""
+        return self._known.peek(task_queue)
+
+    def accept(self, task_queue: TaskQueueId, config: PartitionConfig) -> None:
+        """Cache the configuration of a response if it is newer: responses may be late, repeated and out of order.
+
+        A different configuration of the same version is a contradiction. The partitions detect it; here it must not
+        turn a good response into an error.
+        """
+        known = self._known.get(task_queue)
+        if config.version > (known.version if known is not None else 0):
+            self._known.put(task_queue, config)
+
+    def adopt(self, task_queue: TaskQueueId, config: PartitionConfig) -> PartitionConfig | None:
+        """Cache the configuration of a `StaleConfig` error unless it is older, and return the cached one.
+
+        The same version is adopted as well: a request based on the cached one was rejected, so that one is wrong.
+        """
+        known = self._known.get(task_queue)
+        if known is None or config.version >= known.version:
+            self._known.put(task_queue, config)
+        return self.find(task_queue)

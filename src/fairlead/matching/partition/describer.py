@@ -1,0 +1,116 @@
+"""Describes one partition, for operators, for its root and for the API."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from heapq import nsmallest
+
+from fairlead.core.partitions import DrainReport
+from fairlead.matching.messages import CountsInfo, DescribeRequest, DescribeResponse, KeyInfo, PriorityStats
+from fairlead.matching.partition.add_rates import AddRates
+from fairlead.matching.partition.backlog_reports import backlog_report
+from fairlead.matching.partition.config_manager import ConfigManager
+from fairlead.matching.partition.dependencies import Dependencies
+from fairlead.matching.partition.priority_backlogs import WaitingKey
+
+
+class Describer:
+    """Answers describe requests. `counts_info` returns the root's counts, or None at other partitions."""
+
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        configs: ConfigManager,
+        adds: AddRates,
+        *,
+        host: str,
+        counts_info: Callable[[], CountsInfo | None],
+    ) -> None:
+        self._dependencies = dependencies
+        self._queue = dependencies.queue
+        self._configs = configs
+        self._adds = adds
+        self._host = host
+        self._counts_info = counts_info
+
+    async def describe(self, request: DescribeRequest) -> DescribeResponse:
+        """Describe the partition; with a drain report if `request.with_drain`."""
+        now_s, queue, limits = self._dependencies.clock(), self._queue, self._configs.limits
+        whole_rate_per_s, rate_source = limits.of_all()
+        return DescribeResponse(
+            partition=self._dependencies.number,
+            host=self._host,
+            config=self._configs.config,
+            report=backlog_report(self._dependencies, self._adds.by_priority.rate(now_s)),
+            dispatches_per_s=queue.dispatches_per_s,
+            polls_waiting=queue.polls_waiting,
+            tasks_loaded=queue.tasks_loaded,
+            range_id=queue.backlog.lease.range_id,
+            pollers=queue.pollers.recent(),
+            priorities=queue.backlog.priorities.infos(),
+            scaler_adds_per_s=self._adds.for_scaler.rate(now_s),
+            rate_limit_per_s=queue.dispatcher.rate_per_s,
+            drain=await self._drain_report() if request.with_drain else None,
+            keys=self._keys(request.keys_max) if request.keys_max > 0 else [],
+            by_priority=self._by_priority(now_s),
+            whole_rate_per_s=whole_rate_per_s,
+            rate_source=rate_source,
+            rules=limits.rules,
+            counts=self._counts_info(),
+        )
+
+    async def _drain_report(self) -> DrainReport:
+        """Make the drain report, in the order that makes it true: see `core.partitions.drain`."""
+        backlog = self._queue.backlog
+        version = self._configs.config.version
+        in_flight = self._adds.in_flight + backlog.writer.appends_in_flight
+        await backlog.deleter.delete_acked()
+        stored = await backlog.count()
+        return DrainReport(self._dependencies.number, version, in_flight, stored)
+
+    def _by_priority(self, now_s: float) -> list[PriorityStats]:
+        tasks, oldest = self._queue.backlog.priorities.tasks_by_priority(), self._oldest_by_priority()
+        adds, dispatches = self._adds.by_priority.rates(now_s), self._queue.dispatches.rates(now_s)
+        return [
+            PriorityStats(
+                priority=priority,
+                tasks=tasks.get(priority, 0),
+                age_s=max(0.0, now_s - oldest.get(priority, now_s)),
+                adds_per_s=adds.get(priority, 0.0),
+                dispatches_per_s=dispatches.get(priority, 0.0),
+            )
+            for priority in sorted(tasks.keys() | adds.keys() | dispatches.keys())
+        ]
+
+    def _oldest_by_priority(self) -> dict[int, float]:
+        """When the oldest loaded task of each priority was added, by the wall clock."""
+        oldest: dict[int, float] = {}
+        for task in self._queue.dispatcher.matcher.held():
+            priority = task.position.priority
+            oldest[priority] = min(oldest.get(priority, math.inf), task.created_s)
+        return oldest
+
+    def _keys(self, keys_max: int) -> list[KeyInfo]:
+        """List at most `keys_max` fairness keys: most tasks waiting first, then most tasks dispatched."""
+        priorities = self._queue.backlog.priorities
+        waiting, is_loaded = priorities.waiting_keys(), priorities.is_loaded
+        loaded = Counter(task.fairness_key for task in self._queue.dispatcher.matcher.held())
+        dispatched = self._queue.dispatched_keys
+
+        def info(key: str) -> KeyInfo:
+            known = waiting.get(key) or WaitingKey(0, 0.0, dispatched.weight(key))
+            # With the whole backlog loaded the count is exact; otherwise the key's last level gives an estimate.
+            tasks = loaded[key] if is_loaded else max(loaded[key], known.tasks)
+            return KeyInfo(
+                fairness_key=key,
+                weight=known.weight,
+                tasks_loaded=loaded[key],
+                tasks_dispatched=dispatched.count(key),
+                lead=known.lead if tasks else 0.0,
+                tasks_waiting=tasks,
+            )
+
+        keys = waiting.keys() | loaded.keys() | dispatched.keys()
+        return nsmallest(
+            keys_max, map(info, keys), key=lambda one: (-one.tasks_waiting, -one.tasks_dispatched, one.fairness_key)
+        )

@@ -1,0 +1,88 @@
+"""The lease of this host on one queue, which it holds until another host takes it."""
+
+import asyncio
+
+from fairlead.aio.event import LightEvent
+from fairlead.core.fairness import BlockExhausted, IdBlock
+from fairlead.storage.tasks import Lease, LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable, TaskStore
+from fairlead.telemetry import PartitionMetrics
+
+
+class QueueLease:
+    """Provides the range id that fences every write, and the block of task ids that belongs to it.
+
+    A lost lease stays lost: the queue has another owner, and this host unloads it.
+    """
+
+    def __init__(self, store: TaskStore, queue: QueueId, counts: PartitionMetrics) -> None:
+        self._store = store
+        self._queue = queue
+        self._counts = counts
+        self._range_id = 0
+        self._ids: IdBlock | None = None
+        self._renewing = asyncio.Lock()
+        self.lost = LightEvent()
+
+    @property
+    def range_id(self) -> int:
+        """The range id to write with now; each renewal of the lease changes it."""
+        if self.lost.is_set():
+            raise LeaseLost(f"queue {self._queue.name!r} has another owner by now: look up its owner again")
+        return self._range_id
+
+    async def take(self) -> Lease:
+        """Take the lease from its present owner, if any."""
+        self._counts.lease_requests += 1
+        try:
+            lease = await self._store.take_lease(self._queue)
+        except (StoreUnavailable, OutcomeUnknown):
+            self._counts.lease_failures += 1
+            raise
+        self._use(lease.range_id)
+        return lease
+
+    async def renew(self, range_id: int) -> None:
+        """Replace this range id by a new one: every write with the old one has taken effect, or never will.
+
+        Concurrent callers share one renewal.
+        """
+        async with self._renewing:
+            if range_id != self.range_id:
+                return
+            self._counts.lease_requests += 1
+            try:
+                self._use(await self._store.renew_lease(self._queue, range_id))
+            except LeaseLost:
+                self._counts.lease_failures += 1
+                self.lose()
+                raise
+            except (StoreUnavailable, OutcomeUnknown):
+                self._counts.lease_failures += 1
+                raise
+
+    async def take_ids(self, count: int) -> range:
+        """Take task ids, above all earlier ones; renew the lease when its block of ids is used up."""
+        while True:
+            range_id, ids = self.range_id, self._ids
+            if ids is not None:
+                try:
+                    return ids.take(count)
+                except BlockExhausted:
+                    pass
+            await self.renew(range_id)
+
+    def refused(self, range_id: int) -> None:
+        """Handle a rejected write with this range id: the lease is lost, unless it has been renewed since."""
+        if self.range_id == range_id:
+            self._counts.condition_failed_errors += 1
+            self.lose()
+            # Raises `LeaseLost`.
+            _ = self.range_id
+
+    def lose(self) -> None:
+        """Mark the lease as lost."""
+        self.lost.set()
+
+    def _use(self, range_id: int) -> None:
+        self._range_id = range_id
+        self._ids = IdBlock(range_id)

@@ -1,0 +1,290 @@
+"""Decides which poll gets which task: tasks by priority, then by fair level; polls in order of arrival.
+
+Nothing here waits: the dispatcher calls it for each event and gets the resulting matches. Each call takes at most
+logarithmic time in the number of held tasks.
+"""
+
+import heapq
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from fairlead.core.fairness import Level
+from fairlead.core.rates import KeyRates, Rate
+
+Payload = TypeVar("Payload")
+
+# Number of entries from which on a heap is cleaned, when more than half of its entries are outdated; below it, outdated
+# entries are dropped when they come up.
+_STALE_MIN = 64
+
+
+class Position(NamedTuple):
+    """Position of a task in a partition's order; the lowest goes first."""
+
+    priority: int
+    level: Level
+
+
+@dataclass(slots=True, eq=False)
+class HeldTask(Generic[Payload]):
+    """A loaded task of the backlog."""
+
+    position: Position
+    fairness_key: str
+    weight: float
+    payload: Payload
+    created_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Poll:
+    """A poll that waits for a task."""
+
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[Payload]):
+    """A task that goes to a poll."""
+
+    task: HeldTask[Payload]
+    poll: Poll
+
+
+class _Lane:
+    """The tasks of one fairness key, which share its rate limit: only the first of them competes with other lanes."""
+
+    __slots__ = ("is_asleep", "positions", "shown")
+
+    def __init__(self) -> None:
+        self.positions: list[Position] = []
+        # The place with which the lane competes; None while the lane sleeps until its rate limit allows the next task.
+        self.shown: Position | None = None
+        self.is_asleep = False
+
+
+class Matcher(Generic[Payload]):
+    """Holds tasks while no poll waits, and polls while no task can be dispatched.
+
+    A poll waits only while no held task may go now. So a new task that finds a waiting poll overtakes no held task.
+
+    It has more than 25 methods because tasks, polls, lanes and rate limits change together in each step: a class for
+    the lanes alone would need all of them.
+
+    Many methods, because tasks, polls, rates and heads change together, with no await between.
+    """
+
+    def __init__(self, *, rate: Rate | None = None, key_rates: KeyRates | None = None) -> None:
+        self._rate = rate or Rate(math.inf)
+        self._key_rates = key_rates or KeyRates()
+        self._tasks: dict[Position, HeldTask[Payload]] = {}
+        # Without rate limits for keys, all tasks share one lane.
+        self._lanes: dict[str, _Lane] = {}
+        self._heads: list[tuple[Position, str]] = []
+        self._wakes: list[tuple[float, str]] = []
+        self._parked = 0
+        self._polls: OrderedDict[Poll, None] = OrderedDict()
+
+    @property
+    def tasks(self) -> int:
+        """Number of held tasks."""
+        return len(self._tasks)
+
+    @property
+    def parked(self) -> int:
+        """Number of held tasks that wait for the rate limit of their key; may include some that were removed."""
+        return self._parked
+
+    @property
+    def polls(self) -> int:
+        """Number of waiting polls."""
+        return len(self._polls)
+
+    def waiting(self) -> Iterable[Poll]:
+        """Return the waiting polls, in order of arrival. Read only."""
+        return self._polls
+
+    def held(self) -> Iterable[HeldTask[Payload]]:
+        """Return the held tasks, in no order. Read only."""
+        return self._tasks.values()
+
+    def offer(self, fairness_key: str, weight: float, now_s: float, *, is_limited: bool = True) -> Poll | None:
+        """Return the poll for a new task; None if no poll may get it now, and then the task is not held.
+
+        A new task does not overtake a held task that waits only for the rate limit of the whole partition. A task that
+        is not limited was counted by another partition.
+        """
+        if not self._polls or (self._tasks and self._first(now_s) is not None):
+            return None
+        if is_limited and not self.admit(fairness_key, weight, now_s):
+            return None
+        return self._polls.popitem(last=False)[0]
+
+    def admit(self, fairness_key: str, weight: float, now_s: float) -> bool:
+        """Count a task against the rate limits; False if they don't allow it now, and then it is not counted."""
+        if self._rate.ready_s(now_s) > now_s:
+            return False
+        if self._key_rates.is_limiting and self._key_rates.of(fairness_key, weight).ready_s(now_s) > now_s:
+            return False
+        self._charge(fairness_key, weight, now_s)
+        return True
+
+    def take_poll(self) -> Poll | None:
+        """Take the oldest waiting poll, for a query task, which ignores held tasks and rate limits."""
+        return self._polls.popitem(last=False)[0] if self._polls else None
+
+    def take(self, now_s: float) -> HeldTask[Payload] | None:
+        """Take the first task that may go now, to forward it; None if there is none or a poll waits."""
+        if self._polls or (first := self._first(now_s)) is None or self._rate.ready_s(now_s) > now_s:
+            return None
+        return self._pop(first, now_s)
+
+    def hold(self, task: HeldTask[Payload], now_s: float) -> list[Match[Payload]]:
+        """Hold a task until a poll takes it, and return the resulting matches. A task that is held already stays."""
+        if task.position not in self._tasks:
+            self._tasks[task.position] = task
+            self._enter_lane(task)
+        return self.wake(now_s)
+
+    def wait(self, poll: Poll, now_s: float) -> list[Match[Payload]]:
+        """Add a waiting poll, and return the resulting matches: of this poll, or of polls that waited for a limit."""
+        self._polls[poll] = None
+        return self.wake(now_s)
+
+    def cancel(self, poll: Poll) -> bool:
+        """Remove a waiting poll; False if it was matched before."""
+        return self._polls.pop(poll, poll) is None
+
+    def remove(self, position: Position) -> bool:
+        """Remove a held task; False if it was matched before."""
+        task = self._tasks.pop(position, None)
+        if task is None:
+            return False
+        lane = self._lanes[self._lane_key(task)]
+        if len(lane.positions) > _STALE_MIN and len(lane.positions) > 2 * len(self._tasks):
+            held = [one for one in lane.positions if one in self._tasks]
+            if lane.is_asleep:
+                self._parked -= len(lane.positions) - len(held)
+            heapq.heapify(held)
+            lane.positions = held
+        return True
+
+    def refund(self, fairness_key: str, weight: float) -> None:
+        """Take a matched task that was not started out of the rate limits' count."""
+        self._rate.give_back()
+        if self._key_rates.is_limiting:
+            self._key_rates.of(fairness_key, weight).give_back()
+
+    def change_rates(self, *, rate_per_s: float, key_rate_per_s: float, now_s: float) -> list[Match[Payload]]:
+        """Change the rate limits of the partition and of a key of weight 1, and return the resulting matches."""
+        self._rate.change(rate_per_s)
+        self._key_rates.change(key_rate_per_s)
+        self._lanes.clear()
+        self._heads.clear()
+        self._wakes.clear()
+        self._parked = 0
+        for task in self._tasks.values():
+            self._enter_lane(task)
+        return self.wake(now_s)
+
+    def wake(self, now_s: float) -> list[Match[Payload]]:
+        """Match what the rate limits allow by now."""
+        matches = []
+        while self._polls and (first := self._first(now_s)) is not None and self._rate.ready_s(now_s) <= now_s:
+            matches.append(Match(self._pop(first, now_s), self._polls.popitem(last=False)[0]))
+        return matches
+
+    def next_wake_s(self, now_s: float) -> float | None:
+        """Return when `wake` should be called next if nothing else happens; None if time alone changes nothing."""
+        if not self._polls:
+            return None
+        if self._first(now_s) is not None:
+            ready_s = self._rate.ready_s(now_s)
+        else:
+            ready_s = self._wakes[0][0] if self._wakes else math.inf
+        return ready_s if ready_s < math.inf else None
+
+    def _pop(self, first: tuple[Position, str], now_s: float) -> HeldTask[Payload]:
+        position, key = first
+        lane = self._lanes[key]
+        heapq.heappop(self._heads)
+        heapq.heappop(lane.positions)
+        task = self._tasks.pop(position)
+        self._show(lane, key)
+        self._charge(task.fairness_key, task.weight, now_s)
+        return task
+
+    def _lane_key(self, task: HeldTask[Payload]) -> str:
+        return task.fairness_key if self._key_rates.is_limiting else ""
+
+    def _enter_lane(self, task: HeldTask[Payload]) -> None:
+        key = self._lane_key(task)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane()
+        heapq.heappush(lane.positions, task.position)
+        if lane.is_asleep:
+            self._parked += 1
+        elif lane.shown is None or task.position < lane.shown:
+            self._show(lane, key)
+
+    def _show(self, lane: _Lane, key: str) -> None:
+        """Let a lane compete with its first task; remove a lane without tasks."""
+        while lane.positions and lane.positions[0] not in self._tasks:
+            heapq.heappop(lane.positions)
+        if not lane.positions:
+            del self._lanes[key]
+            return
+        lane.shown = lane.positions[0]
+        heapq.heappush(self._heads, (lane.shown, key))
+        if len(self._heads) > _STALE_MIN and len(self._heads) > 2 * len(self._lanes):
+            self._heads = [head for head in self._heads if self._is_shown(head)]
+            heapq.heapify(self._heads)
+
+    def _is_shown(self, head: tuple[Position, str]) -> bool:
+        lane = self._lanes.get(head[1])
+        return lane is not None and lane.shown == head[0]
+
+    def _first(self, now_s: float) -> tuple[Position, str] | None:
+        """Find the first task that its key's rate limit allows, and its lane; put lanes at their limit to sleep."""
+        while self._wakes and self._wakes[0][0] <= now_s:
+            self._wake_lane(heapq.heappop(self._wakes)[1])
+        while self._heads:
+            position, key = self._heads[0]
+            task = self._tasks.get(position)
+            if not self._is_shown((position, key)):
+                heapq.heappop(self._heads)
+            elif task is None:
+                heapq.heappop(self._heads)
+                self._show(self._lanes[key], key)
+            elif (ready_s := self._ready_s(task, now_s)) > now_s:
+                heapq.heappop(self._heads)
+                self._put_to_sleep(key, ready_s)
+            else:
+                return position, key
+        return None
+
+    def _ready_s(self, task: HeldTask[Payload], now_s: float) -> float:
+        if not self._key_rates.is_limiting:
+            return now_s
+        return self._key_rates.of(task.fairness_key, task.weight).ready_s(now_s)
+
+    def _put_to_sleep(self, key: str, until_s: float) -> None:
+        lane = self._lanes[key]
+        lane.shown, lane.is_asleep = None, True
+        self._parked += len(lane.positions)
+        heapq.heappush(self._wakes, (until_s, key))
+
+    def _wake_lane(self, key: str) -> None:
+        lane = self._lanes[key]
+        lane.is_asleep = False
+        self._parked -= len(lane.positions)
+        self._show(lane, key)
+
+    def _charge(self, fairness_key: str, weight: float, now_s: float) -> None:
+        self._rate.take(now_s)
+        if self._key_rates.is_limiting:
+            self._key_rates.of(fairness_key, weight).take(now_s)

@@ -1,0 +1,43 @@
+"""The workers that polled a partition recently."""
+
+import math
+from collections import OrderedDict
+
+from fairlead.matching.clock import Clock
+from fairlead.matching.messages import PollerInfo
+
+# Number of pollers that are remembered; the one that polled longest ago is forgotten first.
+POLLERS_MAX = 1000
+# Seconds after its last poll until a poller is no longer listed.
+POLLER_HISTORY_S = 300.0
+
+
+class PollerHistory:
+    """Remembers the last poll of each worker identity."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pollers: OrderedDict[str, tuple[float, float | None, bytes]] = OrderedDict()
+        self._polled_s = -math.inf
+
+    def note(self, identity: str, rate_per_s: float | None = None, worker: bytes = b"") -> None:
+        """Record a poll."""
+        self._polled_s = now_s = self._clock()
+        self._pollers[identity] = (now_s, rate_per_s, worker)
+        self._pollers.move_to_end(identity)
+        if len(self._pollers) > POLLERS_MAX:
+            self._pollers.popitem(last=False)
+
+    @property
+    def has_recent(self) -> bool:
+        """Whether any worker polled within `POLLER_HISTORY_S`."""
+        return self._clock() - self._polled_s <= POLLER_HISTORY_S
+
+    def recent(self) -> list[PollerInfo]:
+        """Return the workers that polled within `POLLER_HISTORY_S`."""
+        now_s = self._clock()
+        return [
+            PollerInfo(identity, seen_s, rate_per_s, worker)
+            for identity, (seen_s, rate_per_s, worker) in self._pollers.items()
+            if now_s - seen_s <= POLLER_HISTORY_S
+        ]

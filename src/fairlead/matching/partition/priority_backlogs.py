@@ -1,0 +1,135 @@
+"""The fair backlogs of one partition, one for each priority; the writer, the reader and the deleter share them."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fairlead.aio.event import LightEvent
+from fairlead.core.fairness import LEVEL_ZERO, FairBacklog, Merge, StoredKey, WeightOverrides
+from fairlead.core.fairness.weights import STRIDE_OF_WEIGHT_ONE
+from fairlead.matching.messages import PriorityInfo
+from fairlead.matching.partition.backlog_limits import BacklogLimits
+from fairlead.matching.partition.matcher import HeldTask, Position
+from fairlead.storage.tasks import Levels, StoredTask
+
+
+class WaitingKey(NamedTuple):
+    """A fairness key with tasks in the backlog. `tasks` is an estimate.
+
+    `lead` is how many rounds the key's last task is behind the tasks that are dispatched now.
+    """
+
+    tasks: int
+    lead: float
+    weight: float
+
+
+class PriorityBacklogs:
+    """Holds the backlog of each priority. Decisions are made in `core.fairness`.
+
+    `reads` is set when there may be something to read, `acks` when the deleter has something to decide.
+    """
+
+    def __init__(
+        self,
+        *,
+        overrides: WeightOverrides,
+        limits: BacklogLimits,
+        on_loaded: Callable[[Sequence[HeldTask[bytes]]], None],
+        on_evicted: Callable[[Sequence[Position]], None],
+    ) -> None:
+        self._overrides = overrides
+        self._limits = limits
+        self._on_loaded = on_loaded
+        self._on_evicted = on_evicted
+        self.by_priority: dict[int, FairBacklog[StoredTask]] = {}
+        self.reads = LightEvent()
+        self.acks = LightEvent()
+        # Acks since the last delete; the deleter sets it back.
+        self.acks_waiting = 0
+        # Number of tasks in the store that have not been started; an estimate until all of them have been read.
+        self.tasks_counted = 0
+
+    @property
+    def tasks(self) -> int:
+        """Number of stored tasks that have not been started: exact once all of them have been read."""
+        if self.is_loaded:
+            self.tasks_counted = sum(len(backlog.loaded) for backlog in self.by_priority.values())
+        return max(0, self.tasks_counted)
+
+    def infos(self) -> list[PriorityInfo]:
+        """Return the levels of each priority."""
+        return [
+            PriorityInfo(priority, backlog.ack_level, backlog.read_level, backlog.max_level)
+            for priority, backlog in sorted(self.by_priority.items())
+        ]
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether all stored tasks are in memory."""
+        return all(backlog.is_at_end for backlog in self.by_priority.values())
+
+    def tasks_by_priority(self) -> dict[int, int]:
+        """Return the number of tasks of each priority. Until all tasks are read, only the sum is the best estimate."""
+        tasks = {priority: len(backlog.loaded) for priority, backlog in self.by_priority.items()}
+        partly = [priority for priority, backlog in self.by_priority.items() if not backlog.is_at_end]
+        unread = max(0, self.tasks - sum(tasks.values()))
+        for number, priority in enumerate(partly):
+            tasks[priority] += unread // len(partly) + (number < unread % len(partly))
+        return tasks
+
+    def override_weights(self, overrides: WeightOverrides) -> None:
+        """Use other weight overrides from the next write on."""
+        self._overrides = overrides
+        for backlog in self.by_priority.values():
+            backlog.override_weights(overrides)
+
+    def waiting_keys(self) -> dict[str, WaitingKey]:
+        """Return the fairness keys that may have waiting tasks, among those that are counted individually."""
+        waiting: dict[str, WaitingKey] = {}
+        for backlog in self.by_priority.values():
+            for key, passes, stride in backlog.waiting():
+                known = waiting.get(key)
+                tasks = passes // stride + 1 + (known.tasks if known else 0)
+                lead = max(passes / STRIDE_OF_WEIGHT_ONE, known.lead if known else 0.0)
+                waiting[key] = WaitingKey(tasks, lead, STRIDE_OF_WEIGHT_ONE / stride)
+        return waiting
+
+    def ack(self, position: Position) -> None:
+        """Record that a task was started and may be deleted."""
+        self.by_priority[position.priority].ack(position.level)
+        self.tasks_counted -= 1
+        self.acks_waiting += 1
+        # The deleter waits for more acks, or for its interval, after the first one.
+        if self.acks_waiting == 1 or self.acks_waiting >= self._limits.delete_at_tasks:
+            self.acks.set()
+        self.reads.set()
+
+    def add(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
+        """Begin a priority at the levels and with the fairness keys that are stored."""
+        self.by_priority[priority] = FairBacklog(
+            ack_level=levels.ack_level,
+            max_level=levels.max_level,
+            stored=stored,
+            overrides=self._overrides,
+            limits=self._limits.buffer,
+            keys_max=self._limits.keys_counted_max,
+        )
+        self.reads.set()
+        self.acks.set()
+
+    def of(self, priority: int) -> FairBacklog[StoredTask]:
+        """Return the backlog of a priority; an empty one is made if there is none."""
+        if priority not in self.by_priority:
+            self.add(priority, Levels(LEVEL_ZERO, LEVEL_ZERO), ())
+        return self.by_priority[priority]
+
+    def deliver(self, priority: int, merge: Merge[StoredTask]) -> None:
+        """Hand loaded tasks to the matcher and take evicted ones back from it."""
+        if merge.evicted:
+            self._on_evicted([Position(priority, level) for level in merge.evicted])
+        if merge.loaded:
+            self._on_loaded([
+                HeldTask(Position(priority, level), task.fairness_key, task.weight, task.payload, task.created_s)
+                for level, task in merge.loaded
+            ])  # fmt: skip
+        self.reads.set()

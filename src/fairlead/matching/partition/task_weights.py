@@ -1,0 +1,19 @@
+"""The weights that tasks count with in one partition."""
+
+from fairlead.core.fairness import WeightOverrides, check_weight
+
+
+class TaskWeights:
+    """Applies the weight overrides of fairness keys."""
+
+    __slots__ = ("overrides",)
+
+    def __init__(self, overrides: WeightOverrides) -> None:
+        self.overrides = overrides
+
+    def of(self, key: str, weight: float) -> float:
+        """Return the weight of a task with this fairness key, which was added with `weight`."""
+        # `check_task` has checked the weight; 0 means that the task has none.
+        if self.overrides and (override := self.overrides.get(key)):
+            return override
+        return weight if weight >= 1.0 else check_weight(weight)

@@ -1,0 +1,1 @@
+"""The root partition of a task queue: its adaptive scaler, and the partition configuration that it pushes to all."""

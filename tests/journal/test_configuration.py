@@ -1,0 +1,41 @@
+"""The journal's part of the static configuration."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.settings import InvalidSettings
+from fairlead.settings.static.config import DEFAULTS, JournalConfig, StaticConfig, load_config
+
+
+def load(folder: Path, text: str) -> StaticConfig:
+    file = folder / "fairlead.yaml"
+    file.write_text(text)
+    return load_config(file, {})
+
+
+def test_no_journal_is_written_without_a_configured_folder(tmp_path: Path) -> None:
+    assert DEFAULTS.journal is None
+    assert load(tmp_path, "journal:\n").journal is None
+
+
+def test_the_folder_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
+    assert load(tmp_path, "journal: {folder: told}").journal == JournalConfig(tmp_path / "told", has_payloads=False)
+    assert load(tmp_path, "journal: {folder: /var/told, payloads: true}").journal == JournalConfig(
+        Path("/var/told"), has_payloads=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("journal: {payloads: true}", "journal.payloads has no effect without journal.folder: give that as well"),
+        ("journal: {folder: x, payloads: 1}", "journal.payloads: 1 is not a bool: write true or false"),
+        ("journal: {folder: 5}", "journal.folder: 5 is not a file name"),
+        ("journal: {folder: x, payload: true}", "journal.payload is unknown: did you mean payloads?"),
+    ],
+)
+def test_an_invalid_section_is_rejected(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        load(tmp_path, text)
+    assert complaint in str(raised.value)

@@ -1,0 +1,218 @@
+"""Contexts of TLS: what they require, the certificate for each host name, rotation, and expiry."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fairlead.rpc import Code
+from fairlead.rpc.client import CallFailed, Channel
+from fairlead.rpc.hosts.credentials import Credentials
+from fairlead.rpc.tls import BadCertificate, ClientSide, ServerSide, TlsProvider
+from fairlead.rpc.tls import provider as tls_provider
+from fairlead.settings.static.tls import ClientTls, Pem, ServerTls, TlsConfig, TlsGroup
+from tests.rpc.served import ECHO, WAIT, Serving, serving, until
+from tests.security.certificates import Authority, Issued
+
+
+def server_tls(issued: Issued, *authorities: Authority, requires: bool = False) -> ServerTls:
+    return ServerTls(
+        Pem(issued.certificate), Pem(issued.key), tuple(Pem(each.certificate) for each in authorities), requires
+    )
+
+
+def client_tls(authority: Authority, name: str = "") -> ClientTls:
+    return ClientTls(server_name=name, authorities=(Pem(authority.certificate),))
+
+
+@asynccontextmanager
+async def calling(served: Serving, side: ClientSide) -> AsyncIterator[Channel]:
+    async with Channel(served.address, tls=Credentials(tls=side).channel_tls) as channel:
+        yield channel
+
+
+async def answers(served: Serving, side: ClientSide) -> bool:
+    async with calling(served, side) as channel:
+        try:
+            return await channel.unary(ECHO, b"hello", timeout_s=10) == b"hello"
+        except CallFailed as failed:
+            if failed.code is Code.UNAVAILABLE:
+                return False
+            raise
+
+
+async def test_a_client_certificate_of_the_right_authority_is_required(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    side = ServerSide(server_tls(authority.issue("localhost"), authority, requires=True))
+    async with serving(tls=side.context) as served:
+        config = client_tls(authority)
+        assert await answers(served, ClientSide(config, server_tls(authority.issue("client"))))
+        assert not await answers(served, ClientSide(config))
+        assert not await answers(served, ClientSide(config, server_tls(other.issue("client", file="forged"))))
+        # The client verifies the server, too.
+        assert not await answers(served, ClientSide(client_tls(other), server_tls(authority.issue("client"))))
+        assert not await answers(
+            served, ClientSide(client_tls(authority, "elsewhere"), server_tls(authority.issue("client")))
+        )
+
+
+async def test_each_host_name_has_its_own_certificate_and_authorities(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path), Authority(tmp_path, "theirs")
+    side = ServerSide(
+        server_tls(ours.issue("ours.example")),
+        {"theirs.example": server_tls(theirs.issue("theirs.example"), theirs, requires=True)},
+    )
+    async with serving(tls=side.context) as served:
+        assert await answers(served, ClientSide(client_tls(ours, "ours.example")))
+        assert not await answers(served, ClientSide(client_tls(ours, "theirs.example")))
+        # This name requires a certificate of its own authority, though the other does not.
+        assert not await answers(served, ClientSide(client_tls(theirs, "theirs.example")))
+        own = server_tls(theirs.issue("client"))
+        assert await answers(served, ClientSide(client_tls(theirs, "theirs.example"), own))
+        wrong = server_tls(ours.issue("client", file="wrong"))
+        assert not await answers(served, ClientSide(client_tls(theirs, "theirs.example"), wrong))
+
+
+async def test_certificates_are_replaced_without_a_dropped_call(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path), Authority(tmp_path, "new")
+    side = ServerSide(server_tls(old.issue("localhost", file="server")))
+    client = ClientSide(client_tls(old))
+    async with serving(tls=side.context) as served, calling(served, client) as channel:
+        waiting = asyncio.create_task(channel.unary(WAIT, b"poll"))
+        await until(lambda: served.handlers.begun == 1)
+        new.issue("localhost", file="server")
+        assert side.refresh()
+        assert not side.refresh()
+        # New connections get the new certificate, and the open one goes on.
+        assert not await answers(served, client)
+        assert await answers(served, ClientSide(client_tls(new)))
+        assert await channel.unary(ECHO, b"hello") == b"hello"
+        served.handlers.release.set()
+        assert await waiting == b"poll"
+
+
+async def test_a_withdrawn_authority_of_clients_is_gone_at_the_next_connection(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(authority.certificate.read_bytes() + other.certificate.read_bytes())
+    issued = authority.issue("localhost")
+    config = ServerTls(Pem(issued.certificate), Pem(issued.key), (Pem(trusted),), requires_client=True)
+    side = ServerSide(config)
+    own = ClientSide(client_tls(authority), server_tls(other.issue("client")))
+    async with serving(tls=side.context) as served:
+        assert await answers(served, own)
+        trusted.write_bytes(authority.certificate.read_bytes())
+        side.refresh()
+        assert not await answers(served, own)
+
+
+def test_only_tls_1_2_and_later_are_spoken(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    sides = (ServerSide(server_tls(authority.issue("x"))), ClientSide(client_tls(authority)))
+    assert {side.context.minimum_version for side in sides} == {ssl.TLSVersion.TLSv1_2}
+
+
+def test_a_file_that_can_not_be_used_changes_nothing(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("localhost")
+    side = ServerSide(server_tls(issued))
+    before = side._default
+    for content in (b"", b"nonsense", authority.issue("another").key.read_bytes()):
+        issued.key.write_bytes(content)
+        with pytest.raises(BadCertificate):
+            side.refresh()
+    issued.key.unlink()
+    with pytest.raises(BadCertificate, match="can't be read"):
+        side.refresh()
+    assert side._default is before
+    with pytest.raises(BadCertificate):
+        ServerSide(server_tls(issued))
+    assert not list(Path("/tmp").glob("fairlead-tls-*"))  # noqa: S108 - where they would be left behind
+
+
+def test_certificates_may_be_in_the_configuration_itself(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("localhost")
+    pem = ServerTls(Pem(None, issued.certificate.read_bytes()), Pem(None, issued.key.read_bytes()))
+    assert not ServerSide(pem).refresh()
+
+
+def test_a_remote_cluster_has_the_group_of_its_address(tmp_path: Path) -> None:
+    group = TlsGroup(client=client_tls(Authority(tmp_path)))
+    names = ("exact.example:7233", "host.example", "*.wild.example", "::1")
+    provider = TlsProvider(TlsConfig(remotes=dict.fromkeys(names, group)))
+    for address in ("exact.example:7233", "Host.example:1", "a.wild.example:2", "[::1]:7233"):
+        assert provider.to_cluster(address) is not None, address
+    for address in ("exact.example:7234", "wild.example:1", "x.example:1"):
+        assert provider.to_cluster(address) is None, address
+
+
+class Log:
+    """Keeps the level and the event of each line."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **_: self.lines.append((level, event))
+
+
+async def test_new_certificates_are_told_to_listeners_and_expiry_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("localhost", file="server", days=1.0)
+    expired = authority.issue("old", days=-0.5)
+    config = TlsConfig(
+        frontend=TlsGroup(server_tls(issued), overrides={"old": server_tls(expired)}),
+        internode=TlsGroup(server_tls(issued), client_tls(authority)),
+    )
+    provider = TlsProvider(config)
+    reported: list[str] = []
+    assert provider.to_hosts is not None
+    provider.to_hosts.on_change(lambda: reported.append("changed"))
+    log = Log()
+    monkeypatch.setattr(tls_provider, "_log", log)
+    await provider._check()
+    assert set(log.lines) == {("error", "certificate has expired"), ("error", "certificate expires soon")}
+    [gauges] = provider.gauges()
+    assert (gauges.expired, gauges.expiring) == (1, 1)
+    authority.issue("localhost", file="server")
+    await provider.refresh()
+    assert reported == ["changed"]
+    [gauges] = provider.gauges()
+    assert (gauges.expired, gauges.expiring) == (1, 0)
+    issued.certificate.write_text("nonsense")
+    log.lines.clear()
+    await provider.refresh()
+    assert {event for _, event in log.lines} == {"certificates not reread, keeping the last good ones"}
+
+
+async def test_files_are_read_again_while_the_server_runs(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("localhost", file="server")
+    provider = TlsProvider(TlsConfig(frontend=TlsGroup(server_tls(issued)), refresh_s=0.02))
+    assert provider.frontend is not None
+    before = provider.frontend._default
+    provider.start()
+    try:
+        authority.issue("localhost", file="server")
+        async with asyncio.timeout(20):
+            while provider.frontend._default is before:  # noqa: ASYNC110 - a condition of the provider
+                await asyncio.sleep(0.01)
+    finally:
+        await provider.close()
+
+
+def test_without_tls_there_is_nothing_to_report() -> None:
+    assert TlsProvider(TlsConfig()).gauges() == []
+
+
+async def test_a_server_is_verified_unless_the_configuration_says_otherwise(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path), Authority(tmp_path, "theirs")
+    side = ServerSide(server_tls(theirs.issue("elsewhere.example")))
+    async with serving(tls=side.context) as served:
+        assert not await answers(served, ClientSide(client_tls(ours)))
+        assert await answers(served, ClientSide(ClientTls(verifies_host=False, is_forced=True)))

@@ -1,0 +1,52 @@
+"""Order of the tests on several worker processes: what must stay together, and what must begin first."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TypeVar
+
+Test = TypeVar("Test")
+
+# Files with the longest tests, the longest first. A long test that begins last would leave the other workers without
+# work. Files with tests of the shared Spark session need not be here: they begin first.
+SLOWEST = (
+    "tests/pipeline/test_all.py",
+    "tests/cli/test_demo.py",
+    "tests/sdk/test_three_hosts.py",
+    "tests/matching/test_killed_hosts.py",
+    "tests/pipeline/test_interrupted.py",
+    "tests/sdk/test_durability.py",
+    "tests/journal/test_server.py",
+    "tests/data_centers/test_bad_peers.py",
+    "tests/data_centers/test_many_hosts.py",
+    "tests/docs/test_examples.py",
+    "tests/testing/test_testing.py",
+    "tests/storage/test_postgres.py",
+    "tests/storage/test_sqlite_kill.py",
+    "tests/server/test_promised_metrics.py",
+)
+
+
+def schedule(
+    tests: Sequence[Test], workers: int, *, file_of: Callable[[Test], str], needs_spark: Callable[[Test], bool]
+) -> list[Test]:
+    """Order tests for pytest-xdist's scheduler `worksteal`, which cuts the list into one piece for each worker.
+
+    The first piece begins with the files that need Spark, so that one worker starts and warms up Spark for all of them;
+    the other pieces begin with the slowest files. A worker without work takes tests from the end of another's piece, so
+    a file at the beginning of a piece stays with one worker, which sets up its module fixtures once.
+    """
+    files: dict[str, list[Test]] = {}
+    for test in tests:
+        files.setdefault(file_of(test), []).append(test)
+    on_spark = [file for file, its in files.items() if any(needs_spark(test) for test in its)]
+    slow = [file for file in SLOWEST if file in files and file not in on_spark]
+    others = [file for file in files if file not in {*on_spark, *slow}]
+    first = [on_spark, *(slow[number :: workers - 1] for number in range(workers - 1))]
+    pieces = [list(chain.from_iterable(files[file] for file in piece)) for piece in first]
+    rest = [test for file in others for test in files[file]]
+    size = -(-len(tests) // workers)
+    for piece in pieces[:-1]:
+        missing = max(0, size - len(piece))
+        piece.extend(rest[:missing])
+        del rest[:missing]
+    return [*chain.from_iterable(pieces), *rest]

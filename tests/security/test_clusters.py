@@ -1,0 +1,236 @@
+"""Two clusters and several hosts that prove who they are, as real servers; and callers that can't."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.operatorservice.v1 import AddOrUpdateRemoteClusterRequest
+from temporalio.api.replication.v1 import ClusterReplicationConfig, NamespaceReplicationConfig
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    RegisterNamespaceRequest,
+    UpdateNamespaceRequest,
+)
+from temporalio.client import Client, TLSConfig
+from temporalio.service import RPCError, RPCStatusCode
+
+from fairlead.api.errors import ApiError
+from fairlead.authorization.api_keys import new_key, store_key
+from fairlead.authorization.messages import CREATE_KEY, CreateKeyAnswer, CreateKeyRequest
+from fairlead.replication.grpc_remote import GrpcRemote
+from fairlead.replication.messages import NamespacesRequest
+from fairlead.rpc.hosts.credentials import Credentials, with_api_key
+from fairlead.rpc.tls import ClientSide
+from fairlead.server import Server
+from fairlead.settings.static.authorization import AuthorizationConfig
+from fairlead.settings.static.config import (
+    Address,
+    ClusterConfig,
+    MemoryConfig,
+    RemoteClusterConfig,
+    SecurityConfig,
+    SqliteConfig,
+    StaticConfig,
+)
+from fairlead.settings.static.tls import ClientTls, Pem, ServerTls, TlsConfig, TlsGroup
+from fairlead.storage.sqlite import SqliteStore
+from tests.security.certificates import Authority
+from tests.security.workflows import QUEUE, Greeting, worker
+
+SECRET = "0123456789abcdef0123456789abcdef"  # noqa: S105 - of a test
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+async def made_key(file: Path, **permission: str) -> str:
+    """A key in a store that no server has open."""
+    store = await SqliteStore.open(file)
+    try:
+        given = {"namespace": "", "role": "", **permission}
+        key, text = new_key("", now_s=0.0, **given)  # type: ignore[arg-type]
+        await store_key(store.history, key)
+    finally:
+        await store.close()
+    return text
+
+
+@dataclass
+class Pair:
+    authority: Authority
+    addresses: dict[str, str]
+    admin_keys: dict[str, str]
+    servers: dict[str, Server]
+
+    async def client(self, cluster: str, namespace: str, key: str | None = None) -> Client:
+        return await Client.connect(
+            self.addresses[cluster],
+            namespace=namespace,
+            api_key=key or self.admin_keys[cluster],
+            tls=TLSConfig(server_root_ca_cert=self.authority.certificate.read_bytes()),
+        )
+
+    async def key(self, cluster: str, namespace: str, role: str) -> str:
+        """A new key, by the running server."""
+        guard = self.servers[cluster]._guard
+        assert guard is not None
+        [create] = [handle for method, handle in guard.handlers() if method is CREATE_KEY]
+        made: CreateKeyAnswer = await create(CreateKeyRequest("", namespace, role))
+        return made.key
+
+    @property
+    def trust(self) -> ClientSide:
+        return ClientSide(ClientTls(authorities=(Pem(self.authority.certificate),)))
+
+
+@asynccontextmanager
+async def pair(folder: Path) -> AsyncIterator[Pair]:
+    """Clusters a and b, each with a key of the other, over TLS."""
+    authority = Authority(folder)
+    issued = authority.issue("localhost")
+    ports = dict(zip("ab", free_ports(2), strict=True))
+    addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    files = {name: folder / f"{name}.db" for name in "ab"}
+    admin = {name: await made_key(files[name], namespace="temporal-system", role="admin") for name in "ab"}
+    of_other = {name: await made_key(files[other], cluster=name) for name, other in (("a", "b"), ("b", "a"))}
+    servers = {}
+    async with AsyncExitStack() as stack:
+        for number, (name, other) in enumerate((("a", "b"), ("b", "a")), 1):
+            tls = TlsConfig(
+                frontend=TlsGroup(ServerTls(Pem(issued.certificate), Pem(issued.key))),
+                remotes={addresses[other]: TlsGroup(client=ClientTls(authorities=(Pem(authority.certificate),)))},
+            )
+            server = servers[name] = Server(
+                StaticConfig(
+                    frontend_listen=Address("127.0.0.1", ports[name]),
+                    listen=Address("127.0.0.1", 0),
+                    store=SqliteConfig(files[name]),
+                    cluster=ClusterConfig(
+                        name,
+                        number,
+                        remotes={other: RemoteClusterConfig(3 - number, addresses[other])},
+                        api_keys={addresses[other]: of_other[name]},
+                        allowed_addresses=("127.0.0.1",),
+                    ),
+                    security=SecurityConfig(AuthorizationConfig(authorizer="default"), tls),
+                    hand_over_s=0.0,
+                    grace_s=1.0,
+                )
+            )
+            await server.start()
+            stack.push_async_callback(server.stop)
+        yield Pair(authority, addresses, admin, servers)
+
+
+def register(name: str, *clusters: str) -> RegisterNamespaceRequest:
+    return RegisterNamespaceRequest(
+        namespace=name,
+        workflow_execution_retention_period=Duration(seconds=86_400),
+        is_global_namespace=True,
+        active_cluster_name="a",
+        clusters=[ClusterReplicationConfig(cluster_name=each) for each in clusters],
+    )
+
+
+async def eventually(ask: Any) -> Any:
+    """The result of a call that succeeds soon."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await ask()
+            except RPCError:
+                await asyncio.sleep(0.1)
+
+
+async def test_clusters_replicate_forward_and_fail_over_with_keys_over_tls(tmp_path: Path) -> None:
+    async with pair(tmp_path) as clusters:
+        admin_a, admin_b = await clusters.client("a", "shared"), await clusters.client("b", "shared")
+        await admin_a.workflow_service.register_namespace(register("shared", "a", "b"))
+
+        asked = DescribeNamespaceRequest(namespace="shared")
+        await eventually(lambda: admin_b.workflow_service.describe_namespace(asked))
+        # A call to the passive cluster is forwarded with that cluster's proof, not with the caller's key.
+        async with worker(admin_a):
+            found = await eventually(
+                lambda: admin_b.execute_workflow(Greeting.run, "world", id="forwarded", task_queue=QUEUE)
+            )
+            assert found == "Hello, world!"
+        # The other cluster soon has the events that the active one has written.
+        history = await eventually(lambda: admin_b.get_workflow_handle("forwarded").describe())
+        assert history.id == "forwarded"
+        # Failover needs the role admin, and moves the namespace in both clusters.
+        move = UpdateNamespaceRequest(
+            namespace="shared", replication_config=NamespaceReplicationConfig(active_cluster_name="b")
+        )
+        writer = await clusters.client("b", "shared", key=await clusters.key("b", "shared", "writer"))
+        with pytest.raises(RPCError) as refused:
+            await writer.workflow_service.update_namespace(move)
+        assert refused.value.status is RPCStatusCode.PERMISSION_DENIED
+        await admin_b.workflow_service.update_namespace(move)
+        async with worker(admin_b):
+            found = await eventually(
+                lambda: admin_a.execute_workflow(Greeting.run, "again", id="after failover", task_queue=QUEUE)
+            )
+            assert found == "Hello, again!"
+        # Without the role, nothing is forwarded.
+        stranger = await clusters.client("b", "shared", key="fl_no_key")
+        with pytest.raises(RPCError) as refused:
+            await stranger.start_workflow(Greeting.run, "world", id="refused", task_queue=QUEUE)
+        assert refused.value.status is RPCStatusCode.PERMISSION_DENIED
+
+
+async def test_strangers_get_nothing_from_the_service_for_clusters(tmp_path: Path) -> None:
+    async with pair(tmp_path) as clusters:
+        wrong: list[Credentials] = [Credentials((), clusters.trust), with_api_key("fl_no_key", clusters.trust)]
+        for credentials in wrong:
+            remote = GrpcRemote(clusters.addresses["a"], here="b", credentials=credentials)
+            for ask in (remote.info, partial(remote.namespaces, NamespacesRequest()), remote.nudge):
+                with pytest.raises(ApiError, match="Request unauthorized"):
+                    await ask()
+            await remote.close()
+        admin = await clusters.client("a", "default")
+        asked = AddOrUpdateRemoteClusterRequest(frontend_address="192.0.2.1:80", enable_remote_cluster_connection=True)
+        with pytest.raises(RPCError, match=r"not one to which this cluster may connect"):
+            await admin.operator_service.add_or_update_remote_cluster(asked)
+
+
+async def test_hosts_without_the_secret_are_refused(tmp_path: Path) -> None:
+    """The host's own port, with nothing but a secret: no TLS, and no authorization of SDKs."""
+    server = Server(
+        StaticConfig(
+            frontend_listen=Address("127.0.0.1", 0),
+            listen=Address("127.0.0.1", 0),
+            store=MemoryConfig(),
+            security=SecurityConfig(secret=SECRET),
+            hand_over_s=0.0,
+            grace_s=0.0,
+        )
+    )
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            for path in ("/fairlead/history.Call", "/fairlead/matching.Poll", "/fairlead/cluster.Ring"):
+                send: Any = channel.unary_unary(path, None, None)
+                for metadata in ([], [("fairlead-internode-secret", "wrong")]):
+                    with pytest.raises(grpc.aio.AioRpcError) as refused:
+                        await send(b"", metadata=metadata, timeout=10)
+                    # Even malformed requests of strangers tell nothing else.
+                    assert refused.value.code() in (
+                        grpc.StatusCode.INVALID_ARGUMENT,
+                        grpc.StatusCode.PERMISSION_DENIED,
+                    )
+    finally:
+        await server.stop()

@@ -1,0 +1,167 @@
+"""Settings of Temporal's server without effect in Fairlead are ignored and reported; unknown ones are rejected."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.settings import (
+    SETTINGS,
+    ConflictingDeclarations,
+    DynamicSettings,
+    InvalidSettings,
+    Outcome,
+    Registry,
+    SettingWithoutEffect,
+    parse_file,
+)
+from fairlead.settings.dynamic import limits
+from fairlead.settings.dynamic.without_effect import WITHOUT_EFFECT
+
+FILE = b"""
+history.namespaceRPS:
+  - value: 100
+frontend.KeepAliveMaxConnectionAge: [{value: 5m, constraints: {namespace: orders, shardID: 7}}]
+system.advancedVisibilityWritingMode: "on"
+limit.maxIDLength:
+  - value: 255
+"""
+
+
+def test_a_file_of_temporals_server_is_accepted_and_keys_without_effect_are_reported() -> None:
+    parsed = parse_file(FILE, SETTINGS)
+    assert parsed.problems == ()
+    assert [rule.setting for rule in parsed.rules] == [limits.MAX_ID_LENGTH]
+    assert parsed.without_effect == (
+        "history.namespaceRPS",
+        "frontend.KeepAliveMaxConnectionAge",
+        "system.advancedVisibilityWritingMode",
+    )
+
+
+# The keys in the sample files of Temporal's server, including those that are commented out.
+SAMPLE_KEYS = (
+    "component.callbacks.allowedAddresses",
+    "component.nexusoperations.callback.endpoint.template",
+    "frontend.enableClientVersionCheck",
+    "frontend.enableExecuteMultiOperation",
+    "frontend.persistenceMaxQPS",
+    "frontend.throttledLogRPS",
+    "frontend.workerVersioningDataAPIs",
+    "frontend.workerVersioningRuleAPIs",
+    "frontend.workerVersioningWorkflowAPIs",
+    "history.ReplicationEnableUpdateWithNewTaskMerge",
+    "history.defaultActivityRetryPolicy",
+    "history.defaultWorkflowRetryPolicy",
+    "history.enableChasm",
+    "history.enableTransitionHistory",
+    "history.enableWorkflowExecutionTimeoutTimer",
+    "history.hostLevelCacheMaxSize",
+    "history.persistenceMaxQPS",
+    "limit.maxIDLength",
+    "matching.PollerHistoryTTL",
+    "matching.deploymentWorkflowVersion",
+    "matching.queryWorkflowTaskTimeoutLogRate",
+    "matching.wv.VersionDrainageStatusRefreshInterval",
+    "matching.wv.VersionDrainageStatusVisibilityGracePeriod",
+    "system.enableDeploymentVersions",
+    "system.enableDeployments",
+    "system.enableEagerWorkflowStart",
+    "system.enableNexus",
+    "system.enableParentClosePolicyWorker",
+    "system.enableReadFromSecondaryVisibility",
+    "system.secondaryVisibilityWritingMode",
+)
+
+
+@pytest.mark.parametrize("key", SAMPLE_KEYS)
+def test_every_key_of_the_sample_files_is_a_setting_or_has_a_reason_for_no_effect(key: str) -> None:
+    spellings = {spelling for setting in SETTINGS for spelling in setting.spellings}
+    assert (key in spellings) != (key in WITHOUT_EFFECT)
+
+
+_TEXT_BYTES_MAX = 8 * 1024 * 1024
+_PREFIXES = ("limit", "frontend", "history", "matching", "system", "worker")
+# The strings in the binary follow each other directly, so a key ends where the next one begins.
+_KEY = re.compile(
+    rf"(?:{'|'.join(_PREFIXES)})\.[A-Za-z][A-Za-z.]{{2,90}}?"
+    rf"(?=(?:{'|'.join(_PREFIXES)}|chasm|metrics|scheduler)\.[A-Za-z])".encode()
+)
+
+
+def _reference_keys() -> set[str]:
+    """Some of the dynamic settings in the binary of Temporal's server, and no other strings."""
+    binary = Path(sys.executable).with_name("temporal").read_bytes()
+    # Go stores the strings of a program in one section, sorted by length.
+    middle = binary.index(b"limit.blobSize.error")
+    data = binary[middle - _TEXT_BYTES_MAX : middle + _TEXT_BYTES_MAX]
+    found = set()
+    for prefix in _PREFIXES:
+        text = f"{prefix}.".encode()
+        at = data.find(text)
+        while at >= 0:
+            key = _KEY.match(data, at)
+            # After a dot, the prefix is part of a longer key.
+            if key is not None and data[at - 1 : at] != b".":
+                found.add(key.group().decode())
+            at = data.find(text, at + 1)
+    return found
+
+
+def test_every_key_in_temporals_binary_is_a_setting_or_has_a_reason_for_no_effect() -> None:
+    keys = _reference_keys()
+    assert len(keys) > 500
+    spellings = {spelling.lower() for setting in SETTINGS for spelling in setting.spellings}
+    reasons = {key.lower() for key in WITHOUT_EFFECT}
+    assert sorted(key for key in keys if key.lower() not in spellings | reasons) == []
+
+
+def test_a_nested_value_of_a_setting_without_effect_is_ignored() -> None:
+    nested = b"component.callbacks.allowedAddresses: [{value: [{Pattern: '*', AllowInsecure: true}]}]"
+    assert parse_file(nested, SETTINGS).problems == ()
+
+
+def test_a_misspelled_key_is_rejected() -> None:
+    (problem,) = parse_file(b"frontend.rpss: [{value: 1}]", SETTINGS).problems
+    assert "is not a setting" in problem.message
+
+
+def test_the_keys_without_effect_of_command_line_and_current_file_are_listed(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_bytes(FILE)
+    settings = DynamicSettings(file=file, overrides={"matching.rps": 1, "history.namespaceRPS": 2})
+    assert list(settings.without_effect) == [
+        "matching.rps",
+        "history.namespaceRPS",
+        "frontend.KeepAliveMaxConnectionAge",
+        "system.advancedVisibilityWritingMode",
+    ]
+    file.write_text("no.such.key: [{value: 1}]")
+    assert settings.reload().outcome is Outcome.REFUSED
+    assert len(settings.without_effect) == 4
+    file.write_text("history.rps: [{value: 1}]")
+    assert settings.reload().outcome is Outcome.LOADED
+    assert list(settings.without_effect) == ["matching.rps", "history.namespaceRPS", "history.rps"]
+
+
+def test_the_error_for_a_key_without_effect_gives_the_reason() -> None:
+    with pytest.raises(
+        SettingWithoutEffect, match=r"'History\.NamespaceRPS' has no effect here: Only the frontend limits calls"
+    ):
+        SETTINGS.find("History.NamespaceRPS")
+
+
+def test_unknown_keys_on_the_command_line_are_rejected() -> None:
+    with pytest.raises(InvalidSettings, match="is not a setting"):
+        DynamicSettings(overrides={"history.namespaceRPS": 1, "frontend.rpss": 1})
+
+
+def test_a_key_cannot_be_both_a_setting_and_without_effect() -> None:
+    with pytest.raises(ConflictingDeclarations, match="maxidlength"):
+        Registry([limits.MAX_ID_LENGTH], {"limit.MaxIDLength": "Because."})
+
+
+def test_every_reason_is_a_sentence() -> None:
+    assert all(reason[0].isupper() or reason[0] == "`" for reason in WITHOUT_EFFECT.values())
+    assert all(reason.endswith(".") for reason in WITHOUT_EFFECT.values())
