@@ -57,7 +57,7 @@ def serve_ours(port: int) -> None:
 
 
 def serve_uvicorn(port: int) -> None:
-    import uvicorn  # type: ignore[import-not-found,unused-ignore]
+    import uvicorn
 
     async def app(_scope: object, receive: Callable, send: Callable) -> None:  # type: ignore[type-arg]
         while (await receive()).get("more_body"):
