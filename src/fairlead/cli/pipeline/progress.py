@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -27,19 +27,17 @@ class ProgressDisplay:
 
     def follow(self, spark: SparkSession) -> None:
         """Follow Spark's tasks until `end`. Spark Connect does not report them: there the bar has no length."""
-        try:
-            tracker = spark.sparkContext.statusTracker()
-        except (PySparkException, AttributeError):
-            return
-        while not self._ended.wait(INTERVAL_S):
+        # Java may end at any moment, before the first call too: the job itself reports that.
+        with suppress(Py4JError, OSError):
             try:
-                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            except (Py4JError, OSError):
-                # Java has ended: the job itself reports that.
+                tracker = spark.sparkContext.statusTracker()
+            except (PySparkException, AttributeError):
                 return
-            total = sum(stage.numTasks for stage in stages if stage)
-            done = sum(stage.numCompletedTasks for stage in stages if stage)
-            self._bar.update(self._row, total=total or None, completed=done)
+            while not self._ended.wait(INTERVAL_S):
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                total = sum(stage.numTasks for stage in stages if stage)
+                done = sum(stage.numCompletedTasks for stage in stages if stage)
+                self._bar.update(self._row, total=total or None, completed=done)
 
     def end(self) -> None:
         """Stop following."""
