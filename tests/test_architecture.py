@@ -1,7 +1,9 @@
 """The import contracts hold, and each of them can fail: on the real import graph, with one import or module planted."""
 
-import ast
-from collections.abc import Iterator
+import re
+import runpy
+from collections import Counter
+from collections.abc import Collection, Iterator
 from copy import deepcopy
 from pathlib import Path
 
@@ -154,44 +156,26 @@ def test_the_frontend_knows_history_by_its_client_and_messages(imports: grimp.Im
     assert broken == {FRONTEND_OF_HISTORY}
 
 
-LINES_MAX = 400
-METHODS_MAX = 25
-# The words with which a docstring gives the reason of a class for more methods.
-REASON = "Many methods, because"
-
-
-def too_long(name: str, text: str) -> Iterator[str]:
-    lines = len(text.splitlines())
-    if lines > LINES_MAX:
-        yield f"{name} has {lines} lines"
-
-
-def too_many_methods(name: str, text: str) -> Iterator[str]:
-    # Most modules have few functions at all: parsing them would take seconds.
-    for node in ast.walk(ast.parse(text if text.count("def ") > METHODS_MAX else "")):
-        if isinstance(node, ast.ClassDef):
-            methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
-            if methods > METHODS_MAX and REASON not in " ".join((ast.get_docstring(node) or "").split()):
-                yield f"{name}: {node.name} has {methods} methods"
+ROOMS = runpy.run_path(str(PROJECT / "scripts" / "lint-rooms"))
+LINES_MAX, METHODS_MAX, REASON = 400, 25, "Many methods, because"
 
 
 def test_no_module_is_longer_than_400_lines_and_no_class_has_more_than_25_methods_without_a_reason() -> None:
     found: list[str] = []
-    longer: set[str] = set()
     for path in sorted((PROJECT / "src").rglob("*.py")):
         name, text = str(path.relative_to(PROJECT)), path.read_text()
-        found += too_many_methods(name, text)
-        longer |= {name for _ in too_long(name, text)}
+        found += [*ROOMS["too_long"](name, text), *ROOMS["too_many_methods"](name, text)]
     assert found == []
-    assert longer == set()
 
 
 def test_a_long_module_and_a_large_class_are_found() -> None:
     methods = "".join(f"    def m{number}(self): ...\n" for number in range(METHODS_MAX + 1))
-    assert list(too_long("a.py", "\n" * (LINES_MAX + 1))) == ["a.py has 401 lines"]
-    assert list(too_long("a.py", "\n" * LINES_MAX)) == []
-    assert list(too_many_methods("a.py", f"class A:\n{methods}")) == ["a.py: A has 26 methods"]
-    assert list(too_many_methods("a.py", f'class A:\n    """A. {REASON} so."""\n{methods}')) == []
+    (long,) = ROOMS["too_long"]("a.py", "\n" * (LINES_MAX + 1))
+    assert long.startswith("a.py has 401 lines")
+    assert list(ROOMS["too_long"]("a.py", "\n" * LINES_MAX)) == []
+    (large,) = ROOMS["too_many_methods"]("a.py", f"class A:\n{methods}")
+    assert large.startswith("a.py: A has 26 methods")
+    assert list(ROOMS["too_many_methods"]("a.py", f'class A:\n    """A. {REASON} so."""\n{methods}')) == []
 
 
 @pytest.mark.parametrize("name", [FRONTEND_OF_HISTORY, HISTORY_CLIENT])
@@ -200,3 +184,45 @@ def test_the_contracts_of_historys_callers_name_all_of_its_insides(imports: grim
     (options,) = (each for each in contracts if each["name"].startswith(name))
     insides = imports.find_children("fairlead.history") - {"fairlead.history.client", "fairlead.history.messages"}
     assert set(options["forbidden_modules"]) == insides
+
+
+OURS = re.compile(r"^\s*from (fairlead[\w.]*) import (?:\(([^)]*)\)|(.+))$", re.MULTILINE)
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+# Type variables of calls between hosts, which are no classes.
+TYPE_VARIABLES = frozenset({("fairlead.rpc.hosts.caller", "Request"), ("fairlead.rpc.hosts.caller", "Response")})
+
+
+def met_twice(name: str, text: str, repeated: Collection[str]) -> Iterator[str]:
+    """Those of the `repeated` class names that one file imports from two modules, or imports and defines."""
+    homes: dict[str, set[str]] = {}
+    for module, several, single in OURS.findall(text):
+        for imported in re.findall(r"(\w+)(?: as \w+)?", several or single):
+            if (module, imported) not in TYPE_VARIABLES:
+                homes.setdefault(imported, set()).add(module)
+    for defined in CLASS.findall(text):
+        homes.setdefault(defined, set()).add("this file")
+    for found in sorted(homes.keys() & set(repeated)):
+        if len(homes[found]) > 1:
+            yield f"{name}: {found} of {' and '.join(sorted(homes[found]))}"
+
+
+def test_two_classes_of_one_name_never_meet_in_a_file() -> None:
+    texts = {
+        path: path.read_text()
+        for folder in ("src", "tests", "benchmarks", "examples")
+        for path in sorted((PROJECT / folder).rglob("*.py"))
+    }
+    defined = [name for path, text in texts.items() if "src" in path.parts for name in set(CLASS.findall(text))]
+    repeated = {name for name, count in Counter(defined).items() if count > 1 and not name.startswith("_")}
+    found: list[str] = []
+    for path, text in texts.items():
+        found += met_twice(str(path.relative_to(PROJECT)), text, repeated)
+    assert found == []
+
+
+def test_two_classes_of_one_name_are_found() -> None:
+    first, second = "from fairlead.a import Run\n", "from fairlead.b import (\n    Other,\n    Run as Another,\n)\n"
+    assert list(met_twice("a.py", first + second, ["Run"])) == ["a.py: Run of fairlead.a and fairlead.b"]
+    assert list(met_twice("a.py", f"{first}class Run: ...\n", ["Run"])) == ["a.py: Run of fairlead.a and this file"]
+    assert list(met_twice("a.py", first, ["Run"])) == []
+    assert list(met_twice("a.py", first + second, [])) == []

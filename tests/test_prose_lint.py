@@ -21,6 +21,10 @@ def lint(file: Path) -> subprocess.CompletedProcess[str]:
         ("# Of a batch that is here in part,\n# the end.\nX = 1\n", "begins with 'Of'"),
         ("X = 1  # A cluster that is none of ours.\n", "says 'is none'"),
         ('"""A run. The caller is told of it."""\n', "says 'is told'"),
+        ("def test_a_request_is_heard_once() -> None: ...\n", "says 'is heard'"),
+        ("def test_what_was_removed_does_not_fire() -> None: ...\n", "begins with 'What'"),
+        ('raise ValueError(f"the port asks nobody {x}")\n', "says 'asks nobody'"),
+        ("# CPU a workflow, of both servers.\nX = 1\n", "says 'CPU a workflow'"),
     ],
 )
 def test_a_text_that_must_be_read_twice_is_named_with_its_line(tmp_path: Path, text: str, complaint: str) -> None:

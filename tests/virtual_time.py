@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
-from tests.simulators.matching.virtual_loop import run
+from fairlead.simulations.virtual_loop import run
 
 
 def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -47,7 +47,7 @@ POLL_TIMEOUT_S: Final = 60.0
 
 
 class InvalidNamespace(FixRequest):
-    """The name of a namespace is empty or has a character with a meaning of its own."""
+    """The name of a namespace is empty or contains a reserved character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,10 @@ class AddResult:
     """The outcome of a successful `add`. `is_started`: a waiting poll got the task; if not, the task is stored."""
 
     is_started: bool
+
+
+_STARTED = AddResult(is_started=True)
+_STORED = AddResult(is_started=False)
 
 
 class TaskQueueClient:
@@ -108,7 +112,7 @@ class TaskQueueClient:
             priority=priority, fairness_key=fairness_key, weight=weight, payload=payload, owner=TaskOwner.CLIENT
         )
         answer = await self._client.add(self._task_queue(task_queue), task, timeout_s=timeout_s)
-        return AddResult(answer.is_started)
+        return _STARTED if answer.is_started else _STORED
 
     async def poll(
         self,

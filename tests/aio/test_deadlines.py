@@ -4,7 +4,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.aio.deadlines import GRAIN_S, Deadlines
+from fairlead.aio.deadlines import GRAIN_S, Deadlines, new_wakes, shared_moment
 from tests.virtual_time import on_virtual_time
 
 
@@ -26,7 +26,7 @@ def test_a_deadline_fires_once_and_never_early() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=40))
 @on_virtual_time
-async def test_what_was_removed_does_not_fire_and_the_rest_does(steps: list[tuple[int, bool]]) -> None:
+async def test_removed_items_do_not_fire_and_the_others_do(steps: list[tuple[int, bool]]) -> None:
     """Each step adds an item at a tick, or removes the last one that was added there."""
     fired: list[int] = []
     deadlines = Deadlines[int](fired.append)
@@ -53,3 +53,42 @@ def test_calls_that_end_before_long_deadlines_leave_little_behind() -> None:
         deadlines.close()
 
     asyncio.run(run())
+
+
+class Sleeper:
+    """Notes when it is woken, and fails if it should."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.woken_s: list[float] = []
+        self._fails = fails
+
+    def wake(self) -> None:
+        self.woken_s.append(asyncio.get_running_loop().time())
+        if self._fails:
+            raise ZeroDivisionError
+
+
+@on_virtual_time
+async def test_an_object_that_fails_when_it_is_woken_does_not_stop_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    failures: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    wakes = new_wakes()
+    sleepers = [Sleeper(fails=True), Sleeper(), Sleeper()]
+    for sleeper, after_s in zip(sleepers, (1.0, 1.0, 2.0), strict=True):
+        wakes.add(sleeper, loop.time() + after_s)
+    await asyncio.sleep(3)
+    assert [len(sleeper.woken_s) for sleeper in sleepers] == [1, 1, 1]
+    assert [type(one["exception"]) for one in failures] == [ZeroDivisionError]
+
+
+@on_virtual_time
+async def test_work_with_one_interval_is_due_at_few_moments_and_never_early() -> None:
+    loop = asyncio.get_running_loop()
+    moments = set()
+    for _ in range(100):
+        due_s = shared_moment(60.0)
+        assert loop.time() + 60.0 - 1e-6 <= due_s <= loop.time() + 60.0 * 17 / 16 + 1e-6
+        moments.add(due_s)
+        await asyncio.sleep(0.6)
+    assert len(moments) <= 18

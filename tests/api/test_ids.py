@@ -1,5 +1,6 @@
 """New run ids."""
 
+import os
 import uuid
 
 from fairlead.api.ids import id_maker, uuid7
@@ -28,3 +29,18 @@ def test_two_ids_of_the_same_time_differ() -> None:
 def test_random_bits_do_not_change_version_and_variant() -> None:
     made = uuid.UUID(uuid7(NOW_NS, (1 << 64) - 1))
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
+
+
+def test_a_forked_process_makes_other_ids_than_its_parent() -> None:
+    make = id_maker(lambda: NOW_NS)
+    make()
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write_end, make().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    of_child = os.read(read_end, 100).decode()
+    os.close(read_end)
+    os.close(write_end)
+    assert uuid.UUID(of_child) != uuid.UUID(make())

@@ -48,7 +48,7 @@ def test_a_limit_below_its_warning_limit_is_logged_too() -> None:
     assert [line[0] for line in seen(logs)] == ["limit.blobSize.error"]
 
 
-def test_a_setting_is_logged_once_an_interval_with_the_number_of_those_between() -> None:
+def test_a_setting_is_logged_once_an_interval_with_the_number_of_lines_left_out() -> None:
     now_s = 1000.0
     with capture_logs() as logs:
         warnings = SizeWarnings(lambda: now_s)

@@ -55,7 +55,7 @@ async def test_nobody_gets_in_without_credentials_except_to_open_methods() -> No
     await denied(gate, NOBODY)
     await denied(gate, bearing("anything"))
     assert await gate.admit(NOBODY, INFO) is None
-    # A wrong credential does not make an open method worse.
+    # An open method ignores a wrong credential.
     assert await gate.admit(bearing("anything"), INFO) is None
 
 
@@ -139,7 +139,7 @@ async def test_a_mapper_or_authorizer_that_fails_lets_nobody_in(fault: Exception
     assert counts["service_errors_authorize_failed"] == (0 if isinstance(fault, Denied) else 2)
 
 
-async def test_a_decision_that_is_no_decision_lets_nobody_in() -> None:
+async def test_an_invalid_decision_lets_nobody_in() -> None:
     for decided in (None, True, 1, "yes", Decision(is_allowed=1)):  # type: ignore[arg-type]
         await denied(make_gate(mapper=Odd(), authorizer=Odd(decided=decided)), NOBODY)
 

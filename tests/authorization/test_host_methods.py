@@ -20,9 +20,12 @@ SECRET = "0123456789abcdef"  # noqa: S105 - of a test
 ANYBODY_KNOWN = {"cluster.Ring"}
 SYSTEM_READER = {
     *("namespaces.find", "matching.Describe", "matching.Explain", "matching.List", "history.Tree"),
+    "history.Running",
     *("replication.Status", "replication.ListDeadLetters", "replication.FailOverProgress"),
+    *("matching.Peek", "matching.Figures"),
 }
 SYSTEM_ADMIN = {
+    "matching.Purge",
     *("matching.Update", "matching.Configure", "replication.MergeDeadLetters", "replication.PurgeDeadLetters"),
     *("replication.Repair", "replication.FailOver", "authorization.CreateKey", "authorization.ListKeys"),
     "authorization.RevokeKey",
@@ -31,6 +34,7 @@ NAMESPACE_WRITER = {"matching.Add"}
 NAMESPACE_WORKER = {"matching.Poll"}
 HOSTS_ONLY = {
     *("matching.Push", "matching.Recall", "matching.Report", "matching.Shutdown", "matching.Review"),
+    "matching.FreeSlot",
     *("history.Call", "history.SendPart", "history.NextPart", "cluster.Nudge"),
 }
 GROUPS = (ANYBODY_KNOWN, SYSTEM_READER, SYSTEM_ADMIN, NAMESPACE_WRITER, NAMESPACE_WORKER, HOSTS_ONLY)

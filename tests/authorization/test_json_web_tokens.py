@@ -1,4 +1,4 @@
-"""Claims from JSON Web Tokens: what is accepted, and that nothing else ever is."""
+"""Claims from JSON Web Tokens: valid tokens are accepted, and no others."""
 
 import asyncio
 import base64

@@ -10,6 +10,7 @@ from temporalio.api.errordetails.v1 import PermissionDeniedFailure
 from temporalio.api.operatorservice.v1 import service_pb2 as operator_api
 from temporalio.api.workflowservice.v1 import service_pb2 as workflow_api
 
+from fairlead.storage.memory.history import MemoryHistory
 from fairlead.telemetry import Metrics
 from tests.authorization.tokens import Named, make_gate
 from tests.frontend.served import decode_error, serving
@@ -165,6 +166,49 @@ async def test_a_refusal_is_the_same_for_namespaces_that_exist_and_that_do_not()
             detail.Pack(PermissionDeniedFailure())
             expected = ("PERMISSION_DENIED", "Request unauthorized.", [detail.SerializeToString()])
             assert said == [expected, expected], method.name
+
+
+class Lookups(dict[str, Any]):
+    """A cache that counts the look-ups of namespaces by name."""
+
+    count = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.count += 1
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self.count += 1
+        return super().__getitem__(name)
+
+
+async def test_a_refusal_takes_the_same_steps_whether_or_not_the_namespace_exists() -> None:
+    """Nobody can measure whether a namespace exists: refused calls read neither the store nor the cache of names."""
+    reads: list[str] = []
+
+    class Reads:
+        async def before(self, operation: str, _location: object) -> None:
+            reads.append(operation)
+
+        async def after(self, _operation: str, _location: object) -> None: ...
+
+    async with serving(MemoryHistory(Reads()), gate=make_gate(mapper=Named())) as served:
+        namespaces = served.frontend.namespaces
+        names = namespaces._by_name = Lookups(namespaces._by_name)
+        # A call that is allowed looks its namespace up, here or in the store.
+        describe = WORKFLOW.methods_by_name["DescribeNamespace"]
+        assert await called(served.channel, describe, "default", "Bearer default:read") is None
+        assert names.count or reads
+        names.count = 0
+        reads.clear()
+        for method in METHODS:
+            if method.name not in OPEN:
+                for namespace in ("default", "absent"):
+                    for permission in ("other:admin", "default:unknown"):
+                        failed = await called(served.channel, method, namespace, f"Bearer {permission}")
+                        assert failed is not None
+                        assert failed.details() == "Request unauthorized."
+        assert (names.count, reads) == (0, [])
 
 
 async def test_malformed_requests_of_strangers_are_denied_before_they_are_decoded() -> None:

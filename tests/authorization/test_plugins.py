@@ -17,7 +17,7 @@ START = access_of(WORKFLOW_SERVICE, "StartWorkflowExecution")
 
 
 @pytest.mark.parametrize("separator", [":", "."])
-async def test_they_are_found_by_their_path(separator: str) -> None:
+async def test_plugins_are_found_by_their_path(separator: str) -> None:
     config = AuthorizationConfig(authorizer=f"{MODULE}{separator}OnlyAlice", claim_mapper=f"{MODULE}{separator}Mapper")
     mapper, authorizer = make_claim_mapper(config), make_authorizer(config)
     assert isinstance(mapper, Mapper)
@@ -29,7 +29,7 @@ async def test_they_are_found_by_their_path(separator: str) -> None:
         await gate.admit(bearing("bob"), START, "orders")
 
 
-def test_they_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugins_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str, name: str) -> list[Any]:
         known = {("fairlead.authorizers", "alice"): "OnlyAlice", ("fairlead.claim_mappers", "mine"): "Mapper"}
         found = known.get((group, name))
@@ -49,6 +49,6 @@ def test_the_defaults_need_no_plugin() -> None:
 @pytest.mark.parametrize(
     "name", ["unknown", "no.such.module:x", f"{MODULE}:Missing", f"{MODULE}:not_a_plugin", ":", "."]
 )
-def test_an_unknown_one_stops_the_server_from_starting(name: str) -> None:
+def test_an_unknown_plugin_stops_the_server_from_starting(name: str) -> None:
     with pytest.raises(UnknownPlugin, match=r"authorization\.authorizer"):
         make_authorizer(AuthorizationConfig(authorizer=name))

@@ -15,8 +15,8 @@ from fairlead.bench.schedule import Phase
 from fairlead.bench.tally import Tally
 from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.matching.messages import AddResponse, NewTask, PollResponse
+from fairlead.simulations.virtual_loop import run as run_in_virtual_time
 from tests.bench.fake_client import FakeBehaviour, FakeClient, Refused
-from tests.simulators.matching.virtual_loop import run as run_in_virtual_time
 
 TASK_QUEUE = TaskQueueId("bench", "bench", TaskType.ACTIVITY)
 RUN_ID = 77

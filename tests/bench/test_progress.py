@@ -22,7 +22,7 @@ from fairlead.matching.messages import (
     PollResponse,
 )
 from fairlead.rpc.hosts.caller import Unreachable
-from tests.simulators.matching.virtual_loop import run as run_in_virtual_time
+from fairlead.simulations.virtual_loop import run as run_in_virtual_time
 
 TASK_QUEUE = TaskQueueId("n", "t", TaskType.WORKFLOW)
 

@@ -20,9 +20,9 @@ from fairlead.bench.summary import summarise
 from fairlead.bench.tally import ConfigSeen, Tally
 from fairlead.core.partitions import PartitionConfig, TaskQueueId, TaskType
 from fairlead.report import Output
+from fairlead.simulations.virtual_loop import run as run_in_virtual_time
 from fairlead.telemetry import Metrics
 from tests.bench.fake_client import FakeBehaviour, FakeClient
-from tests.simulators.matching.virtual_loop import run as run_in_virtual_time
 
 TASK_QUEUE = TaskQueueId("bench", "bench", TaskType.WORKFLOW)
 COUNTS = {0: PartitionCounts(adds=5, polls=9), 3: PartitionCounts(adds=7, polls=2, polls_with_task=1)}

@@ -38,7 +38,7 @@ def test_waits_below_a_second_are_shown_with_microseconds() -> None:
     assert waits.row()[1] == 1.234
 
 
-def test_percentiles_of_no_waits_are_none() -> None:
+def test_without_waits_there_are_no_percentiles() -> None:
     assert Waits().row() == (0, *[None] * (len(COLUMNS) - 1))
 
 

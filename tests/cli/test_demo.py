@@ -1,11 +1,13 @@
-"""`fairlead demo` as a user runs it: a short run, an interrupted one, and one without Spark."""
+"""`fairlead demo` as a user runs it: a short run, an interrupted one, and one that stays, without Spark."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -39,6 +41,7 @@ def test_a_short_demo_shows_the_tenants_and_ends_with_a_report(tmp_path: Path) -
         timeout=WHOLE_S_MAX,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    assert "Watch it in the console: http://127.0.0.1:" in done.stdout
     for tenant in ("acme", "globex", "initech", "hooli"):
         assert tenant in done.stdout
     for words in ("Graceful failover: west is active", "west is killed", "Forced failover: east is active"):
@@ -52,6 +55,7 @@ def test_a_short_demo_shows_the_tenants_and_ends_with_a_report(tmp_path: Path) -
     # The report has workflows of the SDK with their payloads, so the journal was complete.
     assert "Order" in text
     assert "pack" in text
+    assert (tmp_path / "fairlead-demo" / "lake" / "report.html").read_text() == text
     assert left_behind(mark) == []
 
 
@@ -86,19 +90,39 @@ def test_an_interrupted_demo_ends_at_once_and_leaves_no_process_running(tmp_path
     assert not list((tmp_path / "fairlead-demo" / "journal").rglob("*.open"))
 
 
-def test_a_demo_without_spark_says_how_to_install_it_and_succeeds(tmp_path: Path) -> None:
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", WITHOUT_SPARK, "demo", "--seconds", "2"],
+def test_a_demo_without_spark_says_how_to_install_it_and_stays_with_the_console(tmp_path: Path) -> None:
+    mark = os.urandom(4).hex()
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", WITHOUT_SPARK, "demo", "--seconds", "2", "--stay"],
         cwd=tmp_path,
-        capture_output=True,
+        env={**os.environ, MARK: mark, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=120,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "pip install 'fairlead[pipeline]'" in done.stdout
-    assert "fairlead pipeline all --journal fairlead-demo/journal" in done.stdout
+    try:
+        assert process.stdout is not None
+        out = ""
+        while not (line := process.stdout.readline()).startswith("The console: "):
+            assert line, process.communicate()
+            out += line
+        address = line.split()[2]
+        assert address.startswith("http://127.0.0.1:")
+        # The first orders came before the server was stopped and started again.
+        first = urlopen(f"{address}workflow.json?id=order-acme-0", timeout=PATIENCE_S)  # noqa: S310
+        assert json.load(first)
+        report = json.load(urlopen(f"{address}report.json", timeout=PATIENCE_S))  # noqa: S310
+        assert "fairlead-demo/lake yet" in report["sentence"]
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=ENDED_S_MAX)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (0, "")
+    assert "pip install 'fairlead[pipeline]'" in out
+    assert "fairlead pipeline all --journal fairlead-demo/journal" in out
     assert not (tmp_path / "fairlead-demo" / "lake").exists()
+    assert left_behind(mark) == []
 
 
 async def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Requests with something wrong in them, by what that is; `api_errors.json` has what the reference server says to each.
+"""Requests with one fault each, by the name of the fault; `api_errors.json` has the reference server's error for each.
 
 Each request is otherwise valid, so that the named fault is its only one, or the first one that a server finds.
 """

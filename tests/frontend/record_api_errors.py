@@ -1,4 +1,4 @@
-"""Asks the reference server what it says to each bad request: `python -m tests.frontend.record_api_errors HOST:PORT`.
+"""Records the reference server's error for each bad request: `python -m tests.frontend.record_api_errors HOST:PORT`.
 
 The server must be new, with nothing in its database. Its errors are kept in `api_errors.json`; null stands for a
 request that its frontend accepts, and that only the run itself could reject.

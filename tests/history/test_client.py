@@ -1,4 +1,4 @@
-"""The client of history: what it retries at another host, and what it raises at once."""
+"""The client of history: errors that it retries at another host, and errors that it raises at once."""
 
 import asyncio
 from collections.abc import Sequence

@@ -64,7 +64,7 @@ async def export(store: HistoryStore, folder: Path) -> list[tuple[str, int, int,
     ]
 
 
-async def test_branches_are_exported_from_where_they_part(tmp_path: Path) -> None:
+async def test_branches_are_exported_from_their_fork(tmp_path: Path) -> None:
     store = MemoryStore().history
     range_id = (await store.take_shard(0)).range_id
     left = [batch("left", 1, 3, 1, 10), batch("left", 4, 6, 2, 11)]

@@ -66,7 +66,7 @@ async def test_a_chunked_body_is_put_together() -> None:
         assert (await client.read()).body == b"POST /  abcde"
 
 
-async def test_a_client_that_expects_to_continue_is_told_to() -> None:
+async def test_a_client_that_expects_100_continue_gets_it() -> None:
     async with serving() as (_, port), Client(port) as client:
         client.writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         async with asyncio.timeout(PATIENCE_S):
@@ -151,7 +151,7 @@ async def test_a_handler_is_cancelled_when_its_client_disconnects() -> None:
         await cancelled.wait()
 
 
-async def test_a_failing_handler_gets_an_error_and_the_connection_goes_on() -> None:
+async def test_a_failing_handler_is_answered_with_an_error_and_the_connection_stays_open() -> None:
     async def handle(request: Request) -> Response:
         if request.path == "/fault":
             raise HttpFault(418, "a teapot")
@@ -206,7 +206,7 @@ async def test_requests_that_are_not_http_are_refused() -> None:
                 assert (await client.read()).status == 400
 
 
-async def test_both_ways_to_say_how_long_a_body_is_are_refused_together() -> None:
+async def test_a_request_with_two_lengths_of_its_body_is_refused() -> None:
     """A proxy that believes the other one would see another request (request smuggling)."""
     async with serving() as (_, port), Client(port) as client:
         client.writer.write(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.settings import InvalidSettings
-from fairlead.settings.static.config import DEFAULTS, JournalConfig, StaticConfig, load_config
+from fairlead.settings.static.config import DEFAULTS, JournalConfig, JournalPayloads, StaticConfig, load_config
 
 
 def load(folder: Path, text: str) -> StaticConfig:
@@ -20,17 +20,23 @@ def test_no_journal_is_written_without_a_configured_folder(tmp_path: Path) -> No
 
 
 def test_the_folder_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
-    assert load(tmp_path, "journal: {folder: told}").journal == JournalConfig(tmp_path / "told", has_payloads=False)
-    assert load(tmp_path, "journal: {folder: /var/told, payloads: true}").journal == JournalConfig(
-        Path("/var/told"), has_payloads=True
-    )
+    assert load(tmp_path, "journal: {folder: told}").journal == JournalConfig(tmp_path / "told")
+
+
+@pytest.mark.parametrize(
+    ("value", "payloads"),
+    [("true", JournalPayloads.WHOLE), ("false", JournalPayloads.NONE), ("keys", JournalPayloads.KEYS)],
+)
+def test_payloads_are_left_out_outlined_or_whole(tmp_path: Path, value: str, payloads: JournalPayloads) -> None:
+    config = load(tmp_path, f"journal: {{folder: /var/told, payloads: {value}}}")
+    assert config.journal == JournalConfig(Path("/var/told"), payloads)
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("journal: {payloads: true}", "journal.payloads has no effect without journal.folder: give that as well"),
-        ("journal: {folder: x, payloads: 1}", "journal.payloads: 1 is not a bool: write true or false"),
+        ("journal: {folder: x, payloads: 1}", "journal.payloads: 1 is not one of true, false and keys"),
         ("journal: {folder: 5}", "journal.folder: 5 is not a file name"),
         ("journal: {folder: x, payload: true}", "journal.payload is unknown: did you mean payloads?"),
     ],

@@ -24,6 +24,7 @@ from fairlead.history.shard.stream import REPLICATION, ShardStream
 from fairlead.history.shard.stream_rows import Streamed, StreamRow
 from fairlead.journal import HistoryRecord, Journal, read_segment
 from fairlead.settings import DynamicSettings
+from fairlead.settings.static.journal import JournalPayloads
 from fairlead.storage.commit import BatchWrite, Commit, RunWrite
 from fairlead.storage.history import LeaseLost, RunKey, TaskKey
 from fairlead.storage.memory.history import MemoryHistory
@@ -87,7 +88,7 @@ class Owner:
 class World:
     def __init__(self, folder: Path, journal: Journal) -> None:
         self.store = MemoryHistory()
-        self.journal = HistoryJournal(journal, with_payloads=False)
+        self.journal = HistoryJournal(journal, payloads=JournalPayloads.NONE)
         self._folder = folder
 
     async def owner(self) -> Owner:
@@ -160,7 +161,7 @@ async def test_a_row_that_cannot_be_encoded_is_retried(tmp_path: Path, monkeypat
     def make(streamed: Streamed) -> HistoryRecord:
         if next(failures, None) is not None:
             raise ValueError("not now")
-        return to_record(streamed, with_payload=False)
+        return to_record(streamed, payloads=JournalPayloads.NONE)
 
     async with world(tmp_path) as here:
         here.journal._queue._make = make
@@ -312,13 +313,13 @@ ROW = StreamRow("ns", "w", "r", "t", "b", 3, 3, 21, ((2, 11), (3, 21)), 2, "next
 def test_a_record_describes_its_batch() -> None:
     event = signaled(identity="me")
     payload = History(events=[event]).SerializeToString()
-    record = to_record(Streamed(9, ROW, payload), with_payload=True)
+    record = to_record(Streamed(9, ROW, payload), payloads=JournalPayloads.WHOLE)
     assert (record.task_id, record.version, record.status, record.new_run_id) == (9, 21, 2, "next")
     assert [(item.event_id, item.version) for item in record.items] == [(2, 11), (3, 21)]
     assert record.event_types == [26]
     assert record.event_digests == [event_digest(event)]
     assert base64.b64decode(record.payload or "") == payload
-    assert to_record(Streamed(9, ROW, payload), with_payload=False).payload is None
+    assert to_record(Streamed(9, ROW, payload), payloads=JournalPayloads.NONE).payload is None
 
 
 def test_an_event_digest_does_not_depend_on_the_cluster_or_on_map_order() -> None:
@@ -334,7 +335,8 @@ def test_an_event_digest_does_not_depend_on_the_cluster_or_on_map_order() -> Non
 
 def test_a_signal_is_identified_by_its_request_id_or_by_its_first_event() -> None:
     def signals(event: HistoryEvent) -> list[str] | None:
-        return to_record(Streamed(9, ROW, History(events=[event]).SerializeToString()), with_payload=False).signals
+        streamed = Streamed(9, ROW, History(events=[event]).SerializeToString())
+        return to_record(streamed, payloads=JournalPayloads.NONE).signals
 
     assert signals(signaled(request_id="once")) == ["once"]
     first = signaled()

@@ -18,10 +18,10 @@ from fairlead.matching.messages import PollRequest, QueueKind, StaleConfig
 from fairlead.matching.partition.task_writer import AppendQueueFull, BacklogClosed
 from fairlead.rpc.hosts.caller import CallLost, Overloaded, Unreachable
 from fairlead.settings import DynamicSettings, Plain
+from fairlead.simulations.virtual_loop import run
 from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, StoreUnavailable
 from tests.matching.fake_matching import TASK_QUEUE, FakeMatching, FakeRing, new, now_s
 from tests.simulators.matching.settings import ChangingSettings
-from tests.simulators.matching.virtual_loop import run
 from tests.virtual_time import on_virtual_time
 
 

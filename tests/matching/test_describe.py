@@ -66,8 +66,9 @@ def test_the_total_rate_is_the_sum_over_the_priorities() -> None:
     rates = PriorityRates(started_s=100.0)
     assert rates.rate(100.0) == 0.0
     for _ in range(10):
-        rates[3].add(1, 101.0)
-    rates[1].add(5, 103.0)
+        rates.add(3, 101.0)
+    for _ in range(5):
+        rates.add(1, 103.0)
     now_s = 100.0 + RATE_BUCKET_S
     assert rates.rates(now_s) == {3: 2.0, 1: 1.0}
     assert rates.rate(now_s) == 3.0

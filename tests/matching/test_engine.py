@@ -4,14 +4,17 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
+from fairlead.api.codes import code_of
 from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.matching.engine import Engine, EngineClosed, EngineTimes, NotOwner
 from fairlead.matching.forwarding.peers import Peers
 from fairlead.matching.handlers.add_task import add_task
 from fairlead.matching.handlers.poll_task import poll_task
+from fairlead.matching.load_limits import FULL_IDLE_S, LoadLimits, TooManyPartitions, TooManyPolls
 from fairlead.matching.messages import AddRequest, NewTask, PollRequest, QueueKind
 from fairlead.matching.partition.manager import PartitionManager
 from fairlead.matching.task_starter import start_plainly
+from fairlead.rpc import Code
 from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.settings import DynamicSettings
 from fairlead.storage.memory.tasks import MemoryStore
@@ -56,6 +59,7 @@ class Cluster:
         self.opened = 0
         self.now_s = 0.0
         self.is_store_away = False
+        self.limits = LoadLimits()
 
     def engine(self, host: str) -> Engine:
         if host not in self.engines:
@@ -65,6 +69,7 @@ class Cluster:
                 route=self.ring.route,
                 clock=lambda: self.now_s,
                 times=EngineTimes(idle_s=300.0, sweep_s=1000.0),
+                limits=self.limits,
             )
             self.engines[host].start()
         return self.engines[host]
@@ -83,7 +88,7 @@ class Cluster:
             clock=asyncio.get_running_loop().time,
             start=start_plainly,
             counts=self.metrics.partition(*TASK_QUEUE, partition.number),
-            log=structlog.get_logger(),
+            log_of=lambda _: structlog.get_logger(),
         )
 
 
@@ -204,3 +209,41 @@ async def test_a_closed_engine_rejects_requests_and_loses_no_task(cluster: Clust
         await add(engine, ROOT, "refused")
     cluster.ring.owners[ROOT] = "b"
     assert await poll(cluster.engine("b"), ROOT) == b"kept"
+
+
+@pytest.mark.parametrize("limits", [LoadLimits(partitions=lambda: 1), LoadLimits(namespace_partitions=lambda _: 1)])
+async def test_a_host_loads_a_bounded_number_of_partitions_and_idle_ones_make_room(
+    cluster: Cluster, limits: LoadLimits
+) -> None:
+    cluster.limits = limits
+    engine = cluster.engine("a")
+    await add(engine, ROOT, "root")
+    with pytest.raises(TooManyPartitions, match="1 partitions"):
+        await add(engine, CHILD, "refused")
+    assert code_of(TooManyPartitions("")) is Code.RESOURCE_EXHAUSTED
+    cluster.now_s += FULL_IDLE_S
+    await add(engine, CHILD, "child")
+    assert engine.loaded == [CHILD]
+    # A partition with a waiting poll is not idle.
+    waiting = asyncio.create_task(poll(engine, CHILD, timeout_s=60))
+    assert await waiting == b"child"
+    waiting = asyncio.create_task(poll(engine, CHILD, timeout_s=60))
+    await asyncio.sleep(0)
+    cluster.now_s += FULL_IDLE_S
+    with pytest.raises(TooManyPartitions):
+        await add(engine, ROOT, "refused")
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_host_accepts_a_bounded_number_of_waiting_polls(cluster: Cluster) -> None:
+    cluster.limits = LoadLimits(polls=lambda: 2)
+    engine = cluster.engine("a")
+    waiting = [asyncio.create_task(poll(engine, ROOT, timeout_s=60)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyPolls, match=r"matching\.waitingPolls"):
+        engine.check_poll()
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    engine.check_poll()

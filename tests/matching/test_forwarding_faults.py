@@ -4,11 +4,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 from fairlead.core.errors import FairleadError, RetryLater
 from fairlead.core.partitions import Partition, PartitionConfig
 from fairlead.matching.client import POLL_MARGIN_S
 from fairlead.matching.messages import POLL, PollRequest
+from fairlead.matching.partition.dispatcher import Dispatcher
 from fairlead.matching.partition.manager import PartitionManager
 from fairlead.matching.partition.waiting_poll import Redirect, WaitingPoll
 from fairlead.matching.task_starter import NotStarted
@@ -57,19 +59,18 @@ async def test_a_poll_cancelled_during_its_redirect_returns_its_forwarding_token
         await warm(there, 2)
         child = manager(there, 1)
         polling = asyncio.create_task(poll_at(there, 1, timeout_s=60))
-        withdraw = child.queue.dispatcher.withdraw
+        withdraw = Dispatcher.withdraw
 
-        def withdraw_and_cancel(poll: WaitingPoll, instead: Redirect | None = None) -> bool:
-            done = withdraw(poll, instead)
+        def withdraw_and_cancel(self: Dispatcher, poll: WaitingPoll, instead: Redirect | None = None) -> bool:
+            done = withdraw(self, poll, instead)
             if instead is not None:
                 polling.cancel()
             return done
 
-        child.queue.dispatcher.withdraw = withdraw_and_cancel  # type: ignore[method-assign]
-        await asyncio.gather(polling, return_exceptions=True)
-        child.queue.dispatcher.withdraw = withdraw  # type: ignore[method-assign]
+        with patch.object(Dispatcher, "withdraw", withdraw_and_cancel):
+            await asyncio.gather(polling, return_exceptions=True)
         assert polling.cancelled()
-        assert child.forwarder.polls_out == 0
+        assert child.dependencies.forwarder.polls_out == 0
 
 
 @on_virtual_time
@@ -102,7 +103,7 @@ async def test_cancelled_forwarded_polls_leave_no_state_behind() -> None:
             await asyncio.sleep(0.6)
             await stop(polling)
         assert not manager(there, 0).idle_polls._from_children
-        assert manager(there, 1).forwarder.polls_out == 0
+        assert manager(there, 1).dependencies.forwarder.polls_out == 0
 
 
 @on_virtual_time
@@ -208,7 +209,7 @@ async def test_a_poll_that_waits_for_a_forwarding_token_is_forwarded_after_a_pau
         second = asyncio.create_task(poll_at(there, 1, timeout_s=60))
         await asyncio.sleep(0.5)
         # Pause the forwarder, as after a failed forwarding of a task.
-        manager(there, 1).forwarder.pause(0.5)
+        manager(there, 1).dependencies.forwarder.pause(0.5)
         await add_to(there, 0, "first")
         assert (await first).task == b"first"
         await asyncio.sleep(3)

@@ -30,9 +30,9 @@ from fairlead.matching.operator_client import ASKED_AT_ONCE_MAX, NobodyToAsk, Op
 from fairlead.membership.ring import RING, RingRequest, RingResponse
 from fairlead.rpc.hosts.caller import CallLost, Handlers, Method, Request, Response, Unreachable
 from fairlead.rpc.hosts.local import LocalNetwork
+from fairlead.simulations.virtual_loop import run
 from fairlead.storage.tasks import StoreUnavailable
 from tests.matching.fake_matching import TASK_QUEUE, FakeMatching, FakeRing, now_s
-from tests.simulators.matching.virtual_loop import run
 from tests.virtual_time import on_virtual_time
 
 

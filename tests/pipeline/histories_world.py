@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCa
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import History, HistoryEvent
 
+from fairlead.history.shard.outline import outline_event
 from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY
 from tests.pipeline.journals import START_US
 
@@ -174,6 +175,7 @@ def records_of(
     cuts: Iterable[int] = (),
     from_event_id: int = 1,
     has_payloads: bool = True,
+    is_outlined: bool = False,
 ) -> list[Record]:
     """The records of a journal, cut into batches after these event ids and where the version changes."""
     ends = {*cuts, len(events)} | {
@@ -184,7 +186,11 @@ def records_of(
     for last in sorted(end for end in ends if from_event_id <= end <= len(events)):
         part = events[first - 1 : last]
         versions = {event.version: event.event_id for event in events[:last]}
-        payload = base64.b64encode(History(events=part).SerializeToString()).decode()
+        written = History(events=part)
+        if is_outlined:
+            for event in written.events:
+                outline_event(event)
+        payload = base64.b64encode(written.SerializeToString()).decode()
         records.append(
             {
                 "time_us": part[-1].event_time.ToMicroseconds(),
@@ -200,7 +206,7 @@ def records_of(
                 "task_id": 10_000 + last,
                 "status": 1,
             }
-            | ({"payload": payload} if has_payloads else {})
+            | ({"outline" if is_outlined else "payload": payload} if has_payloads else {})
         )
         first = last + 1
     return records

@@ -346,7 +346,7 @@ def test_a_record_that_is_no_arrival_does_not_stretch_the_span(spark: SparkSessi
 
 
 @pytest.mark.sim
-def test_a_backtest_that_leaves_out_most_arrivals_says_so(
+def test_a_backtest_that_leaves_out_most_arrivals_reports_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lake written by an older release may hold a record with a time in the year 2100."""

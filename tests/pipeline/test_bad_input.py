@@ -139,7 +139,7 @@ def damaged_schema(_journal: Path, lake: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("job", ["ingest", "all"])
-def test_a_wrong_journal_or_lake_is_found_out_before_spark_starts(
+def test_a_wrong_journal_or_lake_is_reported_before_spark_starts(
     tmp_path: Path, job: str, spoil: Spoil, status: int, words: str
 ) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
@@ -288,7 +288,7 @@ def test_a_record_without_a_required_field_is_a_fault(tmp_path: Path, kind: str,
 
 @pytest.mark.sim
 @given(data=st.data(), kind=st.sampled_from(["task", "history"]))
-def test_a_byte_that_is_another_never_changes_a_row(
+def test_a_changed_byte_never_changes_a_row(
     data: st.DataObject, kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("changed")

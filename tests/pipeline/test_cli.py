@@ -67,7 +67,7 @@ def test_every_job_is_there_with_usable_defaults() -> None:
         assert {"--lake", "--journal", "--master"} <= {option.opts[0] for option in command.params}
 
 
-def test_times_are_days_instants_or_so_long_ago() -> None:
+def test_times_are_days_instants_or_ages() -> None:
     instant = Instant()
     assert instant.convert("2026-01-01", None, None) == START_US
     assert instant.convert("2026-01-01T01:00+01:00", None, None) == START_US

@@ -158,7 +158,7 @@ def jain_of(rows: list[Row]) -> float | None:
 
 @FEW
 @given(seed=st.integers(0, 2**32))
-def test_keys_and_windows_are_as_a_plain_account_has_them(spark: SparkSession, seed: int) -> None:
+def test_keys_and_windows_agree_with_a_plain_computation(spark: SparkSession, seed: int) -> None:
     records = random_records(Random(seed), clusters=40)
     keys = key_fairness(frame_of(spark, records), window_s=WINDOW_US / 1e6).cache()
     windows = window_fairness(keys)

@@ -44,7 +44,7 @@ def test_the_tables_hold_what_was_journaled_with_its_origin(spark: SparkSession,
     assert history.signals is None
 
 
-def test_again_changes_nothing_and_late_segments_are_picked_up(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_second_ingest_changes_nothing_and_late_segments_are_ingested(spark: SparkSession, tmp_path: Path) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
     write_segment(journal, task_records(10), number=5)
     assert run(spark, tmp_path).rows["task"] == 10
@@ -97,7 +97,7 @@ def test_bad_segments_are_quarantined_completely_and_the_others_are_ingested(
         run(spark, tmp_path, dismiss=["beta/nothing"])
 
 
-def test_a_kill_between_the_commit_and_the_pardon_leaves_no_false_quarantine(
+def test_a_kill_between_the_commit_and_the_release_leaves_no_false_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_segment(tmp_path / "journal", task_records(10))

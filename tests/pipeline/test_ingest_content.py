@@ -66,7 +66,8 @@ def test_a_segment_of_a_newer_schema_waits_and_blocks_no_other(
     # A later release reads the newer segment.
     monkeypatch.setattr(ingest, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
     monkeypatch.setattr(sources, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
-    assert run(spark, tmp_path).findings["quarantined_in_all"] == 0
+    later = run(spark, tmp_path)
+    assert (later.rows["task"], later.findings["quarantined_in_all"], later.alarm) == (8, 0, None)
 
 
 @pytest.mark.parametrize(

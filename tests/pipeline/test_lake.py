@@ -121,14 +121,14 @@ def test_a_lake_with_another_schema_is_refused_with_the_difference(spark: SparkS
         Lake(lake.root)
 
 
-def test_a_damaged_manifest_is_not_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     lake = filled(spark, tmp_path)
     next(lake.root.glob("task/batch=*/_batch.json")).write_text("{")
     with pytest.raises(BrokenLake, match="_batch"):
         list(lake.segments("task"))
 
 
-def test_only_one_writes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_process_writes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOCK_WAIT_S_MAX", 0.2)
     lake = Lake(tmp_path / "lake")
     with lake.locked():

@@ -67,7 +67,7 @@ def lists_of(drawn: list[tuple[str, str, TaskType, int]], *, batch_size: int) ->
 
 
 @given(hosts=HOSTS, drawn=TASK_QUEUES, batch_size=st.integers(0, 64), smaller=st.integers(1, 64))
-def test_the_owner_of_every_partition_is_the_routers(
+def test_every_partition_has_the_owner_that_the_router_computes(
     hosts: set[str], drawn: list[tuple[str, str, TaskType, int]], batch_size: int, smaller: int
 ) -> None:
     drawn = [(namespace_id, name.removeprefix("/_sys/") or "x", *rest) for namespace_id, name, *rest in drawn]  # type: ignore[misc]
@@ -218,7 +218,7 @@ def test_recorded_task_queues_have_their_largest_recorded_number_of_partitions(s
     records += [
         record(kind="added", time_us=1, task_list="y", partition=6),
         record(kind="added", time_us=2, cluster="d"),
-        # Each sticky task queue has its own owner, so their sum has no owner.
+        # Each sticky task queue has its own owner, so the sum of them has none.
         record(kind="added", time_us=3, task_list=STICKY),
     ]
     found = recorded_lists(frame_of(spark, records), cluster="c").orderBy("task_list").collect()
@@ -260,6 +260,6 @@ def test_the_busiest_cluster_is_placed_unless_another_is_chosen(spark: SparkSess
         hosts(cluster="f")
 
 
-def test_where_no_task_was_recorded_nothing_is_placed(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_recorded_tasks_nothing_is_placed(spark: SparkSession, tmp_path: Path) -> None:
     lake = LakeOfFrames(tmp_path, frame_of(spark, []))
     assert placement.run(JobContext(spark, lake)).rows == {}

@@ -221,7 +221,7 @@ async def look(client: Client) -> dict[str, Seen]:
 
 
 async def journal_a_life(folder: Path) -> dict[str, Seen]:
-    """Run a server on the folder through all this, with kills; returns its runs at the end."""
+    """Run all these workflows on a server that is killed several times; returns its runs at the end."""
     victim = Victim(folder)
     await victim.start()
     try:

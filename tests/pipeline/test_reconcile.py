@@ -97,14 +97,14 @@ def test_the_documents_example_of_two_diverging_clusters_agrees() -> None:
     assert (after.findings, after.sends, after.disagreeing) == ([], [], ())
 
 
-def test_clusters_that_agree_have_nothing_found() -> None:
+def test_clusters_that_agree_have_no_findings() -> None:
     judgement = judge(a=plain_copy(), b=plain_copy(branch="b"), c=plain_copy(branch="c"))
     assert (judgement.findings, judgement.sends, judgement.disagreeing) == ([], [], ())
     assert judgement.ancestor == Item(7, 2)
     assert [tuple(pair) for pair in judgement.pairs] == [(*pair, 7, 0, 0, 0, 0, 0) for pair in ("ab", "ac", "bc")]
 
 
-def test_batches_in_other_cuts_and_batches_twice_are_no_finding() -> None:
+def test_other_batch_boundaries_and_repeated_batches_are_no_finding() -> None:
     merged = [batch(1, 5, (5, 1)), batch(6, 7, (5, 1), (7, 2))]
     repeated = plain_copy()
     repeated.extend([repeated[1]._replace(time_us=OLD_US + 5), repeated[2]._replace(task_id=99_999)])
@@ -177,7 +177,7 @@ def test_a_version_history_that_runs_ahead_of_its_batch_is_no_finding() -> None:
         ),
     ],
 )
-def test_each_way_to_be_wrong_is_found_once(spoil: Any, expected: set[tuple[Any, ...]]) -> None:
+def test_each_kind_of_defect_is_found_once(spoil: Any, expected: set[tuple[Any, ...]]) -> None:
     right = [one._replace(event_types=(5,) * one.types_count) for one in plain_copy()]
     judgement = judge(a=right, b=right, c=spoil(plain_copy()))
     assert found(judgement) == expected
@@ -608,7 +608,7 @@ def from_record(record: dict[str, Any]) -> Batch:
     )  # fmt: skip
 
 
-def test_a_batch_without_runs_is_judged_to_nothing() -> None:
+def test_a_batch_without_runs_has_no_judgements() -> None:
     empty = pa.RecordBatch.from_pylist([], schema=RUN_BATCHES)
     assert judge_both_ways(empty, RULES) == (0, [], [])
     assert {field.name for field in BATCH} == {"cluster", *Batch._fields}

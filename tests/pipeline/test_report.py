@@ -122,7 +122,7 @@ def test_a_section_without_tables_names_the_command_that_fills_it(spark: SparkSe
     assert commands == ["traffic", "fairness", "backtest", "placement", "reconcile", "histories", "ingest"]
 
 
-def test_the_ends_of_runs_are_all_of_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_status_of_a_run_is_shown(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     filled(spark, lake, rows=1, text="order", tables=HISTORIES)
     _, page = written(spark, lake)

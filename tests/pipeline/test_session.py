@@ -88,7 +88,7 @@ def test_the_plans_own_settings_win() -> None:
     assert "spark.ui.enabled" not in settings_of(plan_for("sc://h:1", name="test"))
 
 
-def test_the_cache_is_where_the_user_keeps_such_things(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_folder_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "fairlead"
 
@@ -173,7 +173,7 @@ def test_a_failure_in_spark_is_reported_in_one_line_with_the_log(tmp_path: Path)
     assert Path(line.rpartition("its log is ")[2]).is_file()
 
 
-def test_a_cache_keeps_no_drafts_and_one_that_can_not_be_written_is_done_without(
+def test_a_cache_keeps_no_drafts_and_an_unwritable_one_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fairlead.pipeline.class_archive import ClassArchive
@@ -188,3 +188,21 @@ def test_a_cache_keeps_no_drafts_and_one_that_can_not_be_written_is_done_without
     assert ClassArchive.of(found, tmp_path / "cache") == first
     assert not first.draft.exists()
     assert ClassArchive.of(found, tmp_path / "fairlead") is None
+
+
+def test_the_archive_of_a_java_that_does_not_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take minutes to write it: a later session would start with an incomplete archive."""
+    from fairlead.pipeline import session
+    from fairlead.pipeline.class_archive import ClassArchive
+
+    archive = ClassArchive(tmp_path / "spark.jsa", tmp_path / "spark.jsa.1")
+    assert archive.draft is not None
+    archive.draft.write_text("incomplete")
+    monkeypatch.setattr(session, "ARCHIVE_WAIT_S_MAX", 0.01)
+    # It does not end when its standard input is closed.
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import threading; threading.Event().wait()"], stdin=subprocess.PIPE
+    )
+    session._end_java(process, archive)
+    assert process.returncode is not None
+    assert list(tmp_path.iterdir()) == []

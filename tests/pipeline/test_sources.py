@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fairlead.journal import HistoryRecord, Kind, TaskRecord, encode_records
+from fairlead.journal import HistoryRecord, Kind, TaskRecord, encode_records, frames
 from fairlead.pipeline.schemas import HISTORY_RECORD, RECORDS, REQUIRED, SOURCE, TASK_RECORD
 from fairlead.pipeline.sources import decoder
 from fairlead.pipeline.sources.decoder import Fault, Faulty, read_records, read_rows
@@ -114,7 +114,7 @@ def test_every_fault_has_its_name(tmp_path: Path, content: bytes, fault: Fault) 
 
 
 def test_a_frame_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "FRAME_BYTES_MAX", 1000)
+    monkeypatch.setattr(frames, "FRAME_BYTES_MAX", 1000)
     assert fault_of(write_segment(tmp_path, task_records(100))) is Fault.TOO_LARGE
 
 

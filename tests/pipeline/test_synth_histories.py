@@ -106,7 +106,7 @@ def test_the_histories_have_failovers_conflicts_and_all_kinds_of_runs(journal: P
     assert any("event_digests" not in record for record in records)
 
 
-def test_four_clusters_are_as_good_as_three(tmp_path: Path) -> None:
+def test_journals_of_four_clusters_are_valid_too(tmp_path: Path) -> None:
     manifest = write_histories(tmp_path, HistoryShape(runs=50, clusters=("a", "b", "c", "d"), defects_each=1))
     assert set(read_all(tmp_path)) == {"a", "b", "c", "d"}
     assert Counter(entry.defect for entry in manifest.planted)["many_open"] == 2

@@ -55,7 +55,7 @@ def random_records(random: Random, count: int, *, span_us: int = 300_000_000) ->
         if kind == "backlog":
             record |= {"tasks": random.randrange(3), "age_us": random.randrange(10**7), "pollers": random.randrange(5)}
         records.append(record)
-    # At most one snapshot per moment: of two at the same time, neither is the last.
+    # At most one snapshot per moment: if two have the same time, neither is the last.
     times = random.sample(range(span_us), count)
     return [record | {"time_us": time_us} for record, time_us in zip(records, times, strict=True)]
 

@@ -203,6 +203,7 @@ class Pulling:
             metrics=metrics,
             latency=self.latency,
             clock_ns=lambda: 7,
+            uniform=lambda: 1.0,
         )
 
     async def __aenter__(self) -> Self:

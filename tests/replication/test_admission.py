@@ -1,4 +1,4 @@
-"""Every method of the service for other clusters, caller by caller: what it may ask for, and about which namespace."""
+"""Every method of the service for other clusters, for each kind of caller and namespace: allowed or denied."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ async def admission(gate: Gate | None) -> ClusterAdmission:
 
 
 def requests(cluster: str, namespace: str) -> dict[str, Any]:
-    """Each method, asked by `cluster` about `namespace`."""
+    """A request of `cluster` about `namespace` for each method."""
     namespace_id = IDS.get(namespace, "99999999-1111-4111-8111-111111111111")
     return {
         "Info": Done(),

@@ -15,6 +15,7 @@ from fairlead.history.shard.stream import REPLICATION
 from fairlead.history.shard.stream_rows import Streamed, UnreadableRow
 from fairlead.journal import Journal, read_segment
 from fairlead.settings import DynamicSettings
+from fairlead.settings.static.journal import JournalPayloads
 from fairlead.storage.commit import Commit, TaskWrite
 from fairlead.storage.history import HistoryStore, LeaseLost, RunKey
 from fairlead.telemetry import Metrics
@@ -251,7 +252,7 @@ async def test_the_journal_gets_every_row_once_even_if_rows_wait_for_a_cluster_o
     settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
     folder = tmp_path / "journal"
     journal = await Journal.open(folder, cluster="a", host="h", settings=settings, metrics=Metrics())
-    kept = HistoryJournal(journal, with_payloads=False)
+    kept = HistoryJournal(journal, payloads=JournalPayloads.NONE)
     first = await Owner(store, journal=kept).open()
     ids = [
         await first.commit("w1"),
@@ -279,7 +280,7 @@ async def test_every_row_is_journaled_despite_any_failures(
     monkeypatch.setattr("fairlead.history.shard.stream.RETRY_S", 0.01)
     settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
     journal = await Journal.open(tmp_path / "journal", cluster="a", host="h", settings=settings, metrics=Metrics())
-    kept = HistoryJournal(journal, with_payloads=False)
+    kept = HistoryJournal(journal, payloads=JournalPayloads.NONE)
     write, tried = kept.write, asyncio.Event()
 
     async def fail(_rows: Sequence[Streamed]) -> None:
@@ -313,7 +314,7 @@ async def test_rows_that_are_not_journaled_yet_are_kept_even_if_every_cluster_ha
 ) -> None:
     settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
     journal = await Journal.open(tmp_path / "journal", cluster="a", host="h", settings=settings, metrics=Metrics())
-    kept = HistoryJournal(journal, with_payloads=False)
+    kept = HistoryJournal(journal, payloads=JournalPayloads.NONE)
     for _ in range(READERS_MAX):
         await kept.readers.acquire()
     owner = await Owner(store, journal=kept).open()

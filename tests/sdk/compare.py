@@ -26,6 +26,8 @@ _LOOSE = frozenset(
         # These times depend on how long the program ran.
         "complete_time",
         "original_schedule_time",
+        # A timer's duration less the real time since its start.
+        "initialSkippedDuration",
         # Each server encodes its own reference to an operation here.
         "temporal-callback-token",
     }
@@ -196,7 +198,9 @@ def differences(program: str, reference: dict[str, Any], ours: dict[str, Any]) -
     for number, (one, other) in enumerate(zip(left["runs"], right["runs"], strict=False), start=1):
         where = f"run {number} ({one['workflow'].partition('/')[2]})"
         found += _of_histories(program, where, one["events"], other["events"])
-        found += _of_values(program, f"{where} description", one["description"], other["description"])
+        is_closed = "closeTime" in one["description"].get("workflowExecutionInfo", {})
+        described = "closed description" if is_closed else "description"
+        found += _of_values(program, f"{where} {described}", one["description"], other["description"])
         # Fairlead's run ids are always of UUID version 7; the reference's are of other versions in some places.
         if one["id version"] == _SORTED_UUID and other["id version"] != _SORTED_UUID:
             found.append(

@@ -1,70 +1,57 @@
-"""Intended differences from the reference server, each with its reason."""
+"""Intended differences from the reference server, each with the sentence of docs/compatibility.md about it."""
 
 import re
 from dataclasses import dataclass
 
 from tests.sdk.compare import Difference
 
+_LISTED = "^nexus_alone_listed"
+_CLOSED = "The description of a closed workflow has nothing pending or paused"
+_REQUESTS = "The description of a workflow maps each request id to its event in the history"
+_SKIPPED = "DescribeWorkflowExecution shows the fast-forward and the number of skips of a workflow that skips time"
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An intended difference: its patterns match the program's name, and the difference's place and path."""
+    """An intended difference: its patterns match the program's name, and the difference's place and path.
+
+    `documented` is a part of the page docs/compatibility.md.
+    """
 
     program: str
     place: str
-    reason: str
+    documented: str
 
 
 KNOWN: tuple[Known, ...] = (
+    Known(".", r"^run \d+ .* closed description at pending(Activities|Children|WorkflowTask|NexusOperations)", _CLOSED),
     Known(
-        program=".",
-        place=r"^run \d+ .* description at pending(Activities|Children|WorkflowTask|NexusOperations)",
-        reason="A closed run has nothing pending here; the reference goes on to list what was pending at its end.",
+        "^workflow_rules_(pause_activities|by_attempt)",
+        r"^run \d+ .* closed description at .*TemporalPauseInfo$",
+        _CLOSED,
     ),
-    Known(
-        program="^workflow_rules_(pause_activities|by_attempt)",
-        place=r"^run \d+ .* description at .*TemporalPauseInfo$",
-        reason="In a closed run nothing is paused here; the reference goes on to list what was paused at its end.",
-    ),
-    Known(
-        program="signal_with_start|start_delayed_with_signal|^system_nexus",
-        place=r"requestIdInfos.*eventId$",
-        reason="The request that began a run leads to event 1 here; the reference gives its type, and the next id.",
-    ),
-    Known(
-        program="^time_skipped",
-        place=r"timeSkippingInfo\.(currentSessionSkipCount|fastForwardInfo)$",
-        reason="The reference leaves the number of skips and the fast-forward out of the description.",
-    ),
-    Known(
-        program="^time_skipped",
-        place=r"timeSkippingStatePropagation\.initialSkippedDuration$",
-        reason="What is skipped is a timer's duration less the real time since its start.",
-    ),
-    Known(
-        program="^nexus_update_joined",
-        place=r"requestIdInfos.*\.(buffered|eventId)$",
-        reason="The reference describes a request as buffered although its event is in the history.",
-    ),
+    Known("signal_with_start|start_delayed_with_signal|^system_nexus", r"requestIdInfos.*eventId$", _REQUESTS),
+    Known("^nexus_update_joined", r"requestIdInfos.*\.(buffered|eventId)$", _REQUESTS),
+    Known("^time_skipped", r"timeSkippingInfo\.(currentSessionSkipCount|fastForwardInfo)$", _SKIPPED),
     Known(
         program="^nexus_alone_schedule_to_(start|close)_timeout",
         place=r"^note 'at its end' at info\.(attempt|lastAttempt\w+)",
-        reason="The reference gives a request up before the operation's time is over; here both end together.",
+        documented="A Nexus operation times out exactly at its timeout",
     ),
     Known(
-        program="^nexus_alone_listed",
+        program=_LISTED,
         place=r"searchAttributes\.indexedFields(\.TemporalNamespaceDivision)?$",
-        reason="The reference shows an attribute of its own, which tells kinds of executions apart.",
+        documented="Lists of standalone Nexus operations do not show the search attribute TemporalNamespaceDivision.",
     ),
     Known(
-        program="^nexus_alone_listed",
+        program=_LISTED,
         place="ExecutionStatus = 'Nothing'' at $",
-        reason="A status that does not exist is refused here, as in lists of workflows.",
+        documented="In lists of standalone Nexus operations, ExecutionStatus can only be compared with a status",
     ),
     Known(
-        program="^nexus_alone_listed",
+        program=_LISTED,
         place="ORDER BY StartTime' at $",
-        reason="ORDER BY works here on every store; the reference refuses it on SQL databases.",
+        documented="standalone Nexus operations support ORDER BY",
     ),
 )
 

@@ -80,9 +80,16 @@ async def observe_again_if_lost(client: Client, name: str, tag: str, times: int)
             break
         again = f"~again{number}"
         found = await observe(Stage(client, name=f"{name}{tag}{again}", queue=f"{QUEUE}{tag}"))
-        # Remove the suffix, so that the ids equal those of the other server.
-        found = json.loads(json.dumps(found).replace(again, ""))
+        found = without_suffix(found, again)
     return found
+
+
+def without_suffix(found: dict[str, Any], suffix: str) -> dict[str, Any]:
+    """Remove the suffix of a repetition, so that the names equal those of the other server."""
+    text = json.dumps(found).replace(suffix, "")
+    # Names of deployments have "-" instead of "~".
+    plain: dict[str, Any] = json.loads(text.replace(suffix.replace("~", "-"), ""))
+    return plain
 
 
 def lost_a_task(name: str, found: dict[str, Any]) -> bool:

@@ -343,7 +343,7 @@ SERVES_ANY_NAMESPACE: set[str] = set()
 
 
 @pytest.mark.timeout(300)
-async def test_long_texts_and_wrong_tokens_are_no_failure(target: Target) -> None:
+async def test_long_texts_and_wrong_tokens_cause_no_server_failure(target: Target) -> None:
     attacks: list[tuple[MethodDescriptor, Message, str]] = []
     for method in METHODS:
         known = _known_to(method, target.known)
@@ -402,7 +402,7 @@ def make_message(method: MethodDescriptor, chance: Chance, turn: int) -> Message
 
 
 @pytest.mark.timeout(300)
-async def test_commands_that_are_nearly_right_are_no_failure(target: Target) -> None:
+async def test_nearly_valid_commands_cause_no_server_failure(target: Target) -> None:
     """A worker that sends wrong commands harms only its own workflow."""
     respond = next(method for method in METHODS if method.name == "RespondWorkflowTaskCompleted")
 

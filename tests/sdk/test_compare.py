@@ -2,9 +2,16 @@
 
 import base64
 import copy
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.sdk.compare import ABSENT, differences
+from tests.sdk.known import KNOWN, Known
+from tests.sdk.observe import without_suffix
+
+PAGE = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
 
 FIRST = "01a1e24d-e6e2-7cee-8255-fdb632cdd64d"
 SECOND = "11a1e24d-e6e2-7cee-8255-fdb632cdd64d"
@@ -90,7 +97,7 @@ def test_a_missing_time_is_found() -> None:
     assert (found.path, found.reference, found.ours) == ("workflowExecutionInfo.closeTime", "<time>", ABSENT)
 
 
-def test_no_time_is_not_a_time() -> None:
+def test_an_unset_time_differs_from_a_time() -> None:
     ours = _seen()
     ours["runs"][0]["description"]["workflowExecutionInfo"]["closeTime"] = "1970-01-01T00:00:00Z"
     (found,) = differences("program", _seen(), ours)
@@ -164,3 +171,13 @@ def test_a_run_id_that_does_not_sort_by_time_is_found_where_the_references_does(
     assert [(each.where, each.reference, each.ours) for each in found] == [
         ("run 1 (main) UUID version of the run id", 7, 4)
     ]
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.place)
+def test_every_intended_difference_is_documented(known: Known) -> None:
+    assert known.documented in PAGE.partition("## Differences")[2]
+
+
+def test_a_repeated_program_has_the_names_of_the_first_try() -> None:
+    repeated = {"workflow": "program~again0/main", "deployment": "program-again0:one"}
+    assert without_suffix(repeated, "~again0") == {"workflow": "program/main", "deployment": "program:one"}

@@ -94,7 +94,7 @@ def test_every_method_returns_that_standalone_operations_are_disabled(address: s
         )
 
 
-def test_the_namespace_is_looked_at_first(address: str) -> None:
+def test_the_namespace_is_checked_first(address: str) -> None:
     absent = NamespaceNotFoundFailure(namespace="nowhere")
     for request in REQUESTS:
         name = request.DESCRIPTOR.name
@@ -111,7 +111,7 @@ def test_the_namespace_is_looked_at_first(address: str) -> None:
         ), name
 
 
-def test_no_namespace_has_the_capability_while_they_are_disabled(address: str) -> None:
+def test_no_namespace_has_the_capability_while_operations_are_disabled(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         described: api.DescribeNamespaceResponse = WorkflowServiceStub(channel).DescribeNamespace(
             api.DescribeNamespaceRequest(namespace="default"), timeout=WAIT_S_MAX, wait_for_ready=True
@@ -128,7 +128,7 @@ class Greetings:
     greet: nexusrpc.Operation[str, str]
 
 
-async def test_the_sdk_gets_the_error_that_they_are_disabled(address: str) -> None:
+async def test_the_sdk_gets_the_error_that_operations_are_disabled(address: str) -> None:
     client = await Client.connect(address)
     service = client.create_nexus_client(Greetings, endpoint="there")
     handle = client.get_nexus_operation_handle("one")
@@ -168,7 +168,7 @@ def enabled_address(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         yield there
 
 
-async def test_the_sdk_starts_lists_and_ends_them_where_they_are_enabled(enabled_address: str) -> None:
+async def test_the_sdk_starts_lists_and_ends_operations_if_they_are_enabled(enabled_address: str) -> None:
     client = await connect(enabled_address)
     described = await client.workflow_service.describe_namespace(api.DescribeNamespaceRequest(namespace="default"))
     assert described.namespace_info.capabilities.standalone_nexus_operation

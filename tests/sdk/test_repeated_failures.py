@@ -82,7 +82,7 @@ async def test_workflow_tasks_with_an_update_that_fail_do_not_spin(client: Clien
     updating.cancel()
 
 
-async def test_a_query_that_fails_is_not_tried_again(client: Client) -> None:
+async def test_a_query_that_fails_is_not_retried(client: Client) -> None:
     handle = await client.start_workflow("Unknown", id="queried", task_queue="queue")
     await complete(client, await poll(client, "queue"))
     querying = asyncio.create_task(handle.query("anything"))

@@ -155,7 +155,7 @@ async def test_a_principal_belongs_to_the_task_of_its_call() -> None:
         return current_principal()
 
     assert await elsewhere() == ("api-key", "alice")
-    # Work that a call starts for later is not the caller's.
+    # Work that a call only schedules has no principal.
     assert await asyncio.create_task(elsewhere()) == NOBODY
     seen: list[tuple[str, str]] = []
     asyncio.get_running_loop().call_soon(lambda: seen.append(current_principal()))

@@ -1,8 +1,8 @@
-"""Two clusters and several hosts that prove who they are, as real servers; and callers that can't."""
+"""Two clusters and several hosts that authenticate themselves, as real servers; and callers that can't."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +20,19 @@ from temporalio.api.workflowservice.v1 import (
     UpdateNamespaceRequest,
 )
 from temporalio.client import Client, TLSConfig
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from fairlead.api.errors import ApiError
 from fairlead.authorization.api_keys import new_key, store_key
-from fairlead.authorization.messages import CREATE_KEY, CreateKeyAnswer, CreateKeyRequest
+from fairlead.authorization.messages import (
+    CREATE_KEY,
+    REVOKE_KEY,
+    CreateKeyAnswer,
+    CreateKeyRequest,
+    RevokeKeyRequest,
+)
 from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.messages import NamespacesRequest
 from fairlead.rpc.hosts.credentials import Credentials, with_api_key
@@ -42,6 +50,7 @@ from fairlead.settings.static.config import (
 )
 from fairlead.settings.static.tls import ClientTls, Pem, ServerTls, TlsConfig, TlsGroup
 from fairlead.storage.sqlite import SqliteStore
+from tests.patience import until
 from tests.security.certificates import Authority
 from tests.security.workflows import QUEUE, Greeting, worker
 
@@ -91,14 +100,21 @@ class Pair:
         made: CreateKeyAnswer = await create(CreateKeyRequest("", namespace, role))
         return made.key
 
+    async def revoke(self, cluster: str, key: str) -> None:
+        """Revoke a key with a call to the running server."""
+        guard = self.servers[cluster]._guard
+        assert guard is not None
+        [revoke] = [handle for method, handle in guard.handlers() if method is REVOKE_KEY]
+        await revoke(RevokeKeyRequest(key.split("_")[1]))
+
     @property
     def trust(self) -> ClientSide:
         return ClientSide(ClientTls(authorities=(Pem(self.authority.certificate),)))
 
 
 @asynccontextmanager
-async def pair(folder: Path) -> AsyncIterator[Pair]:
-    """Clusters a and b, each with a key of the other, over TLS."""
+async def pair(folder: Path, *, refresh_s: float = 60.0) -> AsyncIterator[Pair]:
+    """Clusters a and b, each with a key of the other, over TLS; `refresh_s` is how often certificates are read."""
     authority = Authority(folder)
     issued = authority.issue("localhost")
     ports = dict(zip("ab", free_ports(2), strict=True))
@@ -112,6 +128,7 @@ async def pair(folder: Path) -> AsyncIterator[Pair]:
             tls = TlsConfig(
                 frontend=TlsGroup(ServerTls(Pem(issued.certificate), Pem(issued.key))),
                 remotes={addresses[other]: TlsGroup(client=ClientTls(authorities=(Pem(authority.certificate),)))},
+                refresh_s=refresh_s,
             )
             server = servers[name] = Server(
                 StaticConfig(
@@ -162,7 +179,7 @@ async def test_clusters_replicate_forward_and_fail_over_with_keys_over_tls(tmp_p
 
         asked = DescribeNamespaceRequest(namespace="shared")
         await eventually(lambda: admin_b.workflow_service.describe_namespace(asked))
-        # A call to the passive cluster is forwarded with that cluster's proof, not with the caller's key.
+        # A call to the passive cluster is forwarded with that cluster's credentials, not with the caller's key.
         async with worker(admin_a):
             found = await eventually(
                 lambda: admin_b.execute_workflow(Greeting.run, "world", id="forwarded", task_queue=QUEUE)
@@ -181,8 +198,15 @@ async def test_clusters_replicate_forward_and_fail_over_with_keys_over_tls(tmp_p
         assert refused.value.status is RPCStatusCode.PERMISSION_DENIED
         await admin_b.workflow_service.update_namespace(move)
         async with worker(admin_b):
+            # An attempt may start the workflow and lose its connection to the result while the clusters switch.
             found = await eventually(
-                lambda: admin_a.execute_workflow(Greeting.run, "again", id="after failover", task_queue=QUEUE)
+                lambda: admin_a.execute_workflow(
+                    Greeting.run,
+                    "again",
+                    id="after failover",
+                    task_queue=QUEUE,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                )
             )
             assert found == "Hello, again!"
         # Without the role, nothing is forwarded.
@@ -190,6 +214,90 @@ async def test_clusters_replicate_forward_and_fail_over_with_keys_over_tls(tmp_p
         with pytest.raises(RPCError) as refused:
             await stranger.start_workflow(Greeting.run, "world", id="refused", task_queue=QUEUE)
         assert refused.value.status is RPCStatusCode.PERMISSION_DENIED
+
+
+@dataclass
+class Load:
+    """Workflows that are started at both clusters, one after the other, until the end."""
+
+    done: int = 0
+    is_over: bool = False
+
+    def has_done(self, goal: int, loads: list[asyncio.Task[None]]) -> bool:
+        """Whether this number of workflows is done, or a load has failed."""
+        return self.done >= goal or any(each.done() for each in loads)
+
+    async def run(self, number: int, client_of: Callable[[], Client]) -> None:
+        count = 0
+        while not self.is_over:
+            count += 1
+            workflow_id = f"greeting-{number}-{count}"
+            # A start may have arrived although its response is lost.
+            await until(partial(self._greeted, workflow_id, client_of))
+            self.done += 1
+
+    async def _greeted(self, workflow_id: str, client_of: Callable[[], Client]) -> bool:
+        client = client_of()
+        try:
+            handle = await client.start_workflow(
+                *(Greeting.run, "world"),
+                id=workflow_id,
+                task_queue=QUEUE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            )
+        except WorkflowAlreadyStartedError:
+            handle = client.get_workflow_handle(workflow_id)
+        except RPCError as failed:
+            if failed.status is RPCStatusCode.PERMISSION_DENIED and client is client_of():
+                # The key was not replaced: its caller must not be refused.
+                raise
+            return False
+        try:
+            async with asyncio.timeout(20):
+                assert await handle.result() == "Hello, world!"
+        except (RPCError, TimeoutError):
+            return False
+        return True
+
+
+async def test_failovers_under_load_while_certificates_and_keys_are_replaced(tmp_path: Path) -> None:
+    """No call is refused to its rightful caller, and a revoked key is refused, while everything changes."""
+    async with pair(tmp_path, refresh_s=0.5) as clusters:
+        admins = {name: await clusters.client(name, "shared") for name in "ab"}
+        await admins["a"].workflow_service.register_namespace(register("shared", "a", "b"))
+        asked = DescribeNamespaceRequest(namespace="shared")
+        await eventually(lambda: admins["b"].workflow_service.describe_namespace(asked))
+        keys = {name: await clusters.key(name, "shared", "writer") for name in "ab"}
+        writers = {name: await clusters.client(name, "shared", keys[name]) for name in "ab"}
+        load = Load()
+        async with worker(admins["a"]), worker(admins["b"]):
+            loads = [
+                asyncio.create_task(load.run(number, partial(writers.__getitem__, name)))
+                for number, name in enumerate("abab")
+            ]
+            for active in "ba":
+                goal = load.done + 6
+                move = UpdateNamespaceRequest(
+                    namespace="shared", replication_config=NamespaceReplicationConfig(active_cluster_name=active)
+                )
+                await eventually(partial(admins[active].workflow_service.update_namespace, move))
+                clusters.authority.issue("localhost")
+                old = dict(keys)
+                for name in "ab":
+                    keys[name] = await clusters.key(name, "shared", "writer")
+                    writers[name] = await clusters.client(name, "shared", keys[name])
+                    await clusters.revoke(name, old[name])
+                await until(partial(load.has_done, goal, loads))
+                assert not any(each.done() for each in loads), [each for each in loads if each.done()]
+                for name in "ab":
+                    # The revoked key must be refused after the next failover, too.
+                    revoked = await clusters.client(name, "shared", old[name])
+                    with pytest.raises(RPCError) as refused:
+                        await revoked.start_workflow(Greeting.run, "world", id="refused", task_queue=QUEUE)
+                    assert refused.value.status is RPCStatusCode.PERMISSION_DENIED
+            load.is_over = True
+            await asyncio.gather(*loads)
 
 
 async def test_strangers_get_nothing_from_the_service_for_clusters(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A server refuses to be careless: where it listens, and who may read its files."""
+"""A server refuses unsafe addresses, and keeps its files private."""
 
 import os
 import stat
@@ -46,7 +46,7 @@ TLS_ALONE = SecurityConfig(tls=TlsConfig(frontend=TlsGroup(ServerTls(Pem(), Pem(
         (StaticConfig(ui=UiConfig(*ANYWHERE)), "ui.listen 0.0.0.0:7233"),
         (StaticConfig(http=HttpConfig(ANYWHERE), ui=UiConfig(*ANYWHERE), security=AUTHORIZED), ""),
         (StaticConfig(http=HttpConfig(LOOPBACK), ui=UiConfig(*LOOPBACK)), ""),
-        # Encryption alone tells nobody who calls.
+        # Encryption alone identifies no caller.
         (StaticConfig(frontend_listen=ANYWHERE, security=TLS_ALONE), "frontend.listen"),
         (StaticConfig(frontend_listen=ANYWHERE, security=SECRET), "frontend.listen"),
         (StaticConfig(frontend_listen=ANYWHERE, listen=ANYWHERE, security=AUTHORIZED), ""),

@@ -22,7 +22,6 @@ from fairlead.matching.client import MatchingClient
 from fairlead.matching.connection import connect
 from fairlead.matching.messages import DESCRIBE, POLL, DescribeRequest, NewTask, PollRequest
 from fairlead.membership.ring import RING, NoResponse, RemoteRing, RingRequest
-from fairlead.rpc.hosts.grpc_server import CannotListen
 from fairlead.server import CannotOpenStore, LocalCluster, Server, new_caller, open_store, process
 from fairlead.settings import DynamicSettings, InvalidSettings, Plain
 from fairlead.settings.static.config import (
@@ -39,7 +38,7 @@ from fairlead.storage.memory.tasks import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
 from fairlead.storage.store import Store
 from fairlead.storage.tasks import Member, StoreUnavailable
-from fairlead.telemetry import configure_logs
+from fairlead.telemetry import CannotListen, configure_logs
 from tests.patience import until
 from tests.traffic import Traffic
 
@@ -108,7 +107,7 @@ class OpenToAll(MemoryStore):
         self.answered_at_join: dict[str, bool] = {}
         self.is_away = False
 
-    async def heartbeat(self, member: Member) -> None:
+    async def heartbeat(self, member: Member, *, now_s: float = 0.0) -> list[Member]:
         if self.is_away:
             raise StoreUnavailable("away")
         if member.host not in self.answered_at_join:
@@ -116,7 +115,7 @@ class OpenToAll(MemoryStore):
             await caller.call(member.host, RING, RingRequest(), timeout_s=5)
             await caller.close()
             self.answered_at_join[member.host] = True
-        await super().heartbeat(member)
+        return await super().heartbeat(member, now_s=now_s)
 
     async def close(self) -> None:
         """The servers close the store one by one; the test closes it after the last."""

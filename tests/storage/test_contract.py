@@ -581,6 +581,17 @@ async def test_a_heartbeat_extends_a_members_life(store: TaskStore) -> None:
     assert await store.members(now_s=120.0) == [Member("host-a:7235", 130.0)]
 
 
+async def test_a_heartbeat_returns_the_members_that_are_alive_after_it(store: TaskStore) -> None:
+    first, second = Member("host-a:7235", 110.0), Member("host-b:7235", 120.0)
+    assert await store.heartbeat(first, now_s=100.0) == [first]
+    assert await store.heartbeat(second, now_s=105.0) == [first, second]
+    assert await store.heartbeat(second, now_s=110.0) == [second]
+    again = Member("host-a:7235", 130.0)
+    assert await store.heartbeat(again, now_s=110.0) == [again, second]
+    late = Member("host-c:7235", 120.0 + MEMBER_FORGOTTEN_AFTER_S)
+    assert await store.heartbeat(late, now_s=0.0) == [again, late]
+
+
 async def test_a_member_that_leaves_is_removed_at_once(store: TaskStore) -> None:
     await store.heartbeat(Member("host-a:7235", 110.0))
     await store.heartbeat(Member("host-b:7235", 110.0))

@@ -169,7 +169,7 @@ async def test_a_read_can_fail_or_be_delayed_like_a_write() -> None:
         await store.members(now_s=0.0)
 
 
-async def test_every_operation_asks_the_faults_by_its_name() -> None:
+async def test_every_operation_checks_for_faults_by_its_name() -> None:
     script = Script()
     store = MemoryStore(script)
     lease = await store.take_lease(QUEUE)

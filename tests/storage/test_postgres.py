@@ -15,6 +15,7 @@ import pytest
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
 from fairlead.core.partitions import PartitionConfig, TaskType
+from fairlead.storage.migrations import load_migrations
 from fairlead.storage.postgres import PostgresStore
 from fairlead.storage.postgres.appends import APPENDS_WAITING_MAX, GROUP_TASKS_MAX
 from fairlead.storage.postgres.connections import Unstorable
@@ -581,9 +582,19 @@ async def test_a_root_finds_partitions_stored_by_an_older_release(postgres_dsn: 
         await store.take_lease(queue._replace(name=f"/_sys/{queue.name}/{number}"))
     await store.close()
     async with await psycopg.AsyncConnection.connect(postgres_dsn, autocommit=True) as connection:
-        await connection.execute("ALTER TABLE queues DROP COLUMN root_digest")
-        await connection.execute("DROP FUNCTION keep_queue_with_tasks CASCADE")
-        await connection.execute("DELETE FROM schema_migrations WHERE version >= 5")
+        rows = await (
+            await connection.execute("SELECT digest, namespace_id, name, type, range_id FROM queues")
+        ).fetchall()
+        await connection.execute("DROP SCHEMA public CASCADE")
+        await connection.execute("CREATE SCHEMA public")
+        await connection.execute("CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+        for migration in load_migrations("postgres")[:4]:
+            await connection.execute(migration.sql.encode())
+            recorded = (migration.version, migration.name)
+            await connection.execute("INSERT INTO schema_migrations (version, name) VALUES (%s, %s)", recorded)
+        for row in rows:
+            insert = "INSERT INTO queues (digest, namespace_id, name, type, range_id) VALUES (%s, %s, %s, %s, %s)"
+            await connection.execute(insert, row)
     migrated = await open_store()
     assert await migrated.list_partitions(queue) == {1: False, 12: False}
     assert await migrated.list_partitions(QUEUE) == {}

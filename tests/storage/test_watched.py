@@ -283,6 +283,34 @@ async def test_the_history_part_of_a_store_is_watched_like_its_task_part(world: 
     assert world.failing_since_s() is None
 
 
+class BegunCommits(MemoryHistory):
+    """A store whose commits begin without a coroutine, like those of the databases."""
+
+    error: Exception | None = None
+
+    def begin_commit(self, shard_id: int, range_id: int, commit: Commit) -> "asyncio.Future[None]":
+        if self.error is not None:
+            raise self.error
+        return asyncio.ensure_future(self.commit(shard_id, range_id, commit))
+
+
+async def test_a_commit_that_could_not_begin_counts_as_a_failure_until_one_succeeds(world: World) -> None:
+    history = BegunCommits()
+    store = MemoryStore()
+    store.history = history
+    watched_store = WatchedStore(store, world.metrics, clock=lambda: world.now_s)
+    begin = watched_store.history.begin_commit  # type: ignore[attr-defined] # not of every store
+    lease = await watched_store.history.take_shard(1)
+    history.error = unavailable()
+    with pytest.raises(StoreUnavailable):
+        begin(1, lease.range_id, Commit())
+    assert watched_store.is_failing_since_s == NOON_S
+    history.error = None
+    await begin(1, lease.range_id, Commit())
+    await asyncio.sleep(0)
+    assert watched_store.is_failing_since_s is None
+
+
 def test_every_operation_of_a_store_is_watched(world: World) -> None:
     for contract, store in ((TaskStore, world.store), (HistoryStore, world.store.history)):
         asked = [name for name in vars(contract) if not name.startswith("_") and name != "close"]

@@ -7,8 +7,9 @@ import socket
 import pytest
 
 from fairlead.settings.static.config import Address
-from fairlead.supervisor.acceptor import Acceptor, CannotListen, Taker
+from fairlead.supervisor.acceptor import Acceptor, Taker
 from fairlead.supervisor.process_channel import Gone, ProcessChannel, Ready, SupervisorChannel
+from fairlead.telemetry import CannotListen
 from tests.patience import PATIENCE_S
 
 

@@ -26,7 +26,7 @@ def test_hosts_have_consecutive_ports_and_metrics_of_their_own() -> None:
     assert process_config(config, 0).listen == config.listen
 
 
-def test_free_ports_stay_free_and_no_metrics_stay_none() -> None:
+def test_port_0_and_missing_metrics_stay_unchanged() -> None:
     config = process_config(StaticConfig(listen=Address("127.0.0.1", 0)), 3)
     assert (config.listen.port, config.name, config.metrics_listen) == (0, None, None)
 

@@ -91,7 +91,7 @@ async def test_the_configured_namespaces_and_search_attributes_exist() -> None:
                 assert dict(found.custom_attributes) == {"Customer": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD}
 
 
-async def test_what_is_in_a_file_is_there_the_next_time(tmp_path: Path) -> None:
+async def test_data_in_a_file_survives_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "tests.db"
     async with FairleadServer.start(db_filename=file) as server:
         await greet(server)

@@ -71,7 +71,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Seen:
-    """A page, and what went wrong on it."""
+    """A page, and its errors."""
 
     page: Page
     address: str

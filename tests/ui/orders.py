@@ -21,6 +21,25 @@ async def pack(item: str) -> str:
     return f"packed {item}"
 
 
+@activity.defn
+async def pack_later(item: str) -> str:
+    raise RuntimeError(f"out of boxes for {item}")
+
+
+@workflow.defn
+class Stubborn:
+    """Runs an activity that fails, and is retried after an hour."""
+
+    @workflow.run
+    async def run(self, item: str) -> str:
+        return await workflow.execute_activity(
+            pack_later,
+            item,
+            start_to_close_timeout=timedelta(seconds=10),
+            retry_policy=RetryPolicy(initial_interval=timedelta(hours=1)),
+        )
+
+
 @workflow.defn
 class Shipment:
     @workflow.run
@@ -45,6 +64,10 @@ class Order:
         await workflow.wait_condition(lambda: bool(self._notes))
         return packed
 
+    @workflow.update
+    def note(self, note: str) -> str:
+        return f"noted {note}"
+
     @workflow.signal
     def finish(self, note: str) -> None:
         self._notes.append(note)
@@ -56,8 +79,8 @@ async def main(address: str) -> None:
     worker = Worker(
         client,
         task_queue=QUEUE,
-        workflows=[Order, Shipment],
-        activities=[pack],
+        workflows=[Order, Shipment, Stubborn],
+        activities=[pack, pack_later],
         workflow_runner=UnsandboxedWorkflowRunner(),
     )
     async with worker:

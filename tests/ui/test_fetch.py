@@ -1,4 +1,4 @@
-"""Fetching the pages from a `temporal` command: the test's own one, so that anything can go wrong with it."""
+"""Fetching the pages from a `temporal` command that the test writes, so that it can fail in any way."""
 
 import json
 import stat
@@ -104,7 +104,7 @@ def test_a_missing_command_is_named_with_advice(monkeypatch: pytest.MonkeyPatch)
         find_command("/nowhere/temporal")
 
 
-async def test_the_command_fetches_and_says_where(tmp_path: Path) -> None:
+async def test_the_command_fetches_the_pages_and_prints_their_folder(tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     done = await run("ui", "fetch", "--temporal", str(command(tmp_path)), "--output", str(pages))
     assert (done.code, done.out) == (0, f"Temporal's web UI 2.5.1 is in {pages}: 7 files, 0.0 MB.\n")

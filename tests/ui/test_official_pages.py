@@ -1,6 +1,6 @@
-"""Temporal's own pages on Fairlead: they show what is there, and their buttons do what they say.
+"""Temporal's own pages on Fairlead: they show the server's data, and their buttons work.
 
-The tests take longer than most, for they start a server, a worker and a browser.
+These tests start a server, a worker and a browser, and so take longer than most.
 """
 
 import os

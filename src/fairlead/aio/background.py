@@ -25,6 +25,8 @@ class Background:
     are logged: `GiveUp`, which needs a person, and any other exception, which is a bug.
     """
 
+    __slots__ = ("_log", "_tasks", "is_ended")
+
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -4,21 +4,39 @@ import asyncio
 import heapq
 import math
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 
 # Seconds by which a deadline may fire late, and never early: deadlines within this interval are grouped.
 GRAIN_S = 0.005
+# Number of moments in an interval at which periodic work begins, see `shared_moment`.
+_MOMENTS = 16
+
+
+class Wakeable(Protocol):
+    """An object with work at a certain time."""
+
+    def wake(self) -> None:
+        """Do the work: its time has come."""
+        ...
+
+
+class _Several(dict[Item, None]):
+    """Items with the same tick, in the order in which they were added."""
+
+    __slots__ = ()
 
 
 class Deadlines(Generic[Item]):
     """Calls `over` with each item whose deadline has passed, unless it was removed. Adding and removing are O(1)."""
 
+    __slots__ = ("_items", "_over", "_ticks", "_timer", "_timer_tick")
+
     def __init__(self, over: Callable[[Item], None]) -> None:
         self._over = over
-        # Items by tick, in the order in which they were added; None for a tick whose items were all removed.
-        self._items: dict[int, dict[Item, None] | None] = {}
+        # By tick: its only item, several items, or None if all were removed. Most ticks have one item.
+        self._items: dict[int, Item | _Several[Item] | None] = {}
         self._ticks: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
@@ -27,25 +45,34 @@ class Deadlines(Generic[Item]):
         """Call `over` with `item` at this time of the event loop; return the tick, which `remove` needs."""
         tick = math.ceil(at_s / GRAIN_S)
         items = self._items.get(tick)
-        if items is not None:
+        if items is None:
+            is_known = tick in self._items
+            self._items[tick] = item
+            if not is_known:
+                heapq.heappush(self._ticks, tick)
+                if self._timer is None or tick < self._timer_tick:
+                    self._arm()
+        elif isinstance(items, _Several):
             items[item] = None
-            return tick
-        is_known = tick in self._items
-        self._items[tick] = {item: None}
-        if not is_known:
-            heapq.heappush(self._ticks, tick)
-            if self._timer is None or tick < self._timer_tick:
-                self._arm()
+        elif items != item:
+            self._items[tick] = _Several(((items, None), (item, None)))
         return tick
 
     def remove(self, item: Item, tick: int) -> None:
         """Remove an item; does nothing if its deadline has passed."""
         items = self._items.get(tick)
-        if items is not None:
+        if isinstance(items, _Several):
             items.pop(item, None)
             if not items:
                 # An empty dictionary keeps its buckets: with long deadlines and many calls, that would be megabytes.
                 self._items[tick] = None
+        elif items == item:
+            self._items[tick] = None
+
+    @property
+    def number(self) -> int:
+        """Number of items; looks at all ticks."""
+        return sum(len(items) if isinstance(items, _Several) else items is not None for items in self._items.values())
 
     def close(self) -> None:
         """Remove all items."""
@@ -60,7 +87,7 @@ class Deadlines(Generic[Item]):
             self._timer.cancel()
             self._timer = None
         # Skip ticks whose items were all removed.
-        while self._ticks and not self._items[self._ticks[0]] and len(self._ticks) > 1:
+        while self._ticks and self._items[self._ticks[0]] is None and len(self._ticks) > 1:
             del self._items[heapq.heappop(self._ticks)]
         if self._ticks:
             self._timer_tick = self._ticks[0]
@@ -70,6 +97,31 @@ class Deadlines(Generic[Item]):
         self._timer = None
         now_s = asyncio.get_running_loop().time()
         while self._ticks and self._ticks[0] * GRAIN_S <= now_s + 1e-9:
-            for item in self._items.pop(heapq.heappop(self._ticks)) or ():
-                self._over(item)
+            items = self._items.pop(heapq.heappop(self._ticks))
+            if isinstance(items, _Several):
+                for item in items:
+                    self._over(item)
+            elif items is not None:
+                self._over(items)
         self._arm()
+
+
+def new_wakes() -> Deadlines[Wakeable]:
+    """Times at which objects are woken, with one timer for all of them."""
+    return Deadlines(_wake)
+
+
+def shared_moment(after_s: float) -> float:
+    """When periodic work is due, by the event loop's clock: after `after_s`, and at most 1/16 of that later.
+
+    Work with the same interval is due at few moments, so that thousands of objects share their ticks.
+    """
+    grain_s = max(GRAIN_S, after_s / _MOMENTS)
+    return math.ceil((asyncio.get_running_loop().time() + after_s) / grain_s) * grain_s
+
+
+def _wake(item: Wakeable) -> None:
+    try:
+        item.wake()
+    except Exception as error:  # noqa: BLE001 - a fault of one object must not stop the timer of the others
+        asyncio.get_running_loop().call_exception_handler({"message": "a timer failed", "exception": error})

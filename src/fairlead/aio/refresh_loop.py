@@ -9,9 +9,9 @@ from fairlead.core.errors import FairleadError
 async def refresh_forever(
     refresh: Callable[[], Awaitable[None]], *, interval_s: float, on_failure: Callable[[FairleadError], None]
 ) -> None:
-    """Call `refresh` after every interval, until cancelled; what is cached stays in use if it fails.
+    """Call `refresh` after every interval, until cancelled; if it fails, the cached value stays in use.
 
-    Of consecutive failures, `on_failure` gets only the first, so that an outage does not fill the log.
+    `on_failure` gets only the first of consecutive failures, so that an outage does not fill the log.
     """
     is_failing = False
     while True:

@@ -3,7 +3,7 @@
 So the ids and lists of entities never mix with those of workflows.
 """
 
-from fairlead.core.namespaces import QualifiedNamespaceId
+from fairlead.core.namespaces import VERSION_MARK, QualifiedNamespaceId
 
 
 def entity_namespace_id(namespace_id: str, archetype: str) -> str:
@@ -18,4 +18,4 @@ def is_entity(namespace_id: str) -> bool:
 
 def base_namespace_id(namespace_id: str) -> str:
     """The id of the namespace, from the namespace id of a workflow or an entity."""
-    return QualifiedNamespaceId.parse(namespace_id).namespace_id
+    return namespace_id.partition(VERSION_MARK)[0]

@@ -11,6 +11,8 @@ _VARIANT = 0b10
 _RANDOM_BITS = 62
 # The rest of the millisecond must fit into 12 bits: 1,000,000 ns >> 8 is below 4096.
 _NS_BITS_DROPPED = 8
+# Random numbers that are read from the system at a time.
+_NUMBERS_AT_ONCE = 512
 
 
 def uuid7(now_ns: int, random: int) -> str:
@@ -21,6 +23,24 @@ def uuid7(now_ns: int, random: int) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+class _RandomNumbers:
+    """Unpredictable numbers of 64 bits. A system call for each would let another thread take over each time."""
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+        # A forked process must not make the ids of its parent.
+        os.register_at_fork(after_in_child=self._left.clear)
+
+    def next(self) -> int:
+        if not self._left:
+            self._left += memoryview(os.urandom(8 * _NUMBERS_AT_ONCE)).cast("Q")
+        return self._left.pop()
+
+
+_random = _RandomNumbers()
+
+
 def id_maker(clock_ns: Callable[[], int]) -> Callable[[], str]:
     """A function that makes new ids with the time of this clock."""
-    return lambda: uuid7(clock_ns(), int.from_bytes(os.urandom(8)))
+    random = _random.next
+    return lambda: uuid7(clock_ns(), random())

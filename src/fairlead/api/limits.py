@@ -1,6 +1,7 @@
 """Limits of one run: plain values, which the service reads from its settings."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fairlead.api.times import SECOND_NS
@@ -57,6 +58,8 @@ class Limits:
     task_page_events: int = 256
     eager_start: bool = True
     eager_activities: bool = True
+    # Whether a task queue limits its running activities: then none starts eagerly, before it has a slot.
+    limits_running: Callable[[str], bool] = field(default=lambda _task_queue: False, compare=False)
     # Number of failed workflow tasks in a row from which TemporalReportedProblems is set; 0 means never.
     reported_problems_tasks_min: int = 5
     cross_namespace_commands: bool = False

@@ -23,7 +23,8 @@ NAMESPACES_MAX = 10_000
 PAYLOAD_BYTES_MAX = 64 * 1024
 PAGE_MAX = 500
 CHANGE_ATTEMPTS_MAX = 10
-# Number of unknown names remembered, and seconds: a worker that polls a wrong name must not cause a read each time.
+# Number of unknown names that are remembered, and for how many seconds: polls of a wrong name must not read the store
+# each time.
 MISSED_NAMES_MAX = 1_000
 MISSED_S_MAX = 1.0
 
@@ -33,7 +34,7 @@ DELETED = NamespaceState.NAMESPACE_STATE_DELETED
 # A deprecated namespace allows everything except starting workflows.
 USABLE_STATES = (REGISTERED, DEPRECATED)
 _STATE_NAMES = {REGISTERED: "Registered", DEPRECATED: "Deprecated", DELETED: "Deleted"}
-# Number of characters of its id that a deleted namespace's name ends with; more if that name is in use.
+# Number of characters of the id that are appended to a deleted namespace's name; more if that name is in use.
 _DELETED_ID_CHARACTERS = 5
 
 

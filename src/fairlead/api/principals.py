@@ -1,13 +1,14 @@
 """The authenticated caller of the present call, for the events that the call writes.
 
-It belongs to one asyncio task: tasks and timers that the call starts have none, since their events are not its own.
+It is set for one asyncio task only: tasks and timers that the call starts have no principal, since the caller did not
+write their events.
 """
 
 import asyncio
 from contextvars import ContextVar
 from typing import Final
 
-# The way in which a caller proved itself, and its name.
+# The caller's means of authentication, and its name.
 PrincipalPair = tuple[str, str]
 
 _CURRENT: ContextVar[tuple[object, PrincipalPair] | None] = ContextVar("principal", default=None)

@@ -1,5 +1,6 @@
 """The limits of runs, read from the settings of their namespace as plain values."""
 
+from fairlead.api.concurrency_limits import ConcurrencyLimits
 from fairlead.api.limits import Limits
 from fairlead.api.times import SECOND_NS
 from fairlead.settings import DynamicSettings, Scope
@@ -16,6 +17,7 @@ class RunLimits:
         self._settings = settings
         self._revision = settings.revision
         self._limits: dict[str, Limits] = {}
+        self.concurrency = ConcurrencyLimits(settings)
 
     def of(self, namespace_id: str) -> Limits:
         """The limits in force in a namespace."""
@@ -24,13 +26,15 @@ class RunLimits:
             self._limits.clear()
         found = self._limits.get(namespace_id)
         if found is None:
-            found = self._limits[namespace_id] = limits_of(self._settings, Scope(namespace_id))
+            found = self._limits[namespace_id] = limits_of(self._settings, Scope(namespace_id), self.concurrency)
         return found
 
 
-def limits_of(settings: DynamicSettings, scope: Scope) -> Limits:
+def limits_of(settings: DynamicSettings, scope: Scope, concurrency: ConcurrencyLimits | None = None) -> Limits:
     """The limits that the settings have in a scope."""
     get = settings.get
+    namespace_id = scope.namespace or ""
+    concurrency = concurrency or ConcurrencyLimits(settings)
     return Limits(
         id_length_max=get(limits.MAX_ID_LENGTH),
         blob_size_max=get(limits.BLOB_SIZE_ERROR, scope),
@@ -57,6 +61,7 @@ def limits_of(settings: DynamicSettings, scope: Scope) -> Limits:
         workflow_task_row_max_ns=_ns(get(history.WORKFLOW_TASK_HEARTBEAT_TIMEOUT, scope)),
         eager_start=get(history.ENABLE_EAGER_WORKFLOW_START, scope),
         eager_activities=get(history.ENABLE_ACTIVITY_EAGER_EXECUTION, scope),
+        limits_running=lambda task_queue: concurrency.of(namespace_id, task_queue).is_limiting,
         reported_problems_tasks_min=get(history.REPORTED_PROBLEMS_TASKS, scope),
         cross_namespace_commands=get(history.ENABLE_CROSS_NAMESPACE_COMMANDS),
     )

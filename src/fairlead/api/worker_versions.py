@@ -139,6 +139,11 @@ def behavior_of(state: Versioned) -> int:
 
 def begun(attributes: WorkflowExecutionStartedEventAttributes) -> RunVersioning | None:
     """The versioning state after the first event; None for a run without versioning."""
+    has = attributes.HasField
+    if not (
+        has("inherited_pinned_version") or has("inherited_auto_upgrade_info") or has("declined_target_version_upgrade")
+    ):
+        return None
     versioning = RunVersioning(
         inherited_pinned=Version.of(attributes.inherited_pinned_version),
         begun_pinned=Version.of(attributes.inherited_pinned_version),

@@ -1,4 +1,4 @@
-"""Claims: what a caller has proved about itself. Its name, its roles, and its name as a remote cluster."""
+"""Claims: the proven name and roles of a caller, and the name of the remote cluster if one calls."""
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from fairlead.authorization.roles import SYSTEM_NAMESPACE, Role, role_of
 from fairlead.core.errors import FixRequest
 from fairlead.rpc.certificate import PeerCertificate
 
-# Namespaces of one caller, of which a longer list is refused.
+# Maximum number of namespaces in the claims of one caller.
 PERMISSIONS_MAX = 10_000
 
 
@@ -18,7 +18,7 @@ class Denied(FixRequest):
 
 
 class Principal(NamedTuple):
-    """The authenticated caller: how it proved itself, and its name."""
+    """The authenticated caller: its means of authentication, and its name."""
 
     kind: str
     name: str

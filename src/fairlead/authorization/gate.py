@@ -30,13 +30,16 @@ NOBODY: Final = Principal("", "")
 # A host of this cluster: it may call everything.
 HOST: Final = Claims("host", Role.ADMIN, kind="host")
 
+# Header with the reason that an operator gave for a call.
+REASON_HEADER: Final = "fairlead-reason"
+
 _BEARER_KEY: Final = f"Bearer {PREFIX}"
 
 _log = get_log("authorization")
 
 
 class WithCredentials(Protocol):
-    """The part of a call that tells who calls: gRPC's `Call`, or that of another transport."""
+    """The parts of a call that identify its caller: gRPC's `Call`, or that of another transport."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -67,7 +70,7 @@ class Decided(NamedTuple):
 
 
 class Gate:
-    """Finds out who calls, and lets the call in or raises PERMISSION_DENIED.
+    """Authenticates the caller, and admits the call or raises PERMISSION_DENIED.
 
     Every refusal has the same message, whether or not the namespace exists, so that nobody learns names by trying.
     """
@@ -119,7 +122,7 @@ class Gate:
                 raise Denied("no credentials")
         except FairleadError as failure:
             if method.is_open:
-                # An open method tells nothing that is worth a credential.
+                # An open method reveals nothing that needs a credential.
                 return None
             if not isinstance(failure, Denied):
                 raise
@@ -147,18 +150,38 @@ class Gate:
             raise self._refused(call, claims, method, namespace, reason=reason, request=request)
         self.note(call, claims, method, namespace, request)
 
+    async def allows(self, call: WithCredentials, method: MethodAccess, namespace: str = "") -> bool:
+        """Whether the caller may call the method; counts, logs and audits nothing.
+
+        Web pages use it to leave out actions that their viewer may not take.
+        """
+        try:
+            claims = await self._claims(call)
+            decided = self._authorizer.authorize(claims, AuthorizationTarget(method, namespace))
+            decision: Decision = decided if isinstance(decided, Decision) else await decided
+        except Exception:  # noqa: BLE001 - also of a user's authorizer
+            return False
+        return decision.is_allowed is True
+
+    async def viewer(self, call: WithCredentials) -> Claims | None:
+        """The caller's claims, None for a caller without any; raises `Denied` for invalid ones, without a log line."""
+        return await self._claims(call)
+
     def note(
         self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, request: Any = None
     ) -> None:
-        """Report an allowed call to the audit, if its method belongs there."""
-        if self._on_decision is not None and method.is_audited:
+        """Report an allowed call to the audit, if its method belongs there, or if an operator gave a reason for it."""
+        reason = call.metadata.get(REASON_HEADER, "")
+        if self._on_decision is not None and (method.is_audited or reason):
             principal = NOBODY if claims is None else claims.principal
-            self._on_decision(Decided(principal, method, namespace, True, "", call.peer, request))  # noqa: FBT003
+            self._on_decision(Decided(principal, method, namespace, True, reason, call.peer, request))  # noqa: FBT003
 
     def refuse(
         self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, reason: str
     ) -> ApiError:
-        """The error for a call that a rule beside the authorizer's forbids; counted and audited like every refusal."""
+        """The error for a call that is forbidden by another rule than the authorizer's; counted and audited like every
+        refusal.
+        """
         return self._refused(call, claims, method, namespace, reason=reason)
 
     async def _claims(self, call: WithCredentials) -> Claims | None:

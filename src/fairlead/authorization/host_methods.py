@@ -9,19 +9,20 @@ from fairlead.authorization.methods import Access, MethodAccess, Scope
 
 # Methods of `fairlead admin` that change something.
 _ADMIN: Final = (
-    *("matching.Update", "matching.Configure", "replication.MergeDeadLetters", "replication.PurgeDeadLetters"),
-    *("replication.Repair", "replication.FailOver"),
+    *("matching.Update", "matching.Configure", "matching.Purge"),
+    *("replication.MergeDeadLetters", "replication.PurgeDeadLetters", "replication.Repair", "replication.FailOver"),
     *("authorization.CreateKey", "authorization.ListKeys", "authorization.RevokeKey"),
 )
 # Methods of `fairlead admin` that only read, about any namespace.
 _READ: Final = (
     *("namespaces.find", "matching.Describe", "matching.Explain", "matching.List", "history.Tree"),
+    *("matching.Peek", "matching.Figures", "history.Running"),
     *("replication.Status", "replication.ListDeadLetters", "replication.FailOverProgress"),
 )
 # Methods of `fairlead.client`; the namespace is in the request.
 _WRITE: Final = ("matching.Add",)
 _WORK: Final = ("matching.Poll",)
-# Methods that every authenticated caller may call: a client finds the hosts of the cluster by it.
+# Methods that every authenticated caller may call: with them, a client finds the hosts of the cluster.
 _ANY: Final = frozenset(("cluster.Ring",))
 
 
@@ -65,9 +66,9 @@ class HostAdmission:
         await self._gate.check(call, claims, access, self._namespace(access, claims, request), request)
 
     def _namespace(self, access: MethodAccess, claims: Claims | None, request: Any) -> str:
-        """The namespace of a task queue: clients of task queues name it, so that it is also its id.
+        """The namespace of a task queue: the name that clients of task queues gave it is also its id.
 
-        An id of a registered namespace is nobody's name, so that only roles in the whole system reach its task queues.
+        The id of a registered namespace is not a name, so that only roles in the whole system reach its task queues.
         """
         if claims is None or access.scope is Scope.CLUSTER:
             return ""

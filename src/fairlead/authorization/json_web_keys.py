@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlsplit
 from fairlead.core.errors import GiveUp
 from fairlead.telemetry import get_log
 
-# Bytes of a key set, number of its keys, and seconds until a source must have answered.
+# Maximum bytes of a key set, maximum number of its keys, and the timeout of a read in seconds.
 KEY_SET_BYTES_MAX: Final = 1 << 20
 KEYS_MAX: Final = 1_000
 FETCH_S_MAX: Final = 10.0
-# Bits of an RSA key, below which it is not used.
+# Minimum number of bits of an RSA key.
 RSA_BITS_MIN: Final = 2_048
 # Seconds until the next attempt while no source has been read at all.
 RETRY_S: Final = 5.0

@@ -67,7 +67,7 @@ REVOKE_KEY = Method("authorization.RevokeKey", RevokeKeyRequest, RevokeKeyAnswer
 
 
 class KeyAdmin:
-    """Creates, lists and revokes keys in a store. `on_change` lets this host know of a change at once."""
+    """Creates, lists and revokes keys in a store. `on_change` notifies this host of a change at once."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fairlead.core.fairness.measures import jain_index
 
-# Minimum number of dispatches owed to a key that counts: of a single task, a key gets all or nothing.
+# Minimum number of dispatches owed to a key that counts: with a single task, a key gets all or nothing.
 OWED_MIN = 10.0
 
 

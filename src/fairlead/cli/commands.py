@@ -22,6 +22,7 @@ COMMANDS = {
     "config": "Show the dynamic settings: those that can be changed while...",
     "demo": "Demonstrate Fairlead on this machine, in about two minutes.",
     "export": "Write the histories of a store to a journal, with payloads,...",
+    "lake": "Query and describe the tables of a lake, without Spark.",
     "pipeline": "Run the data pipeline on Spark: from the journal of the...",
     "server": "Run a server.",
     "simulate": "Run a part of the core on a synthetic workload.",

@@ -24,6 +24,7 @@ from fairlead.settings.static.config import (
     ClusterConfig,
     HttpConfig,
     JournalConfig,
+    JournalPayloads,
     LogFormat,
     LogLevel,
     MemoryConfig,
@@ -85,6 +86,7 @@ class UiFlags(NamedTuple):
     asset_path: Path | None
     codec_endpoint: str | None
     public_path: str | None
+    lake: Path | None = None
 
 
 def run_dev(
@@ -96,7 +98,7 @@ def run_dev(
     attributes: Sequence[str],
     values: Sequence[str],
     journal: Path | None,
-    has_payloads: bool,
+    journal_payloads: str,
     cluster_name: str | None,
     initial_version: int,
     increment: int,
@@ -121,7 +123,7 @@ def run_dev(
         store=MemoryConfig() if db_filename is None else SqliteConfig(db_filename),
         namespaces=parse_namespaces(namespaces, attributes),
         metrics_listen=Address(ip, metrics_port),
-        journal=None if journal is None else JournalConfig(journal, has_payloads),
+        journal=None if journal is None else JournalConfig(journal, JournalPayloads(journal_payloads)),
         cluster=parse_cluster(cluster_name, initial_version, increment, remotes),
         log_level=_LEVELS[log_level],
         log_format=_FORMATS[log_format],
@@ -148,7 +150,7 @@ def banner(config: StaticConfig, server: Server) -> str:
         **({"Cluster": config.cluster_name} if config.cluster else {}),
         "Namespaces": ", ".join(namespace.name for namespace in config.namespaces),
         "Persistence": store,
-        **({} if server.ui_address is None else {"Web UI": _ui_line(config, server.ui_address)}),
+        **({} if server.ui_address is None else _web_lines(config, server.ui_address)),
         "HTTP API": f"http://{server.http_address}",
         "Metrics": f"http://{server.metrics_address}/metrics",
         "Admin": f"fairlead admin --address {server.address} ...",
@@ -157,10 +159,11 @@ def banner(config: StaticConfig, server: Server) -> str:
     return f"\n{reported}\n\nReady. Ctrl-C stops it."
 
 
-def _ui_line(config: StaticConfig, address: str) -> str:
+def _web_lines(config: StaticConfig, address: str) -> dict[str, str]:
     ui = config.ui
+    base = f"http://{address}{'' if ui is None else ui.public_path}"
     hint = "" if ui is None or ui.asset_path or fetched_pages() else " (`fairlead ui fetch` gets Temporal's pages)"
-    return f"http://{address}{'' if ui is None else ui.public_path}{hint}"
+    return {"Console": f"{base}/console/", "Web UI": f"{base}{hint}"}
 
 
 def parse_ui(flags: UiFlags, *, ip: str, port: int) -> UiConfig:
@@ -177,6 +180,7 @@ def parse_ui(flags: UiFlags, *, ip: str, port: int) -> UiConfig:
         flags.asset_path,
         _parsed("--ui-public-path", flags.public_path or "", parse_public_path),
         _parsed("--ui-codec-endpoint", flags.codec_endpoint, parse_codec_endpoint) if flags.codec_endpoint else "",
+        flags.lake,
     )
 
 

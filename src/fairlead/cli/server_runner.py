@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from fairlead.api.enum_values import cache_enum_values
 from fairlead.cli.server_messages import (
     EXIT_BAD_ARGUMENTS,
     EXIT_BY_SIGNAL,
@@ -24,6 +25,7 @@ from fairlead.settings import InvalidSettings
 from fairlead.settings.static.config import LogFormat, StaticConfig
 from fairlead.supervisor.process_channel import ProcessChannel, Ready
 from fairlead.telemetry import get_log
+from fairlead.telemetry.descriptors import raise_descriptor_limit
 
 # Returns the text to print when the server is ready.
 Greeting = Callable[[StaticConfig, Server], str]
@@ -47,6 +49,7 @@ def run_server(
     With `stops_with_input`, the server also stops when standard input ends, for instance because its parent process
     ended. `channel` is the file descriptor of the channel to a supervisor, which gives it connections and stops it.
     """
+    raise_descriptor_limit()
     try:
         _runner()(_serve(config, make(), greeting, stops_with_input=stops_with_input, channel_fd=channel))
     except (FairleadError, OSError) as failure:
@@ -114,6 +117,7 @@ async def _serve(
     except asyncio.CancelledError:
         return
     is_started = True
+    cache_enum_values()
     _look_for_garbage_less_often()
     if channel is None:
         click.echo(greeting(config, server))

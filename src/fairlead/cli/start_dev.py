@@ -61,7 +61,12 @@ _PORT = click.IntRange(0, 65_535)
     help="Write a journal to this folder, for `fairlead pipeline`. [default: no journal]",
 )
 @click.option(
-    "--journal-payloads", "has_payloads", is_flag=True, help="With --journal: include the payloads of events."
+    "--journal-payloads",
+    type=click.Choice(["true", "false", "keys"]),
+    is_flag=False,
+    flag_value="true",
+    default="false",
+    help="With --journal: include whole events; `keys`: without the data of payloads, whose metadata and sizes stay.",
 )
 @click.option("--cluster-name", metavar="NAME", help="Name of this cluster; enables global namespaces.")
 @click.option(
@@ -114,6 +119,12 @@ _PORT = click.IntRange(0, 65_535)
     help="Built pages of Temporal's web UI. [default: those that `fairlead ui fetch` has fetched]",
 )
 @click.option("--ui-codec-endpoint", metavar="URL", help="A codec server, which the web page asks to decode payloads.")
+@click.option(
+    "--ui-lake",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Lake of `fairlead pipeline`, whose report and repair plan the console shows.",
+)
 @click.option("--ui-public-path", metavar="PATH", help="The path at which a browser sees the web page, say /temporal.")
 @click.option("--ui-disable-news-fetch", is_flag=True, help="Accepted: the web page never looks for news.")
 @click.option("--sqlite-pragma", multiple=True, metavar="KEY=VALUE", help="Accepted, without effect.")
@@ -130,7 +141,7 @@ def start_dev(
     attributes: tuple[str, ...],
     values: tuple[str, ...],
     journal: Path | None,
-    has_payloads: bool,
+    journal_payloads: str,
     cluster_name: str | None,
     initial_version: int,
     increment: int,
@@ -145,6 +156,7 @@ def start_dev(
     ui_ip: str | None,
     ui_asset_path: Path | None,
     ui_codec_endpoint: str | None,
+    ui_lake: Path | None,
     ui_public_path: str | None,
     ui_disable_news_fetch: bool,  # noqa: ARG001 - the page never looks for news
     insecure: bool,
@@ -178,7 +190,7 @@ def start_dev(
         attributes=attributes,
         values=values,
         journal=journal,
-        has_payloads=has_payloads,
+        journal_payloads=journal_payloads,
         cluster_name=cluster_name,
         initial_version=initial_version,
         increment=increment,
@@ -188,7 +200,7 @@ def start_dev(
         log_level=log_level,
         log_format=log_format,
         log_config=log_config,
-        ui=None if headless else UiFlags(ui_port, ui_ip, ui_asset_path, ui_codec_endpoint, ui_public_path),
+        ui=None if headless else UiFlags(ui_port, ui_ip, ui_asset_path, ui_codec_endpoint, ui_public_path, ui_lake),
         is_insecure=insecure,
         stop_with_input=stop_with_input,
         without_effect={

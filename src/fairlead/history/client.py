@@ -1,12 +1,14 @@
 """The client of the history service: calls the owner of a workflow's shard."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from google.protobuf.message import Message
 
+from fairlead.aio.backoff import Backoff
 from fairlead.api.errors import InvalidArgument, NotActive
 from fairlead.api.principals import NOBODY, PrincipalPair, current_principal
 from fairlead.core.errors import RetryElsewhere
@@ -19,8 +21,10 @@ from fairlead.rpc.hosts.caller import Caller, Method
 CALL_TIMEOUT_S = 10.0
 # Seconds that a call waits beyond the timeout of its operation, for the response to arrive.
 MARGIN_S = 1.0
-# Seconds that a call has at least for its retries at another host.
+# Minimum seconds of a call for its retries at another host.
 AGAIN_S_MIN = 1.0
+# Seconds before the first retry, doubled for each further one, and the upper limit.
+AGAIN_FIRST_S, AGAIN_S_MAX = 0.01, 0.5
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -40,7 +44,7 @@ class HistoryCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HistoryResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The encoded response; of a large one the first part, and the key of the rest."""
+    """The encoded response, or the first part of a large one and the key of the rest."""
 
     answer: bytes
     rest_key: str = ""
@@ -69,11 +73,21 @@ def encode_request(request: Message | msgspec.Struct) -> bytes:
 class HistoryClient:
     """Calls the owner of a shard, on this host or another, and retries where the shard has moved to."""
 
-    def __init__(self, host: str, caller: Caller, ring: RingView, *, shards: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        caller: Caller,
+        ring: RingView,
+        *,
+        shards: int,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        """`uniform` makes random numbers in [0, 1), which vary the pauses between attempts."""
         self._host = host
         self._caller = caller
         self._ring = ring
         self._shards = shards
+        self._uniform = uniform
         self._partitions = [partition_of(shard_id) for shard_id in range(shards)]
         self._local: Local | None = None
 
@@ -95,11 +109,9 @@ class HistoryClient:
         After `CallLost` the operation may have been carried out.
         """
         shard_id = shard_of(namespace_id, workflow_id, self._shards)
-        if self._local is None or self._ring.route(self._partitions[shard_id]) != self._host:
-            return await self._call(name, shard_id, namespace_id, request, timeout_s)
         began_s = asyncio.get_running_loop().time()
         try:
-            return await self._local(name, shard_id, namespace_id, request, timeout_s)
+            return await self._attempt(name, shard_id, namespace_id, request, timeout_s)
         except NotActive:
             # Every host of this cluster would fail alike.
             raise
@@ -110,32 +122,31 @@ class HistoryClient:
         """Call an operation on a shard, not on a workflow."""
         if not 0 <= shard_id < self._shards:
             raise InvalidArgument(f"shard {shard_id} does not exist: there are {self._shards} shards")
-        return await self._call(name, shard_id, "", request, timeout_s)
-
-    async def _call(
-        self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
-    ) -> bytes:
         began_s = asyncio.get_running_loop().time()
         try:
-            return await self._ask(name, shard_id, namespace_id, request, timeout_s)
+            return await self._attempt(name, shard_id, "", request, timeout_s)
         except NotActive:
-            # Every host of this cluster would fail alike.
             raise
         except RetryElsewhere:
-            return await self._again(name, shard_id, namespace_id, request, _left_s(began_s, timeout_s))
+            return await self._again(name, shard_id, "", request, _left_s(began_s, timeout_s))
 
-    async def _ask(
+    def _attempt(
         self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
-    ) -> bytes:
+    ) -> Awaitable[bytes]:
+        """Call the shard's owner: directly if it is this host."""
         owner = self._ring.route(self._partitions[shard_id])
         if owner == self._host and self._local is not None:
-            return await self._local(name, shard_id, namespace_id, request, timeout_s)
-        data = encode_request(request)
-        parts_key = ""
-        if len(data) > PART_BYTES_MAX:
-            parts_key = await send_parts(self._caller, owner, data, timeout_s=timeout_s)
-            data = b""
-        call = HistoryCall(name, shard_id, namespace_id, data, timeout_s, parts_key, current_principal())
+            return self._local(name, shard_id, namespace_id, request, timeout_s)
+        call = HistoryCall(
+            name, shard_id, namespace_id, encode_request(request), timeout_s, principal=current_principal()
+        )
+        return self._call_host(owner, call)
+
+    async def _call_host(self, owner: str, call: HistoryCall) -> bytes:
+        timeout_s = call.timeout_s
+        if len(call.request) > PART_BYTES_MAX:
+            parts_key = await send_parts(self._caller, owner, call.request, timeout_s=timeout_s)
+            call = msgspec.structs.replace(call, request=b"", parts_key=parts_key)
         answer = await self._caller.call(owner, CALL, call, timeout_s=timeout_s + MARGIN_S)
         if not answer.rest_key:
             return answer.answer
@@ -147,17 +158,18 @@ class HistoryClient:
         """Refresh the ring and call the new owner, until the time is over."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
-        wait_s = 0.01
+        backoff = Backoff(AGAIN_FIRST_S, AGAIN_S_MAX, random=self._uniform)
+        wait_s = backoff.next_s()
         while True:
             await asyncio.sleep(wait_s)
             await self._ring.refresh()
             left_s = end_s - loop.time()
             try:
-                return await self._ask(name, shard_id, namespace_id, request, max(left_s, wait_s))
+                return await self._attempt(name, shard_id, namespace_id, request, max(left_s, wait_s))
             except NotActive:
                 raise
             except RetryElsewhere:
-                wait_s = min(wait_s * 2, 0.5)
+                wait_s = backoff.next_s()
                 if left_s <= wait_s:
                     raise
 

@@ -19,7 +19,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.api.entity_namespaces import is_entity
-from fairlead.api.times import from_timestamp
+from fairlead.api.times import MICROSECOND_NS, from_timestamp
 from fairlead.core.errors import FixRequest
 from fairlead.core.versions import NoCommonAncestor, VersionHistory, lowest_common_ancestor
 from fairlead.history.shard.journal import to_record
@@ -27,6 +27,7 @@ from fairlead.history.shard.stream_rows import Streamed, StreamRow
 from fairlead.history.state import RunIdentity, RunState, decode
 from fairlead.history.state.run import RUNNING
 from fairlead.journal.exports import Export, broken_export, open_export
+from fairlead.settings.static.journal import JournalPayloads
 from fairlead.storage.history import (
     ListedRun,
     RunKey,
@@ -39,7 +40,6 @@ RUNS_A_PAGE = 500
 PAGE_BYTES = 4 << 20
 # Bytes of a record without its payload, about.
 RECORD_BYTES = 1000
-MICROSECOND_NS = 1000
 
 
 class NothingToExport(FixRequest):
@@ -260,7 +260,9 @@ async def _export_branch(
         # A reset run exports only its own events: those before the reset belong to its base run.
         if batch.transaction_id >= own_since:
             streamed = Streamed(batch.transaction_id, _row_of(branch, batch), batch.payload)
-            record = to_record(streamed, with_payload=True, namespace=None if namespace is None else namespace.name)
+            record = to_record(
+                streamed, payloads=JournalPayloads.WHOLE, namespace=None if namespace is None else namespace.name
+            )
             export.add(record, len(batch.payload) + RECORD_BYTES)
             done.batches += 1
             done.events += batch.last_event_id - batch.first_event_id + 1

@@ -11,6 +11,7 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from structlog.typing import FilteringBoundLogger
 
+from fairlead.aio.admission import Admission
 from fairlead.api.clusters import Clusters
 from fairlead.api.errors import ApiError, Gone, InvalidArgument, NotActive, NotFound, Unimplemented
 from fairlead.api.ids import id_maker
@@ -28,6 +29,7 @@ from fairlead.history.handlers.direct_start import start_directly
 from fairlead.history.handlers.shard import SHARD_OPERATIONS, ShardOperation
 from fairlead.history.messages.large_calls import NEXT_PART, PART_BYTES_MAX, SEND_PART, KeptParts, NoRoom, new_key
 from fairlead.history.messages.matching_tasks import decode_matched
+from fairlead.history.messages.slots import RunningRequest, RunningResponse
 from fairlead.history.messages.stream import BranchesRequest, BranchesResponse, TreeRequest
 from fairlead.history.namespace_deletion import Sweeper
 from fairlead.history.ndc.shard_work import ShardReplicationWork
@@ -38,6 +40,8 @@ from fairlead.history.shard.ownership import NotOwner
 from fairlead.history.shard.queue import AHEAD_NS
 from fairlead.history.shard.queues import TIMER, TRANSFER
 from fairlead.history.shard.shard import Shard
+from fairlead.history.shard.slots import LIMIT_LABELS
+from fairlead.history.state.errors import KeyAtLimit, QueueAtLimit
 from fairlead.history.state.work import Work
 from fairlead.history.task_executors import run_row
 from fairlead.matching.client import MatchingClient
@@ -45,8 +49,9 @@ from fairlead.matching.task_starter import NotStarted
 from fairlead.membership.ring import RingView
 from fairlead.rpc.hosts.caller import Caller, CallLost, Handlers, Method
 from fairlead.settings import DynamicSettings
+from fairlead.settings.dynamic.quotas import TASKS_AT_ONCE
 from fairlead.storage.history import HistoryStore, RunKey
-from fairlead.telemetry import SHARD_LOST, HistoryGauges, Metrics
+from fairlead.telemetry import ACTIVITY_STARTS_LIMITED, SHARD_LOST, HistoryGauges, Metrics
 
 START_TIMEOUT_S = 5.0
 # Seconds after which a host tries again to open a shard.
@@ -55,6 +60,7 @@ REOPEN_S = 0.2
 OPENING_MAX = 8
 
 TREE = Method("history.Tree", TreeRequest, BranchesResponse)
+RUNNING = Method("history.Running", RunningRequest, RunningResponse)
 
 
 class HistoryService:
@@ -84,7 +90,7 @@ class HistoryService:
     ) -> None:
         """`on_work` gets the tasks in flight of each run that changes; see `Services`."""
         self.host = host
-        self.client = HistoryClient(host, caller, ring, shards=shards)
+        self.client = HistoryClient(host, caller, ring, shards=shards, uniform=uniform)
         self.client.serve_locally(self.run)
         self._ring = ring
         self._log = (log or structlog.get_logger()).bind(host=host)
@@ -108,6 +114,7 @@ class HistoryService:
             clusters=clusters or Clusters(),
             on_work=on_work,
             timers_ahead_ns=timers_ahead_ns,
+            turns=Admission(lambda: settings.get(TASKS_AT_ONCE)),
         )
         self._parts = KeptParts()
         self._shards: dict[int, Shard] = {}
@@ -119,6 +126,8 @@ class HistoryService:
         self._closing: set[asyncio.Task[None]] = set()
         self._is_open = False
         self._metrics = metrics
+        for limit in LIMIT_LABELS:
+            metrics.expect(ACTIVITY_STARTS_LIMITED, limit)
         metrics.watch(self.gauges)
         ring.on_change(self._ring_changed)
         namespaces.on_change(self._namespace_changed)
@@ -141,6 +150,7 @@ class HistoryService:
         handlers.add(SEND_PART, self._parts.add)
         handlers.add(NEXT_PART, self._parts.next)
         handlers.add(TREE, self._tree)
+        handlers.add(RUNNING, self._running)
         return handlers
 
     async def open(self) -> None:
@@ -198,10 +208,12 @@ class HistoryService:
         except (NotFound, Gone, InvalidArgument, NotActive):
             # A task of a namespace that is active in another cluster is started there.
             return NotStarted.GONE
+        except (KeyAtLimit, QueueAtLimit) as full:
+            return NotStarted.KEY_FULL if isinstance(full, KeyAtLimit) else NotStarted.QUEUE_FULL
         except (ApiError, RetryLater, RetryElsewhere):
             return NotStarted.REFUSED
-        if is_review:
-            return NotStarted.REFUSED if answer else NotStarted.GONE
+        if is_review and answer:
+            return NotStarted.REFUSED
         return answer or NotStarted.GONE
 
     async def _call(self, call: HistoryCall) -> HistoryResponse:
@@ -227,6 +239,11 @@ class HistoryService:
         asked = BranchesRequest(request.workflow_id, request.run_id)
         answer = await self.client.call("Branches", namespace.id, request.workflow_id, asked)
         return msgspec.msgpack.decode(answer, type=BranchesResponse)
+
+    async def _running(self, request: RunningRequest) -> RunningResponse:
+        namespace_id, task_queue = request.namespace_id, request.task_queue
+        limits = self._services.limits.concurrency.of(namespace_id, task_queue)
+        return RunningResponse(await self._services.store.count_slots(namespace_id, task_queue), *limits)
 
     # Shards
 
@@ -292,6 +309,7 @@ class HistoryService:
             HistoryGauges(
                 shards=len(shards),
                 runs=sum(len(shard.runs) for shard in shards),
+                activity_slots=sum(shard.slots.count for shard in shards),
                 tasks={name: sum(shard.queues.by_name[name].pending for shard in shards) for name in (TRANSFER, TIMER)},
             )
         ]

@@ -5,7 +5,7 @@ a development server should be ready first.
 """
 
 from fairlead.http.limits import HttpLimits
-from fairlead.http.listening import CannotListen, bound_socket
+from fairlead.http.listening import bound_socket
 from fairlead.http.message import HttpFault, Request, Response
 
-__all__ = ["CannotListen", "HttpFault", "HttpLimits", "Request", "Response", "bound_socket"]
+__all__ = ["HttpFault", "HttpLimits", "Request", "Response", "bound_socket"]

@@ -3,68 +3,21 @@
 import asyncio
 import contextlib
 import ssl
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from email.utils import formatdate
-from typing import TypeAlias, cast
+from collections.abc import AsyncIterator
+from typing import cast
 
 import httptools
-from structlog.typing import FilteringBoundLogger
 
+from fairlead.http.host import Host, Incoming
 from fairlead.http.limits import HttpLimits
 from fairlead.http.message import HttpFault, Request, Response, response_head
-
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
-Refuse: TypeAlias = Callable[[HttpFault], Response]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BAD_REQUEST = HttpFault(400, "not a valid HTTP/1.1 request")
 _NO_BODY = frozenset((204, 304))
-
-
-class Host:
-    """The parts of a server that its connections share."""
-
-    def __init__(
-        self,
-        handler: Handler,
-        *,
-        refuse: Refuse,
-        limits: HttpLimits,
-        loop: asyncio.AbstractEventLoop,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self.handler = handler
-        self.refuse = refuse
-        self.limits = limits
-        self.loop = loop
-        self.log = log
-        self.connections: set[Connection] = set()
-        self.is_draining = False
-        # Bytes of all request bodies in memory.
-        self.body_bytes = 0
-        self._date = (0, "")
-
-    def date(self) -> str:
-        """The time now as HTTP has it."""
-        now_s = int(time.time())
-        if self._date[0] != now_s:
-            self._date = (now_s, formatdate(now_s, usegmt=True))
-        return self._date[1]
-
-
-class _Incoming:
-    """A request that is being received."""
-
-    __slots__ = ("body", "body_bytes", "headers", "is_expecting", "target")
-
-    def __init__(self) -> None:
-        self.target = b""
-        self.headers: dict[str, str] = {}
-        self.body: list[bytes] = []
-        self.body_bytes = 0
-        self.is_expecting = False
+# Bytes of one connection that are parsed in one iteration of the event loop.
+TURN_BYTES_MAX = 16 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -78,14 +31,17 @@ class Connection(asyncio.Protocol):
         self._host = host
         self._limits = host.limits
         self._parser = httptools.HttpRequestParser(self)
-        self._incoming = _Incoming()
+        self._incoming = Incoming()
         self._is_in_head = True
         self._head_bytes = 0
         self._waiting: deque[tuple[Request, bool, bool]] = deque()
+        # Received bytes that wait for their turn, and whether it is scheduled.
+        self._unparsed = bytearray()
+        self._has_turn = False
         self._task: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._is_paused = False
-        # After an early error response: what the client still sends is discarded.
+        # After an early error response, the rest of the request is discarded.
         self._is_discarding = False
         self._peer = ""
         self._is_secure = False
@@ -99,7 +55,8 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
         self._is_secure = transport.get_extra_info("sslcontext") is not None
-        if self._is_secure and _lacks_certificate(transport.get_extra_info("ssl_object")):
+        is_unknown = self._is_secure and _lacks_certificate(transport.get_extra_info("ssl_object"))
+        if is_unknown or self._host.descriptors.is_reserved(transport):
             self._is_discarding = True
             self._transport.abort()
             return
@@ -112,9 +69,44 @@ class Connection(asyncio.Protocol):
         self._expect_within(self._limits.idle_s_max)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come."""
+        """Parse the received bytes, or as many as one turn allows."""
         if self._is_discarding:
             return
+        if not self._unparsed and len(data) <= TURN_BYTES_MAX and len(self._waiting) < self._limits.pipelined_max:
+            self._parse(data)
+            return
+        self._unparsed += data
+        if not self._has_turn:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Parse some bytes; the rest waits for the next iteration of the event loop, so that others get their turn."""
+        self._has_turn = False
+        if self._is_discarding or len(self._waiting) >= self._limits.pipelined_max:
+            # `_run` goes on when the requests that wait are answered.
+            self._stop_reading()
+            return
+        data = bytes(self._unparsed[:TURN_BYTES_MAX])
+        del self._unparsed[:TURN_BYTES_MAX]
+        self._parse(data)
+        if self._unparsed and not self._is_discarding:
+            self._has_turn = True
+            self._stop_reading()
+            self._host.loop.call_soon(self._take_turn)
+        else:
+            self._read_on()
+
+    def _stop_reading(self) -> None:
+        if not self._is_paused and not self._transport.is_closing():
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._is_paused and len(self._waiting) < self._limits.pipelined_max and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
         if self._is_in_head:
             if self._head_bytes == 0 and not self._waiting and self._task is None:
                 self._expect_within(self._limits.request_s_max)
@@ -136,6 +128,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Cancel the handler: nobody waits for its response."""
         self._host.connections.discard(self)
+        self._unparsed.clear()
         self._forget_body()
         for request, *_rest in self._waiting:
             self._host.body_bytes -= len(request.body)
@@ -161,7 +154,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Begin a request."""
-        self._incoming = _Incoming()
+        self._incoming = Incoming()
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the request's target."""
@@ -169,6 +162,9 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; values of a repeated one are joined."""
+        self._incoming.fields += 1
+        if self._incoming.fields > self._limits.fields_max:
+            raise HttpFault(431, f"the request has more than {self._limits.fields_max} header fields")
         key = name.lower().decode("latin-1")
         text = value.decode("latin-1")
         headers = self._incoming.headers
@@ -192,7 +188,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """Take a part of the body."""
         incoming = self._incoming
-        incoming.body.append(data)
+        incoming.body += data
         incoming.body_bytes += len(data)
         self._host.body_bytes += len(data)
         if incoming.body_bytes > self._limits.body_bytes_max:
@@ -205,13 +201,13 @@ class Connection(asyncio.Protocol):
         incoming = self._incoming
         self._is_in_head = True
         if self._parser.should_upgrade():
-            # Comes again without the offer of another protocol, see `_head_without_offer`.
+            # The head is parsed again without the offer of another protocol, see `_head_without_offer`.
             return
         request = Request(
             self._parser.get_method().decode("latin-1"),
             incoming.target.decode("latin-1"),
             incoming.headers,
-            b"".join(incoming.body),
+            bytes(incoming.body),
             peer=self._peer,
             is_secure=self._is_secure,
         )
@@ -219,9 +215,8 @@ class Connection(asyncio.Protocol):
         incoming.body_bytes = 0
         is_old = self._parser.get_http_version() == "1.0"
         self._waiting.append((request, self._parser.should_keep_alive(), is_old))
-        if len(self._waiting) >= self._limits.pipelined_max and not self._is_paused:
-            self._is_paused = True
-            self._transport.pause_reading()
+        if len(self._waiting) >= self._limits.pipelined_max:
+            self._stop_reading()
         if self._task is None:
             self.deadline_s = None
             self._task = self._host.loop.create_task(self._run())
@@ -277,15 +272,17 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting:
                 request, is_kept, is_old = self._waiting.popleft()
-                if self._is_paused and not self._waiting:
-                    self._is_paused = False
-                    self._transport.resume_reading()
+                if not self._waiting and not self._has_turn:
+                    self._take_turn() if self._unparsed else self._read_on()
                 try:
                     response = await self._respond(request)
                     is_last = not is_kept or self._host.is_draining
                     await self._send(request, response, is_last=is_last, is_old=is_old)
                 finally:
                     self._host.body_bytes -= len(request.body)
+                if self._waiting:
+                    # The handler may not have waited for anything, so that others have not had a turn.
+                    await asyncio.sleep(0)
                 if is_last:
                     self._waiting.clear()
                     self._is_discarding = True

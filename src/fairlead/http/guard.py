@@ -40,7 +40,7 @@ class Guard:
         origin = request.headers.get("origin")
         if origin is not None and _host_of(origin) != host.lower():
             raise HttpFault(403, f"requests from pages of another origin ({origin!r}) are not allowed")
-        # Sent by browsers only. It tells pages that hide their origin.
+        # Only browsers send it, also for pages that hide their origin.
         if request.headers.get("sec-fetch-site", "none") not in _SAME:
             raise HttpFault(403, "requests from pages of another site are not allowed")
 

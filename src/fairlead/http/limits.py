@@ -15,6 +15,8 @@ class HttpLimits:
     # Bytes of a request line with its headers, and of a request body.
     head_bytes_max: int = 64 * KIB
     body_bytes_max: int = 4 * MIB
+    # Header fields of a request.
+    fields_max: int = 200
     # Bytes of all request bodies that are in memory; a request above it gets status 503.
     bodies_bytes_max: int = 256 * MIB
     # Requests that one client may send before it has read the responses to the earlier ones.

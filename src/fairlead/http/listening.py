@@ -2,15 +2,10 @@
 
 import socket
 
-from fairlead.core.errors import FixRequest
-from fairlead.telemetry import refusal
+from fairlead.telemetry.listen_errors import CannotListen, refusal
 
 # Connections that the operating system queues until the server accepts them.
 BACKLOG_MAX = 128
-
-
-class CannotListen(FixRequest):
-    """The server can't listen on the configured address."""
 
 
 def bound_socket(host: str, port: int, *, key: str, host_key: str | None = None) -> socket.socket:

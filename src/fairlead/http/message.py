@@ -73,7 +73,7 @@ class Request:
 
     @cached_property
     def cookies(self) -> Mapping[str, str]:
-        """Cookies by name; of several with one name, the first."""
+        """Cookies by name; the first one if several have the same name."""
         found: dict[str, str] = {}
         for part in self.headers.get("cookie", "").split(";"):
             name, separator, value = part.strip().partition("=")

@@ -8,7 +8,8 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.condition import until
-from fairlead.http.connection import Connection, Handler, Host, Refuse
+from fairlead.http.connection import Connection
+from fairlead.http.host import Handler, Host, Refuse
 from fairlead.http.limits import HttpLimits
 from fairlead.http.listening import BACKLOG_MAX
 from fairlead.http.message import HttpFault

@@ -106,7 +106,7 @@ class Journal:
     def audit(self) -> Callable[[AuditRecord], None]:
         """Start the stream of decisions of authorization; returns the function that writes one.
 
-        It never waits: a flood of refused calls drops records, and counts them, rather than hold up the server.
+        It never waits: during a flood of refused calls, records are dropped and counted.
         """
         queue = RecordQueue(
             on_full=lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, Kind.AUDIT, "full"),

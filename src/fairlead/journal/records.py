@@ -74,7 +74,8 @@ class HistoryRecord(msgspec.Struct, omit_defaults=True):
     """A committed batch of events, and the state of its run after the batch.
 
     `status` is Temporal's WorkflowExecutionStatus. `event_types`, `event_digests` and `signals` are left out if the run
-    was deleted before its batch was read. `payload` is the serialized History in base64, if the setting is on.
+    was deleted before its batch was read. `payload` is the serialized History in base64 with
+    `journal.payloads: true`; `outline` is the same without the data of payloads, with `journal.payloads: keys`.
     `namespace` is the name of the namespace, if it is known.
     """
 
@@ -96,14 +97,15 @@ class HistoryRecord(msgspec.Struct, omit_defaults=True):
     new_run_id: str | None = None
     payload: str | None = None
     namespace: str | None = None
+    outline: str | None = None
 
 
 class AuditRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A decision of authorization: every refusal, and every call that changes what operators are responsible for.
 
-    `principal` is the name of the caller, empty if it is not known, and `principal_kind` the way in which it proved it:
-    jwt, api-key, certificate, cluster, host. `object` names the object of the call, such as a workflow id. Records have
-    no payloads.
+    `principal` is the name of the caller, empty if it is not known, and `principal_kind` is its means of
+    authentication: jwt, api-key, certificate, cluster, host. `object` names the object of the call, such as a workflow
+    id. Records have no payloads.
     """
 
     time_us: int

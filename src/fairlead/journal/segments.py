@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import msgspec
-import zstandard
 
 from fairlead.core.errors import FixRequest, GiveUp
+from fairlead.journal.frames import BadFrame, read_frames
 from fairlead.journal.records import SCHEMA_VERSION, Kind
 
 COMPRESSION_LEVEL = 1
-READ_BYTES = 1 << 16
 HOST_SLUG_CHARACTERS_MAX = 100
 OPEN_SUFFIX = ".open"
 
@@ -160,9 +159,9 @@ def recover(folder: Path) -> list[Path]:
             if _lock(file, path):
                 whole_bytes = 0
                 try:
-                    for end, _ in _frames(file):
-                        whole_bytes = end
-                except _Torn:
+                    for frame in read_frames(file):
+                        whole_bytes = frame.end
+                except BadFrame:
                     pass
                 if (done := _seal(file, path, whole_bytes)) is not None:
                     sealed.append(done)
@@ -176,45 +175,14 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
     whole_bytes = 0
     with path.open("rb", buffering=0) as file:
         try:
-            for end, lines in _frames(file):
-                whole_bytes = end
-                yield from decode(lines)
-        except (_Torn, msgspec.DecodeError) as wrong:
+            for frame in read_frames(file):
+                whole_bytes = frame.end
+                yield from decode(frame.content)
+        except (BadFrame, msgspec.DecodeError) as wrong:
             if not path.name.endswith(OPEN_SUFFIX):
                 raise BadSegment(
                     f"{name} is damaged after byte {whole_bytes} ({wrong}): move it away, or restore it from a copy"
                 ) from wrong
-
-
-class _Torn(Exception):
-    """A frame is incomplete or damaged."""
-
-
-def _frames(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield each frame of a file, with the position after it; raise `_Torn` at an incomplete or damaged frame."""
-    decompressor = zstandard.ZstdDecompressor()
-    end = 0
-    left = b""
-    while True:
-        frame = decompressor.decompressobj()
-        parts = []
-        begun = False
-        while not frame.eof:
-            chunk = left or file.read(READ_BYTES)
-            left = b""
-            if not chunk:
-                if begun:
-                    raise _Torn("it ends within a frame")
-                return
-            begun = True
-            end += len(chunk)
-            try:
-                parts.append(frame.decompress(chunk))
-            except zstandard.ZstdError as wrong:
-                raise _Torn(str(wrong)) from wrong
-        left = frame.unused_data
-        end -= len(left)
-        yield end, b"".join(parts)
 
 
 def _lock(file: BinaryIO, path: Path) -> bool:

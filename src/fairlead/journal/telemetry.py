@@ -158,7 +158,7 @@ class PartitionJournal:
         was_forwarded: bool,  # noqa: FBT001
         wait_s: float,
     ) -> None:
-        """Record that a task was started for a poll: by a sync match, or from the backlog, then with a pass."""
+        """Record that a task was started for a poll; `pass_number` is None for a sync match."""
         self._put(
             TaskRecord(
                 int(now_s * 1e6),

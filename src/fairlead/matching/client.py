@@ -7,6 +7,7 @@ repeats the request.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from fairlead.core.balancing import InvalidReport, LoadBalancer, Pick
 from fairlead.core.errors import FairleadError
@@ -16,12 +17,14 @@ from fairlead.matching.client_configs import PartitionConfigs, scope_of
 from fairlead.matching.client_retries import AttemptLimits, Attempts, deadline
 from fairlead.matching.messages import (
     ADD,
+    FREE_SLOT,
     POLL,
     REVIEW,
     SHUTDOWN,
     AddRequest,
     AddResponse,
     BacklogReport,
+    FreeSlotRequest,
     NewTask,
     PollRequest,
     PollResponse,
@@ -45,6 +48,7 @@ from fairlead.settings.dynamic.matching import (
 
 ADD_TIMEOUT_S = 10.0
 REVIEW_TIMEOUT_S = 60.0
+FREE_SLOT_TIMEOUT_S = 2.0
 # Seconds that the client waits beyond a poll's timeout, for the response to arrive.
 POLL_MARGIN_S = 1.0
 # Seconds that the client waits beyond an offer's timeout, for the task to be started.
@@ -215,6 +219,26 @@ class MatchingClient:
                     raise
             else:
                 return answer.payloads
+
+    async def report_free_slot(self, task_queue: TaskQueueId, fairness_key: str) -> None:
+        """Notify the partitions of a limited task queue that an activity has ended, so that they try the next task.
+
+        Failures are ignored: a partition without this notification tries after `parking.RETRY_S`.
+        """
+        with suppress(FairleadError):
+            partitions = await self._report_free_slot(Partition(task_queue, ROOT), fairness_key)
+            await asyncio.gather(
+                *(
+                    self._report_free_slot(Partition(task_queue, number), fairness_key)
+                    for number in range(1, partitions)
+                ),
+                return_exceptions=True,
+            )
+
+    async def _report_free_slot(self, partition: Partition, fairness_key: str) -> int:
+        request = FreeSlotRequest(partition, fairness_key)
+        owner = self._ring.route(partition)
+        return (await self._caller.call(owner, FREE_SLOT, request, timeout_s=FREE_SLOT_TIMEOUT_S)).partitions
 
     async def review(self, task_queue: TaskQueueId, worker: bytes, *, timeout_s: float = REVIEW_TIMEOUT_S) -> None:
         """Review all tasks that wait in a task queue, see `ReviewRequest`."""

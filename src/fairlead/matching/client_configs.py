@@ -9,11 +9,16 @@ from fairlead.core.partitions import PartitionConfig, TaskQueueId
 from fairlead.settings import Scope
 
 
+def new_scope(task_queue: TaskQueueId) -> Scope:
+    """Make the scope of a task queue's settings."""
+    # The task queues of one worker version use the settings of the unversioned task queue.
+    return Scope(QualifiedNamespaceId.parse(task_queue.namespace_id).namespace_id, task_queue.name, task_queue.type)
+
+
 @lru_cache(maxsize=TASK_QUEUES_MAX)
 def scope_of(task_queue: TaskQueueId) -> Scope:
     """Return the scope of a task queue's settings; cached, since each request needs it."""
-    # The task queues of one worker version use the settings of the unversioned task queue.
-    return Scope(QualifiedNamespaceId.parse(task_queue.namespace_id).namespace_id, task_queue.name, task_queue.type)
+    return new_scope(task_queue)
 
 
 class PartitionConfigs:

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from fairlead.aio.event import LightEvent
-from fairlead.core.errors import RetryElsewhere, RetryLater
+from fairlead.core.errors import RetryElsewhere
 from fairlead.core.partitions import Partition
 from fairlead.matching.clock import Clock
+from fairlead.matching.load_limits import LoadedPartitions, LoadLimits, TooManyPolls
 from fairlead.matching.messages import QueueKind
 from fairlead.matching.partition.manager import PartitionManager
 from fairlead.matching.partition.task_writer import BacklogClosed
@@ -30,10 +31,6 @@ class EngineClosed(RetryElsewhere):
     """A request reached a host that is shutting down."""
 
 
-class TooManyPartitions(RetryLater):
-    """A host has `PARTITIONS_LOADED_MAX` partitions loaded."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
     """Times of the engine, in seconds.
@@ -47,21 +44,23 @@ class EngineTimes:
     last_requests_s: float = 5.0
 
 
-# Number of partitions that a host loads. Most of a partition's memory is its buffer of 1,000 tasks; this many idle
-# partitions take some hundred megabytes.
-PARTITIONS_LOADED_MAX = 20_000
+# Number of partitions that are opened at the same time: enough to share transactions, and few enough that a thousand
+# new task queues don't need kilobytes each for their openings.
+OPENINGS_MAX = 64
 
 
 @dataclass(slots=True, eq=False)
 class _Loaded:
     manager: PartitionManager
-    opening: "asyncio.Task[None]"
+    # None when it has ended.
+    opening: "asyncio.Task[None] | None"
     used_s: float
     is_open: bool = False
     # Open, and owned by this host as far as it knows, so that requests need no further check.
     is_ready: bool = False
     in_use: int = 0
-    unused: LightEvent = field(default_factory=LightEvent)
+    # Set when the last request has ended; None unless the partition is being unloaded.
+    unused: LightEvent | None = None
 
 
 class Engine:
@@ -80,8 +79,14 @@ class Engine:
         route: Route,
         clock: Clock,
         times: EngineTimes | None = None,
+        limits: LoadLimits | None = None,
     ) -> None:
         self._host = host
+        self._limits = limits or LoadLimits()
+        self._room = LoadedPartitions(self._limits, sweep=self._unload_idle)
+        # Requests in progress; nearly all of them are polls that wait.
+        self._in_use = 0
+        self._polls_max = self._limits.polls()
         self._open_manager = open_manager
         self._close_manager = close_manager
         self._route = route
@@ -90,6 +95,7 @@ class Engine:
         self._loaded: dict[Partition, _Loaded] = {}
         # In order of start, so that a simulation repeats itself.
         self._unloading: dict[asyncio.Task[None], None] = {}
+        self._openings = asyncio.Semaphore(OPENINGS_MAX)
         self._sweeping: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -103,6 +109,11 @@ class Engine:
         for loaded in self._loaded.values():
             if loaded.is_open:
                 yield loaded.manager
+
+    def all_managers(self) -> Iterator[PartitionManager]:
+        """Yield the managers of all partitions that are loaded or being loaded."""
+        for loaded in self._loaded.values():
+            yield loaded.manager
 
     def start(self) -> None:
         """Begin to check for idle partitions."""
@@ -128,8 +139,9 @@ class Engine:
             if loaded is None or not is_ready:
                 loaded = self._load(partition, kind)
             loaded.in_use += 1
+            self._in_use += 1
             try:
-                if not is_ready:
+                if not is_ready and loaded.opening is not None:
                     # All requests that came meanwhile share the opening: one that is cancelled must not cancel it.
                     await asyncio.shield(loaded.opening)
                 return await handle(loaded.manager, request)
@@ -141,10 +153,19 @@ class Engine:
                 has_failed = True
             finally:
                 loaded.in_use -= 1
+                self._in_use -= 1
                 if is_use:
                     loaded.used_s = self._clock()
-                if not loaded.in_use:
+                if loaded.unused is not None and not loaded.in_use:
                     loaded.unused.set()
+
+    def check_poll(self) -> None:
+        """Raise `TooManyPolls` if no further poll may wait here."""
+        if self._in_use >= self._polls_max:
+            raise TooManyPolls(
+                f"{self._in_use} requests wait at host {self._host!r}: run fewer pollers, add hosts, or raise"
+                " matching.waitingPolls"
+            )
 
     def ready(self, partition: Partition) -> PartitionManager | None:
         """The manager of a partition that is loaded and owned by this host as far as it knows; None otherwise."""
@@ -195,16 +216,19 @@ class Engine:
         self._check_owned(partition)
         loaded = self._loaded.get(partition)
         if loaded is None:
-            if len(self._loaded) >= PARTITIONS_LOADED_MAX:
-                raise TooManyPartitions(
-                    f"host {self._host!r} has {PARTITIONS_LOADED_MAX} partitions loaded: retry in a while, or add hosts"
-                )
+            self._room.check(partition.task_queue.namespace_id, self._clock())
             manager = self._open_manager(partition, kind)
-            loaded = _Loaded(manager, asyncio.create_task(manager.open()), self._clock())
+            opening = asyncio.create_task(self._open(manager))
+            loaded = _Loaded(manager, opening, self._clock())
             self._loaded[partition] = loaded
-            loaded.opening.add_done_callback(lambda opened: self._opened(partition, opened))
+            self._room.add(partition.task_queue.namespace_id)
+            opening.add_done_callback(lambda opened: self._opened(partition, opened))
         loaded.is_ready = loaded.is_open
         return loaded
+
+    async def _open(self, manager: PartitionManager) -> None:
+        async with self._openings:
+            await manager.open()
 
     def _opened(self, partition: Partition, opening: "asyncio.Task[None]") -> None:
         """Unload a partition whose opening failed: it may hold its lease, and parts of it may be running."""
@@ -212,21 +236,24 @@ class Engine:
         if loaded is None or loaded.opening is not opening:
             return
         loaded.is_open = not opening.cancelled() and opening.exception() is None
+        loaded.opening = None
         if not loaded.is_open:
             self._unload(partition)
 
     def _unload(self, partition: Partition) -> None:
         loaded = self._loaded.pop(partition)
+        self._room.remove(partition.task_queue.namespace_id)
         task = asyncio.create_task(self._close(loaded))
         self._unloading[task] = None
         task.add_done_callback(lambda done: self._unloading.pop(done, None))
 
     async def _close(self, loaded: _Loaded) -> None:
-        await asyncio.gather(loaded.opening, return_exceptions=True)
+        if loaded.opening is not None:
+            await asyncio.gather(loaded.opening, return_exceptions=True)
         loaded.manager.stop_waiting()
         # Let the requests in progress end first: a matched task may just be being started.
-        loaded.unused.clear()
         if loaded.in_use:
+            loaded.unused = LightEvent()
             with suppress(TimeoutError):
                 await asyncio.wait_for(loaded.unused.wait(), self._times.last_requests_s)
         await loaded.manager.close()
@@ -239,8 +266,12 @@ class Engine:
 
     def sweep(self) -> None:
         """Unload idle partitions, partitions whose lease is lost, and those whose fixed settings have changed."""
+        self._polls_max = self._limits.polls()
+        self._unload_idle(self._times.idle_s)
+
+    def _unload_idle(self, idle_s: float) -> None:
         now_s = self._clock()
         for partition, loaded in list(self._loaded.items()):
-            is_idle = not loaded.in_use and now_s - loaded.used_s >= self._times.idle_s
+            is_idle = not loaded.in_use and now_s - loaded.used_s >= idle_s
             if is_idle or loaded.manager.is_outdated:
                 self._unload(partition)

@@ -29,6 +29,18 @@ from fairlead.matching.messages import (
     UpdateRequest,
     UpdateResponse,
 )
+from fairlead.matching.messages.inspection import (
+    FIGURES,
+    PEEK,
+    PURGE,
+    FiguresRequest,
+    FiguresResponse,
+    LoadedQueue,
+    PeekRequest,
+    PeekResponse,
+    PurgeRequest,
+    PurgeResponse,
+)
 from fairlead.membership.ring import RING, RingRequest, RingResponse, RingView
 from fairlead.rpc.hosts.caller import Caller, Method, Request, Response
 
@@ -202,6 +214,35 @@ class OperatorClient:
                 raise TooManyToList(f"more than {LISTED_PARTITIONS_MAX} partitions: list one namespace at a time")
             after = page[-1]
 
+    async def peek(
+        self, partition: Partition, *, limit: int = 100, timeout_s: float = OPERATOR_TIMEOUT_S
+    ) -> PeekResponse:
+        """Return the first tasks that wait in a partition, in dispatch order."""
+        return await self._ask(partition, PEEK, PeekRequest(partition, limit=limit), deadline_s=deadline(timeout_s))
+
+    async def purge(self, partition: Partition, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> PurgeResponse:
+        """Remove the tasks of clients from a partition; tasks of the history service stay.
+
+        A response that is not done has removed a part of them: call it again.
+        """
+        return await self._ask(partition, PURGE, PurgeRequest(partition), deadline_s=deadline(timeout_s))
+
+    async def figures(
+        self, namespace_id: str | None = None, *, timeout_s: float = OPERATOR_TIMEOUT_S
+    ) -> tuple[list[LoadedQueue], dict[str, FairleadError]]:
+        """Return the figures of each loaded task queue over all hosts, and the errors of hosts that did not answer."""
+
+        async def ask(host: str) -> FiguresResponse:
+            return await self._caller.call(host, FIGURES, FiguresRequest(namespace_id), timeout_s=timeout_s)
+
+        answers, missing = await _ask_all(self._ring.hosts, ask)
+        queues: dict[tuple[str, str, int], LoadedQueue] = {}
+        for answer in answers.values():
+            for one in answer.queues:
+                key = (one.namespace_id, one.name, one.type)
+                queues[key] = _together(queues[key], one) if key in queues else one
+        return list(queues.values()), missing
+
     async def rings(self, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> dict[str, RingResponse | FairleadError]:
         """Return each host's view of the ring, or the error of the call to it."""
 
@@ -259,6 +300,21 @@ def _sum(one: PriorityStats, other: PriorityStats) -> PriorityStats:
         age_s=max(one.age_s, other.age_s),
         adds_per_s=one.adds_per_s + other.adds_per_s,
         dispatches_per_s=one.dispatches_per_s + other.dispatches_per_s,
+    )
+
+
+def _together(one: LoadedQueue, other: LoadedQueue) -> LoadedQueue:
+    return LoadedQueue(
+        one.namespace_id,
+        one.name,
+        one.type,
+        partitions=one.partitions + other.partitions,
+        backlog=one.backlog + other.backlog,
+        age_s=max(one.age_s, other.age_s),
+        adds_per_s=one.adds_per_s + other.adds_per_s,
+        dispatches_per_s=one.dispatches_per_s + other.dispatches_per_s,
+        polls=one.polls + other.polls,
+        is_sticky=one.is_sticky or other.is_sticky,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from fairlead.aio.deadlines import new_wakes
 from fairlead.core.errors import FixRequest
 from fairlead.core.namespaces import NamespaceNames
 from fairlead.core.partitions import Partition, TaskType
@@ -17,8 +18,10 @@ from fairlead.matching.backlog_journal import BacklogSnapshots
 from fairlead.matching.clock import Clock
 from fairlead.matching.engine import Engine, EngineTimes
 from fairlead.matching.forwarding.peers import Peers
+from fairlead.matching.gauges import partition_gauges
 from fairlead.matching.handlers.add_task import add_task, offer_query_task
-from fairlead.matching.handlers.poll_task import poll_task
+from fairlead.matching.handlers.free_slot import note_free_slot
+from fairlead.matching.handlers.poll_task import lean_request, poll_task
 from fairlead.matching.handlers.reserve_poll import reserve_poll
 from fairlead.matching.handlers.review_tasks import review_tasks
 from fairlead.matching.handlers.sticky_worker import (
@@ -27,11 +30,13 @@ from fairlead.matching.handlers.sticky_worker import (
     shut_down_worker,
     sticky_worker_gone,
 )
+from fairlead.matching.load_limits import LoadLimits
 from fairlead.matching.messages import (
     ADD,
     CONFIGURE,
     DESCRIBE,
     EXPLAIN,
+    FREE_SLOT,
     LIST,
     POLL,
     PUSH,
@@ -68,13 +73,14 @@ from fairlead.matching.messages import (
 )
 from fairlead.matching.partition.manager import PartitionManager
 from fairlead.matching.reserved_poll import Reserve
+from fairlead.matching.setting_changes import follow_settings
 from fairlead.matching.task_starter import Starter, start_plainly
 from fairlead.membership.ring import RING, RingRequest, RingResponse, RingView
 from fairlead.rpc.hosts.caller import Caller, Handlers
 from fairlead.settings import EVERYWHERE, DynamicSettings
 from fairlead.settings.dynamic import matching
 from fairlead.storage.tasks import QueueId, TaskStore
-from fairlead.telemetry import Metrics, PartitionGauges, ScalerGauges
+from fairlead.telemetry import Metrics, PartitionGauges
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -127,8 +133,12 @@ class MatchingService:
             close_manager=self._manager_closed,
             route=self._owner,
             clock=clock,
+            limits=LoadLimits.of(settings),
             times=times or EngineTimes(idle_s=settings.get(matching.MAX_TASK_QUEUE_IDLE_TIME)),
         )
+        self._wakes = new_wakes()
+        self._log_of = partial(_partition_log, self._log, self._names)
+        self._unfollow = follow_settings(settings, self.engine.all_managers)
         self._snapshots = None if journal is None else BacklogSnapshots(self.engine, settings=settings, clock=clock)
         self._reconsidering: asyncio.TimerHandle | None = None
         ring.on_change(self._ring_changed)
@@ -145,6 +155,7 @@ class MatchingService:
         handlers.add(DESCRIBE, self.describe)
         handlers.add(UPDATE, self.update)
         handlers.add(CONFIGURE, self.configure)
+        handlers.add(FREE_SLOT, partial(note_free_slot, self.engine))
         handlers.add(SHUTDOWN, self.shut_down_worker)
         handlers.add(REVIEW, self.review)
         handlers.add(EXPLAIN, self.explain)
@@ -165,6 +176,8 @@ class MatchingService:
         if self._snapshots is not None:
             await self._snapshots.close()
         await self.engine.close()
+        self._unfollow()
+        self._wakes.close()
 
     def add(self, request: AddRequest) -> Awaitable[AddResponse]:
         """Add a task."""
@@ -186,8 +199,11 @@ class MatchingService:
             )
         if len(request.worker) > WORKER_BYTES_MAX:
             raise InvalidRequest(f"worker has {len(request.worker)} bytes, more than {WORKER_BYTES_MAX}: shorten it")
+        self.engine.check_poll()
         if request.kind is QueueKind.STICKY:
             return self.engine.use(request.partition, request.kind, poll_sticky_task, request)
+        if (manager := self.engine.ready(request.partition)) is not None:
+            request = lean_request(manager, request)
         return self.engine.use(request.partition, request.kind, poll_task, request)
 
     @property
@@ -208,8 +224,8 @@ class MatchingService:
 
         async def note(manager: PartitionManager, request: ReportRequest) -> ReportResponse:
             manager.idle_polls.note_report(request.report)
-            if manager.root is not None:
-                manager.root.note_outside(request.report.partition)
+            if manager.is_root and request.report.partition >= manager.configs.config.read:
+                manager.require_root().note_outside(request.report.partition)
             return ReportResponse(manager.configs.config)
 
         return await self._ask_quietly(request.partition, note, request)
@@ -301,36 +317,8 @@ class MatchingService:
         )
 
     def gauges(self) -> Iterable[PartitionGauges]:
-        """Yield the gauges of every loaded partition, for the metrics."""
-        for manager in self.engine.managers():
-            task_queue, number = manager.partition_id
-            report = manager.reports.current()
-            root = manager.root
-            decision = None if root is None else root.decisions.latest
-            levels = manager.queue.backlog.priorities.infos()
-            yield PartitionGauges(
-                namespace=task_queue.namespace_id,
-                task_queue=task_queue.name,
-                task_type=task_queue.type,
-                partition=number,
-                is_sticky=manager.kind is QueueKind.STICKY,
-                config=manager.configs.config,
-                scaler=None
-                if decision is None
-                else ScalerGauges(
-                    qps=decision.qps,
-                    upscale_threshold_qps=decision.upscale_threshold_qps,
-                    downscale_threshold_qps=decision.downscale_threshold_qps,
-                    target=decision.after.write,
-                ),
-                approximate_backlog_count=report.tasks,
-                approximate_backlog_age_seconds=report.age_s,
-                task_lag_per_tl=max((max(0, one.max_level[1] - one.ack_level[1]) for one in levels), default=0),
-                loaded_tasks=manager.queue.tasks_loaded,
-                pending_polls=manager.queue.polls_waiting,
-                task_add_rate=report.adds_per_s,
-                task_dispatch_rate=manager.queue.dispatches_per_s,
-            )
+        """Return the gauges of every loaded partition, for the metrics."""
+        return map(partition_gauges, self.engine.managers())
 
     def _owner(self, partition: Partition) -> str:
         try:
@@ -345,8 +333,7 @@ class MatchingService:
             _check_sticky(partition)
         # Raises an error if the name is invalid.
         _ = partition.name
-        log = self._log.bind(namespace=self._names.shown(task_queue.namespace_id))
-        log.debug("partition loaded", task_queue=task_queue.name, partition=number)
+        self._log_of(partition).debug("partition loaded")
         is_sticky = kind is QueueKind.STICKY
         return PartitionManager(
             partition,
@@ -360,19 +347,14 @@ class MatchingService:
             counts=self._metrics.partition(
                 task_queue.namespace_id, task_queue.name, task_queue.type, number, is_sticky=is_sticky
             ),
-            log=log,
+            log_of=self._log_of,
+            wakes=self._wakes,
             journal=None if self._journal is None else self._journal.partition(task_queue, number, is_sticky=is_sticky),
         )
 
     def _manager_closed(self, manager: PartitionManager) -> None:
         self._metrics.forget(manager.counts)
-        task_queue, number = manager.partition_id
-        self._log.debug(
-            "partition unloaded",
-            namespace=self._names.shown(task_queue.namespace_id),
-            task_queue=task_queue.name,
-            partition=number,
-        )
+        self._log_of(manager.partition_id).debug("partition unloaded")
 
     def _ring_changed(self) -> None:
         """Wait a moment before unloading partitions: the next change often follows at once."""
@@ -389,3 +371,8 @@ class MatchingService:
 def _check_sticky(partition: Partition) -> None:
     if partition.number:
         raise InvalidRequest(f"partition is {partition.number}: a sticky task queue has only partition 0")
+
+
+def _partition_log(log: FilteringBoundLogger, names: NamespaceNames, partition: Partition) -> FilteringBoundLogger:
+    task_queue, number = partition
+    return log.bind(namespace=names.shown(task_queue.namespace_id), task_queue=task_queue.name, partition=number)

@@ -8,6 +8,8 @@ class NotStarted(Enum):
     """Why a task was not started."""
 
     GONE = "gone"  # Obsolete: the task was started before, or its work was cancelled.
+    KEY_FULL = "key full"  # The task's fairness key is at its limit on running activities.
+    QUEUE_FULL = "queue full"  # The task queue has.
     REFUSED = "refused"  # The starter can't start it now; another poll must get it later.
 
 

@@ -56,12 +56,21 @@ class Membership:
     has expired knows that it counts as dead (`is_alive`), and owns nothing.
     """
 
-    def __init__(self, store: TaskStore, host: str, *, clock: Clock, times: MembershipTimes | None = None) -> None:
+    def __init__(
+        self,
+        store: TaskStore,
+        host: str,
+        *,
+        clock: Clock,
+        times: MembershipTimes | None = None,
+        ring: HashRing | None = None,
+    ) -> None:
+        """`ring` is the ring to begin with, from which all others are computed; an empty one by default."""
         self._store = store
         self._host = host
         self._clock = clock
         self._times = times or MembershipTimes()
-        self._ring = HashRing([])
+        self._ring = ring or HashRing([])
         self._latest_change = RingChange()
         # When the heartbeat of each host in the ring expires.
         self._expires_s: dict[str, float] = {}
@@ -128,12 +137,12 @@ class Membership:
     async def _beat(self) -> None:
         now_s = self._clock()
         until_s = now_s + self._times.alive_s
-        await self._store.heartbeat(Member(self._host, until_s))
-        self._alive_until_s = until_s
-        self._note_heard(now_s)
         # Judge expiry at the time of the heartbeat, not now: if the store or this process stalled in between, this
         # host's own heartbeat has expired by now, and a lone host would remove itself from its ring.
-        await self._refresh(now_s)
+        members = await self._store.heartbeat(Member(self._host, until_s), now_s=now_s)
+        self._alive_until_s = until_s
+        self._note_heard(now_s)
+        self._use(members)
 
     async def _refresh(self, now_s: float) -> None:
         self._use(await self._store.members(now_s=now_s))
@@ -159,7 +168,7 @@ class Membership:
             left=tuple(host for host in gone if now_s < known[host]),
             timed_out=tuple(host for host in gone if now_s >= known[host]),
         )
-        self._ring = HashRing(hosts)
+        self._ring = self._ring.with_hosts(hosts)
         for listener in self._listeners:
             listener(self._ring)
 

@@ -270,8 +270,7 @@ class RemoteRing(_Ring):
             try:
                 answer = await self._caller.call(host, RING, RingRequest(), timeout_s=REMOTE_TIMEOUT_S)
                 known = self._router.ring
-                # Building a ring takes much longer than comparing the hosts.
-                ring = known if sorted(answer.hosts) == list(known.hosts) else HashRing(answer.hosts)
+                ring = known.with_hosts(answer.hosts)
                 router = Router(ring, answer.spread_batch_size)
             except FairleadError as failure:
                 failures.append(f"{host}: {failure}")

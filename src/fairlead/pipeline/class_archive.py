@@ -56,3 +56,8 @@ class ClassArchive:
         """Install the archive that Java wrote at exit, unless another process has done so."""
         if self.draft is not None and self.draft.exists():
             self.draft.replace(self.file)
+
+    def discard(self) -> None:
+        """Remove the draft of a Java process that was killed: it may be incomplete."""
+        if self.draft is not None:
+            self.draft.unlink(missing_ok=True)

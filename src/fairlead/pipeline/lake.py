@@ -36,6 +36,7 @@ from pyspark.sql.types import StructType
 
 from fairlead.core.errors import FixRequest, RetryLater
 from fairlead.journal.segments import sync_path
+from fairlead.pipeline.dictionary.comments import described
 from fairlead.pipeline.lake_files import keep_newest, read_json, remove_old, sync_tree, write_json
 from fairlead.pipeline.namespaces import base_of, ids_of, namespace_names, with_names
 from fairlead.pipeline.paths import to_read
@@ -264,7 +265,7 @@ class Lake:
         try:
             if "namespace_id" in frame.columns:
                 frame = with_names(frame, namespace_names(self, frame.sparkSession))
-            frame.write.partitionBy(*partition_by).parquet(str(staged))
+            described(table, frame).write.partitionBy(*partition_by).parquet(str(staged))
             rows = sum(int(parquet.read_metadata(file).num_rows) for file in staged.rglob("*.parquet"))
             sync_tree(staged)
             runs = self.root / "_runs" / table

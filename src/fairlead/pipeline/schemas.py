@@ -64,6 +64,7 @@ HISTORY_RECORD = struct(
     new_run_id=STRING,
     payload=STRING,
     namespace=STRING,
+    outline=STRING,
 )
 
 AUDIT_RECORD = struct(
@@ -80,7 +81,7 @@ AUDIT_RECORD = struct(
 )
 
 # Columns that earlier releases did not write; they are read as null from such a lake.
-ADDED_LATER = frozenset({"namespace"})
+ADDED_LATER = frozenset({"namespace", "outline"})
 
 # Origin of a row: the segment's name, and the number of records before it in the segment.
 _ORIGIN = struct(segment=STRING, position=LONG)

@@ -230,14 +230,22 @@ def _stop(spark: SparkSession, archive: "ClassArchive | None") -> None:
     SparkContext._gateway = None  # noqa: SLF001 - as above: a later session starts a new process
     SparkContext._jvm = None  # noqa: SLF001
     if process is not None:
-        # Java ends when its standard input is closed.
+        _end_java(process, archive)
+
+
+def _end_java(process: "subprocess.Popen[bytes]", archive: "ClassArchive | None") -> None:
+    """End Java, and keep the archive that it writes at its end."""
+    # Java ends when its standard input is closed.
+    if process.stdin is not None:
         process.stdin.close()
-        try:
-            process.wait(ARCHIVE_WAIT_S_MAX)
-        except subprocess.TimeoutExpired:
-            # The session is over, and the next one can write the archive.
-            process.kill()
-            process.wait()
+    try:
+        process.wait(ARCHIVE_WAIT_S_MAX)
+    except subprocess.TimeoutExpired:
+        # The session is over, and the next one can write the archive.
+        process.kill()
+        process.wait()
+        if archive is not None:
+            archive.discard()
     if archive is not None:
         archive.keep()
 

@@ -28,7 +28,7 @@ class ClusterAdmission:
     """Lets calls of other clusters in, or raises PERMISSION_DENIED.
 
     A cluster that has proved its name may pull its own stream, and read, fail over and repair the namespaces that it
-    shares. Without authorization nobody proves anything; then, too, only global namespaces can be read.
+    shares. Without authorization, callers are not identified; even then, only global namespaces can be read.
     """
 
     def __init__(self, namespaces: Namespaces, gate: "Gate | None" = None) -> None:

@@ -1,6 +1,7 @@
 """Applies the replication tasks of another cluster, one at a time, and fetches the events missing before them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
 
 from fairlead.api.errors import NotFound
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryElsewhere, RetryLater
@@ -22,7 +23,7 @@ APPLY_S = 10.0
 LINE_BYTES_MAX = 1 << 20
 # Gaps filled for one task: behind a filled gap another one may appear, from a branch that arrived meanwhile.
 GAPS_MAX = 3
-# Errors that pass: the source is down, a shard here is moving to another host, or a host or the store is down.
+# Temporary errors: the source is down, a shard here is moving to another host, or a host or the store is down.
 _PASSED = (RemoteUnavailable, RetryElsewhere, CallLost, Overloaded, OutcomeUnknown, StoreUnavailable, NoHosts)
 
 
@@ -58,13 +59,13 @@ class Applier:
         self._history = history
         self._metrics = metrics
 
-    async def apply(self, task: ReplicationTask) -> str:
+    def apply(self, task: ReplicationTask) -> Coroutine[Any, Any, str]:
         """Apply a task, and all events missing before it; returns the outcome."""
         if task.first_event_id == PROGRESS:
-            return await self._apply_progress(task)
+            return self._apply_progress(task)
         if task.is_gone:
-            return await self._do_without(task)
-        return await self._apply("ApplyBatch", task, self._batch_of([task]))
+            return self._do_without(task)
+        return self._apply("ApplyBatch", task, self._batch_of([task]))
 
     async def apply_together(self, tasks: Sequence[ReplicationTask]) -> None:
         """Apply tasks of one run, in as few commits as possible.
@@ -153,7 +154,10 @@ class Applier:
     ) -> str:
         gaps = 0
         while True:
-            answer = await self._call(name, request)
+            answer = self._counted(
+                request,
+                await self._history.call(name, request.namespace_id, request.workflow_id, request, timeout_s=APPLY_S),
+            )
             if answer.outcome != Outcome.GAP:
                 return answer.outcome
             gaps += 1
@@ -169,7 +173,12 @@ class Applier:
             if not answer.batches:
                 raise _still_missing(task, gap)
             for next_id, batch in self._batches(task, answer, from_id):
-                applied = await self._call("ApplyBatch", batch)
+                applied = self._counted(
+                    batch,
+                    await self._history.call(
+                        "ApplyBatch", batch.namespace_id, batch.workflow_id, batch, timeout_s=APPLY_S
+                    ),
+                )
                 if applied.outcome == Outcome.GAP:
                     raise _still_missing(task, applied)
                 self._metrics.count(REPLICATION_BATCHES_RESENT, self._source)
@@ -209,10 +218,9 @@ class Applier:
                 ),
             )
 
-    async def _call(self, name: str, request: ReplicatedBatch | ReplicatedProgress) -> ApplyResponse:
-        answer = decode_answer(
-            await self._history.call(name, request.namespace_id, request.workflow_id, request, timeout_s=APPLY_S)
-        )
+    def _counted(self, request: ReplicatedBatch | ReplicatedProgress, response: bytes) -> ApplyResponse:
+        """Decode the response to a request, and count its outcome."""
+        answer = decode_answer(response)
         together = len(request.sizes) if isinstance(request, ReplicatedBatch) else 0
         self._metrics.count(REPLICATION_TASKS_APPLIED, self._source, answer.outcome, amount=max(1, together))
         return answer

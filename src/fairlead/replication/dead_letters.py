@@ -115,7 +115,9 @@ class DeadLetters:
         return count
 
     async def count_of(self, *, source: str, namespace_id: str) -> int:
-        """Number of dead letters of a source's writes in a namespace; unreadable ones count, as they may be of it."""
+        """Number of dead letters from a source cluster in a namespace; unreadable ones count, because they may belong
+        to it.
+        """
         count = 0
         async for dead_letter in self.all(source=source):
             count += dead_letter.namespace_id == namespace_id or not dead_letter.is_readable

@@ -38,11 +38,11 @@ from fairlead.replication.wire import (
     PULL,
     READ_BRANCH,
     REPAIR,
+    ClusterCall,
     decode,
     encode,
     parts_of,
 )
-from fairlead.replication.wire import Call as ClusterCall
 from fairlead.rpc import Call, RpcServer, RpcStatus, UnaryHandler
 from fairlead.rpc.hosts.wire import ERROR_KEY
 from fairlead.telemetry import get_log
@@ -108,7 +108,7 @@ class Endpoint:
         return await self._fail_over(request)
 
     async def count_dead_letters(self, request: DeadLetterCountRequest) -> DeadLetterCount:
-        """Number of dead letters here of a source's writes in a namespace."""
+        """Number of dead letters here from a source cluster in a namespace."""
         count = await self._dead_letters.count_of(source=request.source, namespace_id=request.namespace_id)
         return DeadLetterCount(count)
 
@@ -197,20 +197,13 @@ def _in_parts(answer: UnaryHandler) -> Callable[[bytes, Call], AsyncIterator[byt
 
 def _answerer(method: ClusterCall[Any, Any], handle: Handle, admission: ClusterAdmission | None) -> UnaryHandler:
     async def answer(data: bytes, call: Call) -> bytes:
-        async def handled() -> bytes:
+        try:
             request = decode(data, method.request) if data else Done()
             if admission is not None:
                 await admission.admit(call, method.name, request)
             return await handle(request)
-
-        return await _with_status(handled(), call)
+        except FairleadError as failure:
+            call.set_trailer(ERROR_KEY, ERRORS.encode(failure))
+            raise RpcStatus(code_of(failure), str(failure)) from failure
 
     return answer
-
-
-async def _with_status(handling: Awaitable[bytes], call: Call) -> bytes:
-    try:
-        return await handling
-    except FairleadError as failure:
-        call.set_trailer(ERROR_KEY, ERRORS.encode(failure))
-        raise RpcStatus(code_of(failure), str(failure)) from failure

@@ -1,5 +1,6 @@
 """Another cluster over gRPC: one channel, which reconnects by itself."""
 
+from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -34,7 +35,7 @@ from fairlead.replication.wire import (
     PULL,
     READ_BRANCH,
     REPAIR,
-    Call,
+    ClusterCall,
     Request,
     Response,
     UnreadableMessage,
@@ -68,7 +69,7 @@ class GrpcRemote:
     """The cluster with its frontend at `address`; `here` is the cluster that calls."""
 
     def __init__(self, address: str, *, here: str, credentials: Credentials = ANONYMOUS) -> None:
-        """`credentials` prove to that cluster which one calls."""
+        """`credentials` identify the calling cluster to that cluster."""
         self._address = address
         self._here = here
         self._channel = Channel(address, limits=LIMITS, tls=credentials.channel_tls)
@@ -86,39 +87,39 @@ class GrpcRemote:
         """Send new calls over a new connection, for example with a renewed certificate."""
         self._channel.reconnect()
 
-    async def info(self) -> ClusterInfo:
+    def info(self) -> Coroutine[Any, Any, ClusterInfo]:
         """The identity of that cluster."""
-        return await self._ask(INFO, Done(), CALL_S)
+        return self._ask(INFO, Done(), CALL_S)
 
-    async def pull(self, request: PullRequest) -> PullResponse:
+    def pull(self, request: PullRequest) -> Coroutine[Any, Any, PullResponse]:
         """The next tasks of one of its shards."""
-        return await self._ask(PULL, request, request.wait_s + READ_S)
+        return self._ask(PULL, request, request.wait_s + READ_S)
 
-    async def read_branch(self, request: RemoteReadBranch) -> ReadBranchResponse:
+    def read_branch(self, request: RemoteReadBranch) -> Coroutine[Any, Any, ReadBranchResponse]:
         """Events of one of its runs."""
-        return await self._ask(READ_BRANCH, request, READ_S)
+        return self._ask(READ_BRANCH, request, READ_S)
 
-    async def namespaces(self, request: NamespacesRequest) -> NamespacesResponse:
+    def namespaces(self, request: NamespacesRequest) -> Coroutine[Any, Any, NamespacesResponse]:
         """Its global namespaces."""
-        return await self._ask(NAMESPACES, request, CALL_S)
+        return self._ask(NAMESPACES, request, CALL_S)
 
-    async def fail_over(self, request: FailOverRequest) -> FailOverResponse:
-        """Have that cluster make `request.to` the active cluster of a namespace."""
-        return await self._ask(FAIL_OVER, request, request.timeout_s + MARGIN_S)
+    def fail_over(self, request: FailOverRequest) -> Coroutine[Any, Any, FailOverResponse]:
+        """Request that the cluster make `request.to` the active cluster of a namespace."""
+        return self._ask(FAIL_OVER, request, request.timeout_s + MARGIN_S)
 
-    async def count_dead_letters(self, request: DeadLetterCountRequest) -> DeadLetterCount:
-        """Number of its dead letters of a source's writes in a namespace."""
-        return await self._ask(DEAD_LETTERS, request, CALL_S)
+    def count_dead_letters(self, request: DeadLetterCountRequest) -> Coroutine[Any, Any, DeadLetterCount]:
+        """Number of its dead letters from a source cluster in a namespace."""
+        return self._ask(DEAD_LETTERS, request, CALL_S)
 
     async def nudge(self) -> None:
-        """Have it pull this cluster's namespaces now."""
+        """Request that the cluster pull this cluster's namespaces now."""
         await self._ask(NUDGE, Nudge(self._here), CALL_S)
 
-    async def repair(self, request: RepairRequest) -> RepairResponse:
-        """Have it fetch events that it lacks."""
-        return await self._ask(REPAIR, request, REPAIR_S)
+    def repair(self, request: RepairRequest) -> Coroutine[Any, Any, RepairResponse]:
+        """Request that the cluster fetch the events that it lacks."""
+        return self._ask(REPAIR, request, REPAIR_S)
 
-    async def _ask(self, call: Call[Request, Response], request: Request, timeout_s: float) -> Response:
+    async def _ask(self, call: ClusterCall[Request, Response], request: Request, timeout_s: float) -> Response:
         data, headers = encode(request), self._credentials.headers
         try:
             if call.in_parts:
@@ -129,7 +130,7 @@ class GrpcRemote:
         except CallFailed as failure:
             raise self._error(call.name, failure) from None
 
-    async def _parts(self, call: Call[Any, Any], request: bytes, timeout_s: float, headers: Metadata) -> bytes:
+    async def _parts(self, call: ClusterCall[Any, Any], request: bytes, timeout_s: float, headers: Metadata) -> bytes:
         parts: list[bytes] = []
         size_bytes = 0
         async with aclosing(

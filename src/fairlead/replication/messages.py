@@ -76,7 +76,7 @@ class FailOverResponse(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DeadLetterCountRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Request the number of dead letters of `source`'s writes in a namespace."""
+    """Request the number of dead letters from `source` in a namespace."""
 
     source: str
     namespace_id: str

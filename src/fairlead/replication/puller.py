@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.aio.backoff import Backoff
 from fairlead.api.errors import OutOfRange
 from fairlead.core.errors import FairleadError, GiveUp, RetryLater
 from fairlead.replication.applier import Applier, is_its_own, is_permanent
@@ -105,8 +106,12 @@ class Puller:
         metrics: Metrics,
         latency: Buckets,
         clock_ns: Callable[[], int],
+        uniform: Callable[[], float],
     ) -> None:
-        """`streams` returns the number of streams that this host pulls, which share the room."""
+        """`streams` returns the number of streams that this host pulls, which share the room.
+
+        `uniform` makes random numbers in [0, 1), which vary the pauses between attempts.
+        """
         self.stream = stream
         self._host = host
         self._here = here
@@ -119,6 +124,7 @@ class Puller:
         self._metrics = metrics
         self._latency = latency
         self._clock_ns = clock_ns
+        self._uniform = uniform
         self._lanes = Lanes(self._do, room=room)
         self._saved = StoredCursor(store, stream.cursor_key)
         self._read_id = BEGINNING
@@ -176,7 +182,7 @@ class Puller:
     # Pulling
 
     async def _run(self) -> None:
-        wait_s = RETRY_S_MIN
+        backoff = Backoff(RETRY_S_MIN, RETRY_S_MAX, random=self._uniform)
         is_begun = False
         while True:
             try:
@@ -184,7 +190,7 @@ class Puller:
                     await self._begin()
                     is_begun = True
                 await self._pull()
-                wait_s = RETRY_S_MIN
+                backoff.reset()
                 if self._error:
                     _log.info("stream is pulled again", **self._named)
                     self._error = ""
@@ -193,8 +199,7 @@ class Puller:
                     unexpected = None if isinstance(failure, FairleadError) else failure
                     _log.warning("stream can't be pulled", **self._named, reason=str(failure), exc_info=unexpected)
                 self._error = str(failure) or type(failure).__name__
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, RETRY_S_MAX)
+                await asyncio.sleep(backoff.next_s())
 
     async def _begin(self) -> None:
         await self._saved.read()
@@ -300,7 +305,7 @@ class Puller:
 
     async def _do_one(self, received: Received) -> None:
         attempt = 0
-        wait_s = ATTEMPT_S_MIN
+        backoff = Backoff(ATTEMPT_S_MIN, ATTEMPT_S_MAX, random=self._uniform)
         while True:
             try:
                 async with self._room.calls:
@@ -312,8 +317,7 @@ class Puller:
                 is_final = is_permanent(failure) or attempt >= self._attempts_max()
                 if is_final and await self._enqueue_dead_letter(received, failure, attempt):
                     return
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, ATTEMPT_S_MAX)
+                await asyncio.sleep(backoff.next_s())
             else:
                 self._latency.observe(asyncio.get_running_loop().time() - received.written_s)
                 return

@@ -47,17 +47,17 @@ class Remote(Protocol):
         ...
 
     async def fail_over(self, request: FailOverRequest) -> FailOverResponse:
-        """Have that cluster make `request.to` the active cluster of a namespace."""
+        """Request that the cluster make `request.to` the active cluster of a namespace."""
         ...
 
     async def count_dead_letters(self, request: DeadLetterCountRequest) -> DeadLetterCount:
-        """Number of its dead letters of a source's writes in a namespace."""
+        """Number of its dead letters from a source cluster in a namespace."""
         ...
 
     async def nudge(self) -> None:
-        """Have it pull this cluster's namespaces now."""
+        """Request that the cluster pull this cluster's namespaces now."""
         ...
 
     async def repair(self, request: RepairRequest) -> RepairResponse:
-        """Have it fetch events that it lacks."""
+        """Request that the cluster fetch the events that it lacks."""
         ...

@@ -48,7 +48,7 @@ class TooManySteps(FixRequest):
     """A repair request has more than `STEPS_MAX` steps: nothing was changed."""
 
 
-class NotToBeHad(RetryLater):
+class EventsUnavailable(RetryLater):
     """The source cluster does not have the events, or events before them are missing here."""
 
 
@@ -139,9 +139,9 @@ class Repairs:
         except FairleadError as failure:
             return (Repaired(error=_described(failure)),) * len(request.steps)
         expected = decode_dry_run(answer).expected
-        return tuple([await self._looked_for(request, *each) for each in zip(request.steps, expected, strict=True)])
+        return tuple([await self._dry_result(request, *each) for each in zip(request.steps, expected, strict=True)])
 
-    async def _looked_for(self, request: RepairRequest, step: RepairStep, expected: DryRunOutcome) -> Repaired:
+    async def _dry_result(self, request: RepairRequest, step: RepairStep, expected: DryRunOutcome) -> Repaired:
         """The dry run's result, if the source has the events."""
         if expected.outcome == Outcome.GAP:
             return Repaired(expected.outcome, error=_gap(expected.missing_from, expected.missing_to))
@@ -167,7 +167,7 @@ class Repairs:
             applied = decode_answer(await self._call("ApplyBatch", batch))
             became = applied.outcome
             if became == Outcome.GAP:
-                raise NotToBeHad(_gap(applied.missing_from, applied.missing_to))
+                raise EventsUnavailable(_gap(applied.missing_from, applied.missing_to))
             if became == Outcome.DUPLICATE:
                 # The events are in the state, but perhaps not in the store.
                 count = decode_restored(await self._call("RestoreBatch", batch)).restored  # noqa: PLW2901
@@ -201,7 +201,7 @@ class Repairs:
             else:
                 if answer.batches:
                     continue
-            raise NotToBeHad(
+            raise EventsUnavailable(
                 f"source cluster {step.source!r} does not have event {from_id} of run {request.run_id}: reconcile again"
             )
 

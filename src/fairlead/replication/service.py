@@ -1,6 +1,7 @@
 """Replication on one host: the streams of other clusters that it pulls, and the operations for operators."""
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -105,7 +106,9 @@ class Replication:
         settings: DynamicSettings,
         metrics: Metrics,
         clock_ns: Callable[[], int],
+        uniform: Callable[[], float] = random.random,
     ) -> None:
+        """`uniform` makes random numbers in [0, 1), which vary the pauses between attempts."""
         self._host = host
         self._clusters = clusters
         self._remotes = remotes
@@ -115,6 +118,7 @@ class Replication:
         self._settings = settings
         self._metrics = metrics
         self._clock_ns = clock_ns
+        self._uniform = uniform
         self.dead_letters = DeadLetters(store)
         self._room = Room(bytes_max=ROOM_BYTES_MAX, calls_max=CALLS_MAX)
         # Number of shards of each source that has responded, and the time of that response.
@@ -250,6 +254,7 @@ class Replication:
             metrics=self._metrics,
             latency=self._latencies.setdefault(source, Buckets()),
             clock_ns=self._clock_ns,
+            uniform=self._uniform,
         )
 
     def _applier(self, source: str) -> Applier:

@@ -47,7 +47,7 @@ class UnreadableMessage(GiveUp):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Request, Response]):
+class ClusterCall(Generic[Request, Response]):
     """A method of the service; `in_parts`: its response is a stream of parts."""
 
     name: str
@@ -61,14 +61,14 @@ class Call(Generic[Request, Response]):
         return f"/{SERVICE}/{self.name}"
 
 
-INFO = Call("Info", Done, ClusterInfo)
-PULL = Call("Pull", PullRequest, PullResponse, in_parts=True)
-READ_BRANCH = Call("ReadBranch", RemoteReadBranch, ReadBranchResponse, in_parts=True)
-NAMESPACES = Call("Namespaces", NamespacesRequest, NamespacesResponse, in_parts=True)
-FAIL_OVER = Call("FailOver", FailOverRequest, FailOverResponse)
-DEAD_LETTERS = Call("CountDeadLetters", DeadLetterCountRequest, DeadLetterCount)
-NUDGE = Call("Nudge", Nudge, Done)
-REPAIR = Call("Repair", RepairRequest, RepairResponse)
+INFO = ClusterCall("Info", Done, ClusterInfo)
+PULL = ClusterCall("Pull", PullRequest, PullResponse, in_parts=True)
+READ_BRANCH = ClusterCall("ReadBranch", RemoteReadBranch, ReadBranchResponse, in_parts=True)
+NAMESPACES = ClusterCall("Namespaces", NamespacesRequest, NamespacesResponse, in_parts=True)
+FAIL_OVER = ClusterCall("FailOver", FailOverRequest, FailOverResponse)
+DEAD_LETTERS = ClusterCall("CountDeadLetters", DeadLetterCountRequest, DeadLetterCount)
+NUDGE = ClusterCall("Nudge", Nudge, Done)
+REPAIR = ClusterCall("Repair", RepairRequest, RepairResponse)
 
 encode = msgspec.msgpack.Encoder().encode
 _decoders: dict[type, msgspec.msgpack.Decoder[Any]] = {}

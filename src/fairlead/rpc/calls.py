@@ -1,7 +1,8 @@
 """The calls of one connection: from a stream's headers to the end of its response."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
+from fairlead.rpc.budget import Budget
 from fairlead.rpc.call import Duplex, ServerStream, Unary
 from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.frame_reader import HEADER_LIST_FACTOR_MAX
@@ -23,11 +24,12 @@ from fairlead.rpc.head_cache import HeadCache
 from fairlead.rpc.header_blocks import http_block
 from fairlead.rpc.host import Host
 from fairlead.rpc.intake import STREAM_WINDOW_BYTES, Intake
-from fairlead.rpc.message import MESSAGE_FRONT, PREFIX, PREFIX_BYTES, plain
+from fairlead.rpc.memory import SMALL_BYTES_MAX, Account
+from fairlead.rpc.message import MESSAGE_FRONT, PREFIX, PREFIX_BYTES, Packed, plain
 from fairlead.rpc.responses import Responses
 from fairlead.rpc.server_outbox import ServerOutbox
 from fairlead.rpc.status import Code, RpcStatus
-from fairlead.rpc.stream import Messages, Stream
+from fairlead.rpc.stream import Messages, Stream, message_bytes
 
 # Running handlers per connection, as a multiple of `streams_max`: cancelled handlers may outlive their streams.
 RUNNING_FACTOR_MAX = 2
@@ -36,7 +38,7 @@ RUNNING_FACTOR_MAX = 2
 class Calls(Responses):
     """Opens streams and passes their messages to the handlers; checks the order of frames within a stream."""
 
-    __slots__ = ("_certificate", "_heads", "_message_bytes_max", "last_id")
+    __slots__ = ("_certificate", "_heads", "_message_bytes_max", "_refusals", "last_id")
 
     def __init__(
         self,
@@ -44,16 +46,20 @@ class Calls(Responses):
         outbox: ServerOutbox,
         intake: Intake,
         *,
+        account: Account,
+        refusals: Budget,
         peer: str,
         certificate: PeerCertificate | None,
         on_idle: Callable[[], None],
     ) -> None:
-        super().__init__(host, outbox, intake, peer=peer, on_idle=on_idle)
+        """`refusals` is the budget of refused calls, which the connection's resets share."""
+        super().__init__(host, outbox, intake, account=account, peer=peer, on_idle=on_idle)
+        self._refusals = refusals
         self._certificate = certificate
         self._message_bytes_max = host.limits.message_bytes_max
         list_bytes_max = host.limits.header_list_bytes_max
         self._heads = HeadCache(
-            list_bytes_max=list_bytes_max, decoded_bytes_max=list_bytes_max * HEADER_LIST_FACTOR_MAX
+            list_bytes_max=list_bytes_max, decoded_bytes_max=list_bytes_max * HEADER_LIST_FACTOR_MAX, account=account
         )
         self.last_id = 0
 
@@ -82,6 +88,8 @@ class Calls(Responses):
         stream = self._opened(stream_id, head, timeout_s, is_last=True)
         if stream is not None:
             stream.request = data[message_at:message_end]
+            if message_bytes > SMALL_BYTES_MAX:
+                self._hold(stream, message_bytes)
             self._half_closed(stream)
         return message_end
 
@@ -108,25 +116,28 @@ class Calls(Responses):
         stream = self._opened(stream_id, head, timeout_s, is_last=is_last)
         if stream is not None and is_last:
             self._half_closed(stream)
+        elif stream is not None and stream.requests is None:
+            self._unfinished[stream] = self._host.clock()
 
-    def data(self, stream_id: int, data: bytes, *, padding: int, is_last: bool) -> None:
-        """Handle a DATA frame."""
+    def data(self, stream_id: int, data: bytes, *, padding: int, is_last: bool) -> bool:
+        """Handle a DATA frame; return whether it completed a message."""
         self._intake.received(len(data) + padding)
         stream = self.streams.get(stream_id)
         if stream is None:
             # The stream is closed; the peer may not know yet.
             self.check_not_idle(stream_id)
-            return
+            return False
         if stream.is_half_closed:
             raise StreamFault(ErrorCode.STREAM_CLOSED, "data after the end of a request")
         self._intake.received_on(stream, len(data) + padding, padding=padding)
+        is_whole = False
         try:
-            if data and not self._took_whole_message(stream, data):
-                self._take_part(stream, data)
+            is_whole = bool(data) and (self._took_whole_message(stream, data) or self._took_parts(stream, data))
             if is_last:
                 self._half_closed(stream)
         except RpcStatus as status:
             self._cut_off(stream, status)
+        return is_whole
 
     def reset(self, stream_id: int, code: int) -> bool:  # noqa: ARG002 - any reason cancels the call
         """Cancel the call that the peer reset. Every reset counts: opening and resetting streams is a known attack."""
@@ -160,11 +171,23 @@ class Calls(Responses):
         if not self.streams:
             self._on_idle()
 
-    def lose(self) -> None:
-        """Cancel all calls: the connection is lost, so nobody can get their responses."""
-        for stream in tuple(self.streams.values()):
-            stream.is_half_closed = True
-            self._abandon(stream)
+    def check(self, now_s: float) -> None:
+        """End the calls whose requests are not complete in time."""
+        begun_by_s = now_s - self._host.limits.request_s_max
+        while self._unfinished:
+            stream, begun_s = next(iter(self._unfinished.items()))
+            if begun_s > begun_by_s:
+                return
+            del self._unfinished[stream]
+            if stream.incoming is not None and stream.incoming.is_waiting:
+                # The peer waits for window that this server has not given.
+                self._unfinished[stream] = now_s
+            else:
+                self._cut_off(stream, self._late(stream))
+
+    def _late(self, stream: Stream) -> RpcStatus:
+        limit_s = self._host.limits.request_s_max
+        return RpcStatus(Code.DEADLINE_EXCEEDED, f"the request of {stream.path} was not complete within {limit_s:g} s")
 
     def expire(self, stream: Stream) -> None:
         """End a call whose deadline has passed."""
@@ -185,10 +208,16 @@ class Calls(Responses):
             or self._running >= limits.streams_max * RUNNING_FACTOR_MAX
             or self._outbox.waiting_bytes > limits.send_bytes_max
         ):
+            self._count_refusal()
             self._outbox.write(rst_stream(stream_id, ErrorCode.REFUSED_STREAM))
             return None
         route = host.routes.get(head.path)
-        if route is None or head.refusal is not None or len(host.tasks) >= limits.calls_max:
+        if (
+            route is None
+            or head.refusal is not None
+            or len(host.tasks) >= limits.calls_max
+            or (host.memory.is_short and not self._account.may_open)
+        ):
             self._refuse(stream_id, head, is_last=is_last)
             return None
         stream = Stream(
@@ -204,15 +233,27 @@ class Calls(Responses):
             receive_window=STREAM_WINDOW_BYTES,
         )
         self.streams[stream_id] = stream
+        if head.list_bytes > SMALL_BYTES_MAX:
+            self._hold(stream, head.list_bytes)
         if stream.deadline_s is not None:
             stream.tick = host.deadlines.add(stream, stream.deadline_s)
         if isinstance(route, Duplex):
-            requests = stream.requests = Messages(lambda size: self._request_taken(stream, size))
+            requests = stream.requests = Messages(
+                lambda window_bytes, size: self._request_taken(stream, window_bytes, size),
+                unpack=lambda packed: self._unpacked(stream, packed),
+            )
             self._start(stream, self._answer_many(stream, lambda: route.handle(requests, stream)))
         return stream
 
+    def _count_refusal(self) -> None:
+        """Count a call that is refused by the peer's own fault; raises ConnectionFault."""
+        if not self._refusals.spend(self._host.clock()):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many calls that had to be refused")
+
     def _refuse(self, stream_id: int, head: Head, *, is_last: bool) -> None:
         refusal = head.refusal
+        if refusal is not None or head.path not in self._host.routes:
+            self._count_refusal()
         if refusal is not None and refusal.http_status != 200:
             block = http_block(refusal.http_status)
         else:
@@ -220,6 +261,11 @@ class Calls(Responses):
                 status = refusal.status
             elif head.path not in self._host.routes:
                 status = RpcStatus(Code.UNIMPLEMENTED, f"method {head.path} is not implemented here")
+            elif not self._account.may_open:
+                used = self._host.memory.used_bytes
+                status = RpcStatus(
+                    Code.RESOURCE_EXHAUSTED, f"the server holds {used} bytes of messages: send fewer at once"
+                )
             else:
                 status = RpcStatus(Code.RESOURCE_EXHAUSTED, f"{len(self._host.tasks)} calls are under way: send fewer")
             block = self._status_block(status, is_whole_answer=True)
@@ -236,33 +282,53 @@ class Calls(Responses):
         flag, length = PREFIX.unpack_from(data)
         if length != len(data) - PREFIX_BYTES:
             return False
-        message = data[PREFIX_BYTES:]
+        message: bytes | Packed = data[PREFIX_BYTES:]
         if flag:
             # SDKs compress their requests.
-            message = plain(flag, message, encoding=stream.head.encoding, bytes_max=self._message_bytes_max)
+            message = plain(flag, data[PREFIX_BYTES:], encoding=stream.head.encoding, bytes_max=self._message_bytes_max)
         stream.request = message
+        if length > SMALL_BYTES_MAX:
+            self._hold(stream, length)
         return True
 
-    def _take_part(self, stream: Stream, data: bytes) -> None:
+    def _took_parts(self, stream: Stream, data: bytes) -> bool:
+        """Take data that is not one whole message; return whether it completed one."""
         encoding, bytes_max = stream.head.encoding, self._message_bytes_max
+        is_whole = False
         for message, window_bytes in self._intake.messages(stream, data, encoding=encoding, bytes_max=bytes_max):
+            is_whole = True
+            self._hold(stream, message_bytes(message))
             if stream.requests is not None:
                 stream.requests.put(message, window_bytes=window_bytes)
             elif stream.request is not None:
                 raise _several(stream)
             else:
                 stream.request = message
+        if stream.requests is not None:
+            self._note_part(stream, is_new=is_whole)
         if stream.request is not None and stream.incoming is not None and stream.incoming.reader.buffer:
             raise _several(stream)
+        return is_whole
 
-    def _request_taken(self, stream: Stream, size: int) -> None:
-        """Give back the window of a message that the handler of a duplex call has read."""
+    def _note_part(self, stream: Stream, *, is_new: bool) -> None:
+        """Note when the unfinished message of a duplex call began."""
+        if is_new:
+            self._unfinished.pop(stream, None)
+        if stream.incoming is not None and stream.incoming.reader.buffer:
+            self._unfinished.setdefault(stream, self._host.clock())
+
+    def _request_taken(self, stream: Stream, window_bytes: int, size: int) -> None:
+        """Release the window and the memory of a message: the handler of the duplex call has read it."""
         if stream.is_open:
-            self._intake.give(stream, size)
+            self._intake.give(stream, window_bytes)
+            stream.held_bytes -= size
+            self._account.free(size)
 
     def _half_closed(self, stream: Stream) -> None:
         """Handle the end of the request: start the handler of a call with a single request message."""
         stream.is_half_closed = True
+        if self._unfinished:
+            self._unfinished.pop(stream, None)
         incoming = stream.incoming
         if incoming is not None:
             if incoming.reader.buffer:
@@ -279,7 +345,12 @@ class Calls(Responses):
             if isinstance(route, Unary):
                 self._start(stream, self._answer(stream, route, request))
             elif isinstance(route, ServerStream):
-                self._start(stream, self._answer_many(stream, lambda: route.handle(request, stream)))
+                self._start(stream, self._answer_many(stream, self._many(stream, route, request)))
+
+    def _many(self, stream: Stream, route: ServerStream, request: bytes | Packed) -> Callable[[], AsyncIterator[bytes]]:
+        if isinstance(request, Packed):
+            return lambda: self._handled(stream, route, request)
+        return lambda: route.handle(request, stream)
 
 
 def _several(stream: Stream) -> RpcStatus:

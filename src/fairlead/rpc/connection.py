@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 
+from fairlead.rpc.budget import origin
 from fairlead.rpc.calls import Calls
 from fairlead.rpc.certificate import peer_certificate
 from fairlead.rpc.frames import (
@@ -21,13 +22,14 @@ from fairlead.rpc.frames import (
 from fairlead.rpc.host import Host
 from fairlead.rpc.http2 import (
     KEEPALIVE_PING,
-    TRANSPORT_BYTES_MAX,
     Http2Connection,
     as_transport,
     close_once,
     negotiated_http2,
 )
 from fairlead.rpc.intake import STREAM_WINDOW_BYTES, Intake
+from fairlead.rpc.memory import Account
+from fairlead.rpc.outbox import TRANSPORT_BYTES_MAX
 from fairlead.rpc.server_outbox import ServerOutbox
 from fairlead.rpc.stream import Stream
 
@@ -45,6 +47,8 @@ class Connection(Http2Connection):
     def __init__(self, host: Host) -> None:
         super().__init__(host.limits, loop=host.loop, clock=host.clock, log=host.log)
         self._host = host
+        self._origin = ""
+        self.account = Account(host.memory)
         self._is_preface_read = False
         # Time in seconds when GOAWAY was sent; None before.
         self._drained_s: float | None = None
@@ -56,14 +60,18 @@ class Connection(Http2Connection):
         """Send our SETTINGS at once; the peer sends its own without waiting for them."""
         self._transport = as_transport(transport)
         limits = self._host.limits
-        outbox = self._outbox = ServerOutbox(self._host.loop, self._transport, on_sent=self._sent)
-        self._intake = Intake(self._outbox, receive_bytes_max=limits.receive_bytes_max)
+        account = self.account
+        outbox = self._outbox = ServerOutbox(self._host.loop, self._transport, on_sent=self._sent, account=account)
+        self._intake = Intake(self._outbox, receive_bytes_max=limits.receive_bytes_max, account=account)
+        self._begin_budgets()
         encryption: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         certificate = peer_certificate(encryption)
         self._calls = Calls(
             self._host,
             outbox,
             self._intake,
+            account=account,
+            refusals=self._resets,
             peer=_peer(self._transport),
             certificate=certificate,
             on_idle=self._end_when_idle,
@@ -71,7 +79,7 @@ class Connection(Http2Connection):
         is_other = not negotiated_http2(transport)
         # A context that was chosen by host name may require more than the handshake did.
         is_missing = certificate is None and _requires_certificate(encryption)
-        if is_other or is_missing or self._host.is_draining or len(self._host.connections) >= limits.connections_max:
+        if is_other or is_missing or self._host.is_draining or self._is_one_too_many():
             self._is_ending = True
             self._transport.abort()
             return
@@ -91,8 +99,12 @@ class Connection(Http2Connection):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason changes nothing
         """Cancel all calls of the peer."""
         self._is_ending = True
+        now_s = self._clock()
+        spent = max(self._resets.spent_share(now_s), self._control.spent_share(now_s))
+        self._host.spent_budgets.add(self._origin, spent, now_s)
         self._host.connections.discard(self)
         self._outbox.close()
+        self.account.close()
         self._calls.lose()
 
     # Called by the server.
@@ -126,11 +138,17 @@ class Connection(Http2Connection):
         """Cut the connection."""
         self._transport.abort()
 
+    def cut(self, reason: str) -> None:
+        """End the connection, and free what it holds at once."""
+        self._fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reason))
+        self.account.close()
+
     def check(self, now_s: float) -> None:
         """Enforce time limits: end a connection with a late preface, ping a silent peer, abort if the ping fails."""
         limits = self._host.limits
         if self._is_ending:
             return
+        self._calls.check(now_s)
         if self._drained_s is not None and now_s - self._drained_s > DRAIN_NOTICE_S:
             self._finalize()
         if (not self._is_settled or self._block) and now_s - self._begun_s > limits.preface_s_max:
@@ -143,6 +161,22 @@ class Connection(Http2Connection):
             self._pinged_s = now_s
             self._outbox.write(frame(PING, 0, 0, KEEPALIVE_PING))
 
+    def _begin_budgets(self) -> None:
+        """Begin with less than full budgets if earlier connections of the same address have spent theirs."""
+        self._origin = origin(self._transport.get_extra_info("peername"))
+        now_s = self._clock()
+        share = self._host.spent_budgets.share_left(self._origin, now_s)
+        if share < 1:
+            self._resets.begin_with(share, now_s)
+            self._control.begin_with(share, now_s)
+
+    def _is_one_too_many(self) -> bool:
+        host = self._host
+        if len(host.connections) >= host.limits.connections_max:
+            host.log.warning("rpc connection refused: too many are open", connections=len(host.connections))
+            return True
+        return host.descriptors.is_reserved(self._transport)
+
     def _begin(self, data: bytes) -> int:
         if self._is_preface_read:
             return 0
@@ -153,7 +187,7 @@ class Connection(Http2Connection):
         self._is_preface_read = True
         return len(PREFACE)
 
-    def _lost(self, reason: str) -> None:  # noqa: ARG002 - nobody is left to be told
+    def _lost(self, reason: str) -> None:  # noqa: ARG002 - no caller is left
         self._calls.lose()
 
     def _last_peer_id(self) -> int:

@@ -38,6 +38,12 @@ HEADER_LIST_FACTOR_MAX = 4
 CONTINUATIONS_MAX = 16
 # Control frames that each call adds to the peer's budget: some clients send a ping for every response.
 CONTROL_FRAMES_EARNED = 4
+# Frames or whole calls of one connection in one iteration of the event loop, so that others get their turn.
+TURN_FRAMES_MAX = 128
+# Bytes of a header block that count as one more frame: decoding it takes about as long.
+HEADER_BYTES_A_FRAME = 16
+# Bytes below which a DATA frame counts as a control frame, unless it completes a message.
+TINY_BYTES = 256
 
 
 class Streams(Protocol):
@@ -56,8 +62,8 @@ class Streams(Protocol):
         """Handle a complete header block."""
         ...
 
-    def data(self, stream_id: int, data: bytes, *, padding: int, is_last: bool) -> None:
-        """Handle a DATA frame."""
+    def data(self, stream_id: int, data: bytes, *, padding: int, is_last: bool) -> bool:
+        """Handle a DATA frame; return whether it completed a message."""
         ...
 
     def reset(self, stream_id: int, code: int) -> bool:
@@ -74,11 +80,16 @@ class Streams(Protocol):
 
 
 class FrameReader(asyncio.Protocol):
-    """Splits the received bytes into frames, and joins the frames of a header block."""
+    """Splits the received bytes into frames, and joins the frames of a header block.
+
+    A peer whose frames come faster than they are handled is not read until its turn comes again.
+    """
 
     # Handlers by kind of frame.
     _ON_FRAME: ClassVar[Mapping[int, Callable[..., None]]]
     _calls: Streams
+    _loop: asyncio.AbstractEventLoop
+    _transport: asyncio.Transport
 
     def __init__(
         self,
@@ -90,7 +101,14 @@ class FrameReader(asyncio.Protocol):
         self._limits = limits
         self._clock = clock
         self._log = log
+        # Bytes that are not handled yet, and the position of the first one.
         self._rest = b""
+        self._rest_at = 0
+        # Additional cost of the current frame, as a number of frames that take as long.
+        self._work = 0
+        # Whether complete frames are left at the end of the turn, and whether the next turn is scheduled.
+        self._is_turn_over = False
+        self._is_waiting = False
         self._is_settled = False
         self._is_ending = False
         # An unfinished header block, to be continued in the next frame: its stream, its flags and its parts.
@@ -110,20 +128,67 @@ class FrameReader(asyncio.Protocol):
         return False
 
     def data_received(self, data: bytes) -> None:
-        """Handle every complete frame."""
+        """Handle the complete frames, or as many as one turn allows."""
         if self._is_ending:
             return
         self._heard_s = self._clock()
         self._pinged_s = None
         if self._rest:
-            data = self._rest + data
+            data = self._rest[self._rest_at :] + data
+        if self._is_waiting:
+            # With TLS, bytes may arrive after reading was paused.
+            self._rest, self._rest_at = data, 0
+            return
         try:
-            self._rest = self._consumed(data, self._begin(data))
-        except ConnectionFault as fault:
-            self._fail(fault)
-        except Exception:  # noqa: BLE001 - a bug met by one peer's frame must not take the process down
-            self._log.exception("rpc connection failed")
+            position = self._consumed(data, self._begin(data))
+        except Exception as failure:  # noqa: BLE001 - a bug met by one peer's frame must not take the process down
+            self._fail_at_frame(failure)
+        else:
+            self._end_turn(data, position)
+
+    def _fail_at_frame(self, failure: Exception) -> None:
+        if isinstance(failure, ConnectionFault):
+            self._fail(failure)
+        else:
+            self._log.error("rpc connection failed", exc_info=failure)
             self._fail(ConnectionFault(ErrorCode.INTERNAL_ERROR, "this side failed at a frame"))
+
+    def _end_turn(self, data: bytes, position: int) -> None:
+        """Keep the bytes that are left; if they have complete frames, read no more until these are handled."""
+        if self._is_ending:
+            return
+        if not self._is_turn_over:
+            self._rest, self._rest_at = data[position:], 0
+            return
+        self._rest, self._rest_at = data, position
+        self._is_waiting = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._take_turn()
+        # Also at the end: only reading notices that the peer has closed its side.
+        if not self._is_waiting and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _take_turn(self) -> None:
+        """Handle the frames that wait, or as many as one turn allows."""
+        self._is_waiting = False
+        if self._is_ending:
+            return
+        data, position = self._rest, self._rest_at
+        try:
+            position = self._consumed(data, position or self._begin(data))
+        except Exception as failure:  # noqa: BLE001 - see above
+            self._fail_at_frame(failure)
+        else:
+            self._end_turn(data, position)
+
+    def _finish_turns(self) -> None:
+        """Handle all bytes that are here: no more will come."""
+        while self._is_waiting and not self._is_ending:
+            self._take_turn()
 
     # Defined by the subclasses.
 
@@ -137,14 +202,20 @@ class FrameReader(asyncio.Protocol):
 
     # Frames.
 
-    def _consumed(self, data: bytes, position: int) -> bytes:
-        """Handle complete frames; return the remaining bytes, which are less than one frame."""
+    def _consumed(self, data: bytes, position: int) -> int:
+        """Handle complete frames until the turn is over; return the position of the first byte that is left."""
         end = len(data)
         if position < 0:
-            return data
+            return 0
         unpack, take_whole = FRAME_HEADER.unpack_from, self._calls.take_whole
         calls = 0
+        frames_left = TURN_FRAMES_MAX
+        self._is_turn_over = False
         while end - position >= FRAME_HEADER_BYTES:
+            if frames_left <= 0:
+                self._is_turn_over = True
+                break
+            frames_left -= 1
             if self._is_settled and not self._block:
                 whole = take_whole(data, position, end)
                 if whole:
@@ -165,10 +236,13 @@ class FrameReader(asyncio.Protocol):
             # The first bit is reserved and ignored.
             self._frame(kind, flags, stream_id & STREAM_ID_MAX, data[start:position])
             if self._is_ending:
-                return b""
+                return position
+            if self._work:
+                frames_left -= self._work
+                self._work = 0
         if calls:
             self._control.earn(calls * CONTROL_FRAMES_EARNED)
-        return data[position:]
+        return position
 
     def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if self._block and (kind != CONTINUATION or stream_id != self._block_stream_id):
@@ -191,9 +265,9 @@ class FrameReader(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data on stream 0")
         is_last = bool(flags & END_STREAM)
         data = without_padding(flags, payload)
-        if not data and not is_last:
+        is_whole = self._calls.data(stream_id, data, padding=len(payload) - len(data), is_last=is_last)
+        if len(data) < TINY_BYTES and not is_whole and not is_last:
             self._count_control()
-        self._calls.data(stream_id, data, padding=len(payload) - len(data), is_last=is_last)
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         block = without_padding(flags, payload)
@@ -204,6 +278,7 @@ class FrameReader(asyncio.Protocol):
             block = block[5:]
         if not stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "headers on stream 0")
+        self._work += len(block) // HEADER_BYTES_A_FRAME
         if flags & END_HEADERS:
             self._control.earn(CONTROL_FRAMES_EARNED)
             self._calls.headers(stream_id, block, is_last=bool(flags & END_STREAM))
@@ -218,6 +293,7 @@ class FrameReader(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS before it")
         self._block.append(payload)
         self._block_bytes += len(payload)
+        self._work += len(payload) // HEADER_BYTES_A_FRAME
         bytes_max = self._limits.header_list_bytes_max * HEADER_LIST_FACTOR_MAX
         if len(self._block) > CONTINUATIONS_MAX or self._block_bytes > bytes_max:
             raise ConnectionFault(
@@ -262,6 +338,6 @@ class FrameReader(asyncio.Protocol):
         if UINT32.unpack_from(payload)[0] & STREAM_ID_MAX == stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} depends on itself")
 
-    def _count_control(self) -> None:
-        if not self._control.spend(self._clock()):
+    def _count_control(self, frames: int = 1) -> None:
+        if not self._control.spend(self._clock(), frames):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many control frames")

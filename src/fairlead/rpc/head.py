@@ -49,6 +49,8 @@ class Head(Struct, frozen=True):
     timeout_s: float | None
     encoding: str
     refusal: Refusal | None
+    # Bytes of the header list, as HTTP/2 counts it.
+    list_bytes: int = 0
 
 
 def request_head(fields: Sequence[Field], *, list_bytes_max: int) -> Head:
@@ -56,16 +58,25 @@ def request_head(fields: Sequence[Field], *, list_bytes_max: int) -> Head:
     pseudo, rest = _parted(fields)
     path = pseudo[b":path"].decode("latin-1")
     refusal = _http_refusal(pseudo, rest)
-    if refusal is None and list_bytes(fields) > list_bytes_max:
+    size = list_bytes(fields)
+    if refusal is None and size > list_bytes_max:
         refusal = Refusal(
             200, RpcStatus(Code.RESOURCE_EXHAUSTED, f"the call's headers have more than {list_bytes_max} bytes")
         )
     if refusal is None:
         try:
-            return _head(path, rest)
+            return _head(path, rest, size)
         except RpcStatus as status:
             refusal = Refusal(200, status)
-    return Head(path, _NO_METADATA, _NO_BINARY_METADATA, timeout_s=None, encoding=IDENTITY, refusal=refusal)
+    return Head(
+        path,
+        _NO_METADATA,
+        _NO_BINARY_METADATA,
+        timeout_s=None,
+        encoding=IDENTITY,
+        refusal=refusal,
+        list_bytes=len(path),
+    )
 
 
 def timeout_seconds(value: bytes) -> float:
@@ -107,7 +118,7 @@ def _parted(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], list[Field]]:
     return pseudo, rest
 
 
-def _head(path: str, rest: Sequence[Field]) -> Head:
+def _head(path: str, rest: Sequence[Field], size: int) -> Head:
     metadata: dict[str, str] = {}
     binary_metadata: dict[str, bytes] = {}
     timeout_s: float | None = None
@@ -132,6 +143,7 @@ def _head(path: str, rest: Sequence[Field]) -> Head:
         timeout_s=timeout_s,
         encoding=encoding,
         refusal=None,
+        list_bytes=size,
     )
 
 

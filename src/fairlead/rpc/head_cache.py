@@ -8,12 +8,15 @@ from msgspec import structs
 from fairlead.rpc.frames import ConnectionFault
 from fairlead.rpc.head import TIMEOUT_NAME, Head, request_head, timeout_seconds
 from fairlead.rpc.header_block import Field, HeaderDecoder, literal, literal_before_end
+from fairlead.rpc.memory import Account
 from fairlead.rpc.status import RpcStatus
 
 # Number of header blocks cached decoded, per connection: a client sends about one distinct block a method it calls.
 HEADS_MAX = 128
 # Bytes of a header block above which its decoded form is not cached.
 BLOCK_BYTES_MAX = 1_024
+# Bytes of all cached heads of one connection: a short block may decode to many kilobytes.
+HEADS_BYTES_MAX = 64 * 1024
 # Bytes of a literal field for the timeout before its value.
 _TIMEOUT_FRONT_BYTES = len(literal(TIMEOUT_NAME, b""))
 
@@ -21,14 +24,16 @@ _TIMEOUT_FRONT_BYTES = len(literal(TIMEOUT_NAME, b""))
 class HeadCache:
     """Decodes header blocks, and caches the heads of those that leave the header table alone."""
 
-    __slots__ = ("_decoder", "_generation", "_heads", "_list_bytes_max")
+    __slots__ = ("_account", "_bytes", "_decoder", "_generation", "_heads", "_list_bytes_max")
 
-    def __init__(self, *, list_bytes_max: int, decoded_bytes_max: int) -> None:
+    def __init__(self, *, list_bytes_max: int, decoded_bytes_max: int, account: Account | None = None) -> None:
         """Above `list_bytes_max` a head refuses its call; above `decoded_bytes_max` a block is not decoded."""
+        self._account = account or Account()
         self._list_bytes_max = list_bytes_max
         self._decoder = HeaderDecoder(list_bytes_max=decoded_bytes_max)
         # Decoded heads by header block; valid until the decoder's table changes.
         self._heads: dict[bytes, Head] = {}
+        self._bytes = 0
         self._generation = 0
 
     def find(self, block: bytes) -> tuple[Head | None, float | None]:
@@ -54,7 +59,7 @@ class HeadCache:
             return fields, True
         # The block changed the header table, so cached blocks may now decode differently.
         self._generation = decoder.generation
-        self._heads.clear()
+        self._clear()
         return fields, False
 
     def head(self, block: bytes, fields: Sequence[Field], *, is_stable: bool) -> Head:
@@ -65,8 +70,9 @@ class HeadCache:
         return head
 
     def _keep(self, block: bytes, head: Head, fields: Sequence[Field]) -> None:
-        if len(self._heads) >= HEADS_MAX:
-            self._heads.clear()
+        size = len(block) + head.list_bytes
+        if len(self._heads) >= HEADS_MAX or self._bytes + size > HEADS_BYTES_MAX:
+            self._clear()
         timeout_at = literal_before_end(block, TIMEOUT_NAME)
         if timeout_at > 0 and head.timeout_s is not None:
             # Exact: an odd encoding may only look as if it ended with the timeout.
@@ -74,3 +80,10 @@ class HeadCache:
                 if [*self._decoder.decode(block[:timeout_at]), fields[-1]] == fields:
                     block, head = block[:timeout_at], structs.replace(head, timeout_s=None)
         self._heads[block] = head
+        self._bytes += size
+        self._account.hold(size)
+
+    def _clear(self) -> None:
+        self._heads.clear()
+        self._account.free(self._bytes)
+        self._bytes = 0

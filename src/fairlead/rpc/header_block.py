@@ -13,6 +13,8 @@ from fairlead.rpc.frames import ConnectionFault, ErrorCode
 ENTRY_BYTES = 32
 # Bytes of the dynamic table: the protocol's default, which our settings keep.
 TABLE_BYTES_MAX = 4_096
+# Fields of one block; calls have some ten, and each takes more time to check than its few bytes to send.
+FIELDS_MAX = 256
 # Octets of an encoded integer after its prefix: enough for 32 bits, more than any length that we accept.
 INTEGER_OCTETS_MAX = 5
 # Number of decoded Huffman strings cached, and encoded bytes of one: longer ones are tokens, which seldom repeat.
@@ -75,9 +77,10 @@ class HeaderDecoder:
             else:
                 field, position = self._literal(block, position, 0x0F)
             list_bytes += len(field[0]) + len(field[1]) + ENTRY_BYTES
-            if list_bytes > self._list_bytes_max:
+            if list_bytes > self._list_bytes_max or len(fields) >= FIELDS_MAX:
                 raise ConnectionFault(
-                    ErrorCode.ENHANCE_YOUR_CALM, f"headers of more than {self._list_bytes_max} bytes: send fewer"
+                    ErrorCode.ENHANCE_YOUR_CALM,
+                    f"headers of more than {self._list_bytes_max} bytes or {FIELDS_MAX} fields: send fewer",
                 )
             fields.append(field)
         return fields

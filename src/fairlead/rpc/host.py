@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.deadlines import Deadlines
+from fairlead.rpc.budget import SpentBudgets
 from fairlead.rpc.call import Route
 from fairlead.rpc.limits import RpcLimits
+from fairlead.rpc.memory import Memory
 from fairlead.rpc.stream import Stream
+from fairlead.telemetry.descriptors import Descriptors
 
 if TYPE_CHECKING:
     from fairlead.rpc.connection import Connection
@@ -25,6 +28,9 @@ class Host:
     clock: Callable[[], float]
     log: FilteringBoundLogger
     routes: dict[str, Route]
+    memory: Memory
+    descriptors: Descriptors
+    spent_budgets: SpentBudgets = field(default_factory=SpentBudgets)
     connections: "set[Connection]" = field(default_factory=set)
     # Running handlers, including cancelled ones that have not ended.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)

@@ -37,13 +37,16 @@ from fairlead.rpc.outbox import Outbox
 
 # Protocol that both sides of a TLS connection must negotiate.
 ALPN_PROTOCOL = "h2"
-# Bytes in the transport's write buffer at which it pauses writing.
-TRANSPORT_BYTES_MAX = 256 * 1024
 # Seconds that the peer has to close its side before we close ours, and to read our last frames before we abort.
 LINGER_S = 1.0
 CUT_S = 10.0
 
 KEEPALIVE_PING = b"keepaliv"
+# Settings in one frame; HTTP/2 defines seven.
+SETTINGS_MAX = 64
+# Open streams whose window change costs as much of the budget as one control frame, and the maximum cost.
+STREAMS_A_CONTROL_FRAME = 16
+CONTROL_FRAMES_MAX = 250
 
 
 class Http2Connection(FrameReader):
@@ -92,9 +95,8 @@ class Http2Connection(FrameReader):
         if name == SETTING_INITIAL_WINDOW:
             if value > WINDOW_MAX:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value} bytes")
-            increment = value - self._outbox.stream_window
+            # `_on_settings` changes the windows of open streams, once a frame.
             self._outbox.stream_window = value
-            self._change_windows(increment)
         elif name == SETTING_FRAME_BYTES_MAX:
             if not FRAME_BYTES_MAX <= value <= FRAME_BYTES_SETTING_MAX:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame size of {value} bytes")
@@ -125,9 +127,17 @@ class Http2Connection(FrameReader):
             if not self._is_settled:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is an acknowledgement")
             return
+        if len(payload) > SETTINGS_MAX * SETTING.size:
+            raise ConnectionFault(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"{len(payload) // SETTING.size} settings in one frame: at most {SETTINGS_MAX}",
+            )
         is_first, self._is_settled = not self._is_settled, True
+        window = self._outbox.stream_window
         for name, value in SETTING.iter_unpack(payload):
             self._set(name, value)
+        if self._outbox.stream_window != window:
+            self._change_windows(self._outbox.stream_window - window)
         self._outbox.write(frame(SETTINGS, ACK, 0))
         if is_first:
             self._settled()
@@ -179,7 +189,12 @@ class Http2Connection(FrameReader):
 
     def _change_windows(self, increment: int) -> None:
         """Apply the peer's new initial window to open streams too, as HTTP/2 demands."""
-        for stream in tuple(self._calls.streams.values()):
+        streams = tuple(self._calls.streams.values())
+        price = min(len(streams) // STREAMS_A_CONTROL_FRAME, CONTROL_FRAMES_MAX)
+        if price:
+            self._count_control(price)
+            self._work += price
+        for stream in streams:
             try:
                 self._outbox.widen_stream(stream, increment)
             except StreamFault as fault:
@@ -205,7 +220,8 @@ class Http2Connection(FrameReader):
             # The peer may have closed the connection already.
             with suppress(OSError):
                 self._transport.write_eof()
-        # The timers hold the transport alone: a peer with many faulty connections must not keep all that these had.
+        # The timers refer to the transport alone: otherwise a peer with many faulty connections would keep all of their
+        # state in memory.
         self._loop.call_later(LINGER_S, close_once, self._transport)
         self._loop.call_later(CUT_S, self._transport.abort)
 

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Iterator
 
 from fairlead.rpc.frames import WINDOW_DEFAULT, ErrorCode, StreamFault, window_update
-from fairlead.rpc.message import PREFIX_BYTES, MessageReader
+from fairlead.rpc.memory import Account
+from fairlead.rpc.message import PREFIX_BYTES, MessageReader, Packed
 from fairlead.rpc.outbox import Outbox
 from fairlead.rpc.status import Code, RpcStatus
 from fairlead.rpc.stream import Flow, Incoming
@@ -20,14 +21,23 @@ _WIDEN_BELOW_BYTES = CONNECTION_WINDOW_BYTES // 2
 class Intake:
     """Gives the peer window to send.
 
-    A message larger than a stream's window gets window for all of it, first come first served, as long as all
-    messages with such a reservation stay below `receive_bytes_max` together. This bounds memory, and no two half-sent
-    messages ever wait for each other.
+    A message larger than a stream's window gets a reservation: window for all of it, first come first served. All
+    reservations together stay below `receive_bytes_max`, and none is made while the server is short of memory. This
+    bounds memory, and no two half-sent messages ever wait for each other.
     """
 
-    __slots__ = ("_outbox", "_partial_bytes", "_receive_bytes_max", "_reserved_bytes", "_waiting", "_window")
+    __slots__ = (
+        "_account",
+        "_outbox",
+        "_partial_bytes",
+        "_receive_bytes_max",
+        "_reserved_bytes",
+        "_waiting",
+        "_window",
+    )
 
-    def __init__(self, outbox: Outbox, *, receive_bytes_max: int) -> None:
+    def __init__(self, outbox: Outbox, *, receive_bytes_max: int, account: Account | None = None) -> None:
+        self._account = account or Account()
         self._outbox = outbox
         self._receive_bytes_max = receive_bytes_max
         self._window = CONNECTION_WINDOW_BYTES
@@ -57,10 +67,13 @@ class Intake:
             # Padding is not kept: give its bytes back, so that the message keeps the window reserved for it.
             self.give(stream, padding)
 
-    def messages(self, stream: Flow, data: bytes, *, encoding: str, bytes_max: int) -> Iterator[tuple[bytes, int]]:
+    def messages(
+        self, stream: Flow, data: bytes, *, encoding: str, bytes_max: int
+    ) -> Iterator[tuple[bytes | Packed, int]]:
         """Add data to a stream's message and yield the messages that it completes; raises RpcStatus.
 
-        Each comes with the window to give back once it is read. Exhaust the iterator: its end counts what is left.
+        Each comes with the window to give back once it is read. Exhaust the iterator: at its end it counts the
+        remaining bytes.
         """
         incoming = stream.incoming
         if incoming is None:
@@ -78,6 +91,8 @@ class Intake:
 
     def hold(self, stream: Flow, incoming: Incoming) -> None:
         """Count the received part of a message, and queue for more window if the rest needs it; raises RpcStatus."""
+        self._account.hold(len(incoming.reader.buffer) - incoming.counted_bytes)
+        incoming.counted_bytes = len(incoming.reader.buffer)
         if incoming.reserved_bytes:
             return
         self._partial_bytes += len(incoming.reader.buffer) - incoming.held_bytes
@@ -101,7 +116,9 @@ class Intake:
         self._partial_bytes -= incoming.held_bytes
         self._reserved_bytes -= incoming.reserved_bytes
         had_turn = incoming.reserved_bytes > 0
-        incoming.held_bytes = incoming.reserved_bytes = incoming.extra_bytes = 0
+        if incoming.counted_bytes:
+            self._account.free(incoming.counted_bytes)
+        incoming.held_bytes = incoming.reserved_bytes = incoming.extra_bytes = incoming.counted_bytes = 0
         incoming.is_waiting = False
         if had_turn:
             self._give_turns()
@@ -123,6 +140,9 @@ class Intake:
             needed_bytes = incoming.reader.needed_bytes()
             whole_bytes = len(incoming.reader.buffer) + needed_bytes
             if self._reserved_bytes and self._reserved_bytes + whole_bytes > self._receive_bytes_max:
+                return
+            if self._account.memory.is_short:
+                self._account.memory.when_enough(self._give_turns)
                 return
             self._waiting.popleft()
             incoming.is_waiting = False

@@ -30,7 +30,8 @@ class ConnectionLimits:
     receive_bytes_max: int = 64 * MIB
     # Bytes of messages that the peer has not read. Above it new calls fail; above twice as much, large responses too.
     send_bytes_max: int = 64 * MIB
-    # Resets and control frames: a burst at once, then a rate per second. A peer above both is cut off.
+    # Resets and refused calls, and control frames and tiny DATA frames: a burst at once, then a rate per second. A peer
+    # above both is cut off.
     resets_burst_max: int = 5_000
     resets_per_s_max: int = 500
     control_frames_burst_max: int = 2_000
@@ -63,6 +64,20 @@ class RpcLimits(ConnectionLimits):
     streams_max: int = 4_096
     # Seconds from the connection (or its TLS handshake) to the first frame, and for a header block to be complete.
     preface_s_max: float = 10.0
+    # Seconds from the headers of a call to the end of its request, and for a message of a stream to be complete.
+    request_s_max: float = 60.0
+    # Bytes of messages of all connections together: requests that are received or handled, and unsent responses.
+    # Above it large messages wait; above it for some seconds, the connection that holds most is cut.
+    memory_bytes_max: int = 256 * MIB
+
+    def __post_init__(self) -> None:
+        # The dataclass has slots, with which a plain super() does not work.
+        ConnectionLimits.__post_init__(self)
+        if self.memory_bytes_max < self.message_bytes_max:
+            raise InvalidLimits(
+                f"memory_bytes_max is {self.memory_bytes_max}, less than one message of message_bytes_max"
+                f" ({self.message_bytes_max}): raise it"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,12 @@ from fairlead.rpc.frames import (
     StreamFault,
     header_frames,
 )
+from fairlead.rpc.memory import Account
 from fairlead.rpc.message import framed
 from fairlead.rpc.stream import Flow, Outgoing
 
+# Bytes in the transport's write buffer at which it pauses writing.
+TRANSPORT_BYTES_MAX = 256 * 1024
 # Bytes of a sent DATA frame, even if the peer accepts more: larger frames would delay the connection's other streams.
 FRAME_SENT_BYTES_MAX = 64 * 1024
 # Bytes of large messages that one connection sends in one iteration of the loop, so that others get their turn.
@@ -32,6 +35,7 @@ class Outbox:
     """Sends frames, and messages within the peer's windows; holds and counts the bytes that do not fit."""
 
     __slots__ = (
+        "_account",
         "_is_closed",
         "_is_paused",
         "_is_scheduled",
@@ -48,7 +52,10 @@ class Outbox:
         "writes",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, *, account: Account | None = None
+    ) -> None:
+        self._account = account or Account()
         self._loop = loop
         self._transport = transport
         self._out: list[bytes] = []
@@ -105,11 +112,15 @@ class Outbox:
 
     def pause(self) -> None:
         """The transport is full."""
-        self._is_paused = True
+        if not self._is_paused:
+            self._is_paused = True
+            self._account.hold(TRANSPORT_BYTES_MAX)
 
     def resume(self) -> None:
         """The transport has room again."""
-        self._is_paused = False
+        if self._is_paused:
+            self._is_paused = False
+            self._account.free(TRANSPORT_BYTES_MAX)
         self.held_bytes = 0
         self.schedule()
 
@@ -122,6 +133,7 @@ class Outbox:
         outgoing.pieces.append(piece)
         outgoing.waiting_bytes += len(piece)
         self.waiting_bytes += len(piece)
+        self._account.hold(len(piece))
         self._make_ready(stream, outgoing)
         return outgoing
 
@@ -141,6 +153,7 @@ class Outbox:
         """Drop the unsent rest of the stream's messages."""
         if stream.outgoing is not None:
             self.waiting_bytes -= stream.outgoing.waiting_bytes
+            self._account.free(stream.outgoing.waiting_bytes)
             stream.outgoing = None
 
     def widen(self, increment: int) -> None:
@@ -204,6 +217,7 @@ class Outbox:
         stream.send_window -= size
         outgoing.waiting_bytes -= size
         self.waiting_bytes -= size
+        self._account.free(size)
         if end == len(piece):
             outgoing.pieces.popleft()
             outgoing.offset = 0

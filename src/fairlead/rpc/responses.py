@@ -2,16 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from itertools import islice
 from typing import Any
 
-from fairlead.rpc.call import Unary
+from fairlead.rpc.call import ServerStream, Unary
 from fairlead.rpc.frames import END_STREAM, FRAME_BYTES_MAX, ErrorCode, rst_stream
 from fairlead.rpc.header_blocks import Trailers, ok_trailers_block, status_block
 from fairlead.rpc.host import Host
 from fairlead.rpc.intake import Intake
+from fairlead.rpc.memory import Account
+from fairlead.rpc.message import Packed
 from fairlead.rpc.server_outbox import ServerOutbox
 from fairlead.rpc.status import Code, RpcStatus
 from fairlead.rpc.stream import Stream
+
+# Calls of a lost connection that are cancelled in one iteration of the event loop, so that others get their turn.
+CANCELLED_A_TURN_MAX = 128
 
 
 class Responses:
@@ -20,11 +26,32 @@ class Responses:
     Every stream ends through `_close`. `on_idle` is called when no more streams may open and the last one has ended.
     """
 
-    __slots__ = ("_host", "_intake", "_is_final", "_on_idle", "_outbox", "_peer", "_running", "streams")
+    __slots__ = (
+        "_account",
+        "_host",
+        "_intake",
+        "_is_final",
+        "_on_idle",
+        "_outbox",
+        "_peer",
+        "_running",
+        "_unfinished",
+        "streams",
+    )
 
     def __init__(
-        self, host: Host, outbox: ServerOutbox, intake: Intake, *, peer: str, on_idle: Callable[[], None]
+        self,
+        host: Host,
+        outbox: ServerOutbox,
+        intake: Intake,
+        *,
+        account: Account,
+        peer: str,
+        on_idle: Callable[[], None],
     ) -> None:
+        self._account = account
+        # Calls whose requests are not complete, with the time in seconds when they began; oldest first.
+        self._unfinished: dict[Stream, float] = {}
         self._host = host
         self._outbox = outbox
         self._intake = intake
@@ -45,10 +72,15 @@ class Responses:
         self._host.tasks.discard(task)
         self._running -= 1
 
-    async def _answer(self, stream: Stream, route: Unary, request: bytes) -> None:
+    async def _answer(self, stream: Stream, route: Unary, request: bytes | Packed) -> None:
         stream.has_begun = True
         try:
-            message = await route.handle(request, stream)
+            if isinstance(request, Packed):
+                request = await self._unpacked(stream, request)
+            answering = route.handle(request, stream)
+            # A call may wait for a minute: don't keep its request meanwhile.
+            del request
+            message = await answering
             if stream.is_open:
                 self._send_answer(stream, message)
         except RpcStatus as status:
@@ -61,6 +93,27 @@ class Responses:
         finally:
             if stream.task is not None:
                 self._ended(stream.task)
+
+    async def _unpacked(self, stream: Stream, packed: Packed) -> bytes:
+        """Decompress a request, as soon as the server has the memory."""
+        await self._account.memory.enough()
+        if stream.is_open:
+            self._hold(stream, packed.size)
+        return await packed.unpacked_aside()
+
+    async def _handled(self, stream: Stream, route: ServerStream, packed: Packed) -> AsyncIterator[bytes]:
+        messages = route.handle(await self._unpacked(stream, packed), stream)
+        try:
+            async for message in messages:
+                yield message
+        finally:
+            if isinstance(messages, AsyncGenerator):
+                await messages.aclose()
+
+    def _hold(self, stream: Stream, size: int) -> None:
+        """Count bytes against the server's memory until the stream closes."""
+        stream.held_bytes += size
+        self._account.hold(size)
 
     def _send_answer(self, stream: Stream, message: bytes) -> None:
         self._check_answer(stream, message)
@@ -168,6 +221,14 @@ class Responses:
             if not stream.has_begun:
                 self._ended(task)
 
+    def lose(self) -> None:
+        """Cancel all calls: the connection is lost, so nobody can get their responses."""
+        for stream in tuple(islice(self.streams.values(), CANCELLED_A_TURN_MAX)):
+            stream.is_half_closed = True
+            self._abandon(stream)
+        if self.streams:
+            self._host.loop.call_soon(self.lose)
+
     def _close(self, stream: Stream) -> None:
         """Release all that a stream holds; reset the stream if the peer is still sending."""
         stream.is_open = False
@@ -175,6 +236,11 @@ class Responses:
         if stream.tick is not None:
             self._host.deadlines.remove(stream, stream.tick)
         self._outbox.forget(stream)
+        if stream.held_bytes:
+            self._account.free(stream.held_bytes)
+            stream.held_bytes = 0
+        if self._unfinished:
+            self._unfinished.pop(stream, None)
         if stream.incoming is not None:
             incoming, stream.incoming = stream.incoming, None
             self._intake.release(incoming)

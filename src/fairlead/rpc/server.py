@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -15,6 +16,8 @@ from fairlead.rpc.connection import Connection
 from fairlead.rpc.host import Host
 from fairlead.rpc.http2 import ALPN_PROTOCOL
 from fairlead.rpc.limits import RpcLimits
+from fairlead.rpc.memory import Memory
+from fairlead.telemetry.descriptors import Descriptors
 from fairlead.telemetry.listen_errors import CannotListen
 
 # Connections that the operating system queues until the server accepts them.
@@ -24,6 +27,8 @@ CANCELLED_S_MAX = 5.0
 CLOSED_S_MAX = 2.0
 # Seconds at the end of stop for the operating system to take the last written bytes.
 CUT_S_MAX = 0.2
+# Seconds for which the server may be short of memory before the connection that holds most is cut.
+SHORT_S_MAX = 10.0
 # Seconds between checks of all connections; checks are more frequent where a time limit is short.
 CHECK_S_MAX = 1.0
 _CHECKS_A_LIMIT = 4
@@ -60,12 +65,17 @@ class RpcServer:
         limits: RpcLimits | None = None,
         tls: ssl.SSLContext | None = None,
         log: FilteringBoundLogger | None = None,
+        memory_bytes_max: Callable[[], int] | None = None,
     ) -> None:
-        """Without `listens`, another process accepts the connections at `listen`; see `adopt`."""
+        """Without `listens`, another process accepts the connections at `listen`; see `adopt`.
+
+        `memory_bytes_max` replaces that of the limits, and is asked again while the server runs.
+        """
         self._listen = listen
         self._listens = listens
         self._limits = limits or RpcLimits()
         self._tls = tls
+        self._memory_bytes_max = memory_bytes_max or (lambda: self._limits.memory_bytes_max)
         # A peer that does not finish its handshake must not keep its connection for long.
         self._handshake_s_max = None if tls is None else self._limits.preface_s_max
         self._shutdown_s_max = None if tls is None else CLOSED_S_MAX
@@ -75,6 +85,8 @@ class RpcServer:
         self._host: Host | None = None
         self._server: asyncio.Server | None = None
         self._check_timer: asyncio.TimerHandle | None = None
+        # Time in seconds since which the server is short of memory; None if it is not.
+        self._short_s: float | None = None
 
     def add(self, path: str, handler: UnaryHandler) -> None:
         """Add a unary handler: `async def handle(request: bytes, call: Call) -> bytes`."""
@@ -104,8 +116,16 @@ class RpcServer:
         """Start serving; return the address, with the chosen port if the configured one was 0."""
         address = self.bind()
         loop = asyncio.get_running_loop()
+        log = self._log.bind(address=address)
+        memory = Memory(self._memory_bytes_max(), loop=loop, on_excess=self._cut_excess)
         host = self._host = Host(
-            limits=self._limits, loop=loop, clock=loop.time, log=self._log.bind(address=address), routes=self._routes
+            limits=self._limits,
+            loop=loop,
+            clock=loop.time,
+            log=log,
+            routes=self._routes,
+            memory=memory,
+            descriptors=Descriptors(log),
         )
         if self._tls is not None:
             self._tls.set_alpn_protocols([ALPN_PROTOCOL])
@@ -209,14 +229,39 @@ class RpcServer:
 
     def _check_later(self, host: Host) -> None:
         limits = self._limits
-        shortest_s = min(limits.preface_s_max, limits.keepalive_s, limits.keepalive_timeout_s)
+        shortest_s = min(limits.preface_s_max, limits.request_s_max, limits.keepalive_s, limits.keepalive_timeout_s)
         self._check_timer = host.loop.call_later(min(CHECK_S_MAX, shortest_s / _CHECKS_A_LIMIT), self._check, host)
 
     def _check(self, host: Host) -> None:
         now_s = host.clock()
         for connection in tuple(host.connections):
             connection.check(now_s)
+        host.descriptors.check()
+        self._check_memory(host, now_s)
         self._check_later(host)
+
+    def _check_memory(self, host: Host, now_s: float) -> None:
+        host.memory.bytes_max = self._memory_bytes_max()
+        if not host.memory.is_short:
+            self._short_s = None
+        elif self._short_s is None:
+            self._short_s = now_s
+            host.log.warning("rpc server is short of memory: large messages wait", bytes=host.memory.used_bytes)
+        elif now_s - self._short_s > SHORT_S_MAX:
+            self._cut_largest(host)
+
+    def _cut_excess(self) -> None:
+        host = self._host
+        while host is not None and host.memory.is_excessive and host.connections:
+            self._cut_largest(host)
+
+    def _cut_largest(self, host: Host) -> None:
+        """Cut the connection that holds most bytes, so that the others can go on."""
+        largest = max(host.connections, key=lambda connection: connection.account.held_bytes)
+        held_bytes = largest.account.held_bytes
+        host.log.warning("rpc connection cut: it holds most of the server's message memory", bytes=held_bytes)
+        host.connections.discard(largest)
+        largest.cut(f"this connection holds {held_bytes} bytes of messages, and the server is short of memory")
 
 
 def _bound_socket(listen: str) -> socket.socket:

@@ -6,6 +6,7 @@ from struct import Struct
 
 from fairlead.rpc.frames import DATA, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, HEADERS
 from fairlead.rpc.header_blocks import HEADERS_BLOCK, OK_TRAILERS_BLOCK
+from fairlead.rpc.memory import Account
 from fairlead.rpc.message import PREFIX_BYTES
 from fairlead.rpc.outbox import Outbox
 from fairlead.rpc.stream import Flow, Outgoing, Stream
@@ -22,9 +23,14 @@ class ServerOutbox(Outbox):
     __slots__ = ("_on_sent",)
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, *, on_sent: Callable[[Stream], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        *,
+        on_sent: Callable[[Stream], None],
+        account: Account,
     ) -> None:
-        super().__init__(loop, transport)
+        super().__init__(loop, transport, account=account)
         self._on_sent = on_sent
 
     def answer(self, stream: Stream, message: bytes) -> bool:

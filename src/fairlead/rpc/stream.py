@@ -2,22 +2,24 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from fairlead.rpc.call import Call, Route
 from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.head import Head
-from fairlead.rpc.message import MessageReader
+from fairlead.rpc.message import MessageReader, Packed
 
 
 class Incoming:
     """An unfinished message of the peer: its received bytes, and the window reserved for the rest."""
 
-    __slots__ = ("extra_bytes", "held_bytes", "is_waiting", "reader", "reserved_bytes")
+    __slots__ = ("counted_bytes", "extra_bytes", "held_bytes", "is_waiting", "reader", "reserved_bytes")
 
     def __init__(self, reader: MessageReader) -> None:
         self.reader = reader
+        # Received bytes that the connection's account has counted.
+        self.counted_bytes = 0
         # Received bytes, counted while the message has no reservation.
         self.held_bytes = 0
         # Size of the whole message once it has a reservation, and the window given for it beyond the usual.
@@ -61,18 +63,22 @@ class Flow(Protocol):
 class Messages(AsyncIterator[bytes]):
     """Messages of the peer on one stream; the peer gets more window only as they are read."""
 
-    __slots__ = ("_error", "_is_ended", "_messages", "_on_taken", "_waiter")
+    __slots__ = ("_error", "_is_ended", "_messages", "_on_taken", "_unpack", "_waiter")
 
-    def __init__(self, on_taken: Callable[[int], None]) -> None:
-        self._messages: deque[tuple[bytes, int]] = deque()
+    def __init__(
+        self, on_taken: Callable[[int, int], None], *, unpack: Callable[[Packed], Awaitable[bytes]] | None = None
+    ) -> None:
+        """`on_taken` gets the window to give back and the size of each message that is taken."""
+        self._messages: deque[tuple[bytes | Packed, int, int]] = deque()
         self._on_taken = on_taken
+        self._unpack = unpack or Packed.unpacked_aside
         self._is_ended = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, message: bytes, *, window_bytes: int) -> None:
+    def put(self, message: bytes | Packed, *, window_bytes: int) -> None:
         """Add a message; the peer gets `window_bytes` back when the reader takes it."""
-        self._messages.append((message, window_bytes))
+        self._messages.append((message, window_bytes, message_bytes(message)))
         self._wake()
 
     def end(self, error: Exception | None = None) -> None:
@@ -89,13 +95,18 @@ class Messages(AsyncIterator[bytes]):
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        message, window_bytes = self._messages.popleft()
-        self._on_taken(window_bytes)
-        return message
+        message, window_bytes, size = self._messages.popleft()
+        self._on_taken(window_bytes, size)
+        return await self._unpack(message) if isinstance(message, Packed) else message
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def message_bytes(message: bytes | Packed) -> int:
+    """Bytes that a message takes, compressed or not."""
+    return message.packed_bytes if isinstance(message, Packed) else len(message)
 
 
 class StreamOwner(Protocol):
@@ -111,6 +122,7 @@ class Stream(Call):
 
     __slots__ = (
         "has_begun",
+        "held_bytes",
         "id",
         "incoming",
         "is_half_closed",
@@ -151,7 +163,9 @@ class Stream(Call):
         # True once the peer has sent the end of the request.
         self.is_half_closed = False
         # The request of a call with a single request message.
-        self.request: bytes | None = None
+        self.request: bytes | Packed | None = None
+        # Bytes of large headers and requests that the connection's account has counted.
+        self.held_bytes = 0
         # The requests of a duplex call.
         self.requests: Messages | None = None
         # Set only if a message spans several frames.

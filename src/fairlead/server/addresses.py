@@ -2,9 +2,8 @@
 
 import socket
 
-from fairlead.rpc.hosts.grpc_server import CannotListen
 from fairlead.settings.static.config import Address
-from fairlead.telemetry import refusal
+from fairlead.telemetry import CannotListen, refusal
 
 
 def check_free(address: Address, *, key: str, host_key: str | None = None) -> None:

@@ -22,7 +22,7 @@ def check_exposure(config: StaticConfig) -> None:
     shown = _shown(config, open_addresses)
     if not config.security.is_insecure:
         raise Careless(
-            f"{shown}: other machines may reach it, and whoever does may do everything, since there is no "
+            f"{shown}: other machines may reach it, and every caller may do everything, since there is no "
             "authorization. Configure it (docs/security.md), listen at 127.0.0.1, or, if a network that you trust "
             "protects it, give --insecure (insecure: true in the file)"
         )
@@ -30,7 +30,7 @@ def check_exposure(config: StaticConfig) -> None:
 
 
 def _shown(config: StaticConfig, addresses: dict[str, Address]) -> str:
-    """The addresses with their keys; on the command line one flag is that of several, and is named once."""
+    """The addresses with their keys; one flag of the command line may set several of them, and is named once."""
     found: dict[str, str] = {}
     for key, address in addresses.items():
         flag = config.flags.get(f"{key}.host")
@@ -39,7 +39,7 @@ def _shown(config: StaticConfig, addresses: dict[str, Address]) -> str:
 
 
 def _unprotected(config: StaticConfig) -> dict[str, Address]:
-    """The addresses of a process at which callers are not asked who they are."""
+    """The addresses of a process at which callers are not authenticated."""
     security = config.security
     found: dict[str, Address] = {}
     if Role.FRONTEND in config.roles and not security.authorization.is_on:

@@ -2,7 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -17,6 +18,8 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionResponse,
 )
 
+from fairlead.console.backend import Backend
+from fairlead.console.sampler import Sampler
 from fairlead.core.partitions import PartitionConfig
 from fairlead.frontend import OPERATOR_SERVICE, WORKFLOW_SERVICE, Frontend, add_services, answerers
 from fairlead.history.client import CALL_TIMEOUT_S, HistoryClient
@@ -25,6 +28,7 @@ from fairlead.matching.messages import POLL, BacklogReport, PollResponse
 from fairlead.rpc import RpcServer
 from fairlead.rpc.hosts.caller import Caller, Method, Request, Response
 from fairlead.server.web import http_endpoints
+from fairlead.settings.dynamic.quotas import MESSAGE_MEMORY
 from fairlead.settings.static.config import DEFAULTS, StaticConfig
 from fairlead.telemetry import Metrics
 
@@ -139,16 +143,15 @@ class DrainingHistory(HistoryClient):
             return await self._drain.wait(lambda: ask(timeout_s), lambda: _not_yet(request))
         return await ask(timeout_s)
 
-    async def call_shard(self, name: str, shard_id: int, request: msgspec.Struct, *, timeout_s: float) -> bytes:
-        """Carry out the operation in a shard; while draining, a waiting pull of another cluster gets what is there."""
-
-        async def ask(asked: msgspec.Struct) -> bytes:
-            return await self._client.call_shard(name, shard_id, asked, timeout_s=timeout_s)
-
+    def call_shard(
+        self, name: str, shard_id: int, request: msgspec.Struct, *, timeout_s: float
+    ) -> Coroutine[Any, Any, bytes]:
+        """Carry out the operation in a shard; while draining, a waiting pull gets the rows that are there."""
+        ask = partial(self._client.call_shard, name, shard_id, timeout_s=timeout_s)
         if isinstance(request, PullRequest):
             at_once = msgspec.structs.replace(request, wait_s=0.0)
-            return await self._drain.wait(lambda: ask(request), lambda: ask(at_once))
-        return await ask(request)
+            return self._drain.wait(lambda: ask(request), lambda: ask(at_once))
+        return ask(request)
 
 
 async def _not_yet(request: UpdateWorkflowExecutionRequest | PollWorkflowExecutionUpdateRequest) -> bytes:
@@ -178,17 +181,25 @@ class FrontendServer:
         tls: ssl.SSLContext | None = None,
         http_tls: ssl.SSLContext | None = None,
         admission: "ClusterAdmission | None" = None,
+        backend: Backend | None = None,
     ) -> None:
         """`drain` tracks the frontend's waiting calls; `endpoint` answers other clusters, None without such clusters.
 
         With a `skipper`, the server skips time and also offers Temporal's TestService. Without `listens`, another
-        process accepts the connections.
+        process accepts the connections. The console of the web page reads the `backend`.
         """
-        self._rpc = RpcServer(listen, listens=listens, log=log, tls=tls)
+        self._rpc = RpcServer(
+            listen,
+            listens=listens,
+            log=log,
+            tls=tls,
+            memory_bytes_max=lambda: frontend.settings.get(MESSAGE_MEMORY),
+        )
         self._frontend = frontend
         table = answerers(frontend, metrics)
         self._health = add_services(self._rpc, table, has_reflection=frontend.gate is None)
-        self._http = http_endpoints(config, frontend, table, metrics=metrics, log=log, tls=http_tls)
+        self._http = http_endpoints(config, frontend, table, metrics=metrics, log=log, tls=http_tls, backend=backend)
+        self._sampler = None if backend is None else Sampler(metrics, backend.series)
         if endpoint is not None:
             endpoint.add_to(self._rpc, admission)
         if skipper is not None:
@@ -221,6 +232,8 @@ class FrontendServer:
         await self._rpc.start()
         for endpoint in self._http.values():
             endpoint.start()
+        if self._sampler is not None:
+            self._sampler.start()
 
     @property
     def rpc(self) -> RpcServer:
@@ -243,5 +256,7 @@ class FrontendServer:
         self._drain.begin()
         if self._skipper is not None:
             await self._skipper.close()
+        if self._sampler is not None:
+            await self._sampler.stop()
         within_s = min(grace_s, DRAIN_S_MAX)
         await asyncio.gather(self._rpc.stop(within_s), *(endpoint.stop(within_s) for endpoint in self._http.values()))

@@ -8,16 +8,16 @@ from fairlead.authorization.api_keys import ApiKeys
 from fairlead.authorization.audit import Audit
 from fairlead.authorization.authorizer import Authorizer, DefaultAuthorizer
 from fairlead.authorization.claims import ClaimMapper
-from fairlead.authorization.gate import Decided, Gate
+from fairlead.authorization.gate import Gate
 from fairlead.authorization.host_methods import HostAdmission
 from fairlead.authorization.json_web_keys import KeySource
 from fairlead.authorization.json_web_tokens import JwtClaimMapper
 from fairlead.authorization.messages import KeyAdmin
 from fairlead.authorization.plugins import make_authorizer, make_claim_mapper
-from fairlead.history.messages.matching_tasks import decode_matched
 from fairlead.journal import Journal
 from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.hosts.caller import Handlers
+from fairlead.server.host import is_of_history
 from fairlead.settings import DynamicSettings
 from fairlead.settings.static.authorization import DEFAULT
 from fairlead.settings.static.security import SecurityConfig
@@ -28,7 +28,7 @@ from fairlead.telemetry import Metrics
 class Guard:
     """The gates of a process: `frontend` for SDKs and clusters, `hosts` for the host's own port.
 
-    Without an authorizer there is no gate for SDKs. The host's own port has one as soon as hosts prove who they are.
+    Without an authorizer there is no gate for SDKs. The host's own port has one if hosts authenticate themselves.
     """
 
     def __init__(
@@ -38,9 +38,10 @@ class Guard:
         store: HistoryStore,
         settings: DynamicSettings,
         metrics: Metrics,
-        on_decision: Callable[[Decided], None] | None = None,
+        audit: Audit,
     ) -> None:
         """Raises if the configured claim mapper or authorizer can't be made."""
+        self.audit = audit
         self._api_keys = ApiKeys(store)
         self._store = store
         self._closing = AsyncExitStack()
@@ -61,12 +62,12 @@ class Guard:
                 metrics=metrics,
                 secret=config.secret,
                 is_host=is_host,
-                on_decision=on_decision,
+                on_decision=audit.record,
             )
 
         self.frontend = gate(lambda _: False) if authorization.is_on else None
         # On the host's own port, the TLS layer has verified that a certificate is of the hosts' authority.
-        self.hosts = HostAdmission(gate(lambda _: config.has_host_certificates), is_reserved=_is_of_history)
+        self.hosts = HostAdmission(gate(lambda _: config.has_host_certificates), is_reserved=is_of_history)
 
     async def open(self) -> Self:
         """Read the keys. If this raises, everything is closed again."""
@@ -112,11 +113,5 @@ async def open_guard(
     host: str,
 ) -> Guard:
     """Make the gates of a host and read the keys; decisions go to the audit in the journal."""
-    audit = None if journal is None else Audit(journal.audit(), host=host)
-    on_decision = None if audit is None else audit.record
-    return await Guard(config, store=store, settings=settings, metrics=metrics, on_decision=on_decision).open()
-
-
-def _is_of_history(payload: bytes) -> bool:
-    """Whether the history service takes a task with this payload for its own."""
-    return decode_matched(payload, "", b"") is not None
+    audit = Audit(None if journal is None else journal.audit(), host=host)
+    return await Guard(config, store=store, settings=settings, metrics=metrics, audit=audit).open()

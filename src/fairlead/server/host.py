@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fairlead.core.namespaces import NamespaceNames
 from fairlead.core.routing import HashRing
 from fairlead.journal import TaskJournal
+from fairlead.matching.inspection import Inspection
 from fairlead.matching.service import MatchingService
 from fairlead.matching.task_starter import Starter, start_plainly
 from fairlead.membership.members import Membership, MembershipTimes
@@ -84,6 +85,18 @@ class HostRing:
         await nudge_all(self._caller, self.membership.ring.hosts, sender=self.name, timeout_s=NUDGE_S_MAX)
 
 
+def is_of_history(payload: bytes) -> bool:
+    """Whether the history service takes a task with this payload for its own."""
+    # Imported late: Temporal's messages load slowly, and a host with only the matching role doesn't need them.
+    from fairlead.history.messages.matching_tasks import decode_matched  # noqa: PLC0415
+
+    return decode_matched(payload, "", b"") is not None
+
+
+def _is_of_nobody(_payload: bytes) -> bool:
+    return False
+
+
 class Host:
     """The ring and the matching service of one host, without a transport."""
 
@@ -119,6 +132,8 @@ class Host:
             names=names,
         )
         self.handlers = self.matching.handlers()
+        is_owned = _is_of_nobody if start is start_plainly else is_of_history
+        Inspection(self.matching.engine, self.matching.gauges, is_owned=is_owned).add_to(self.handlers)
         ring.nudges.add_to(self.handlers)
 
         def note_change(present: HashRing) -> None:

@@ -29,6 +29,10 @@ class WebApp(Protocol):
         """Render an error of the HTTP server itself."""
         ...
 
+    def drain(self) -> None:
+        """End responses that would go on for as long as the client wants."""
+        ...
+
 
 class HttpEndpoint:
     """Listens at an address, and loads its application with the first connection."""
@@ -53,6 +57,7 @@ class HttpEndpoint:
         self._log = log
         self._key, self._host_key = key, host_key
         self._socket: socket.socket | None = None
+        self._app: WebApp | None = None
         self._server: HttpServer | None = None
         self._loading: asyncio.Task[None] | None = None
 
@@ -71,6 +76,8 @@ class HttpEndpoint:
     def drain(self) -> None:
         """Accept no more connections."""
         self._forget_reader()
+        if self._app is not None:
+            self._app.drain()
         if self._server is not None:
             self._server.drain()
         elif self._socket is not None:
@@ -90,7 +97,7 @@ class HttpEndpoint:
 
     async def _open(self) -> None:
         try:
-            app = await asyncio.to_thread(self._load)
+            app = self._app = await asyncio.to_thread(self._load)
             from fairlead.http.server import HttpServer  # noqa: PLC0415 - see above
 
             server = HttpServer(app.handle, refuse=app.refuse, tls=self._tls, log=self._log)

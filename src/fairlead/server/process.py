@@ -6,10 +6,9 @@ while still tells callers which host is the new owner.
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairlead.api.codes import code_of
 from fairlead.core.errors import FairleadError
@@ -84,7 +83,12 @@ class Server:
         self._tls = read_certificates(config)
         internode = None if self._tls is None or self._tls.internode is None else self._tls.internode.context
         self._grpc = GrpcServer(
-            self._handlers, listen=str(config.listen), errors=self._errors, code_of=code_of, tls=internode
+            self._handlers,
+            listen=str(config.listen),
+            errors=self._errors,
+            code_of=code_of,
+            tls=internode,
+            metrics=self._metrics,
         )
         self._guard: Guard | None = None
         self._endpoint: MetricsEndpoint | None = None
@@ -223,7 +227,7 @@ class Server:
             self._closing.push_async_callback(self._journal.close)
 
     async def _open_guard(self, store: WatchedStore) -> None:
-        """Ask every caller who it is, from now on; nothing listens yet."""
+        """Authenticate every caller from now on; nothing listens yet."""
         if self._tls is not None:
             self._closing.push_async_callback(self._tls.close)
             self._metrics.watch(self._tls.gauges)
@@ -263,7 +267,7 @@ class Server:
             journal=self._journal,
             skipping=self._skipping,
             listens=self._listens,
-            gate=None if self._guard is None else self._guard.frontend,
+            guard=self._guard,
             tls=self._tls,
         )
         self._closing.push_async_callback(workflows.close)
@@ -303,7 +307,7 @@ class Server:
                 host.handlers.add(method, handle)
         network.register(ring.name, host.handlers)
         for method, handle in host.handlers:
-            self._handlers.add(method, _counted(method.name, handle, self._metrics))
+            self._handlers.add(method, handle)
         host.start()
         await self._grpc.start()
         # Registered before the join, so that a stop during the join leaves, too. Leaving twice does no harm.
@@ -378,23 +382,3 @@ def _keys(config: StaticConfig, key: str) -> dict[str, str]:
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-def _counted(
-    operation: str, handle: Callable[[Any], Awaitable[Any]], metrics: Metrics
-) -> Callable[[Any], Awaitable[Any]]:
-    """Wrap a handler with metrics for calls from other processes: count, latency and errors."""
-    service, _, name = operation.partition(".")
-    calls = metrics.calls(service, name)
-
-    async def count(request: Any) -> Any:
-        began_s = time.perf_counter()
-        try:
-            answer = await handle(request)
-        except Exception as failure:
-            calls.failed(type(failure).__name__, time.perf_counter() - began_s)
-            raise
-        calls.answered(time.perf_counter() - began_s)
-        return answer
-
-    return count

@@ -6,6 +6,7 @@ from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
+from fairlead.console.backend import Backend
 from fairlead.frontend import SERVICES, Frontend
 from fairlead.rpc import UnaryHandler
 from fairlead.server.http_endpoint import HttpEndpoint, WebApp
@@ -22,10 +23,11 @@ def http_endpoints(
     metrics: Metrics,
     log: FilteringBoundLogger,
     tls: ssl.SSLContext | None = None,
+    backend: Backend | None = None,
 ) -> dict[str, HttpEndpoint]:
     """The configured endpoints by name; `table` has the handler of each method by its path.
 
-    With `tls`, a server-side context, they speak HTTPS.
+    With `tls`, a server-side context, they speak HTTPS. With a `backend`, the web page has the console.
     """
     endpoints: dict[str, HttpEndpoint] = {}
     if config.http is not None:
@@ -40,7 +42,7 @@ def http_endpoints(
     if config.ui is not None:
         endpoints["ui"] = HttpEndpoint(
             Address(config.ui.host, config.ui.port),
-            partial(_load_ui, config.ui, frontend, table, metrics),
+            partial(_load_ui, config.ui, frontend, table, metrics, backend),
             log=log,
             key=config.spelled("ui.listen"),
             host_key=config.flags.get("ui.listen.host"),
@@ -61,7 +63,13 @@ def _load_api(config: HttpConfig, frontend: Frontend, table: Mapping[str, UnaryH
     return HttpApi(SERVICES, table, guard=guard, forwarded_headers=config.forwarded_headers, count=count)
 
 
-def _load_ui(config: UiConfig, frontend: Frontend, table: Mapping[str, UnaryHandler], metrics: Metrics) -> WebApp:
+def _load_ui(
+    config: UiConfig,
+    frontend: Frontend,
+    table: Mapping[str, UnaryHandler],
+    metrics: Metrics,
+    backend: Backend | None,
+) -> WebApp:
     # Imported late: see `http_endpoint`.
     from fairlead.frontend.http import HttpApi  # noqa: PLC0415
     from fairlead.http.guard import Guard, is_loopback  # noqa: PLC0415
@@ -72,4 +80,25 @@ def _load_ui(config: UiConfig, frontend: Frontend, table: Mapping[str, UnaryHand
     forwarded = ("Caller-Type",)
     api = HttpApi(SERVICES, table, forwarded_headers=forwarded, count=partial(metrics.count, HTTP_SERVICE_REQUESTS))
     options = UiOptions(config.asset_path, config.public_path, config.codec_endpoint)
-    return UiApp(api, options, guard=guard)
+    if backend is None:
+        return UiApp(api, options, guard=guard)
+    from fairlead.console.app import Console, ConsoleOptions  # noqa: PLC0415
+
+    console = Console(
+        api,
+        backend,
+        ConsoleOptions(
+            public_path=config.public_path,
+            codec_endpoint=config.codec_endpoint,
+            has_official_pages=lambda: app.has_pages,
+        ),
+    )
+    app = UiApp(
+        api,
+        options,
+        guard=guard,
+        mounts={"console": console.handle},
+        on_refusal={"console": console.refuse},
+        on_drain=console.end,
+    )
+    return app

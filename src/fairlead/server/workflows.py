@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Self
 from fairlead.api.errors import API_ERRORS
 from fairlead.api.namespaces import Namespaces
 from fairlead.api.worker_deployments import Deployments
+from fairlead.console.backend import Backend
+from fairlead.console.series import TimeSeries
 from fairlead.frontend import Frontend, read_cluster_id
 from fairlead.history.client import HistoryClient
 from fairlead.history.service import HistoryService
 from fairlead.history.shard.journal import HistoryJournal
 from fairlead.history.shard.matching_tasks import leave_sticky
 from fairlead.history.shard.queue import AHEAD_NS
-from fairlead.history.state.errors import BadRequest, NotPending, RunClosed, TooManySignals
+from fairlead.history.state.errors import (
+    BadRequest,
+    KeyAtLimit,
+    NotPending,
+    QueueAtLimit,
+    RunClosed,
+    TooManySignals,
+)
 from fairlead.history.worker_deployments.task_moves import Mover
 from fairlead.journal import Journal
 from fairlead.matching.client import MatchingClient
@@ -34,14 +43,14 @@ from fairlead.storage.history import HistoryStore
 from fairlead.telemetry import Metrics, get_log
 
 if TYPE_CHECKING:
-    from fairlead.authorization.gate import Gate
     from fairlead.replication.clusters import ClusterRegistry
     from fairlead.rpc.tls import TlsProvider
     from fairlead.server.global_namespaces import GlobalNamespaceServices
+    from fairlead.server.guard import Guard
     from fairlead.time_skipping import TimeSkipping
 
 # Error classes that callers on other hosts must get unchanged, not as their kind.
-HISTORY_ERRORS = (*API_ERRORS, NotPending, RunClosed, BadRequest, TooManySignals)
+HISTORY_ERRORS = (*API_ERRORS, NotPending, RunClosed, BadRequest, TooManySignals, KeyAtLimit, QueueAtLimit)
 
 # Seconds until all hosts of a cluster know a change of a namespace.
 NAMESPACES_REFRESH_S = 5.0
@@ -101,13 +110,14 @@ class Workflows:
         journal: Journal | None = None,
         skipping: "TimeSkipping | None" = None,
         listens: bool = True,
-        gate: "Gate | None" = None,
+        guard: "Guard | None" = None,
         tls: "TlsProvider | None" = None,
     ) -> Self:
         """Create the services, write the store's initial metadata and namespaces, and bind the frontend's address.
 
         Without `listens`, another process accepts the frontend's connections.
         """
+        gate = None if guard is None else guard.frontend
         shards = await fix_shards(store, config)
         await fix_cluster(store, config)
         cluster_id = await read_cluster_id(store)
@@ -142,7 +152,7 @@ class Workflows:
                 log=get_log("history"),
                 journal=None
                 if journal is None or config.journal is None
-                else HistoryJournal(journal, with_payloads=config.journal.has_payloads),
+                else HistoryJournal(journal, payloads=config.journal.payloads),
                 clusters=None if registry is None else registry.clusters,
                 clock_ns=time.time_ns if skipping is None else skipping.clock.now_ns,
                 on_work=None if skipping is None else skipping.work.report,
@@ -206,6 +216,21 @@ class Workflows:
                 config=config,
                 tls=None if tls is None or tls.frontend is None else tls.frontend.context,
                 http_tls=None if tls is None or tls.http is None else tls.http.context,
+                backend=None
+                if config.ui is None
+                else Backend(
+                    host=name,
+                    caller=caller,
+                    ring=ring,
+                    metrics=metrics,
+                    settings=settings,
+                    config=config,
+                    series=TimeSeries(),
+                    shards=shards,
+                    gate=gate,
+                    admit=None if guard is None else guard.hosts.admit,
+                    audit=None if guard is None else guard.audit,
+                ),
             )
         made = cls(
             namespaces=namespaces,

@@ -26,6 +26,7 @@ from fairlead.storage.predicates import (
     Predicate,
     StartsWith,
 )
+from fairlead.storage.slots import SlotStore
 from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, StoreUnavailable
 from fairlead.storage.visibility import (
     GROUPS_MAX,
@@ -221,7 +222,7 @@ class StoredMetadata(NamedTuple):
     version: int
 
 
-class HistoryStore(Protocol):
+class HistoryStore(SlotStore, Protocol):
     """A store of runs. All methods may raise `StoreUnavailable`; all writes may raise `OutcomeUnknown`."""
 
     async def take_shard(self, shard_id: int) -> ShardLease:

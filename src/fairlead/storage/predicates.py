@@ -12,6 +12,7 @@ from msgspec import Struct
 from fairlead.storage.visibility import (
     Attribute,
     BadSearch,
+    Column,
     Field,
     Scalar,
     check_field,
@@ -175,6 +176,13 @@ def normal_form(predicate: Predicate) -> Literal | Joined:
     if depth > PREDICATE_DEPTH_MAX:
         raise BadSearch(f"AND and OR are nested {depth} deep, the limit is {PREDICATE_DEPTH_MAX}: simplify the query")
     return normal
+
+
+def is_about_status(normal: Literal | Joined) -> bool:
+    """Whether the predicate has conditions on the status only, so that the counts of each status are enough."""
+    if isinstance(normal, Literal):
+        return normal.leaf.field is Column.STATUS
+    return all(map(is_about_status, normal.parts))
 
 
 def check_predicate(predicate: Predicate) -> None:

@@ -164,8 +164,11 @@ class TaskStore(Protocol):
         """The first `limit` queues after `after`, ordered by code points and type; of one namespace, or of all."""
         ...
 
-    async def heartbeat(self, member: Member) -> None:
-        """Record that a host is alive until `expires_s`; remove members that expired long ago."""
+    async def heartbeat(self, member: Member, *, now_s: float = 0.0) -> list[Member]:
+        """Record that a host is alive until `expires_s`; remove members that expired long ago.
+
+        Returns the same as `members` after it, in the same round trip: every host needs both, every second.
+        """
         ...
 
     async def leave(self, host: str) -> None:

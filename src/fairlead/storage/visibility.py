@@ -68,6 +68,8 @@ TEXT_COLUMNS = frozenset(
         Column.ROOT_RUN_ID,
     }
 )
+# Numbers that every row has.
+NEVER_NULL = frozenset({Column.STATUS, Column.START_TIME_NS, Column.EXECUTION_TIME_NS})
 # Columns that sort as the largest number if they have no value.
 NULLABLE_NUMBERS = frozenset(
     {

@@ -73,16 +73,23 @@ class _Watch:
     ) -> "Callable[P, asyncio.Future[Response]]":
         """Wrap a write of the store that returns a future."""
 
+        def failed(failure: Exception) -> None:
+            if self._failed(operation, failure) and self.failing_since_s is None:
+                self.failing_since_s = self._clock()
+
         def ended(writing: "asyncio.Future[Response]") -> None:
             failure = None if writing.cancelled() else writing.exception()
             if isinstance(failure, Exception):
-                if self._failed(operation, failure) and self.failing_since_s is None:
-                    self.failing_since_s = self._clock()
+                failed(failure)
             elif self.failing_since_s is not None:
                 self._recovered(self.failing_since_s)
 
         def watched(*args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[Response]":
-            writing = begin(*args, **kwargs)
+            try:
+                writing = begin(*args, **kwargs)
+            except Exception as failure:
+                failed(failure)
+                raise
             writing.add_done_callback(ended)
             return writing
 
@@ -189,6 +196,10 @@ class _WatchedHistory:
         self.read_tasks = watch.read("read_tasks", store.read_tasks)
         self.complete_tasks = watch.write("complete_tasks", store.complete_tasks)
         self.delete_run = watch.write("delete_run", store.delete_run)
+        self.take_slot = watch.write("take_slot", store.take_slot)
+        self.free_slot = watch.write("free_slot", store.free_slot)
+        self.list_slots = watch.read("list_slots", store.list_slots)
+        self.count_slots = watch.read("count_slots", store.count_slots)
         self.create_namespace = watch.write("create_namespace", store.create_namespace)
         self.update_namespace = watch.write("update_namespace", store.update_namespace)
         self.rename_namespace = watch.write("rename_namespace", store.rename_namespace)

@@ -5,9 +5,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from fairlead.core.errors import FixRequest
 from fairlead.settings.static.config import Address
-from fairlead.telemetry import get_log, refusal
+from fairlead.telemetry import CannotListen, get_log, refusal
 
 # Connections that the operating system queues until they are accepted.
 BACKLOG_MAX = 1_024
@@ -17,10 +16,6 @@ ACCEPTED_MAX = 64
 PAUSE_S = 0.05
 
 _log = get_log("supervisor")
-
-
-class CannotListen(FixRequest):
-    """The port for SDKs can't be used."""
 
 
 class Taker(Protocol):

@@ -90,7 +90,7 @@ class HostProcess:
         return is_taken
 
     def release(self, connections: int) -> None:
-        """Ask the peers of some connections to open others, which another process gets."""
+        """Ask the peers of some connections to connect again; another process gets the new connections."""
         self._gone_ordered = self._gone + connections
         for _ in range(connections):
             self._channel.release()

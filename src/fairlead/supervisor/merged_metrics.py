@@ -20,7 +20,7 @@ Sources = Mapping[int, str | None]
 
 
 class MergedEndpoint:
-    """Serves the metrics of all processes, which it asks at each scrape; and their health: one must serve."""
+    """Serves the metrics of all processes, fetched at each scrape, and their health: at least one must serve."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Seconds between the end of a process and its restart: doubled with each end in a row, up to the maximum.
 RESTART_FIRST_S = 0.5
 RESTART_S_MAX = 30.0
-# Seconds after which a process counts as healthy, so that its next end is the first one again.
+# Seconds after which a process counts as healthy, so that its next end begins the backoff anew.
 HEALTHY_S = 60.0
 # Seconds beyond the configured times of a stop after which a process is killed.
 STOP_MARGIN_S = 10.0
@@ -108,7 +108,7 @@ class Supervisor:
         self._keepers.append(asyncio.create_task(self._balance()))
 
     def restart(self) -> None:
-        """Restart the processes one by one, each after the last one serves again."""
+        """Restart the processes one by one, each when the previous one serves again."""
         if self._rolling is not None and not self._rolling.done():
             _log.warning("rolling restart goes on already")
             return
@@ -135,7 +135,7 @@ class Supervisor:
         await self.kill()
 
     def kill_processes(self) -> None:
-        """End the processes at once; what was acknowledged is in the database."""
+        """End the processes at once; acknowledged writes are in the database."""
         self._is_stopping = True
         for process in self._processes.values():
             process.kill()

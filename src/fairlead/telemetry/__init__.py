@@ -5,6 +5,7 @@ from fairlead.telemetry.calls import CallMetrics
 from fairlead.telemetry.declaration import OTHER, Kind, Metric
 from fairlead.telemetry.endpoint import MetricsEndpoint
 from fairlead.telemetry.events import (
+    ACTIVITY_STARTS_LIMITED,
     CLIENT_REDIRECTION_REQUESTS,
     CLUSTER_EVENTS,
     DYNAMIC_CONFIG_RELOADS,
@@ -44,6 +45,7 @@ from fairlead.telemetry.partition import PartitionMetrics
 from fairlead.telemetry.reference import METRICS, reference
 
 __all__ = [
+    "ACTIVITY_STARTS_LIMITED",
     "CLIENT_REDIRECTION_REQUESTS",
     "CLUSTER_EVENTS",
     "DYNAMIC_CONFIG_RELOADS",

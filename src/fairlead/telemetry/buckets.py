@@ -42,7 +42,8 @@ class Buckets:
     __slots__ = ("_counts", "_total_s")
 
     def __init__(self) -> None:
-        self._counts = [0] * _BUCKETS
+        # Up to the highest bucket in use: most task queues are idle, or fast.
+        self._counts: list[int] | None = None
         self._total_s = 0.0
 
     def observe(self, latency_s: float) -> None:
@@ -50,12 +51,17 @@ class Buckets:
         # Clocks of two hosts may differ, so a task may seem to start before it was added: count 0.
         if not 0.0 < latency_s < _INFINITY:
             latency_s = 0.0
-        self._counts[bisect_left(LATENCY_BOUNDS_S, latency_s)] += 1
+        bucket = bisect_left(LATENCY_BOUNDS_S, latency_s)
+        counts = self._counts
+        if counts is None or bucket >= len(counts):
+            counts = self._counts = [*(counts or ()), *[0] * (bucket + 1 - len(counts or ()))]
+        counts[bucket] += 1
         self._total_s += latency_s
 
     def read(self) -> BucketCounts:
         """Counts until now."""
-        return BucketCounts(tuple(self._counts), self._total_s)
+        counts = self._counts or ()
+        return BucketCounts((*counts, *(0,) * (_BUCKETS - len(counts))), self._total_s)
 
 
 def merge(first: BucketCounts, second: BucketCounts) -> BucketCounts:

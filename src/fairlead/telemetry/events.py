@@ -26,6 +26,12 @@ TASK_ERRORS = Metric(
     ("queue", "task_type"),
     "Failed attempts to execute tasks of the shards' queues; each is retried.",
 )
+ACTIVITY_STARTS_LIMITED = Metric(
+    "activity_starts_limited",
+    Kind.COUNTER,
+    ("limit",),
+    "Starts of activities that a limit on running activities has put off: of the fairness key (key) or the task queue.",
+)
 JOURNAL_RECORDS = Metric("journal_records", Kind.COUNTER, ("kind",), "Records written to the journal.")
 JOURNAL_BYTES = Metric("journal_bytes", Kind.COUNTER, ("kind",), "Bytes written to the journal.")
 JOURNAL_RECORDS_DROPPED = Metric(
@@ -118,6 +124,7 @@ REPLICATION_EVENTS = (
 CLUSTER_EVENTS = tuple(event for event in REPLICATION_EVENTS if len(event.labels) == 1)
 EVENTS = (
     *(MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE, SHARD_LOST, TASK_ERRORS),
+    ACTIVITY_STARTS_LIMITED,
     *(JOURNAL_RECORDS, JOURNAL_BYTES, JOURNAL_RECORDS_DROPPED),
     HTTP_SERVICE_REQUESTS,
 )

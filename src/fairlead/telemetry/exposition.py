@@ -6,6 +6,7 @@ from fairlead.core.partitions import PartitionConfig
 from fairlead.telemetry.buckets import merge
 from fairlead.telemetry.calls import SERVICE_ERROR_WITH_TYPE, SERVICE_ERRORS, SERVICE_LATENCY, SERVICE_REQUESTS
 from fairlead.telemetry.gauges import (
+    ACTIVITY_SLOTS,
     CERTIFICATES_EXPIRED,
     CERTIFICATES_EXPIRING,
     CERTIFICATES_NEXT_END,
@@ -135,6 +136,7 @@ def _write_calls(page: Page, snapshot: Snapshot) -> None:
 def _write_history(page: Page, snapshot: Snapshot) -> None:
     page.values(OWNED_SHARDS, [((), one.shards) for one in snapshot.history])
     page.values(RUNS_IN_MEMORY, [((), one.runs) for one in snapshot.history])
+    page.values(ACTIVITY_SLOTS, [((), one.activity_slots) for one in snapshot.history])
     page.values(HISTORY_TASKS, [((queue,), count) for one in snapshot.history for queue, count in one.tasks.items()])
 
 

@@ -79,6 +79,7 @@ class HistoryGauges(NamedTuple):
     shards: int
     runs: int
     tasks: dict[str, int]
+    activity_slots: int = 0
 
 
 class ReplicationGauges(NamedTuple):
@@ -117,6 +118,12 @@ LOADED_PARTITIONS = Metric(
 )
 OWNED_SHARDS = Metric("numshards_gauge", Kind.GAUGE, (), "History shards that this host owns.")
 RUNS_IN_MEMORY = Metric("mutable_state_cache_count", Kind.GAUGE, (), "Workflow runs in memory.")
+ACTIVITY_SLOTS = Metric(
+    "activity_slots",
+    Kind.GAUGE,
+    (),
+    "Running activities of this host's shards in task queues with a limit on running activities.",
+)
 HISTORY_TASKS = Metric(
     "pending_tasks",
     Kind.GAUGE,
@@ -165,7 +172,7 @@ REPLICATION_LATENCY = Metric(
     "Seconds from the write in the other cluster until it is applied here.",
 )
 REPLICATION = (REPLICATION_LAG, REPLICATION_DELAY, REPLICATION_BACKLOG, REPLICATION_DLQ_SIZE, REPLICATION_LATENCY)
-HISTORY = (OWNED_SHARDS, RUNS_IN_MEMORY, HISTORY_TASKS)
+HISTORY = (OWNED_SHARDS, RUNS_IN_MEMORY, ACTIVITY_SLOTS, HISTORY_TASKS)
 # In the order of `PartitionConfig.read`, `.write` and `.version`.
 CONFIGS = (
     Metric("task_list_partition_config_num_read", Kind.GAUGE, CONFIG_LABELS, "Partitions that are polled."),

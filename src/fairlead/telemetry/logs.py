@@ -179,7 +179,7 @@ def _failure(given: object) -> str | None:
 
 
 class _FromLibraries(logging.Handler):
-    """Logs what libraries log: the event is the library's logger, the text a field."""
+    """Logs the records of libraries: the event is the name of the library's logger, the text is the field `message`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

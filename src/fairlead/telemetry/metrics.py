@@ -141,7 +141,7 @@ class Metrics:
         history: list[HistoryGauges] = []
         replication: list[ReplicationGauges] = []
         certificates: list[CertificateGauges] = []
-        for gauges in self._ask():
+        for gauges in self.gauges():
             if isinstance(gauges, PartitionGauges):
                 partitions.append(gauges)
             elif isinstance(gauges, HistoryGauges):
@@ -175,13 +175,14 @@ class Metrics:
             certificates=certificates,
         )
 
+    def gauges(self) -> Iterable[Gauges]:
+        """Yield the gauges of all sources. In the event loop's thread, finish without waiting."""
+        for source in self._sources:
+            yield from source()
+
     def _namespace_labels(self, namespace_ids: Iterable[str]) -> dict[str, NamespaceLabels]:
         """Label values of each id; they differ between ids, since two series must not have the same labels."""
         return {namespace_id: NamespaceLabels(*self._names.labels(namespace_id)) for namespace_id in namespace_ids}
-
-    def _ask(self) -> Iterable[Gauges]:
-        for source in self._sources:
-            yield from source()
 
     def _begin(self, labels: PartitionLabels) -> PartitionMetrics:
         """Begin a series, at the limit in place of an unloaded partition's; the shared series if all are loaded."""

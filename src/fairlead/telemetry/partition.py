@@ -44,11 +44,14 @@ class PartitionLabels(NamedTuple):
         return PartitionLabels(OTHER, OTHER, self.task_type, OTHER)
 
 
+_SPELLED = {task_type: task_type.name.title() for task_type in TaskType}
+
+
 def partition_labels(
     namespace: str, task_queue: str, task_type: TaskType, partition: int, *, is_sticky: bool = False
 ) -> PartitionLabels:
     """Labels of a partition; all sticky task queues of a namespace share the same labels."""
-    spelled = task_type.name.title()
+    spelled = _SPELLED[task_type]
     if is_sticky:
         return PartitionLabels(namespace, STICKY, spelled, STICKY)
     return PartitionLabels(namespace, task_queue, spelled, str(partition))

@@ -51,8 +51,18 @@ def _methods() -> list[MethodDescriptor]:
     return sorted((method for each in services for method in each.methods), key=lambda each: "Namespace" in each.name)
 
 
+async def outcomes_at(address: str) -> dict[str, Outcome]:
+    """Call every method of a running server, Fairlead's or Temporal's, once; the calls may change its namespaces."""
+    return await _called_at(address, _methods())
+
+
 async def _called(methods: Iterable[MethodDescriptor], settings: dict[str, bool] | None = None) -> dict[str, Outcome]:
-    async with FairleadServer.start(dynamic_config=settings) as server, Channel(server.address) as channel:
+    async with FairleadServer.start(dynamic_config=settings) as server:
+        return await _called_at(server.address, methods)
+
+
+async def _called_at(address: str, methods: Iterable[MethodDescriptor]) -> dict[str, Outcome]:
+    async with Channel(address) as channel:
         return {method.name: await _call(channel, method) for method in methods}
 
 

@@ -21,7 +21,7 @@ from temporalio.api.testservice.v1 import (
 
 from fairlead.api.errors import InvalidArgument
 from fairlead.api.status import status_of
-from fairlead.api.times import from_duration, from_timestamp, to_timestamp
+from fairlead.api.times import SECOND_NS, from_duration, from_timestamp, to_timestamp
 from fairlead.core.errors import FixRequest
 from fairlead.rpc import Call, RpcServer, UnaryHandler
 from fairlead.time_skipping.skipper import Skipper
@@ -99,5 +99,5 @@ def _duration_ns(request: SleepRequest) -> int:
         raise InvalidArgument("duration is not set: say how long to sleep")
     duration_ns = from_duration(request.duration)
     if duration_ns < 0:
-        raise InvalidArgument(f"duration is {duration_ns / 1e9:g} s: it must not be negative")
+        raise InvalidArgument(f"duration is {duration_ns / SECOND_NS:g} s: it must not be negative")
     return duration_ns

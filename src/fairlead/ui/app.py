@@ -17,11 +17,13 @@ from fairlead.ui.assets import IMMUTABLE, Assets
 from fairlead.ui.cache import fetched_pages, version_of
 from fairlead.ui.history_file import history_file
 
-# Version of pages in a folder that does not say it. Pages from 2.23 on encode ids in paths once, as is expected here.
+# Version of pages in a folder without a version file. Pages from 2.23 on encode ids in paths once, as is expected here.
 VERSION_DEFAULT = "2.54.1"
 
 # Answers the requests below one path.
 Mount: TypeAlias = Callable[[Request], Awaitable[Response]]
+# Turns the refusal of a change without its token into the response that the sender gets.
+OnRefusal: TypeAlias = Callable[[Request, Response], Awaitable[Response]]
 
 _API = "/api/v1/"
 _HARDENED = (
@@ -57,17 +59,28 @@ class UiApp:
     """The web page at one address."""
 
     def __init__(
-        self, api: HttpApi, options: UiOptions, *, guard: Guard, mounts: Mapping[str, Mount] | None = None
+        self,
+        api: HttpApi,
+        options: UiOptions,
+        *,
+        guard: Guard,
+        mounts: Mapping[str, Mount] | None = None,
+        on_refusal: Mapping[str, OnRefusal] | None = None,
+        on_drain: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises `NoPages` if a folder is given that has none.
 
         `mounts` are further parts of the page by the first segment of their path, such as "console": each gets the
-        requests below its path, after all checks, and may answer with a stream of server-sent events.
+        requests below its path, after all checks, and may answer with a stream of server-sent events. Without built
+        pages, the first mount is the page. `on_refusal` has a function for each mount that shows refusals itself.
+        `on_drain` is called when the server stops, so that such streams end.
         """
         self._api = api
         self._mounts = dict(mounts or {})
+        self._on_refusal = dict(on_refusal or {})
         self._options = options
         self._guard = guard
+        self._on_drain = on_drain
         self._assets: Assets | None = None
         self._version = VERSION_DEFAULT
         if options.asset_path is not None:
@@ -83,7 +96,7 @@ class UiApp:
             # A browser at the root is led to the pages.
             return Response(308, headers=(("Location", f"{self._options.public_path}/"),))
         refusal = csrf.refusal(request)
-        response = await self._answer(path, request) if refusal is None else refusal
+        response = await self._answer(path, request) if refusal is None else await self._refused(path, request, refusal)
         if path.startswith(IMMUTABLE):
             # Shared caches may keep it, so it has no cookie.
             return response.with_headers(*_HARDENED)
@@ -92,6 +105,19 @@ class UiApp:
     def refuse(self, fault: HttpFault) -> Response:
         """Render an error of the HTTP server itself."""
         return self._api.refuse(fault)
+
+    def drain(self) -> None:
+        """End the streams of all mounts."""
+        self._on_drain()
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether built pages of Temporal's web UI are there."""
+        return self._pages() is not None
+
+    async def _refused(self, path: str, request: Request, refusal: Response) -> Response:
+        on_refusal = self._on_refusal.get(path.split("/", 2)[1])
+        return refusal if on_refusal is None else await on_refusal(request, refusal)
 
     async def _answer(self, path: str, request: Request) -> Response:
         mount = self._mounts.get(path.split("/", 2)[1])
@@ -129,6 +155,9 @@ class UiApp:
     async def _page(self, path: str) -> Response:
         assets = self._pages()
         if assets is None:
+            if path == "/" and self._mounts:
+                target = f"{self._options.public_path}/{next(iter(self._mounts))}/"
+                return Response(302, headers=(("Location", target), ("Cache-Control", "no-store")))
             return Response(200, _NO_PAGES.encode(), "text/html; charset=utf-8", (("Cache-Control", "no-store"),))
         return await assets.file(path) or assets.index()
 

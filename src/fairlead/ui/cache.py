@@ -1,4 +1,4 @@
-"""The folder of pages that `fairlead ui fetch` has fetched: one folder a version."""
+"""The folder of pages that `fairlead ui fetch` has fetched: one folder per version."""
 
 import json
 import os

@@ -20,7 +20,7 @@ PAGE_EVENTS = 500
 async def history_file(
     api: HttpApi, request: Request, *, namespace: str, workflow_id: str, run_id: str
 ) -> AsyncIterator[bytes]:
-    """Yield the parts of the array, one event a line; an error ends it with an object that has the member `error`."""
+    """Yield the parts of the array, one event per line; an error ends it with an object that has the member `error`."""
     asked = GetWorkflowExecutionHistoryRequest(
         namespace=namespace,
         execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),

@@ -164,7 +164,7 @@ def test_the_definition_of_a_time_zone_may_come_with_the_spec() -> None:
     ]
 
 
-def test_a_day_that_begins_twice_is_met_at_its_first_beginning() -> None:
+def test_a_day_that_begins_twice_is_matched_at_its_first_beginning() -> None:
     spec = cron("0 0 1 11 *", timezone_name="America/Havana")
     assert times(spec, at("2026-10-15T00:00:00+00:00"), at("2026-11-15T00:00:00+00:00")) == [
         at("2026-11-01T04:00:00+00:00"),
@@ -192,7 +192,7 @@ def test_jitter_is_within_its_bound() -> None:
     assert all(0 <= delay < 10 * SECOND_NS for delay in delays)
 
 
-def test_long_stretches_that_are_excluded_are_passed_over_at_once() -> None:
+def test_long_excluded_ranges_are_skipped_in_one_step() -> None:
     weekend = StructuredCalendarSpec()
     weekend.CopyFrom(ALWAYS)
     del weekend.day_of_week[:]
@@ -223,7 +223,7 @@ def test_a_spec_that_excludes_all_its_times_has_no_action_times() -> None:
 
 
 @pytest.mark.parametrize("after_s", [-(10**15), -(2**62), 10**15, 2**62])
-def test_times_past_all_bounds_are_no_harm(after_s: int) -> None:
+def test_times_beyond_all_bounds_are_handled(after_s: int) -> None:
     spec = compiled(ScheduleSpec(cron_string=["0 0 * * *", "@every 1h"]))
     firing = spec.next(after_s * SECOND_NS, "s")
     assert (firing is None) == (after_s > 0)

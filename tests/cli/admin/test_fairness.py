@@ -1,11 +1,12 @@
-"""`fairlead admin fairness top`: the keys of all partitions together, with actual and fair shares."""
+"""`fairlead admin fairness`: the keys of all partitions together, with shares and running activities."""
 
 import json
 
 import pytest
 
 from fairlead.cli.admin.cluster import Described
-from fairlead.cli.admin.fairness import top_report
+from fairlead.cli.admin.fairness import running_report, top_report
+from fairlead.history.messages.slots import RunningResponse
 from fairlead.matching.messages import KeyInfo
 from fairlead.report import DualCell, as_json
 from tests.cli.admin.conftest import CHECKOUT, NAMED, PARTITIONS, Admin
@@ -73,3 +74,18 @@ def test_a_task_queue_without_keys_is_shown_without_a_division_by_zero() -> None
 def test_the_output_uses_the_singular_for_one_key() -> None:
     answers = [described(0, keys=[KeyInfo("a", 1.0, 1, 0, 0.0, 1)])]
     assert top_report(CHECKOUT, Described(CONFIG, answers, {}), limit=20).summary.startswith("1 key; 1 task waiting")
+
+
+def test_running_activities_are_shown_with_their_limits() -> None:
+    answer = RunningResponse({"": 1, "a": 3, "b": 3}, key_max=3, queue_max=10)
+    report = running_report(CHECKOUT, answer, limit=2)
+    assert report.summary == "7 of 10 running, of 3 keys"
+    assert report.tables[0].rows == [("a", 3, 3), ("b", 3, 3)]
+    assert report.tables[0].note == "The first 2 of 3 keys."
+    alone = running_report(CHECKOUT, RunningResponse({"": 1}, key_max=0, queue_max=10), limit=2)
+    assert alone.tables[0].rows == [(DualCell("(none)", ""), 1, None)]
+
+
+def test_a_task_queue_without_limits_says_that_nothing_is_counted() -> None:
+    report = running_report(CHECKOUT, RunningResponse({}, key_max=0, queue_max=0), limit=2)
+    assert report.summary == "the task queue has no limit on running activities: none is counted"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.cli.admin.cluster import why_silent
-from fairlead.cli.admin.ring import ring_report, shares_of
+from fairlead.cli.admin.ring import ring_report
 from fairlead.core.errors import FairleadError
 from fairlead.core.routing import GradualChange, HashRing
 from fairlead.membership.ring import RING, RingRequest, RingResponse
@@ -63,7 +63,7 @@ async def test_an_unreachable_host_is_reported_briefly() -> None:
 
 @given(st.sets(st.text(min_size=1, max_size=8), max_size=6))
 def test_the_shares_of_all_hosts_add_up_to_the_whole_ring(hosts: set[str]) -> None:
-    shares = shares_of(HashRing(hosts))
+    shares = HashRing(hosts).shares()
     assert set(shares) == hosts
     assert sum(shares.values()) == pytest.approx(1.0 if hosts else 0.0)
 
@@ -71,5 +71,5 @@ def test_the_shares_of_all_hosts_add_up_to_the_whole_ring(hosts: set[str]) -> No
 def test_a_share_is_the_fraction_of_keys_that_a_host_owns() -> None:
     ring = HashRing(["a", "b", "c"])
     owned = [ring.lookup(f"key-{number}") for number in range(20_000)]
-    for host, share in shares_of(ring).items():
+    for host, share in ring.shares().items():
         assert owned.count(host) / len(owned) == pytest.approx(share, abs=0.02)

@@ -178,3 +178,40 @@ def test_a_ring_is_immutable() -> None:
 
     with pytest.raises(AttributeError):
         ring.hosts = ("b",)  # type: ignore[misc]
+
+
+@given(before=host_sets, after=host_sets, points_per_host=st.integers(1, 5))
+def test_a_changed_ring_equals_the_ring_that_is_computed_anew(
+    before: list[str], after: list[str], points_per_host: int
+) -> None:
+    others = [f"other-{number}" for number in range(200)]
+    changed = HashRing([*others, *before], points_per_host).with_hosts([*others, *after])
+    anew = HashRing([*others, *after], points_per_host)
+    assert (changed.hosts, changed.points, changed.owners) == (anew.hosts, anew.points, anew.owners)
+
+
+def test_points_at_the_same_position_are_changed_as_they_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Few positions, so that many hosts share one.
+    monkeypatch.setattr(ring_module, "hash64", lambda text: hash64(text) % 7)
+    hosts = [f"host-{number:03}" for number in range(100)]
+    for changed_to in (hosts[1:], [*hosts, "a"], [*hosts[:50], *hosts[52:], "host-050a"]):
+        changed, anew = HashRing(hosts, 3).with_hosts(changed_to), HashRing(changed_to, 3)
+        assert (changed.points, changed.owners) == (anew.points, anew.owners)
+
+
+def test_a_change_of_one_host_hashes_its_points_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = HashRing(f"host-{number}" for number in range(100))
+    hashed: list[str] = []
+
+    def note(text: str) -> int:
+        hashed.append(text)
+        return hash64(text)
+
+    monkeypatch.setattr(ring_module, "hash64", note)
+    ring.without_host("host-7").with_host("new")
+    assert {text.rpartition("#")[0] for text in hashed} == {"host-7", "new"}
+
+
+def test_an_empty_name_is_refused_in_a_changed_ring() -> None:
+    with pytest.raises(InvalidRing, match="empty name"):
+        HashRing(f"host-{number}" for number in range(100)).with_host("")

@@ -12,8 +12,8 @@ from fairlead.core.versions import (
     Duplicate,
     EventBatch,
     EventRange,
+    ExecutionState,
     Gap,
-    RunState,
     cut_batches,
     draw_tree,
     lowest_common_ancestor,
@@ -150,4 +150,4 @@ def test_all_clusters_end_with_the_same_current_run_and_never_have_two_open_runs
             assert copy.state is first.runs[run_id].state
             # The cluster that wrote the last event of a losing run has terminated it, and the event has reached all
             # clusters.
-            assert copy.state is not RunState.ZOMBIE
+            assert copy.state is not ExecutionState.ZOMBIE

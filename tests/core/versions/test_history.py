@@ -129,3 +129,9 @@ def test_a_history_can_be_converted_to_tuples_and_back(history: VersionHistory) 
     assert VersionHistory.from_pairs([list(pair) for pair in pairs]) == history  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(history)) == history  # noqa: S301 - our own bytes
     assert len({history, VersionHistory.from_pairs(pairs)}) == 1
+
+
+def test_the_history_of_the_first_event_equals_one_from_pairs() -> None:
+    assert VersionHistory.beginning(12) == VersionHistory.from_pairs([(1, 12)])
+    with pytest.raises(MalformedHistory, match="negative version -1"):
+        VersionHistory.beginning(-1)

@@ -18,15 +18,15 @@ from fairlead.core.versions import (
     BranchTree,
     ClusterVersions,
     Create,
-    CurrentRun,
+    CurrentExecution,
     Duplicate,
     EventBatch,
     EventRange,
+    ExecutionState,
     Fork,
     Gap,
     Item,
     RunOrder,
-    RunState,
     Suppression,
     VersionHistory,
     check_mutable,
@@ -59,16 +59,16 @@ class Message:
 class RunCopy:
     tree: BranchTree = field(default_factory=BranchTree)
     events: dict[Item, Event] = field(default_factory=dict)
-    state: RunState | None = None
+    state: ExecutionState | None = None
 
     @property
     def last_event(self) -> Event:
         return self.events[self.tree.current.last]
 
     @property
-    def state_by_events(self) -> RunState:
-        kinds = {"start": RunState.CREATED, "progress": RunState.RUNNING}
-        return kinds.get(self.last_event.kind, RunState.COMPLETED)
+    def state_by_events(self) -> ExecutionState:
+        kinds = {"start": ExecutionState.CREATED, "progress": ExecutionState.RUNNING}
+        return kinds.get(self.last_event.kind, ExecutionState.COMPLETED)
 
 
 @dataclass
@@ -85,12 +85,12 @@ class Cluster:
         return RunOrder(last.item.version, last.task_id, run_id)
 
     @property
-    def current(self) -> CurrentRun | None:
+    def current(self) -> CurrentExecution | None:
         if self.current_run_id is None:
             return None
         state = self.runs[self.current_run_id].state
         assert state is not None
-        return CurrentRun(self.order(self.current_run_id), state)
+        return CurrentExecution(self.order(self.current_run_id), state)
 
 
 def expand(history: VersionHistory) -> Path:
@@ -231,7 +231,7 @@ class World:
         return True
 
     def _is_open(self, here: Cluster) -> bool:
-        return here.current is not None and here.current.state is not RunState.COMPLETED
+        return here.current is not None and here.current.state is not ExecutionState.COMPLETED
 
     def _commit(self, here: Cluster, run_id: str, kind: str, count: int, version: int) -> None:
         """Append events to the current branch of a run in this cluster, and send them to all clusters."""
@@ -278,17 +278,17 @@ class World:
             if placement.suppress is not None:
                 assert current is not None
                 self._suppress(here, current, placement.suppress)
-            here.happened["revived"] += copy.state is RunState.ZOMBIE
+            here.happened["revived"] += copy.state is ExecutionState.ZOMBIE
             here.current_run_id = run_id
         copy.state = placement.state
         here.happened[placement.state.value] += 1
 
-    def _suppress(self, here: Cluster, loser: CurrentRun, how: Suppression) -> None:
+    def _suppress(self, here: Cluster, loser: CurrentExecution, how: Suppression) -> None:
         here.happened[how.value] += 1
         if how is Suppression.TERMINATE:
             self._commit(here, loser.order.run_id, "terminate", 1, loser.order.last_write_version)
         else:
-            here.runs[loser.order.run_id].state = RunState.ZOMBIE
+            here.runs[loser.order.run_id].state = ExecutionState.ZOMBIE
 
     def _message(self, run_id: str, batch: EventBatch, sender: str) -> Message:
         source = next(cluster for cluster in self.clusters if cluster.name == sender)

@@ -20,7 +20,7 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Reply:
-    """A response."""
+    """A response; the values of a repeated header are on lines of their own."""
 
     status: int
     headers: dict[str, str]
@@ -59,7 +59,10 @@ class Client:
         """Read one response."""
         async with asyncio.timeout(PATIENCE_S):
             first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            headers: dict[str, str] = {}
+            for name, _, value in (line.partition(":") for line in lines):
+                before = headers.get(name.lower())
+                headers[name.lower()] = value.strip() if before is None else f"{before}\n{value.strip()}"
             status = int(first.split()[1])
             if method == "HEAD" or status in {204, 304}:
                 return Reply(status, headers, b"")

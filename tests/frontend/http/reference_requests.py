@@ -1,7 +1,7 @@
-"""Requests of every HTTP binding, in an order in which most of them have something to act on.
+"""Requests for every HTTP binding, in an order in which most of them find an object to act on.
 
-Each method's requests are sent to all of its bindings, one after another, so that a name holds `{n}`, the number of the
-binding, where both must not act on the same thing.
+Each request is sent to all bindings of its method. `{n}` in a name is the number of the binding, for requests that must
+not act on the same object.
 """
 
 import base64

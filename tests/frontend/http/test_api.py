@@ -297,7 +297,7 @@ async def test_an_error_has_its_code_message_and_details() -> None:
     }
 
 
-async def test_unknown_paths_and_verbs_are_told_apart_and_counted_together() -> None:
+async def test_unknown_paths_and_verbs_get_different_errors_and_share_a_counter() -> None:
     behind = Behind(GetSystemInfoResponse())
     api = behind.api()
     for method, target, status, error in (

@@ -77,6 +77,30 @@ def test_important_calls_pass_when_others_have_used_the_quota() -> None:
     assert world.passed(START, "a") == 8
 
 
+def test_reads_of_worker_deployments_have_a_quota_that_all_hosts_share() -> None:
+    read = cost_of("DescribeWorkerDeployment")
+    assert {cost_of(name).bucket for name in ("ListWorkerDeployments", "DescribeWorkerDeploymentVersion")} == {
+        read.bucket
+    }
+    world = World(hosts=2)
+    assert world.passed(read, "a", calls=1_000) == 250
+    assert world.passed(read, "b", calls=1_000) == 250
+    assert world.passed(START, "a") == 100
+    world.now_s += 1
+    assert world.passed(read, "a") == 25
+    limited = World(globalNamespaceWorkerDeploymentReadRPS=4, globalNamespaceWorkerDeploymentReadBurstRatio=1.0)
+    assert limited.passed(read, "a") == 4
+    with pytest.raises(ApiError) as refused:
+        limited.quotas.check(read, "a")
+    assert failure_of(refused.value) == ("RPS_LIMIT", "NAMESPACE")
+
+
+def test_the_quota_of_all_hosts_for_changes_of_a_namespace_replaces_that_of_one_host() -> None:
+    world = World(hosts=2, globalNamespaceRPS__namespaceReplicationInducingAPIs=4)
+    # Two a second at each host, ten times as many at once; the host's own limit of 20 allows no more.
+    assert world.passed(UPDATE, "a") == 20
+
+
 def test_lists_have_a_quota_of_their_own() -> None:
     world = World(namespaceRPS=8, namespaceRPS__visibility=4)
     assert world.passed(LIST, "a") == 4

@@ -205,7 +205,7 @@ def test_an_id_is_pending_once(wanted: Command, cause: Cause.ValueType) -> None:
         ),
     ],
 )
-def test_only_so_much_may_be_pending(wanted: Command, limits: Limits, cause: Cause.ValueType) -> None:
+def test_the_number_of_pending_items_is_bounded(wanted: Command, limits: Limits, cause: Cause.ValueType) -> None:
     run = Scenario(limits=limits)
     run.work(
         activity("a"),

@@ -53,7 +53,7 @@ def test_an_activity_writes_no_event_until_it_ends() -> None:
     assert run.history[AT + 1].activity_task_completed_event_attributes.started_event_id == AT + 1
 
 
-def test_an_activity_is_started_once_an_attempt() -> None:
+def test_an_attempt_is_started_once() -> None:
     run = scheduled()
     start(run)
     start(run)
@@ -61,7 +61,7 @@ def test_an_activity_is_started_once_an_attempt() -> None:
         start(run, "another")
 
 
-def test_open_timeouts_follow_from_the_others() -> None:
+def test_unset_timeouts_follow_from_the_others() -> None:
     run = Scenario(workflow_run_timeout=to_duration(60 * SECOND_NS))
     run.work(
         activity(
@@ -128,7 +128,7 @@ def test_a_response_of_an_earlier_attempt_is_refused() -> None:
         ({"initial_interval": {"seconds": 90}}, Failure(message="x"), RetryState.RETRY_STATE_TIMEOUT),
     ],
 )
-def test_an_activity_that_is_not_tried_again_has_failed(
+def test_an_activity_that_is_not_retried_has_failed(
     policy: dict[str, object], failed: Failure, state: RetryState.ValueType
 ) -> None:
     run = scheduled(retry_policy=policy, schedule_to_close_timeout=to_duration(60 * SECOND_NS))
@@ -145,7 +145,7 @@ def test_a_worker_may_set_the_delay_of_the_next_attempt() -> None:
     assert run.task(ActivityRetry).fire_at_ns - run.now_ns == 42 * SECOND_NS
 
 
-def test_a_heartbeat_moves_its_timeout_on() -> None:
+def test_a_heartbeat_postpones_its_timeout() -> None:
     run = scheduled(heartbeat_timeout=to_duration(5 * SECOND_NS), retry_policy={"maximum_attempts": 1})
     start(run)
     due = next(task for task in run.tasks if isinstance(task, ActivityTimeout) and task.kind is Kind.HEARTBEAT)
@@ -264,7 +264,7 @@ def test_a_paused_activity_has_no_attempts_until_it_is_unpaused() -> None:
     assert not run.step(lambda t: end_activity_backoff(t, due))
 
 
-def test_a_large_failure_is_kept_small() -> None:
+def test_a_large_failure_is_truncated() -> None:
     run = scheduled()
     start(run)
     fail(run, Failure(message="m" * 10_000, stack_trace="s" * 100_000))

@@ -113,7 +113,7 @@ def test_a_reset_that_keeps_the_pause_begins_nothing() -> None:
     assert not [task for task in run.tasks if isinstance(task, ActivityRetry)]
 
 
-def test_other_timeouts_hold_for_the_attempt_that_a_worker_has() -> None:
+def test_changed_timeouts_apply_to_the_attempt_that_a_worker_has() -> None:
     run = started(heartbeat_timeout=to_duration(5 * SECOND_NS))
     began_ns = run.now_ns
     change(run, start_to_close_ns=100 * SECOND_NS, heartbeat_ns=50 * SECOND_NS)
@@ -129,7 +129,7 @@ def test_other_timeouts_hold_for_the_attempt_that_a_worker_has() -> None:
     assert progress(run).attempt == 2
 
 
-def test_another_time_for_all_attempts_replaces_the_one_before() -> None:
+def test_a_new_timeout_for_all_attempts_replaces_the_old_one() -> None:
     run = scheduled(schedule_to_close_timeout=to_duration(10 * SECOND_NS))
     began_ns = run.state.activities[AT].scheduled_ns
     before = ActivityTimeout(0, began_ns + 10 * SECOND_NS, AT, ActivityTimeoutKind.SCHEDULE_TO_CLOSE, 1, 0)
@@ -141,7 +141,7 @@ def test_another_time_for_all_attempts_replaces_the_one_before() -> None:
     assert run.step(lambda t: time_out_activity(t, after), after_s=60)
 
 
-def test_another_retry_policy_moves_the_attempt_that_waits() -> None:
+def test_a_new_retry_policy_reschedules_the_waiting_attempt() -> None:
     run = started(retry_policy=RetryPolicy(initial_interval=to_duration(3600 * SECOND_NS)))
     fail(run)
     ended_ns = run.now_ns

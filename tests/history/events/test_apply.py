@@ -72,7 +72,7 @@ def test_a_lower_version_can_not_follow() -> None:
         apply(state, events[3])
 
 
-def test_a_state_of_another_layout_is_not_guessed_at() -> None:
+def test_a_state_with_another_layout_is_refused() -> None:
     events = load("timer")
     stored = encode(rebuild(identity_of(events), events[:5]))
     with pytest.raises(UnreadableState, match="another version"):

@@ -84,7 +84,7 @@ async def pulled(source: Cluster, cluster: str) -> list[str]:
 
 @pytest.mark.parametrize("before", [ALONE, LOCAL], ids=["one cluster", "local"])
 @on_virtual_time
-async def test_open_and_closed_runs_and_how_far_activities_are_reach_a_cluster_that_is_added(before: Namespace) -> None:
+async def test_open_and_closed_runs_with_activity_progress_reach_a_cluster_that_is_added(before: Namespace) -> None:
     async with Several(("a", "b"), namespace=before) as several:
         a, b = several["a"], several["b"]
         await end(a, CLOSED, "first")

@@ -80,7 +80,7 @@ async def test_with_a_conflict_both_clusters_have_the_branches_of_the_document()
 
 
 @on_virtual_time
-async def test_a_cluster_where_the_namespace_is_not_active_writes_nothing_and_names_the_one_that_does() -> None:
+async def test_a_passive_cluster_writes_nothing_and_names_the_active_one() -> None:
     async with Several() as several:
         a, b = several["a"], several["b"]
         await a.host.begin(FLOW)
@@ -277,7 +277,7 @@ async def test_the_reset_time_of_a_run_is_that_of_the_current_branch() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, -1), (1, 2, 3), (-5, 5)])
 @on_virtual_time
-async def test_batches_whose_sizes_are_not_theirs_are_refused(sizes: tuple[int, ...]) -> None:
+async def test_batches_with_wrong_sizes_are_refused(sizes: tuple[int, ...]) -> None:
     async with Several() as several:
         a, b = several["a"], several["b"]
         await a.host.begin(FLOW)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fairlead.simulations.virtual_loop import run
 from tests.depth import IS_DEEP
 from tests.history.ndc.chaos import Chaos
-from tests.simulators.matching.virtual_loop import run
 
 SEEDS = 200 if IS_DEEP else 25
 
@@ -16,5 +16,5 @@ def _run(seed: int, steps: int) -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_clusters_that_heard_of_everything_have_the_same_and_every_signal_is_there(seed: int) -> None:
+def test_clusters_with_all_events_are_equal_and_have_every_signal(seed: int) -> None:
     _run(seed, 120)

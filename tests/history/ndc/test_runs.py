@@ -1,10 +1,13 @@
 """The runs of a workflow id: the newest is the current one, in any order of arrival, and at most one is open."""
 
+import msgspec
 import pytest
 from temporalio.api.command.v1 import Command
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 
+from fairlead.history.messages.stream import PullRequest, PullResponse
 from fairlead.history.state.run import ClosedBy
+from fairlead.telemetry import REPLICATION_TASKS_SKIPPED
 from tests.history.ndc.chaos import signals_on
 from tests.history.ndc.several import GLOBAL_NAMESPACE, Cluster, Several, check_one_open, check_same, deliver
 from tests.history.shard_world import command
@@ -99,3 +102,20 @@ async def test_deleting_a_run_deletes_all_its_branches() -> None:
         await b.host.call("DeleteWorkflowExecution", FLOW, request)
         for branch_id in branch_ids:
             assert await b.world.store.read_branch(state.identity.tree_id, branch_id, 1, 100, limit_bytes=1000) == []
+
+
+@on_virtual_time
+async def test_the_batches_of_a_deleted_run_that_are_not_sent_are_counted() -> None:
+    async with Several(("a", "b")) as several:
+        a = several["a"]
+        await a.host.begin(FLOW)
+        request = DeleteWorkflowExecutionRequest()
+        request.workflow_execution.workflow_id = FLOW
+        await a.host.call("DeleteWorkflowExecution", FLOW, request)
+        # The new host has no events in memory.
+        await a.restart()
+        pull = PullRequest("b", 0, -1, -1, 100, 1 << 20, 0.0)
+        answer = await a.host.history.client.call_shard("PullStream", 0, pull, timeout_s=1.0)
+        tasks = msgspec.msgpack.decode(answer, type=PullResponse).tasks
+        assert {task.is_gone for task in tasks} == {True}
+        assert a.shard.services.metrics.snapshot().events[REPLICATION_TASKS_SKIPPED] == {("b",): len(tasks)}

@@ -65,7 +65,7 @@ async def test_a_task_of_a_losing_branch_is_discarded_and_that_of_the_current_br
 
 
 @on_virtual_time
-async def test_no_task_is_kept_where_the_namespace_is_not_active_but_that_of_retention() -> None:
+async def test_a_passive_cluster_keeps_only_the_retention_task() -> None:
     async with Several(("a", "b"), namespace=KEPT_SHORTLY) as several:
         a, b = several["a"], several["b"]
         run_id = await a.host.begin(FLOW, workflow_run_timeout=Duration(seconds=1000))

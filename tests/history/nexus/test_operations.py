@@ -221,7 +221,7 @@ def test_an_operation_times_out(timeout: str, kind: TimeoutType.ValueType) -> No
     assert not run.step(lambda t: time_out_operation(t, due))
 
 
-def test_an_operation_that_has_begun_can_only_take_too_long() -> None:
+def test_a_started_operation_can_only_exceed_its_start_to_close_timeout() -> None:
     run = scheduled(
         schedule_to_start_timeout=to_duration(3 * SECOND_NS), start_to_close_timeout=to_duration(5 * SECOND_NS)
     )
@@ -268,7 +268,7 @@ def test_a_cancel_request_waits_until_the_operation_has_started() -> None:
     assert run.task(CallNexus) == CallNexus(0, AT, 1, is_cancel=True)
 
 
-def test_a_cancellation_is_tried_again_or_fails() -> None:
+def test_a_cancel_request_is_retried_or_fails() -> None:
     run = started()
     run.signal()
     run.work(cancel())

@@ -107,7 +107,7 @@ async def test_a_cancelled_caller_does_not_affect_the_other_signals_of_its_group
 
 
 @on_virtual_time
-async def test_signals_that_wait_while_the_run_closes_are_told_that_it_is_closed() -> None:
+async def test_signals_that_wait_while_the_run_closes_fail_because_it_is_closed() -> None:
     world = World()
     host = await world.start()
     await host.begin("one")

@@ -71,7 +71,7 @@ async def test_a_failed_direct_query_returns_the_workers_message() -> None:
     assert str(failed) == "no"
 
 
-async def test_when_the_worker_with_the_run_in_its_cache_is_silent_another_is_asked_and_gets_the_history() -> None:
+async def test_another_worker_gets_the_query_and_the_history_if_the_sticky_one_is_silent() -> None:
     registry = QueryRegistry()
     asked = registry.ask_directly("q", QUERY)
     asked.is_sticky = True

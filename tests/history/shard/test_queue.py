@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from fairlead.history.shard import queue as queues
 from fairlead.history.shard.queue import ShardQueue
 from fairlead.history.state.tasks import QueueRow, RunTimeout, UpsertVisibility, decode_row, encode_row
 from fairlead.storage.commit import Commit, TaskWrite
-from fairlead.storage.history import TaskKey
+from fairlead.storage.history import StoredHistoryTask, TaskKey
 from fairlead.storage.memory.history import MemoryHistory
 from tests.virtual_time import on_virtual_time
 
@@ -131,6 +132,58 @@ async def test_a_timer_far_away_is_not_in_memory_and_fires_in_time() -> None:
     await world.queue.close()
 
 
+class CountedReads(MemoryHistory):
+    """Counts the reads and completions of queues."""
+
+    calls = 0
+
+    async def read_tasks(self, *arguments: Any, **named: Any) -> list[StoredHistoryTask]:
+        self.calls += 1
+        return await super().read_tasks(*arguments, **named)
+
+    async def complete_tasks(self, *arguments: Any, **named: Any) -> int:
+        self.calls += 1
+        return await super().complete_tasks(*arguments, **named)
+
+
+@on_virtual_time
+async def test_an_idle_queue_does_not_call_the_store() -> None:
+    store = CountedReads()
+    world = await World(store, is_timed=True).open()
+    await world.write("far", 3 * 3600 * SECOND_NS)
+    await asyncio.sleep(10)
+    store.calls = 0
+
+    await asyncio.sleep(2 * 3600)
+    assert store.calls == 0
+    # A timer that is due soon, after a long time without a read.
+    await world.write("soon", now_ns() + 5 * SECOND_NS)
+    await asyncio.sleep(6)
+    assert world.done == ["soon"]
+    await asyncio.sleep(3600)
+    assert world.done == ["soon", "far"]
+    assert await world.stored() == []
+    await world.queue.close()
+
+
+@on_virtual_time
+async def test_a_far_timer_of_the_last_owner_is_found_in_time() -> None:
+    store = CountedReads()
+    first = await World(store, is_timed=True).open()
+    await first.write("later", 7200 * SECOND_NS)
+    await first.write("far", 3600 * SECOND_NS)
+    await first.queue.close()
+    second = await World(store, is_timed=True).open()
+
+    await asyncio.sleep(3599)
+    assert second.done == []
+    await asyncio.sleep(2)
+    assert second.done == ["far"]
+    await asyncio.sleep(3600)
+    assert second.done == ["far", "later"]
+    await second.queue.close()
+
+
 @on_virtual_time
 async def test_the_next_owner_executes_the_remaining_tasks() -> None:
     store = MemoryHistory()
@@ -211,7 +264,7 @@ async def test_a_timer_before_the_deleted_level_is_placed_after_it() -> None:
 
 
 @on_virtual_time
-async def test_more_than_fits_into_memory_is_left_in_the_store_and_done_all_the_same() -> None:
+async def test_tasks_beyond_memory_stay_in_the_store_and_are_executed() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(queues, "CONCURRENT_MAX", 2)
         patch.setattr(queues, "PAGE_MAX", 4)
@@ -263,7 +316,7 @@ async def test_a_queue_with_an_unlimited_lookahead_knows_its_next_timer() -> Non
 
 
 @on_virtual_time
-async def test_a_timer_that_was_dropped_is_not_done_and_does_not_delay_earlier_ones() -> None:
+async def test_a_dropped_timer_is_not_executed_and_does_not_delay_earlier_ones() -> None:
     world = await World(MemoryHistory(), is_timed=True, ahead_ns=None).open()
     dropped = await world.write("dropped", now_ns() + 3600 * SECOND_NS)
     world.queue.drop_timer(dropped)
@@ -276,7 +329,7 @@ async def test_a_timer_that_was_dropped_is_not_done_and_does_not_delay_earlier_o
 
 
 @on_virtual_time
-async def test_a_queue_is_busy_while_a_task_is_due_worked_on_or_tried_again() -> None:
+async def test_a_queue_is_busy_while_a_task_is_due_running_or_waiting_for_a_retry() -> None:
     gate = asyncio.Event()
     tries: list[str] = []
 

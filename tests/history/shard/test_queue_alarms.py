@@ -57,7 +57,7 @@ async def _clock_reads(clock_ns: Callable[[], int], gap_ns: int) -> int:
 
 
 @on_virtual_time
-async def test_the_alarms_do_not_add_up() -> None:
+async def test_alarms_do_not_accumulate() -> None:
     reads = await _clock_reads(lambda: int(asyncio.get_running_loop().time() * SECOND_NS), SECOND_NS // 10)
     assert reads <= TIMERS * CLOCK_READS_A_TIMER_MAX
 

@@ -60,7 +60,7 @@ def test_a_signal_does_not_end_a_start_delay_but_a_cancellation_does() -> None:
     assert not run.step(end_backoff)
 
 
-def test_a_request_is_heard_once() -> None:
+def test_a_request_takes_effect_once() -> None:
     run = Scenario()
     assert run.signal(request_id="same")
     assert not run.signal(request_id="same")
@@ -71,7 +71,7 @@ def test_a_request_is_heard_once() -> None:
     assert run.state.signal_count == 3
 
 
-def test_a_request_that_waits_is_heard_once_too() -> None:
+def test_a_buffered_request_takes_effect_once() -> None:
     run = Scenario()
     run.start_task()
     assert run.signal(request_id="same")
@@ -112,7 +112,7 @@ def test_a_termination_flushes_buffered_events_and_fails_the_started_workflow_ta
         run.step(lambda t: terminate(t, reason="again", identity="me"))
 
 
-def test_a_failed_run_is_tried_again_by_its_policy() -> None:
+def test_a_failed_run_is_retried_by_its_policy() -> None:
     run = Scenario(retry_policy={"initial_interval": {"seconds": 3}, "backoff_coefficient": 2, "maximum_attempts": 2})
     assert needs_start_event(run.state)
     run.work(FAIL)
@@ -125,7 +125,7 @@ def test_a_failed_run_is_tried_again_by_its_policy() -> None:
     assert from_duration(started.first_workflow_task_backoff) == 3 * SECOND_NS
 
 
-def test_a_run_by_schedule_is_followed_by_the_next_with_its_result() -> None:
+def test_a_cron_run_is_followed_by_the_next_with_its_result() -> None:
     run = Scenario(cron_schedule="@every 10s")
     run.step(end_backoff, after_s=10)
     run.work(COMPLETE)
@@ -198,7 +198,7 @@ def test_a_child_that_can_not_start_is_removed_and_its_sibling_stays() -> None:
         run.step(lambda t: child_started(t, 5, run_id="late"))
 
 
-def test_an_external_result_is_heard_once() -> None:
+def test_an_external_result_is_recorded_once() -> None:
     run = Scenario()
     run.work(command("signal_external_workflow_execution", execution={"workflow_id": "o"}, signal_name="s"))
     run.step(lambda t: external_signaled(t, 5))
@@ -222,7 +222,7 @@ def test_events_are_written_at_the_namespaces_version_and_numbered_in_order() ->
     assert [event.task_id for event in transaction.events] == [100]
 
 
-def test_a_row_of_attempts_ends_with_its_version() -> None:
+def test_attempts_are_counted_for_one_version_only() -> None:
     """NDC-4: a workflow task of another version belongs to another cluster; attempts start again at 1."""
     run = Scenario()
     run.start_task()

@@ -56,6 +56,7 @@ from fairlead.history.shard.updates import COMPLETED
 from fairlead.history.state import RunClosed, encode
 from fairlead.history.state.errors import BadRequest
 from fairlead.history.state.tasks import QueueRow, RunTimeout, UpsertVisibility, encode_row
+from fairlead.simulations.virtual_loop import run
 from fairlead.storage.commit import Commit, TaskWrite
 from fairlead.storage.history import HistoryStore, RunKey
 from fairlead.storage.memory.history import MemoryHistory
@@ -80,7 +81,6 @@ from tests.history.shard_world import (
     start_request,
     start_timer,
 )
-from tests.simulators.matching.virtual_loop import run
 from tests.virtual_time import on_virtual_time
 
 CLOSE_EVENT = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
@@ -554,7 +554,7 @@ async def test_events_during_a_speculative_workflow_task_reach_the_next_host() -
 
 
 @on_virtual_time
-async def test_a_speculative_task_with_which_a_signal_was_written_is_still_the_workers() -> None:
+async def test_a_worker_keeps_a_speculative_task_that_was_written_with_a_signal() -> None:
     world = World()
     host = await world.start()
     await _idle_run(host)
@@ -577,7 +577,7 @@ async def test_a_speculative_task_with_which_a_signal_was_written_is_still_the_w
 
 
 @on_virtual_time
-async def test_an_update_whose_workflow_task_was_lost_with_a_failed_write_is_brought_again() -> None:
+async def test_an_update_whose_workflow_task_was_lost_with_a_failed_write_is_delivered_again() -> None:
     world = World()
     host = await world.start()
     await _idle_run(host)
@@ -847,7 +847,7 @@ async def test_timers_far_away_cost_no_memory() -> None:
 
 
 @on_virtual_time
-async def test_tasks_that_keep_failing_do_not_keep_others_from_being_done() -> None:
+async def test_tasks_that_keep_failing_do_not_block_others() -> None:
     async def fail(row: QueueRow) -> None:
         if row.run_id.startswith("bad"):
             raise StoreUnavailable("never")
@@ -947,7 +947,7 @@ async def test_a_redirected_caller_does_not_wait_longer_than_its_timeout() -> No
 
 
 @on_virtual_time
-async def test_a_timer_for_a_time_that_no_clock_reaches_is_a_timer_as_any_other() -> None:
+async def test_a_timer_for_an_unreachable_time_is_stored_like_any_other() -> None:
     world = World()
     host = await world.start()
     await host.begin("w")

@@ -68,14 +68,14 @@ async def test_an_update_of_a_failed_task_is_delivered_again_with_the_next() -> 
     assert (await update.wait(ACCEPTED, 1.0)).stage == ACCEPTED
 
 
-async def test_a_further_attempt_delivers_what_the_one_before_had() -> None:
+async def test_a_retried_workflow_task_delivers_the_same_updates() -> None:
     registry = UpdateRegistry()
     admitted(registry)
     registry.to_send(2)
     assert len(registry.to_send(5, resend=True)) == 1
 
 
-async def test_nothing_comes_of_an_update_whose_answer_can_not_be_carried_out() -> None:
+async def test_an_update_is_aborted_if_its_response_cannot_be_carried_out() -> None:
     """Same as the reference server; updates that were not delivered keep waiting."""
     registry = UpdateRegistry()
     sent = admitted(registry, "sent")
@@ -87,7 +87,7 @@ async def test_nothing_comes_of_an_update_whose_answer_can_not_be_carried_out() 
     assert list(registry.requests()) == ["waiting"]
 
 
-async def test_whoever_waits_hears_of_each_stage_when_it_is_reached() -> None:
+async def test_waiting_callers_get_each_stage_when_it_is_reached() -> None:
     registry = UpdateRegistry()
     update = admitted(registry)
     for_acceptance = asyncio.create_task(update.wait(ACCEPTED, 10.0))
@@ -102,7 +102,7 @@ async def test_whoever_waits_hears_of_each_stage_when_it_is_reached() -> None:
     assert (status.stage, status.outcome, status.was_accepted) == (COMPLETED, SUCCESS, True)
 
 
-async def test_an_outcome_of_the_same_task_is_heard_by_those_who_wait_for_acceptance() -> None:
+async def test_callers_that_wait_for_acceptance_get_an_outcome_of_the_same_task() -> None:
     registry = UpdateRegistry()
     update = admitted(registry)
     waiting = asyncio.create_task(update.wait(ACCEPTED, 10.0))
@@ -112,7 +112,7 @@ async def test_an_outcome_of_the_same_task_is_heard_by_those_who_wait_for_accept
     assert (await waiting).outcome == SUCCESS
 
 
-async def test_when_the_time_is_over_the_stage_that_was_reached_is_reported() -> None:
+async def test_a_wait_that_times_out_returns_the_stage_reached() -> None:
     registry = UpdateRegistry()
     update = admitted(registry)
     assert (await update.wait(COMPLETED, 0.01)).stage == ADMITTED
@@ -120,7 +120,7 @@ async def test_when_the_time_is_over_the_stage_that_was_reached_is_reported() ->
     assert (await update.wait(COMPLETED, 0.01)).stage == ACCEPTED
 
 
-async def test_a_rejected_update_is_forgotten_and_may_be_asked_for_again() -> None:
+async def test_a_rejected_update_is_forgotten_and_may_be_requested_again() -> None:
     registry = UpdateRegistry()
     update = admitted(registry)
     registry.on_news(UpdateRejected("u", Failure(message="no")))
@@ -131,7 +131,7 @@ async def test_a_rejected_update_is_forgotten_and_may_be_asked_for_again() -> No
     admitted(registry)
 
 
-async def test_what_the_worker_does_not_mention_is_rejected() -> None:
+async def test_updates_that_the_worker_ignores_are_rejected() -> None:
     registry = UpdateRegistry()
     sent = admitted(registry, "sent")
     registry.to_send(2)
@@ -143,7 +143,7 @@ async def test_what_the_worker_does_not_mention_is_rejected() -> None:
     assert (await waiting.wait(COMPLETED, NO_WAIT)).stage == ADMITTED
 
 
-async def test_the_end_of_a_run_is_an_outcome_for_what_it_accepted_and_a_refusal_for_the_rest() -> None:
+async def test_the_close_of_a_run_completes_accepted_updates_and_rejects_the_others() -> None:
     registry = UpdateRegistry()
     accepted, sent = admitted(registry, "accepted"), admitted(registry, "sent")
     registry.to_send(2)
@@ -160,7 +160,7 @@ async def test_the_end_of_a_run_is_an_outcome_for_what_it_accepted_and_a_refusal
     assert registry.is_idle
 
 
-async def test_where_another_run_goes_on_the_request_may_be_made_again() -> None:
+async def test_a_request_may_be_repeated_if_another_run_continues() -> None:
     registry = UpdateRegistry()
     update = admitted(registry)
     run = Scenario()
@@ -169,7 +169,7 @@ async def test_where_another_run_goes_on_the_request_may_be_made_again() -> None
     assert await error_of(update) is Exhausted
 
 
-async def test_who_waits_at_a_host_that_loses_the_run_is_sent_to_the_next() -> None:
+async def test_waiting_callers_are_redirected_when_their_host_loses_the_run() -> None:
     registry = UpdateRegistry()
     update = admitted(registry)
     registry.abandon()
@@ -177,7 +177,7 @@ async def test_who_waits_at_a_host_that_loses_the_run_is_sent_to_the_next() -> N
         await update.wait(COMPLETED, 1.0)
 
 
-async def test_updates_are_bounded_in_flight_and_in_all() -> None:
+async def test_updates_in_flight_and_in_total_are_bounded() -> None:
     registry, state = UpdateRegistry(), open_state()
     state.updates = {"accepted": UpdateRecord(accepted_event_id=5)}
     for number in range(DEFAULT_LIMITS.updates_in_flight_max - 1):
@@ -189,7 +189,7 @@ async def test_updates_are_bounded_in_flight_and_in_all() -> None:
         UpdateRegistry().admit(state, request("more"), DEFAULT_LIMITS)
 
 
-async def test_only_what_no_event_tells_of_and_what_is_waited_for_keeps_a_run_in_memory() -> None:
+async def test_only_unwritten_and_awaited_updates_keep_a_run_in_memory() -> None:
     registry = UpdateRegistry()
     idle = [registry.is_idle]
     update = admitted(registry)

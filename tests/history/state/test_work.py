@@ -25,7 +25,7 @@ def workflow_task(*queues: str) -> Work:
     return Work(waiting=(WaitingTask("namespace-id", TaskType.WORKFLOW, queues),))
 
 
-def test_a_workflow_task_waits_is_worked_on_and_is_over() -> None:
+def test_a_workflow_task_is_waiting_then_running_then_done() -> None:
     run = Scenario()
     assert work_of(run.state, run.now_ns) == workflow_task("queue", "queue")
     run.start_task()
@@ -34,7 +34,7 @@ def test_a_workflow_task_waits_is_worked_on_and_is_over() -> None:
     assert work_of(run.state, run.now_ns) == NO_WORK
 
 
-def test_an_activity_waits_is_worked_on_and_backs_off() -> None:
+def test_an_activity_is_waiting_then_running_then_backing_off() -> None:
     run = Scenario()
     run.work(activity("one", retry_policy=RetryPolicy(initial_interval=to_duration(HOUR_NS))))
     waiting = WaitingTask("namespace-id", TaskType.ACTIVITY, ("queue",))
@@ -70,7 +70,7 @@ def skip(run: Scenario) -> list[HistoryEvent]:
     return run.history[since:]
 
 
-def test_time_is_skipped_to_the_first_timer_and_all_timers_are_set_anew() -> None:
+def test_time_is_skipped_to_the_first_timer_and_all_timers_are_set_again() -> None:
     run = Scenario(time_skipping_config=SKIPPING)
     run.work(timer("late", 7200), timer("soon", 3600))
     (event,) = skip(run)

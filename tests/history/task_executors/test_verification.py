@@ -64,7 +64,7 @@ def test_a_task_of_a_pending_entity_is_executed(task: Any) -> None:
 @pytest.mark.parametrize(
     "task", [*_tasks(1), *_tasks(12), *_tasks(VERSION, 5), *_tasks(VERSION, 9)], ids=lambda task: type(task).__name__
 )
-def test_one_of_another_branch_or_of_nothing_is_not(task: Any) -> None:
+def test_a_task_of_another_branch_or_of_no_entity_is_not_executed(task: Any) -> None:
     assert not is_meant(_state(), task)
 
 

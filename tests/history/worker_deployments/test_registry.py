@@ -1,4 +1,4 @@
-"""The registry of deployments: what workers register, and what each host knows of it."""
+"""The registry of deployments: the versions that workers register, and the copy that each host has."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ async def set_current(deployments: Deployments, build_id: str) -> None:
     await deployments.change("namespace", "shop", step)
 
 
-async def test_the_first_poll_is_written_down_and_no_other(store: CountingStore) -> None:
+async def test_only_the_first_poll_is_stored(store: CountingStore) -> None:
     deployments = registry(store)
     for _ in range(5):
         await deployments.register(ORDERS, V1)
@@ -72,7 +72,7 @@ async def test_workers_that_register_concurrently_are_all_stored(store: Counting
     }
 
 
-async def test_another_host_goes_by_a_change_a_little_later(store: CountingStore) -> None:
+async def test_another_host_follows_a_change_a_little_later(store: CountingStore) -> None:
     here, there = registry(store), registry(store)
     await there.open()
     try:

@@ -82,7 +82,7 @@ async def test_a_review_moves_tasks_to_their_version_and_dispatches_the_others(
     assert await poll(partition, "worker", timeout_s=0.05) is None
 
 
-async def test_more_than_fits_into_memory_moves_too(partition: PhysicalQueue, owner: Owner) -> None:
+async def test_tasks_beyond_memory_are_moved_too(partition: PhysicalQueue, owner: Owner) -> None:
     names = [f"moves {number}" for number in range(100)]
     await keep(partition, *names)
     assert await review(partition)
@@ -99,7 +99,7 @@ async def test_no_task_is_lost_while_its_version_is_unknown(partition: PhysicalQ
     assert owner.elsewhere == [b"moves 1"]
 
 
-async def test_each_that_stays_is_asked_once(partition: PhysicalQueue, owner: Owner) -> None:
+async def test_each_task_that_stays_is_reviewed_once(partition: PhysicalQueue, owner: Owner) -> None:
     await keep(partition, "stays 1", "stays 2")
     assert await review(partition)
     assert sorted(owner.asked) == [b"stays 1", b"stays 2"]

@@ -74,7 +74,7 @@ def test_only_task_queues_polled_by_workers_of_the_version_are_routed() -> None:
     assert list(routes_of([one])) == [(NAMESPACE, "invoices", int(TaskType.WORKFLOW))]
 
 
-def test_each_version_has_a_list_of_its_own_that_no_user_can_name() -> None:
+def test_each_version_has_a_task_queue_that_no_user_can_name() -> None:
     plain = TaskQueueId(NAMESPACE, "orders", TaskType.WORKFLOW)
     assert list_of(plain, None) == plain
     lists = {list_of(plain, version) for version in (V1, V2, Version("shop:v1", "v1"), Version("shop", "v1:v1"))}

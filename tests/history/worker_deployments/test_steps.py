@@ -109,7 +109,7 @@ def test_nor_is_the_current_one(deployment: Deployment) -> None:
         steps.check_deletable(deployment, deployment.versions["v1"], skip_drainage=True, has_pollers=False)
 
 
-def test_task_queues_that_a_version_would_leave_alone_are_found(deployment: Deployment) -> None:
+def test_task_queues_that_a_version_does_not_serve_are_found(deployment: Deployment) -> None:
     deployment.versions["v1"].task_queues = [("invoices", WORKFLOW), ("orders", WORKFLOW)]
     assert steps.missing_task_queues(deployment, "v2") == set()
     steps.set_current(deployment, "v1", identity="", now_ns=10)

@@ -3,7 +3,7 @@
 import asyncio
 
 from fairlead.matching.messages import NewTask
-from fairlead.matching.partition.matched_task import MatchedTask
+from fairlead.matching.partition.matched_task import MatchedTask, is_done
 from fairlead.matching.partition.queue import PhysicalQueue
 from fairlead.matching.partition.task_validation import check_task
 from fairlead.matching.partition.waiting_poll import WaitingPoll
@@ -12,7 +12,7 @@ from fairlead.matching.partition.waiting_poll import WaitingPoll
 async def add(queue: PhysicalQueue, task: NewTask) -> bool:
     """True if a poll has started the task, False if the task is stored."""
     check_task(task)
-    if await queue.dispatcher.offer(task):
+    if is_done(await queue.dispatcher.offer(task)):
         return True
     await queue.backlog.writer.append(task)
     return False

@@ -41,8 +41,7 @@ class Owner:
             clock=asyncio.get_running_loop().time,
             counts=self.counts,
             overrides=WeightOverrides(),
-            on_loaded=self.load,
-            on_evicted=self.evict,
+            loaded=self,
             limits=limits,
         )
 
@@ -54,6 +53,9 @@ class Owner:
     def evict(self, positions: Sequence[Position]) -> None:
         for position in positions:
             self.loaded.pop(position, None)
+
+    def parked(self) -> int:
+        return 0
 
     async def append(self, *payloads: str, key: str = "", priority: int = 3) -> None:
         await asyncio.gather(*(self.backlog.writer.append(new(one, key=key, priority=priority)) for one in payloads))

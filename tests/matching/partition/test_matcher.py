@@ -4,6 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from fairlead.core.concurrency import RETRY_S, Full, Parking
 from fairlead.core.fairness import Level
 from fairlead.core.rates import KeyRates, Rate
 from fairlead.matching.partition.matcher import HeldTask, Match, Matcher, Poll, Position
@@ -28,6 +29,20 @@ def test_tasks_are_dispatched_by_priority_and_then_by_level() -> None:
         assert matcher.hold(one, 0.0) == []
     got = [payloads(matcher.wait(Poll(), 0.0))[0] for _ in range(4)]
     assert got == ["1/30", "3/10", "3/20", "5/5"]
+
+
+def test_polls_get_tasks_in_order_of_arrival_however_many_have_left() -> None:
+    matcher = Matcher[str]()
+    polls = [Poll(str(number)) for number in range(2000)]
+    for poll in polls:
+        matcher.wait(poll, 0.0)
+    for poll in polls[::2]:
+        assert matcher.cancel(poll)
+        assert not matcher.cancel(poll)
+    assert matcher.polls == 1000
+    got = [matcher.hold(task(number), 0.0)[0].poll for number in range(1000)]
+    assert got == polls[1::2]
+    assert matcher.polls == 0
 
 
 def test_polls_get_tasks_in_order_of_arrival() -> None:
@@ -191,6 +206,51 @@ def test_heap_entries_of_overtaken_tasks_are_cleaned_up() -> None:
     assert payloads(matcher.wait(Poll(), 0.0)) == ["3/1"]
 
 
+def test_a_key_at_its_limit_is_parked_and_tasks_of_other_keys_overtake_it() -> None:
+    """FL-84: a free slot lets one parked task go, and without a notification one is tried after a while."""
+    matcher = Matcher[str]()
+    for number in range(1, 5):
+        matcher.hold(task(number, key="full"), 0.0)
+    (first,) = matcher.wait(Poll(), 0.0)
+    matcher.refund("full", 1.0)
+    matcher.park("full", Full.KEY, 0.0)
+    assert matcher.hold(first.task, 0.0) == []
+    assert matcher.wait(Poll(), 0.0) == matcher.wait(Poll(), 0.0) == []
+    assert (matcher.parked, matcher.next_wake_s(0.0)) == (4, RETRY_S)
+    assert payloads(matcher.hold(task(9, key="other"), 0.1)) == ["3/9"]
+    assert payloads(matcher.note_free_slot("full", 0.2)) == ["3/1"]
+    assert matcher.wait(Poll(), 0.3) == []
+    # A try without a notification, and the next one after its success.
+    assert payloads(matcher.wake(RETRY_S)) == ["3/2"]
+    assert matcher.wait(Poll(), RETRY_S) == []
+    assert payloads(matcher.note_started("full", RETRY_S)) == ["3/3"]
+
+
+def test_a_full_task_queue_lets_nothing_go_until_a_slot_is_free() -> None:
+    matcher = Matcher[str]()
+    matcher.hold(task(1, key="a"), 0.0)
+    matcher.hold(task(2, key="b"), 0.0)
+    matcher.park("a", Full.QUEUE, 0.0)
+    assert matcher.wait(Poll(), 0.0) == matcher.wait(Poll(), 0.0) == []
+    assert matcher.offer("c", 1.0, 0.0) is None
+    assert not matcher.admit("c", 1.0, 0.0)
+    assert payloads(matcher.note_free_slot("z", 0.1)) == ["3/1"]
+    assert matcher.next_wake_s(0.1) == RETRY_S
+
+
+def test_a_try_that_fails_for_another_reason_is_not_lost() -> None:
+    matcher = Matcher[str]()
+    matcher.park("a", Full.KEY, 0.0)
+    matcher.hold(task(1, key="a"), 0.0)
+    matcher.hold(task(2, key="a"), 0.0)
+    matcher.wait(Poll(), 0.0)
+    (first,) = matcher.note_free_slot("a", 0.1)
+    matcher.refund("a", 1.0)
+    matcher.wait(Poll(), 0.1)
+    assert first.task.payload == "3/1"
+    assert not matcher.tasks
+
+
 class MatcherMachine(RuleBasedStateMachine):
     """Compares the matcher with a model that scans all tasks and polls."""
 
@@ -202,11 +262,12 @@ class MatcherMachine(RuleBasedStateMachine):
         self.tasks: dict[Position, HeldTask[str]] = {}
         self.polls: list[Poll] = []
         self.next_pass = 0
+        self.parked_keys, self.parked_queue = Parking(), Parking()
 
     def expect(self, matches: list[Match[str]]) -> None:
         """Compare with the model: while a poll waits, the first task that both rate limits allow is matched."""
         expected = []
-        while self.polls and self.rate.ready_s(self.now_s) <= self.now_s:
+        while self.polls and self.all_ready():
             free = [at for at, one in self.tasks.items() if self.may_go(one.fairness_key, one.weight)]
             if not free:
                 break
@@ -215,12 +276,39 @@ class MatcherMachine(RuleBasedStateMachine):
             expected.append((one.payload, self.polls.pop(0)))
         assert [(match.task.payload, match.poll) for match in matches] == expected
 
+    def all_ready(self) -> bool:
+        return max(self.rate.ready_s(self.now_s), self.parked_queue.ready_s("", self.now_s)) <= self.now_s
+
     def may_go(self, key: str, weight: float) -> bool:
-        return self.key_rates.of(key, weight).ready_s(self.now_s) <= self.now_s
+        is_parked = self.parked_keys.ready_s(key, self.now_s) > self.now_s
+        return not is_parked and self.key_rates.of(key, weight).ready_s(self.now_s) <= self.now_s
 
     def take(self, key: str, weight: float) -> None:
         self.rate.take(self.now_s)
         self.key_rates.of(key, weight).take(self.now_s)
+        self.parked_keys.take(key, self.now_s)
+        self.parked_queue.take("", self.now_s)
+
+    @rule(key=st.sampled_from("abc"), full=st.sampled_from(Full))
+    def park(self, key: str, full: Full) -> None:
+        self.matcher.park(key, full, self.now_s)
+        if full is Full.KEY:
+            self.parked_keys.refused(key, self.now_s)
+        else:
+            self.parked_queue.refused("", self.now_s)
+        self.expect(self.matcher.wake(self.now_s))
+
+    @rule(key=st.sampled_from("abc"))
+    def free_slot(self, key: str) -> None:
+        self.parked_keys.freed(key)
+        self.parked_queue.freed("")
+        self.expect(self.matcher.note_free_slot(key, self.now_s))
+
+    @rule(key=st.sampled_from("abc"))
+    def started(self, key: str) -> None:
+        self.parked_keys.started(key)
+        self.parked_queue.started("")
+        self.expect(self.matcher.note_started(key, self.now_s))
 
     @rule(key=st.sampled_from("abc"), priority=st.sampled_from([1, 3]))
     def hold(self, key: str, priority: int) -> None:
@@ -238,7 +326,7 @@ class MatcherMachine(RuleBasedStateMachine):
     @rule(key=st.sampled_from("abc"))
     def offer(self, key: str) -> None:
         is_free = not any(self.may_go(one.fairness_key, one.weight) for one in self.tasks.values())
-        is_free = is_free and self.rate.ready_s(self.now_s) <= self.now_s and self.may_go(key, 1.0)
+        is_free = is_free and self.all_ready() and self.may_go(key, 1.0)
         expected = self.polls[0] if self.polls and is_free else None
         assert self.matcher.offer(key, 1.0, self.now_s) is expected
         if expected is not None:

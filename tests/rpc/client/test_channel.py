@@ -98,7 +98,7 @@ async def test_large_messages_go_both_ways_many_at_once() -> None:
         assert len(await channel.unary(LARGE, b"%d" % MESSAGE_BYTES_DEFAULT)) == MESSAGE_BYTES_DEFAULT
 
 
-async def test_messages_above_the_limit_are_refused_on_both_ways() -> None:
+async def test_messages_above_the_limit_are_refused_in_both_directions() -> None:
     async with serving() as served, channel_to(served.address, message_bytes_max=100_000) as channel:
         failure = await failed(channel.unary(ECHO, bytes(100_001)))
         assert (type(failure), failure.code) == (NotSent, Code.RESOURCE_EXHAUSTED)
@@ -126,7 +126,7 @@ async def test_a_stream_that_is_left_cancels_its_handler() -> None:
         await served.until_idle()
 
 
-async def test_a_slow_reader_makes_the_server_wait_and_not_the_memory_grow() -> None:
+async def test_a_slow_reader_makes_the_server_wait_instead_of_filling_memory() -> None:
     async with (
         serving() as served,
         channel_to(served.address) as channel,
@@ -179,7 +179,7 @@ async def test_large_headers_are_sent_in_several_frames() -> None:
         assert b"x" * 30_000 in seen
 
 
-async def test_a_server_that_is_not_there_is_known_not_to_have_got_the_call() -> None:
+async def test_a_call_to_a_server_that_is_down_fails_as_not_sent() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         async with channel_to(f"127.0.0.1:{free.getsockname()[1]}") as channel:
@@ -235,7 +235,7 @@ async def test_a_drained_server_finishes_its_calls_and_gets_no_more() -> None:
         await until(lambda: channel.stats().connections == 0)
 
 
-async def test_calls_that_outlast_the_grace_are_unknown_to_their_callers() -> None:
+async def test_calls_that_outlast_the_grace_period_have_an_unknown_outcome() -> None:
     async with serving() as served, channel_to(served.address) as channel:
         calls = [asyncio.ensure_future(channel.unary(WAIT, b"")) for _ in range(5)]
         await until(lambda: served.handlers.begun == 5)
@@ -269,7 +269,7 @@ async def test_a_server_that_came_back_is_found_again() -> None:
             await server.stop(0)
 
 
-async def test_a_channel_reconnects_when_told_to_and_open_calls_go_on() -> None:
+async def test_a_channel_reconnects_on_request_and_open_calls_continue() -> None:
     async with serving() as served, channel_to(served.address) as channel:
         call = asyncio.ensure_future(channel.unary(WAIT, b"poll"))
         await until(lambda: served.handlers.begun == 1)
@@ -284,7 +284,7 @@ async def test_a_channel_reconnects_when_told_to_and_open_calls_go_on() -> None:
         await until(lambda: served.server.stats().connections == 0)
 
 
-async def test_closing_a_channel_ends_its_calls_and_takes_no_more() -> None:
+async def test_a_closed_channel_ends_its_calls_and_refuses_new_ones() -> None:
     async with serving() as served:
         channel = Channel(served.address)
         calls = [asyncio.ensure_future(channel.unary(WAIT, b"")) for _ in range(3)]
@@ -314,7 +314,7 @@ async def test_a_connection_without_stream_ids_left_is_replaced() -> None:
         await until(lambda: channel.stats().connections == 1)
 
 
-async def test_an_error_of_a_handler_of_a_stream_that_was_never_read_is_no_leak() -> None:
+async def test_an_error_in_a_stream_that_is_never_read_leaks_nothing() -> None:
     async with serving() as served, channel_to(served.address) as channel:
 
         async def refuse(_: bytes, __: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Hosts call each other through a network that cuts, stalls and truncates: what callers conclude is always true."""
+"""Hosts call each other through a network that cuts, stalls and truncates: callers get errors that fit."""
 
 import asyncio
 import random
@@ -81,7 +81,7 @@ class Network:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_a_call_that_was_not_reached_was_never_carried_out_and_an_answer_is_always_its_own(seed: int) -> None:
+async def test_an_unreachable_call_was_never_carried_out_and_each_call_gets_its_own_answer(seed: int) -> None:
     carried_out: list[int] = []
 
     async def carry_out(request: Ask) -> Ask:

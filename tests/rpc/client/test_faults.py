@@ -233,7 +233,7 @@ async def test_a_broken_rule_of_a_stream_ends_only_its_call(sent: bytes, code: C
         assert fake.connections == 1
 
 
-async def test_a_trailer_above_the_limit_costs_the_call_and_not_the_connection() -> None:
+async def test_a_trailer_above_the_limit_ends_the_call_but_not_the_connection() -> None:
     block = OK_BLOCK + b"".join(literal(b"x-%d" % number, b"y" * 7_000) for number in range(6))
 
     async def exaggerate(peer: Peer) -> None:
@@ -292,7 +292,7 @@ async def test_any_status_is_read(block: bytes, code: Code, message: str) -> Non
         answer(1) + rst_stream(1, ErrorCode.CANCEL) * 6_000,
     ],
 )
-async def test_a_flood_of_frames_that_are_of_no_call_ends_the_connection(flood: bytes) -> None:
+async def test_a_flood_of_frames_that_belong_to_no_call_ends_the_connection(flood: bytes) -> None:
     async def drown(peer: Peer) -> None:
         await taken(peer)
         peer.send(flood)
@@ -336,7 +336,7 @@ async def test_padding_priority_continuation_and_informational_headers_are_under
         assert await call(channel) == b"answer"
 
 
-async def test_an_endless_stream_that_breaks_off_ends_with_what_came() -> None:
+async def test_a_stream_that_breaks_off_yields_the_messages_that_came_before() -> None:
     async def stream(peer: Peer) -> None:
         stream_id = await taken(peer)
         peer.send(headers(stream_id) + data(stream_id, b"1") + data(stream_id, b"2"))

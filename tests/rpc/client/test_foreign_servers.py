@@ -154,7 +154,7 @@ async def test_a_stopping_server_of_grpc_aio_loses_its_calls_and_is_then_not_the
 
 
 async def test_connections_that_grpc_aio_replaces_by_age_lose_no_call() -> None:
-    """GOAWAY of a server that goes on: calls move to a new connection, and none fails without need."""
+    """GOAWAY of a server that keeps serving: calls move to a new connection, and none fails."""
     age = (("grpc.max_connection_age_ms", 150), ("grpc.max_connection_age_grace_ms", 30_000))
     async with foreign(*age) as (_, address, _), channel_to(address) as channel:
         connections = set()

@@ -65,7 +65,7 @@ async def test_goaway_at_every_moment_keeps_the_calls_that_it_covers(moment: str
         await until(lambda: channel.stats().connections == 0)
 
 
-async def test_goaway_of_nothing_and_then_the_end_loses_nothing_twice() -> None:
+async def test_a_second_goaway_and_the_end_of_the_connection_fail_the_call_once() -> None:
     async def leave(peer: Peer) -> None:
         await taken(peer)
         peer.send(goaway(2**31 - 1, ErrorCode.NO_ERROR))
@@ -104,7 +104,7 @@ async def test_a_call_after_goaway_has_a_new_connection_while_the_old_one_ends()
         await until(lambda: channel.stats().connections == 0)
 
 
-async def test_too_many_pings_make_them_rarer() -> None:
+async def test_a_server_that_complains_of_pings_gets_fewer() -> None:
     async def complain(peer: Peer) -> None:
         stream_id = await taken(peer)
         peer.send(goaway(stream_id, ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings") + answer(stream_id))

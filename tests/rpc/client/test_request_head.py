@@ -32,7 +32,7 @@ def test_a_timeout_is_exact_to_its_unit_and_never_rounded_up(timeout_s: float) -
     assert read_s >= timeout_s - max(1e-9, timeout_s * 1e-5)
 
 
-def test_a_timeout_of_ages_is_cut() -> None:
+def test_a_very_long_timeout_is_cut() -> None:
     ((_, value),) = fields(timeout_field(1e15))
     assert timeout_seconds(value) == TIMEOUT_S_MAX
 

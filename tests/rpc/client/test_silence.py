@@ -24,7 +24,7 @@ from tests.rpc.client.faking import (
 from tests.rpc.served import Peer, until
 
 
-async def test_a_server_that_never_answers_is_left_at_the_deadline_and_told() -> None:
+async def test_a_call_without_an_answer_ends_at_its_deadline_and_is_reset() -> None:
     resets: list[ErrorCode] = []
 
     async def listen(peer: Peer) -> None:
@@ -45,7 +45,7 @@ async def test_a_server_that_never_answers_is_left_at_the_deadline_and_told() ->
         await until(lambda: len(resets) == 21)
 
 
-async def test_a_half_open_connection_is_found_by_pings_and_its_calls_are_unknown() -> None:
+async def test_a_half_open_connection_is_found_by_pings_and_its_calls_have_an_unknown_outcome() -> None:
     pings = 0
 
     async def vanish(peer: Peer) -> None:

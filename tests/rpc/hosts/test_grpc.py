@@ -17,10 +17,11 @@ from fairlead.matching.engine import NotOwner
 from fairlead.matching.messages import StaleConfig
 from fairlead.rpc.hosts.caller import CallLost, Handlers, Method, Overloaded, UnknownMethod, Unreachable
 from fairlead.rpc.hosts.grpc_caller import GrpcCaller
-from fairlead.rpc.hosts.grpc_server import CannotListen, GrpcServer
+from fairlead.rpc.hosts.grpc_server import GrpcServer
 from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.rpc.hosts.wire import ERROR_KEY, MESSAGE_BYTES_MAX, Errors, MessageTooLarge
 from fairlead.storage.tasks import LeaseLost
+from fairlead.telemetry import CannotListen
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):

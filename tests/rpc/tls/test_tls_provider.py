@@ -1,4 +1,4 @@
-"""Contexts of TLS: what they require, the certificate for each host name, rotation, and expiry."""
+"""Contexts of TLS: their requirements, the certificate for each host name, rotation, and expiry."""
 
 import asyncio
 import ssl
@@ -159,7 +159,7 @@ class Log:
         return lambda event, **_: self.lines.append((level, event))
 
 
-async def test_new_certificates_are_told_to_listeners_and_expiry_is_reported(
+async def test_listeners_are_notified_of_new_certificates_and_expiry_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path)

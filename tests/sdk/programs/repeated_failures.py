@@ -6,17 +6,20 @@ from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.api.command.v1 import Command, ScheduleNexusOperationCommandAttributes
+from temporalio.api.common.v1 import WorkerVersionStamp, WorkflowType
 from temporalio.api.enums.v1 import CommandType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
     RespondWorkflowTaskCompletedRequest,
+    SignalWithStartWorkflowExecutionRequest,
+    SignalWorkflowExecutionRequest,
 )
 from temporalio.common import RetryPolicy
 
 from tests.history.reference_programs import SOON
-from tests.sdk.stage import NAMESPACE, Handle, Stage, program
+from tests.sdk.stage import NAMESPACE, Handle, Stage, execution, program
 
 # Bounds the attempts of an activity without a backoff in 2 s: the reference makes 3, an unbounded server 500.
 _ATTEMPTS_MAX = 40
@@ -65,6 +68,56 @@ async def command_refused_with_a_signal_between(stage: Stage) -> Any:
     await _answer_with_unknown_endpoint(stage, queue, "second")
     stage.note("pending", (await stage.describe(handle.id)).pending_workflow_task)
     return await _terminated(stage, handle)
+
+
+@program
+async def signals_while_a_workflow_is_closing(stage: Stage) -> Any:
+    """A close that missed a signal is tried again: meanwhile the workflow gets no other signal."""
+    queue = f"{stage.name}-queue"
+    handle = await stage.start("Unknown", queue=queue)
+    end = Command(command_type=CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION)
+    end.complete_workflow_execution_command_attributes.SetInParent()
+
+    async def signal(label: str) -> None:
+        request = SignalWorkflowExecutionRequest(
+            namespace=NAMESPACE, workflow_execution=execution(handle.id), signal_name=label, identity="raw"
+        )
+        stage.note(f"signal {label}", await stage.outcome(stage.service.signal_workflow_execution(request)))
+
+    async def respond(task: PollWorkflowTaskQueueResponse, label: str, *commands: Command) -> None:
+        request = RespondWorkflowTaskCompletedRequest(
+            namespace=NAMESPACE,
+            task_token=task.task_token,
+            identity="a-worker",
+            commands=commands,
+            worker_version_stamp=WorkerVersionStamp(build_id="the-build"),
+        )
+        stage.note(label, await stage.outcome(stage.service.respond_workflow_task_completed(request)))
+
+    task = await _poll(stage, queue)
+    await signal("in the first task")
+    await respond(task, "first", end)
+    await signal("before the second task")
+    task = await _poll(stage, queue)
+    await signal("in the second task")
+    with_start = SignalWithStartWorkflowExecutionRequest(
+        namespace=NAMESPACE,
+        workflow_id=handle.id,
+        workflow_type=WorkflowType(name="Unknown"),
+        task_queue=TaskQueue(name=queue),
+        signal_name="with start",
+        identity="raw",
+        request_id="with start",
+    )
+    stage.note("with start", await stage.outcome(stage.service.signal_with_start_workflow_execution(with_start)))
+    await respond(task, "second")
+    await signal("after the second task")
+    task = await _poll(stage, queue)
+    await signal("in the third task")
+    await respond(task, "third", end)
+    task = await _poll(stage, queue)
+    await respond(task, "last", end)
+    return await stage.outcome(handle.result())
 
 
 @program

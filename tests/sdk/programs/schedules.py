@@ -1,5 +1,6 @@
 """Schedules as a client sees them right after creating or changing them."""
 
+import asyncio
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -25,9 +26,13 @@ from temporalio.api.workflowservice.v1 import (
     UpdateScheduleRequest,
 )
 
+from tests.sdk.programs.runs import FailsForGood
+from tests.sdk.programs.starts import Waits
 from tests.sdk.stage import NAMESPACE, NO_ONE, Stage, program
 
 _TRIES = 10
+# Actions of a schedule that acts each second, in 4 s.
+_ACTIONS_MIN, _ACTIONS_MAX = 2, 7
 
 
 def _trigger(number: int) -> SchedulePatch:
@@ -133,3 +138,47 @@ async def schedule_shows_the_action_of_a_trigger(stage: Stage) -> None:
         counts.append((info.action_count, len(info.recent_actions)))
     stage.note("actions", counts)
     await _delete(stage, stage.id())
+
+
+@program
+async def schedule_whose_workflows_fail(stage: Stage) -> None:
+    """Failures do not make a schedule act more often, although all its actions are buffered."""
+    schedule = _schedule(stage)
+    action = schedule.action.start_workflow
+    # The number of these workflows varies, so their ids don't belong to the program.
+    action.workflow_id = f"by {stage.name}"
+    action.workflow_type.name = FailsForGood.__name__
+    action.task_queue.name = stage.queue
+    action.input.payloads.append(_json('"Fatal"'))
+    schedule.spec.interval[0].interval.seconds = 1
+    schedule.policies.overlap_policy = ScheduleOverlapPolicy.SCHEDULE_OVERLAP_POLICY_BUFFER_ALL
+    await _create(stage, stage.id(), schedule, _trigger(0))
+    await asyncio.sleep(4)
+    actions = (await _described(stage, stage.id())).info.action_count
+    stage.note("acts about once a second", _ACTIONS_MIN <= actions <= _ACTIONS_MAX)
+    failed = f"WorkflowId STARTS_WITH 'by {stage.name}' AND ExecutionStatus = 'Failed'"
+
+    async def have_failed() -> bool:
+        return (await stage.client.count_workflows(failed)).count >= _ACTIONS_MIN
+
+    await stage.until_true(have_failed, "failed workflows")
+    await _delete(stage, stage.id())
+
+
+@program
+async def schedule_whose_actions_can_not_start(stage: Stage) -> None:
+    """The workflow ids of the actions are in use: each action is dropped, and not tried again."""
+    await _create(stage, stage.id(), _schedule(stage))
+    for number in range(3):
+        await stage.start(Waits.run, suffix=f"action-2027-01-15T08:00:0{number}Z", queue=NO_ONE)
+        await stage.service.patch_schedule(
+            PatchScheduleRequest(namespace=NAMESPACE, schedule_id=stage.id(), patch=_trigger(number))
+        )
+    info = (await _described(stage, stage.id())).info
+    stage.note("info", [info.action_count, len(info.recent_actions), info.buffer_size, len(info.running_workflows)])
+    await asyncio.sleep(2)
+    info = (await _described(stage, stage.id())).info
+    stage.note("later", [info.action_count, len(info.recent_actions), info.buffer_size, len(info.running_workflows)])
+    await _delete(stage, stage.id())
+    for number in range(3):
+        await stage.client.get_workflow_handle(stage.id(f"action-2027-01-15T08:00:0{number}Z")).terminate()

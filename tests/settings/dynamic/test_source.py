@@ -3,6 +3,8 @@
 import os
 import time
 import timeit
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def test_the_command_line_overrides_the_file_and_the_file_overrides_the_default(
     assert (settings.get(READ), settings.get(READ, HERE)) == (2, 2)
 
 
-def test_a_rule_has_the_branch_that_its_value_comes_from(file: Path) -> None:
+def test_a_rule_has_the_line_that_its_value_comes_from(file: Path) -> None:
     rule = DynamicSettings(file=file).rule(READ, HERE)
     assert rule is not None
     assert rule.line == 1
@@ -230,6 +232,32 @@ def test_a_listener_gets_each_new_value_of_its_scope_and_no_other(file: Path) ->
     file.write_text(with_read(5))
     settings.reload()
     assert reported == [("here", 8), ("elsewhere", 5)]
+
+
+def test_a_listener_of_many_scopes_gets_the_new_values_of_those_that_are_there_at_the_change(file: Path) -> None:
+    settings = DynamicSettings(file=file)
+    reported: list[tuple[str, int]] = []
+    names = ["checkout"]
+
+    def note(name: str, value: int) -> None:
+        reported.append((name, value))
+
+    def scopes() -> Iterator[tuple[Scope, Callable[[Any], None]]]:
+        for name in names:
+            yield Scope("orders", name), partial(note, name)
+
+    end = settings.subscribe_scopes((READ, matching.NUM_WRITE_PARTITIONS), scopes)
+    names.append("refunds")
+    file.write_text(with_read(4, ", {value: 8, constraints: {taskQueueName: refunds}}"))
+    settings.reload()
+    assert reported == [("refunds", 8)]
+    file.write_text(with_read(6))
+    settings.reload()
+    assert reported == [("refunds", 8), ("checkout", 6), ("refunds", 6)]
+    end()
+    file.write_text(with_read(7))
+    settings.reload()
+    assert len(reported) == 3
 
 
 def test_a_cached_value_is_not_used_after_a_change(file: Path) -> None:

@@ -43,7 +43,8 @@ def complaints(folder: Path, text: str, environment: Mapping[str, str] | None = 
 def test_every_key_is_read(tmp_path: Path) -> None:
     text = """\
 frontend: {listen: 0.0.0.0:7233, http: {listen: 127.0.0.1:7243, forwardedHeaders: [X-Tenant]}}
-ui: {listen: 127.0.0.1:8233, assetPath: pages, publicPath: /temporal/, codecEndpoint: "https://codec.example"}
+ui: {listen: 127.0.0.1:8233, assetPath: pages, publicPath: /temporal/, codecEndpoint: "https://codec.example",
+  lake: lake}
 listen: 0.0.0.0:7240
 name: 10.0.0.1:7240
 roles: [history, matching]
@@ -60,7 +61,7 @@ stop: {handOver: 500ms, grace: 1m}
     assert load(tmp_path, text) == StaticConfig(
         frontend_listen=Address("0.0.0.0", 7233),  # noqa: S104 - parsed, not bound
         http=HttpConfig(Address("127.0.0.1", 7243), ("X-Tenant",)),
-        ui=UiConfig("127.0.0.1", 8233, tmp_path / "pages", "/temporal", "https://codec.example"),
+        ui=UiConfig("127.0.0.1", 8233, tmp_path / "pages", "/temporal", "https://codec.example", tmp_path / "lake"),
         listen=Address("0.0.0.0", 7240),  # noqa: S104 - parsed, not bound
         name=Address("10.0.0.1", 7240),
         roles=frozenset({Role.HISTORY, Role.MATCHING}),
@@ -189,6 +190,7 @@ stop: {handOver: soon, grace: 30s, patience: 1s}
         ("frontend: {port: 7233}\n", "frontend.port is unknown: use listen, http"),
         ("ui: {}\n", "ui has no listen: give the address of the web page, say 127.0.0.1:8233"),
         ("ui: {listen: 'x:1', publicPath: a}\n", "ui.publicPath: 'a' is not a path: write it like /temporal"),
+        ("ui: {listen: 'x:1', lake: 3}\n", "ui.lake: 3 is not a file name"),
         ("ui: {listen: 'x:1', codecEndpoint: a}\n", "ui.codecEndpoint: 'a' is not a URL: write it like https://"),
         (
             "frontend: {http: {forwardedHeaders: [X]}}\n",

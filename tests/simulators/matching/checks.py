@@ -12,12 +12,12 @@ from fairlead.core.partitions import Partition, PartitionConfig, TaskQueueId, pa
 from fairlead.matching.messages import AddRequest, PollRequest
 from fairlead.matching.operator_client import TaskQueueDescription
 from fairlead.settings import Plain
+from fairlead.simulations.virtual_loop import Process
 from fairlead.storage.tasks import Levels, QueueId, StoredTask
 from tests.simulators.matching.history import History
 from tests.simulators.matching.network import Call
 from tests.simulators.matching.store import WatchedStore
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import Process
 
 # Maximum number of lost tasks that are reported with their lines of the transcript.
 LOST_SHOWN_MAX = 3

@@ -9,9 +9,9 @@ from fairlead.core.partitions import PartitionConfig, TaskQueueId
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import NewTask
 from fairlead.matching.operator_client import OperatorClient
+from fairlead.simulations.virtual_loop import Process
 from tests.simulators.matching.history import History
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import Process
 
 ADDS_AT_ONCE_MAX = 60
 PARTITIONS_MAX = 5

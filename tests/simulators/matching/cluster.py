@@ -16,13 +16,13 @@ from fairlead.membership.ring import MemberRing, RemoteRing
 from fairlead.rpc.hosts.caller import Caller
 from fairlead.settings import Plain
 from fairlead.settings.dynamic.matching import MAX_TASK_QUEUE_IDLE_TIME
+from fairlead.simulations.virtual_loop import Process
 from fairlead.telemetry import Metrics
 from tests.simulators.matching.history import History
 from tests.simulators.matching.network import SimNetwork, running_loop
 from tests.simulators.matching.settings import ChangingSettings
 from tests.simulators.matching.store import HostStore, OwnerWatch, WatchedStore
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import Process
 
 EPOCH_S = 1_700_000_000.0
 CLOCK_SKEW_S_MAX = 0.05

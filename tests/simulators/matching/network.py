@@ -11,8 +11,8 @@ from fairlead.core.errors import FairleadError, GiveUp
 from fairlead.rpc.hosts.caller import CallLost, Handlers, Method, Unreachable
 from fairlead.rpc.hosts.local import LocalNetwork
 from fairlead.rpc.hosts.wire import Codec, Errors
+from fairlead.simulations.virtual_loop import NOBODY, Process, VirtualLoop
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import NOBODY, Process, VirtualLoop
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

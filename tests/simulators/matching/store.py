@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeVar, cast
 
 from fairlead.core.fairness import LEVEL_ZERO, Level
 from fairlead.core.partitions import PartitionConfig
+from fairlead.simulations.virtual_loop import NOBODY
 from fairlead.storage.memory.tasks import MemoryStore
 from fairlead.storage.tasks import Levels, OutcomeUnknown, QueueId, StoredTask, StoreUnavailable, TaskStore
 from tests.simulators.matching.network import running_loop
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import NOBODY
 
 Response = TypeVar("Response")
 

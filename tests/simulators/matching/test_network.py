@@ -10,9 +10,9 @@ from fairlead.core.partitions import PartitionConfig
 from fairlead.matching.messages import StaleConfig
 from fairlead.rpc.hosts.caller import CallLost, Handlers, Method, UnknownMethod, Unreachable
 from fairlead.rpc.hosts.wire import Errors
+from fairlead.simulations.virtual_loop import Process, run
 from tests.simulators.matching.network import SimNetwork, Weather, running_loop
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import Process, run
 
 
 class Echo(Struct):

@@ -19,7 +19,7 @@ CARELESS = tuple(seed for seed in range(100) if is_careless(seed))
 PLANTED = {
     "unfenced-delete": ("which range id", tuple(range(20))),
     "unpinned-ack": ("not above the ack level", tuple(range(20))),
-    "read-removed-with-append-in-flight": ("which is not read any more", SHRINKING[:8]),
+    "read-removed-with-append-in-flight": ("which is not read any more", SHRINKING[:12]),
     "poll-cancel-drops-task": ("is not empty at the end", tuple(range(20))),
     "forwarded-task-stored": ("to which it was only forwarded", tuple(range(20))),
     "source-switch-without-drain": ("left the read partitions with", SHRINKING[:8]),

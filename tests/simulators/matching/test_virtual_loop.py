@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.simulators.matching.virtual_loop import Deadlock, Process, TooManySteps, VirtualLoop, current_process, run
+from fairlead.simulations.virtual_loop import Deadlock, Process, TooManySteps, VirtualLoop, current_process, run
 
 
 def loop() -> VirtualLoop:

@@ -17,6 +17,7 @@ from fairlead.matching.messages import NotARoot, ScalerIsOn, StaleConfig
 from fairlead.matching.partition.task_writer import AppendQueueFull
 from fairlead.rpc.hosts.wire import Errors
 from fairlead.settings import Plain
+from fairlead.simulations.virtual_loop import Process, VirtualLoop, run
 from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable
 from tests.simulators.matching.chaos import Chaos
 from tests.simulators.matching.checks import Checks
@@ -28,7 +29,6 @@ from tests.simulators.matching.plants import PLANTS
 from tests.simulators.matching.settings import draw_settings
 from tests.simulators.matching.store import SeededFaults, WatchedStore
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import Process, VirtualLoop, run
 
 # Errors that keep their class between hosts.
 ERRORS = (StaleConfig, ScalerIsOn, NotARoot, NotOwner, AppendQueueFull, StoreUnavailable, OutcomeUnknown, LeaseLost)

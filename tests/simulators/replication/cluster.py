@@ -22,10 +22,10 @@ from fairlead.replication.repair import Repairs
 from fairlead.replication.service import Replication
 from fairlead.rpc.hosts.caller import CallLost, Unreachable
 from fairlead.settings import DynamicSettings
+from fairlead.simulations.virtual_loop import Process
 from fairlead.telemetry import Metrics
 from tests.simulators.matching.network import SimNetwork, running_loop
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import Process
 from tests.simulators.replication.matching import Tasks
 from tests.simulators.replication.remotes import SimRemote, handlers_of
 from tests.simulators.replication.store import CommitWatch, HostStore, SeededFaults, WatchedHistory
@@ -95,6 +95,7 @@ class Life:
             settings=settings,
             metrics=metrics,
             clock_ns=cluster.now_ns,
+            uniform=cluster.random.random,
         )
         self.sync = NamespaceSync(
             clusters=self.clusters, remotes=remotes.__getitem__, namespaces=self.namespaces, metrics=metrics

@@ -11,10 +11,10 @@ from fairlead.api.namespaces import Namespace
 from fairlead.core.partitions import TaskType
 from fairlead.core.versions import ClusterVersions
 from fairlead.replication.wire import ERRORS
+from fairlead.simulations.virtual_loop import Process, VirtualLoop, run
 from fairlead.storage.history import OPEN_STATUSES
 from tests.simulators.matching.network import SimNetwork, running_loop
 from tests.simulators.matching.transcript import Transcript
-from tests.simulators.matching.virtual_loop import Process, VirtualLoop, run
 from tests.simulators.matching.world import _caught_logs, _nothing
 from tests.simulators.replication import convergence, judge
 from tests.simulators.replication.chaos import Chaos

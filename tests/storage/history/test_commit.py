@@ -259,7 +259,7 @@ async def test_only_one_of_many_concurrent_starts_of_a_workflow_succeeds(store: 
 # --- all or nothing
 
 
-async def test_a_commit_of_which_one_part_is_refused_changes_nothing(store: HistoryStore) -> None:
+async def test_a_commit_with_a_refused_part_changes_nothing(store: HistoryStore) -> None:
     lease = await store.take_shard(SHARD)
     await store.commit(SHARD, lease.range_id, everything(1))
     await store.complete_tasks(SHARD, lease.range_id, "transfer", TaskKey(0, 3))

@@ -43,7 +43,7 @@ async def test_commits_of_many_shards_that_wait_share_a_transaction(open_store: 
         assert await assert_whole_or_absent(store, 100 + shard, shard_id=shard)
 
 
-async def test_of_a_batch_only_the_commits_to_blame_fail(open_store: OpenStore, postgres_dsn: str) -> None:
+async def test_only_the_faulty_commits_of_a_batch_fail(open_store: OpenStore, postgres_dsn: str) -> None:
     """FL-42: the fence of each write is its own range id, whatever shares its transaction."""
     store = (await open_store()).history
     range_id = (await store.take_shard(1)).range_id
@@ -106,9 +106,7 @@ def random_commit(chance: random.Random, number: int) -> Commit:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_commits_that_wait_together_do_what_they_would_one_after_the_other(
-    open_store: OpenStore, seed: int
-) -> None:
+async def test_commits_of_a_batch_have_the_effect_of_single_commits(open_store: OpenStore, seed: int) -> None:
     """Batches keep the order of commits that meet: outcomes and state equal those of a store without batches."""
     chance = random.Random(seed)
     store, model = (await open_store()).history, MemoryHistory()
@@ -166,7 +164,7 @@ async def _state(store: HistoryStore, shard: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_of_two_owners_that_race_for_shards_only_the_last_writes_and_the_other_shards_go_on(
+async def test_only_the_last_of_two_racing_owners_writes_and_other_shards_continue(
     open_store: OpenStore, seed: int
 ) -> None:
     chance = random.Random(seed)

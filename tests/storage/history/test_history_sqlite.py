@@ -257,11 +257,27 @@ def test_statements_find_rows_by_key_without_a_table_scan(tmp_path: Path, name: 
     file.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "columns", "key_columns"),
+    [("find_currents", 3, ("shard_id", "namespace_id", "workflow_id")), ("find_branches", 2, ("tree_id", "branch_id"))],
+)
+def test_many_rows_are_each_found_by_their_whole_key(
+    tmp_path: Path, name: str, columns: int, key_columns: tuple[str, ...]
+) -> None:
+    file = DatabaseFile(tmp_path / "one.db", readers=0)
+    sql = getattr(history_statements, name)(4)
+    plan = [row[-1] for row in file.writer.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * columns * 4)]
+    (search,) = [line for line in plan if line.startswith("SEARCH")]
+    assert search.endswith(f"({' AND '.join(f'{column}=?' for column in key_columns)})"), plan
+    file.close()
+
+
 @pytest.mark.parametrize("after", [None, (5, 6, "run")])
 @pytest.mark.parametrize(
     ("where", "index"),
     [
-        (Compare(Column.STATUS, Operator.EQUAL, 1), "visibility_latest (namespace_id=?"),
+        (Compare(Column.STATUS, Operator.EQUAL, 1), "visibility_status (namespace_id=? AND status=?"),
+        (Compare(Column.STATUS, Operator.UNEQUAL, 1), "visibility_latest (namespace_id=?"),
         (Compare(Column.WORKFLOW_ID, Operator.EQUAL, "x"), "visibility_workflow (namespace_id=? AND workflow_id=?"),
     ],
 )

@@ -169,11 +169,15 @@ def _unexpected_character(text: str, start: int) -> ApiError:
     return _error_at(text, start + 1, text[start])
 
 
+def prefix_bytes(text: str) -> int:
+    """Length of the text before a query that the positions in its syntax errors include, as the reference server's."""
+    without_filter = text.lower().startswith(("order by", "group by"))
+    return _PREFIX_BYTES_WITHOUT_FILTER if without_filter else _PREFIX_BYTES
+
+
 def _error_at(text: str, end: int, near: str) -> ApiError:
     """A syntax error after `end`: the reference server's parser is one byte further when it finds a wrong token."""
-    without_filter = text.lower().startswith(("order by", "group by"))
-    prefix_bytes = _PREFIX_BYTES_WITHOUT_FILTER if without_filter else _PREFIX_BYTES
-    position = prefix_bytes + len(text[:end].encode(errors="replace")) + 1
+    position = prefix_bytes(text) + len(text[:end].encode(errors="replace")) + 1
     return malformed(f"syntax error at position {position}" + (f" near '{near}'" if near else ""))
 
 

@@ -16,8 +16,9 @@ from fairlead.api.namespace_lookup import (
 )
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.core.namespaces import VERSION_MARK, NamespaceNames, split_version
-from fairlead.core.partitions import PartitionConfig, TaskQueueId, TaskType
+from fairlead.core.partitions import Partition, PartitionConfig, TaskQueueId, TaskType
 from fairlead.matching.messages import CountsInfo, DescribeResponse, ExplainResponse, UpdateResponse
+from fairlead.matching.messages.inspection import PeekResponse, PurgeResponse
 from fairlead.matching.operator_client import OperatorClient
 from fairlead.membership.ring import NoResponse, RemoteRing, RingResponse
 from fairlead.rpc.hosts.caller import Caller, Method, NotReached, Request, Response
@@ -154,7 +155,7 @@ class Cluster:
     async def describe(self, task_queue: TaskQueueId, *, keys_max: int = 0, must_exist: bool = True) -> Described:
         """Describe all read partitions. Raises the root's error, since only the root knows their number."""
         if must_exist:
-            await self._check_exists(task_queue)
+            await self.check_exists(task_queue)
         found = await self._client.describe(task_queue, keys_max=keys_max, timeout_s=self._timeout_s)
         if found.config is None:
             raise found.missing[0]
@@ -164,12 +165,20 @@ class Cluster:
 
     async def explain(self, task_queue: TaskQueueId) -> ExplainResponse:
         """Return the scaler's decisions."""
-        await self._check_exists(task_queue)
+        await self.check_exists(task_queue)
         return await self._client.explain(task_queue, timeout_s=self._timeout_s)
 
     async def update(self, task_queue: TaskQueueId, *, read: int, write: int, force: bool) -> UpdateResponse:
         """Change the number of partitions."""
         return await self._client.update(task_queue, read=read, write=write, force=force, timeout_s=self._timeout_s)
+
+    async def peek(self, partition: Partition, *, limit: int) -> PeekResponse:
+        """Return the first tasks that wait in a partition."""
+        return await self._client.peek(partition, limit=limit, timeout_s=self._timeout_s)
+
+    async def purge(self, partition: Partition) -> PurgeResponse:
+        """Remove the tasks of clients from a partition."""
+        return await self._client.purge(partition, timeout_s=self._timeout_s)
 
     async def task_queues(self, namespace: str | None) -> dict[TaskQueueId, list[int]]:
         """Return stored task queues with their partitions: of one namespace, given by name or id, or of all if None."""
@@ -189,7 +198,12 @@ class Cluster:
         """Return each host's view of the ring, or its error."""
         return await self._client.rings(timeout_s=self._timeout_s)
 
-    async def _check_exists(self, task_queue: TaskQueueId) -> None:
+    async def check_named(self, task_queue: TaskQueueId) -> None:
+        """Raise an error if no task queue of any type has this name."""
+        if not any(known.name == task_queue.name for known in await self._of_namespace(task_queue.namespace_id)):
+            raise unknown(self.shown(task_queue))
+
+    async def check_exists(self, task_queue: TaskQueueId) -> None:
         """Raise an error if the task queue was never used: a call to its root would create it."""
         if task_queue not in await self._of_namespace(task_queue.namespace_id):
             raise unknown(self.shown(task_queue))

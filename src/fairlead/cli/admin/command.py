@@ -36,7 +36,7 @@ Command = Callable[..., Awaitable[Report]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster to call, the timeout, and the proof of who calls."""
+    """The cluster to call, the timeout, and the caller's credentials."""
 
     address: str = str(DEFAULTS.listen)
     timeout_s: float = TIMEOUT_S

@@ -1,4 +1,4 @@
-"""Options of `fairlead admin` with which it proves who calls, and the credentials that they make."""
+"""Options of `fairlead admin` that authenticate the caller, and the credentials that they make."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,15 +1,21 @@
-"""`fairlead admin fairness top`: each fairness key's share of a task queue, compared with its fair share."""
+"""`fairlead admin fairness`: each fairness key's share of a task queue, and its running activities."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from fairlead.cli.admin.cluster import Cluster, Described
-from fairlead.cli.admin.command import admin, asks, choose_task_queue
+from fairlead.cli.admin.command import admin, asks, choose_task_queue, names_task_queue
 from fairlead.cli.admin.tasklist import missing_note, parameters_of
-from fairlead.core.partitions import TaskQueueId
+from fairlead.core.namespaces import QualifiedNamespaceId
+from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.matching.messages import KeyInfo
 from fairlead.report import DualCell, Report, Table, counted
+
+# Imported only when the command runs, so that `--help` is fast.
+if TYPE_CHECKING:
+    from fairlead.history.messages.slots import RunningResponse
 
 KEYS_MAX = 1_000
 
@@ -39,6 +45,48 @@ async def top(cluster: Cluster, task_queue: TaskQueueId, limit: int) -> Report:
     """
     described = await cluster.describe(task_queue, keys_max=KEYS_MAX)
     return top_report(cluster.shown(task_queue), described, limit=limit)
+
+
+@asks(fairness, "running")
+@names_task_queue
+@click.option(
+    "--limit", type=click.IntRange(1, KEYS_MAX), default=20, show_default=True, help="Maximum number of keys to show."
+)
+async def running(cluster: Cluster, *, namespace: str, name: str, limit: int) -> Report:
+    """Show the running activities of each fairness key, in a task queue with a limit on running activities.
+
+    Activities that started before the task queue had a limit are not counted.
+
+    \b
+    fairlead admin fairness running --tasklist checkout
+    """
+    from fairlead.history.messages.slots import RunningRequest  # noqa: PLC0415
+    from fairlead.history.service import RUNNING  # noqa: PLC0415
+
+    given = QualifiedNamespaceId.parse(namespace).namespace_id
+    namespace_id = await cluster.namespace_id(given, name, list(TaskType))
+    task_queue = TaskQueueId(namespace_id, name, TaskType.ACTIVITY)
+    answer = await cluster.ask(RUNNING, RunningRequest(namespace_id, name))
+    if not answer.running:
+        # A misspelt name has no limits either.
+        await cluster.check_named(task_queue)
+    return running_report(cluster.shown(task_queue), answer, limit=limit)
+
+
+def running_report(task_queue: TaskQueueId, answer: "RunningResponse", *, limit: int) -> Report:
+    """The keys with the most running activities; `limit` applies only to the table."""
+    ordered = sorted(answer.running.items(), key=lambda item: (-item[1], item[0]))
+    rows = [(key or DualCell("(none)", ""), count, answer.key_max or None) for key, count in ordered[:limit]]
+    total = sum(answer.running.values())
+    of_queue = f" of {answer.queue_max:,}" if answer.queue_max else ""
+    summary = (
+        f"{total:,}{of_queue} running, of {counted(len(ordered), 'key')}"
+        if answer.key_max or answer.queue_max or total
+        else "the task queue has no limit on running activities: none is counted"
+    )
+    note = f"The first {limit:,} of {counted(len(ordered), 'key')}." if len(ordered) > limit else ""
+    columns = ("key", "running", "limit")
+    return Report("running", summary, parameters_of(task_queue), [Table("keys", "", columns, rows, note=note)])
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ def _with_common(command: click.Command) -> click.Command:
 @click.option("--system", "is_system", is_flag=True, help="The key is valid for the whole system.")
 @click.option("--cluster", metavar="NAME", help="The key is for a remote cluster: its name.")
 @click.option("--role", type=click.Choice(ROLES), help="What the holder may do.")
-@click.option("--name", default="", metavar="TEXT", help="Who uses the key, for lists and the audit.")
+@click.option("--name", default="", metavar="TEXT", help="User of the key, for lists and the audit.")
 @click.option(
     "--expires",
     "expires_s",
@@ -149,7 +149,7 @@ def create(
 
     report = _run(in_cluster, address, timeout_s) if file is None else asyncio.run(_in_store(file, in_store))
     if Output(output) is Output.TABLE:
-        # Alone on its line, so that it can be copied or piped; what it is goes to standard error.
+        # Alone on its line, so that it can be copied or piped; its description goes to standard error.
         click.echo(report.summary, err=True)
         click.echo(str(report.parameters["key"]))
     else:

@@ -4,43 +4,24 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
-from fairlead.cli.admin.cluster import Cluster, connect
+from fairlead.cli.admin.cluster import connect
 from fairlead.cli.admin.command import Target, admin, common_options, target_of
 from fairlead.cli.admin.replication import no_remote_clusters
-from fairlead.core.errors import FairleadError, FixRequest
-from fairlead.replication.messages import Repaired, RepairRequest, RepairResponse, RepairStep
+from fairlead.replication.messages import RepairRequest, RepairResponse
 from fairlead.replication.plans import ByHand, Plan, PlannedSend, read_plan
-from fairlead.replication.repair import REPAIR, STEPS_MAX
+from fairlead.replication.repair import REPAIR
+from fairlead.replication.repair_run import Done, carry_out, summary_of
 from fairlead.report import Cell, DualCell, Output, Report, Table, counted, show
 from fairlead.rpc.hosts.caller import UnknownMethod
 
 EXIT_SOME_FAILED = 3
-# Runs that are repaired concurrently, and the timeout of a request in seconds: one may transfer a whole history.
-RUNS_AT_ONCE = 8
-REQUEST_S = 90.0
 PROGRESS_S = 1.0
 ROWS_SHOWN_MAX = 200
-
-
-class Job(NamedTuple):
-    """One request, and the planned sends that it carries out."""
-
-    request: RepairRequest
-    sends: Sequence[PlannedSend]
-
-
-class Done(NamedTuple):
-    """The result of a send."""
-
-    send: PlannedSend
-    repaired: Repaired
 
 
 @click.command("repair")
@@ -87,62 +68,22 @@ repair.params += common_options()
 admin.add_command(repair)
 
 
-def jobs_of(plan: Plan, *, is_dry: bool) -> Iterator[Job]:
-    """Yield the requests of a plan: each is about one run in one cluster, with its events in order."""
-
-    def run(send: PlannedSend) -> tuple[str, str, str, str]:
-        return send.target, send.namespace_id, send.workflow_id, send.run_id
-
-    sources = _sources(plan)
-    ordered = sorted(plan.sends, key=lambda send: (*run(send), send.first_event_id, send.version))
-    for (target, namespace_id, workflow_id, run_id), sends in groupby(ordered, run):
-        while part := tuple(islice(sends, STEPS_MAX)):
-            steps = tuple(
-                RepairStep(send.source, send.first_event_id, send.last_event_id, send.version, send.pairs)
-                for send in part
-            )
-            yield Job(RepairRequest(target, sources[target], namespace_id, workflow_id, run_id, steps, is_dry), part)
-
-
-def _sources(plan: Plan) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
-    for send in plan.sends:
-        found.setdefault(send.target, set()).add(send.source)
-    return {target: tuple(sorted(sources)) for target, sources in sorted(found.items())}
-
-
 async def _carry_out(target: Target, plan: Plan, *, is_dry: bool) -> list[Done]:
     async with connect(target.address, timeout_s=target.timeout_s) as cluster:
-        # Before any change, check that each cluster is reachable and knows its source clusters.
-        for name, sources in _sources(plan).items():
-            await _ask(cluster, RepairRequest(name, sources), timeout_s=target.timeout_s)
+
+        async def ask(request: RepairRequest, timeout_s: float) -> RepairResponse:
+            try:
+                return await cluster.ask(REPAIR, request, timeout_s=timeout_s)
+            except UnknownMethod:
+                raise no_remote_clusters() from None
+
         done: list[Done] = []
         reporting = asyncio.create_task(_report_progress(done, len(plan.sends)))
         try:
-            jobs = jobs_of(plan, is_dry=is_dry)
-            await asyncio.gather(*(_work(cluster, jobs, done) for _ in range(RUNS_AT_ONCE)))
+            return await carry_out(plan, ask, done, is_dry=is_dry, check_s=target.timeout_s)
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
-        return sorted(done, key=lambda each: (each.send.target, *_place(each.send)))
-
-
-async def _work(cluster: Cluster, jobs: Iterator[Job], done: list[Done]) -> None:
-    for request, sends in jobs:
-        try:
-            answer = await _ask(cluster, request, timeout_s=REQUEST_S)
-        except FixRequest:
-            raise
-        except FairleadError as failure:
-            answer = RepairResponse((Repaired(error=str(failure)),) * len(sends))
-        done += map(Done, sends, answer.repaired)
-
-
-async def _ask(cluster: Cluster, request: RepairRequest, *, timeout_s: float) -> RepairResponse:
-    try:
-        return await cluster.ask(REPAIR, request, timeout_s=timeout_s)
-    except UnknownMethod:
-        raise no_remote_clusters() from None
 
 
 async def _report_progress(done: Sequence[Done], count: int) -> None:
@@ -184,12 +125,7 @@ def done_report(plan: Plan, done: Sequence[Done], *, is_dry: bool) -> Report:
     failed = [each for each in done if each.repaired.error]
     events = sum(each.repaired.events for each in done if not each.repaired.error)
     outcomes = Counter(each.repaired.outcome for each in done if not each.repaired.error)
-    verb = "would be" if is_dry else "were"
-    summary = (
-        f"{counted(events, 'event')} {verb} written by {len(done) - len(failed):,} of {counted(len(done), 'step')}"
-    )
-    if failed:
-        summary += f", {len(failed):,} failed"
+    summary = summary_of(done, is_dry=is_dry)
     rows = [(*_row(each.send), each.repaired.outcome or None, each.repaired.error or None) for each in done]
     counts: dict[str, Cell] = dict(sorted(outcomes.items()))
     parameters: dict[str, Cell] = {
@@ -227,7 +163,3 @@ def _by_hand(plan: Plan) -> Table:
 def _headings(columns: Sequence[str]) -> list[str]:
     """Return headings for display: the column `namespace_id` shows names, so its heading is `namespace`."""
     return ["namespace" if column == "namespace_id" else column.replace("_", " ") for column in columns]
-
-
-def _place(send: PlannedSend) -> tuple[str, str, str, int, int]:
-    return send.namespace_id, send.workflow_id, send.run_id, send.first_event_id, send.version

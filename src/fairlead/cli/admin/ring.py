@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from fairlead.cli.admin.cluster import Cluster, why_silent
 from fairlead.cli.admin.command import admin, asks
 from fairlead.core.errors import FairleadError
-from fairlead.core.hashing import HASH_MAX
 from fairlead.core.routing import GradualChange, HashRing
 from fairlead.membership.ring import RingResponse
 from fairlead.report import Cell, DualCell, Report, Table, counted
@@ -28,7 +27,7 @@ async def show_ring(cluster: Cluster) -> Report:
 
 def ring_report(reported: Collection[str], answers: Mapping[str, RingResponse | FairleadError]) -> Report:
     """Compare the ring of one host (`reported`) with the ring that each host reports."""
-    shares = shares_of(HashRing(reported))
+    shares = HashRing(reported).shares()
     sizes: list[int | GradualChange[int]] = []
     rows: list[tuple[Cell, ...]] = []
     silent = differing = 0
@@ -56,17 +55,6 @@ def _summary(hosts: int, *, silent: int, differing: int) -> str:
     elif silent < hosts:
         said.append("the others agree" if silent else "all agree")
     return "; ".join(said)
-
-
-def shares_of(circle: HashRing) -> dict[str, float]:
-    """Return each host's share of all keys: the arcs that end at its points."""
-    arcs = dict.fromkeys(circle.hosts, 0)
-    # The first arc begins at the last point, and crosses zero.
-    before = circle.points[-1] - (HASH_MAX + 1) if circle.points else 0
-    for point, owner in zip(circle.points, circle.owners, strict=True):
-        arcs[owner] += point - before
-        before = point
-    return {host: arc / (HASH_MAX + 1) for host, arc in arcs.items()}
 
 
 def _difference(reported: Collection[str], seen: Collection[str]) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ SECONDS_MIN, SECONDS_MAX = 2.0, 3600.0
 FOLDER = Path("fairlead-demo")
 # Marks a folder that a demonstration made, and that the next one may empty.
 MARK = ".fairlead-demo"
+STORE_FILE = "demo.db"
 
 
 class NotOurs(FixRequest):
@@ -51,33 +53,42 @@ def parts() -> tuple[Part, ...]:
     show_default=True,
     help="Folder for the journal, the tables and the report; the files of an earlier demonstration are replaced.",
 )
-def demo(seconds: float, folder: Path) -> None:
+@click.option("--stay", is_flag=True, help="Leave the first server running with the console, until Ctrl-C.")
+def demo(seconds: float, folder: Path, stay: bool) -> None:
     """Demonstrate Fairlead on this machine, in about two minutes.
 
     Starts a server and workers of Temporal's SDK for several tenants, one of which floods the others. Then starts two
     clusters, with failovers between them, one because the active cluster is killed. Finally runs the data pipeline on
-    their journal, and prints the path of the report. All servers are stopped at the end.
+    their journal, and prints the path of the report. All servers are stopped at the end, unless --stay is given.
 
     For the decisions of the core on synthetic workloads, see `fairlead simulate --help`.
     """
     console = new_console()
     _empty(folder)
     shown = parts()
+    # Only a file keeps the workflows for the server that stays.
+    store = folder / STORE_FILE if stay else None
     steps = len(shown) + 1
     for number, part in enumerate(shown, start=1):
         console.rule(f"[bold]{number} of {steps}[/bold] · {part.title}", align="left")
-        asyncio.run(part.run(Stage(console, folder / "journal", seconds)))
+        asyncio.run(part.run(Stage(console, folder / "journal", seconds, store)))
         console.print()
     console.rule(f"[bold]{steps} of {steps}[/bold] · Analysis of the journal, on Spark", align="left")
     from fairlead.cli.demo.pipeline import analyze, is_installed  # noqa: PLC0415 - as above
 
-    if not is_installed():
+    if is_installed():
+        analyze(console, folder)
+    else:
         console.print("The data pipeline needs PySpark: pip install 'fairlead[pipeline]'", markup=False)
         console.print(
             f"Then: fairlead pipeline all --journal {folder / 'journal'} --lake {folder / 'lake'}", markup=False
         )
-        return
-    analyze(console, folder)
+    if store is not None:
+        from fairlead.cli.demo.stay import remain  # noqa: PLC0415 - as above
+
+        # Ctrl-C is the normal end here.
+        with suppress(KeyboardInterrupt):
+            asyncio.run(remain(console, folder, store))
 
 
 def _empty(folder: Path) -> None:

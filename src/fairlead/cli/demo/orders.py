@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from datetime import timedelta
 
 from temporalio import activity, workflow
@@ -10,6 +10,8 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 PACK_S = 0.05
+# Waits that are remembered for each tenant, the latest.
+WAITS_MAX = 100_000
 # Every n-th parcel fails at the first attempt.
 FAILING_ONE_IN = 40
 
@@ -18,7 +20,7 @@ class Packing:
     """Packs parcels, and records their number and the wait of each attempt."""
 
     def __init__(self) -> None:
-        self.waits_s: dict[str, list[tuple[float, float]]] = {}
+        self.waits_s: dict[str, deque[tuple[float, float]]] = {}
         self.packed: Counter[str] = Counter()
 
     @activity.defn
@@ -26,7 +28,7 @@ class Packing:
         """Pack one parcel, which takes a moment, and sometimes needs a second attempt."""
         info = activity.info()
         waited_s = time.time() - info.current_attempt_scheduled_time.timestamp()
-        self.waits_s.setdefault(tenant, []).append((time.monotonic(), max(0.0, waited_s)))
+        self.waits_s.setdefault(tenant, deque(maxlen=WAITS_MAX)).append((time.monotonic(), max(0.0, waited_s)))
         await asyncio.sleep(PACK_S)
         if number % FAILING_ONE_IN == FAILING_ONE_IN - 1 and info.attempt == 1:
             raise ApplicationError("the box was too small", type="BoxTooSmall")

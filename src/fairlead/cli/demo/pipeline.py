@@ -1,6 +1,7 @@
 """The last part: the pipeline on the journal, with windows as short as the demonstration."""
 
 import importlib.util
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def analyze(console: Console, folder: Path) -> None:
     # These modules import Spark.
     from fairlead.cli.pipeline.command import jobs_with_options  # noqa: PLC0415
     from fairlead.cli.pipeline.runner import Request, perform  # noqa: PLC0415
+    from fairlead.pipeline.jobs.report import REPORT_FILE  # noqa: PLC0415
 
     settings = folder / "settings.yaml"
     settings.write_text(yaml.safe_dump({key: [{"value": value}] for key, value in SETTINGS.items()}))
@@ -56,4 +58,6 @@ def analyze(console: Console, folder: Path) -> None:
         console.print(f"  ! {sentence}", highlight=False, markup=False)
     for sentence in found["findings"]:
         console.print(f"  - {sentence}", highlight=False, markup=False)
+    # The console shows the report of a lake.
+    shutil.copyfile(report, folder / "lake" / REPORT_FILE)
     console.print(f"\nThe report: {report}", highlight=False, markup=False, soft_wrap=True)

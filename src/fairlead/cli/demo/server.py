@@ -22,16 +22,24 @@ class NoServer(RetryLater):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The addresses for SDKs and for `fairlead admin`."""
+    """The addresses for SDKs and for `fairlead admin`, and the console's; a cluster of several has no console."""
 
     address: str
     admin_address: str
+    console: str = ""
 
 
 @asynccontextmanager
-async def server(journal: Path, settings: Mapping[str, Plain]) -> AsyncIterator[Running]:
-    """Run a server that journals with payloads until the block ends; then its journal is sealed."""
+async def server(
+    journal: Path, settings: Mapping[str, Plain], *, store: Path | None = None, lake: Path | None = None
+) -> AsyncIterator[Running]:
+    """Run a server that journals with payloads until the block ends; then its journal is sealed.
+
+    It keeps its data in the SQLite file `store`, or in memory. Its console shows the report of `lake`.
+    """
     arguments = ["--port", "0", "--stop-with-input", "--log-level", "error", "--journal", str(journal)]
+    arguments += [] if store is None else ["--db-filename", str(store)]
+    arguments += [] if lake is None else ["--ui-lake", str(lake)]
     for key, value in settings.items():
         arguments += ["--dynamic-config-value", f"{key}={json.dumps(value)}"]
     process = await asyncio.create_subprocess_exec(
@@ -58,7 +66,7 @@ async def _ready(process: Process) -> Running:
                 name, _, value = line.partition(":")
                 printed[name] = value.strip()
                 if line.startswith("Ready"):
-                    return Running(printed["Server"], printed["Admin"].split()[3])
+                    return Running(printed["Server"], printed["Admin"].split()[3], printed["Console"])
     except TimeoutError:
         raise NoServer(f"the server was not ready within {READY_S_MAX:g} s: is the machine very busy?") from None
     raise NoServer("the server ended before it was ready: `fairlead server start-dev` says why")

@@ -10,11 +10,15 @@ from rich.console import Console
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The console, the journal folder and the duration of a part."""
+    """The console, the journal folder and the duration of a part.
+
+    `store` is the SQLite file of the first part's server; None for a server in memory.
+    """
 
     console: Console
     journal: Path
     seconds: float
+    store: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

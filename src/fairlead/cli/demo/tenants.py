@@ -76,31 +76,21 @@ async def tenants(stage: Stage) -> None:
     """Run the part for the stage's duration."""
     # Suppress the SDK's logs about failed attempts, which are expected here.
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
-    async with server(stage.journal, SETTINGS) as running:
+    async with server(stage.journal, SETTINGS, store=stage.store) as running:
         stage.console.print(f"A server is ready at {running.address}, with a journal in {stage.journal}.")
+        stage.console.print(f"Watch it in the console: {running.console}", highlight=False, soft_wrap=True)
         stage.console.print(
             f"Workers of Temporal's SDK pack parcels for {stage.seconds:g} s. hooli will flood them; initech "
             "has three times the weight of the others."
         )
         client = await Client.connect(running.address)
         packing, seen = Packing(), Seen()
-        worker = Worker(
-            client,
-            task_queue=QUEUE,
-            workflows=[Order],
-            activities=[packing.pack],
-            max_concurrent_activities=SLOTS,
-            # The sandbox would import this whole command again for each workflow.
-            workflow_runner=UnsandboxedWorkflowRunner(),
-            # Tasks in flight at the end are abandoned: the server keeps them.
-            graceful_shutdown_timeout=timedelta(seconds=1),
-        )
-        async with worker, asyncio.TaskGroup() as group:
+        async with new_worker(client, packing), asyncio.TaskGroup() as group:
             helping = [
                 group.create_task(_watch(running.admin_address, seen)),
                 group.create_task(_print_progress(stage, packing, seen)),
             ]
-            await asyncio.gather(*(_order(client, tenant, stage.seconds, seen) for tenant in TENANTS))
+            await asyncio.gather(*(_keep_ordering(client, tenant, stage.seconds, seen) for tenant in TENANTS))
             for task in helping:
                 task.cancel()
         # A terminal has shown the table all the time.
@@ -109,20 +99,40 @@ async def tenants(stage: Stage) -> None:
         stage.console.print(_verdict(packing, seen))
 
 
-async def _order(client: Client, tenant: Tenant, seconds: float, seen: Seen) -> None:
+def new_worker(client: Client, packing: Packing) -> Worker:
+    """Return a worker that packs the parcels of all tenants."""
+    return Worker(
+        client,
+        task_queue=QUEUE,
+        workflows=[Order],
+        activities=[packing.pack],
+        max_concurrent_activities=SLOTS,
+        # The sandbox would import this whole command again for each workflow.
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        # Tasks in flight at the end are abandoned: the server keeps them.
+        graceful_shutdown_timeout=timedelta(seconds=1),
+    )
+
+
+async def order(client: Client, tenant: Tenant, name: str) -> None:
+    """Start the workflow of one order."""
+    await client.start_workflow(
+        Order.run,
+        args=[tenant.name, tenant.weight, tenant.parcels],
+        id=f"order-{tenant.name}-{name}",
+        task_queue=QUEUE,
+        priority=Priority(fairness_key=tenant.name, fairness_weight=tenant.weight),
+    )
+
+
+async def _keep_ordering(client: Client, tenant: Tenant, seconds: float, seen: Seen) -> None:
     """Order at the tenant's rate until the time is over; the flood lasts for `FLOOD_SHARE` of it."""
     begin_s = time.monotonic()
     first_s, last_s = (begin_s + share * seconds for share in (FLOOD_SHARE if tenant.is_flood else (0.0, 1.0)))
     await asyncio.sleep(first_s - begin_s)
     number = 0
     while time.monotonic() < last_s:
-        await client.start_workflow(
-            Order.run,
-            args=[tenant.name, tenant.weight, tenant.parcels],
-            id=f"order-{tenant.name}-{number}",
-            task_queue=QUEUE,
-            priority=Priority(fairness_key=tenant.name, fairness_weight=tenant.weight),
-        )
+        await order(client, tenant, str(number))
         number += 1
         seen.ordered[tenant.name] = number * tenant.parcels
         next_s = first_s + number * tenant.every_s

@@ -43,6 +43,8 @@ class FairBacklog(ReadBuffer[Task]):
     behind.
     """
 
+    __slots__ = ("_counter", "_last_id", "_overrides")
+
     def __init__(
         self,
         *,
@@ -101,6 +103,6 @@ class FairBacklog(ReadBuffer[Task]):
     def write_failed(self, write: Write) -> None:
         """End a write that stored nothing, and never will: the passes of its keys are given back."""
         super().write_failed(write)
-        # In reverse order: of several tasks of a key, only the last pass can be given back.
+        # In reverse order: only the last pass of a key can be given back.
         for level, (key, stride) in zip(reversed(write.levels), reversed(write.charged), strict=True):
             self._counter.give_back(key, pass_number=level.pass_number, stride=stride)

@@ -30,6 +30,7 @@ from fairlead.core.fairness.buffer_operations import (
     Read,
     Task,
     Write,
+    merged,
 )
 from fairlead.core.fairness.level import Level
 
@@ -40,10 +41,32 @@ class ReadBuffer(Generic[Task]):
     Guarantees: a task that was certainly written is dispatched at least once; the ack level never goes back, and never
     passes a task that was not acked or a level that is still being written.
 
-    It has more than 25 methods because the lists of loaded, acked and pinned levels change together in each of them.
-
-    Many methods, because each outcome of a read, a write or a delete has its own.
+    Many methods, because each outcome of a read, a write or a delete has a method of its own, and each of them changes
+    the lists of loaded, acked and pinned levels together.
     """
+
+    __slots__ = (
+        "_ack_level",
+        "_acked",
+        "_acks_of",
+        "_acks_passed",
+        "_deferred",
+        "_deferred_tasks",
+        "_evicted_acks",
+        "_is_at_end",
+        "_limits",
+        "_loaded",
+        "_max_level",
+        "_parked",
+        "_pending_read",
+        "_pinned",
+        "_pins",
+        "_read_level",
+        "_reread_from",
+        "_served_pass",
+        "_tasks",
+        "_writes",
+    )
 
     def __init__(self, *, ack_level: Level, max_level: Level, limits: BufferLimits | None = None) -> None:
         self._limits = limits or BufferLimits()
@@ -59,15 +82,16 @@ class ReadBuffer(Generic[Task]):
         # The keys of `_tasks`, in order, within (A, R].
         self._loaded: list[Level] = []
         # Acked levels within (A, R], in order: only levels that A may stop at, each with the number of acks that it
-        # stands for. Of neighbours with no loaded or pinned level between them, only the highest is kept.
+        # stands for. If no loaded or pinned level lies between two of them, only the higher one is kept.
         self._acked: list[Level] = []
         self._acks_of: dict[Level, int] = {}
         # Acked levels of evicted tasks, in order, all above R.
         self._evicted_acks: list[Level] = []
-        self._writes: set[Write] = set()
+        # None while no write is in progress, as `_pinned`.
+        self._writes: set[Write] | None = None
         # The lowest level of each write that is in progress or waits to be merged, in order, and all their levels.
         self._pins: list[Level] = []
-        self._pinned: set[Level] = set()
+        self._pinned: set[Level] | None = None
         self._pending_read: Read | None = None
         # Writes that ended during a read. The store may have carried out the read before or after them, so they are
         # merged only after the result of the read.
@@ -128,8 +152,10 @@ class ReadBuffer(Generic[Task]):
         lowest = write.lowest
         if lowest <= self._ack_level:
             raise LevelNotAbove(f"level {lowest} is not above the ack level {self._ack_level}: nothing was written")
+        self._writes = self._writes or set()
         self._writes.add(write)
         insort(self._pins, lowest)
+        self._pinned = self._pinned or set()
         self._pinned.update(levels)
         return write
 
@@ -140,7 +166,7 @@ class ReadBuffer(Generic[Task]):
         if self._pending_read is None:
             loaded, evicted = dict[Level, Task](), list[Level]()
             self._merge_written(write, tasks, loaded, evicted)
-            return _merge(loaded, evicted)
+            return merged(loaded, evicted)
         if self._deferred_tasks + len(tasks) > self._limits.batch_size:
             return self._reread(write)
         self._deferred.append((write, tasks))
@@ -162,18 +188,23 @@ class ReadBuffer(Generic[Task]):
         self._max_level = max(self._max_level, *write.levels)
         return self._reread(write)
 
+    def is_read_due(self, *, parked: int = 0) -> bool:
+        """Whether `next_read` would return a read."""
+        if self._is_at_end or self._pending_read is not None:
+            return False
+        return len(self._loaded) - min(parked, self._limits.parked_max) <= self._limits.reload_at
+
     def next_read(self, *, parked: int = 0) -> Read | None:
         """Return the read to carry out now, or None. One read runs at a time, and the caller must report its outcome.
 
         `parked` is the number of loaded tasks that can't be dispatched now, because a rate limit holds their key back.
         Up to `parked_max` they do not count: other tasks are read beyond them, so that these need not wait.
         """
+        is_due = self.is_read_due(parked=parked)
         self._parked = min(parked, self._limits.parked_max)
-        room = self._limits.batch_size + self._parked - len(self._loaded)
-        is_full = room < self._limits.batch_size - self._limits.reload_at
-        if self._pending_read is not None or self._is_at_end or is_full:
+        if not is_due:
             return None
-        self._pending_read = Read(self._read_level, room)
+        self._pending_read = Read(self._read_level, self._limits.batch_size + self._parked - len(self._loaded))
         return self._pending_read
 
     def read_succeeded(self, read: Read, tasks: Sequence[tuple[Level, Task]]) -> Merge[Task]:
@@ -182,7 +213,7 @@ class ReadBuffer(Generic[Task]):
         self._end_read(read)
         loaded, evicted = dict[Level, Task](), list[Level]()
         for level, task in tasks:
-            if level in self._pinned:
+            if self._pinned and level in self._pinned:
                 # The outcome of its write will load it, exactly once.
                 continue
             if self._forget_evicted_ack(level):
@@ -199,20 +230,23 @@ class ReadBuffer(Generic[Task]):
             self._evicted_acks.clear()
         self._merge_deferred(loaded, evicted)
         self._advance()
-        return _merge(loaded, evicted)
+        return merged(loaded, evicted)
 
     def read_failed(self, read: Read) -> Merge[Task]:
         """Report that nothing was read; `next_read` will return the read again."""
         self._end_read(read)
         loaded, evicted = dict[Level, Task](), list[Level]()
         self._merge_deferred(loaded, evicted)
-        return _merge(loaded, evicted)
+        return merged(loaded, evicted)
 
     def ack(self, level: Level) -> None:
         """Report that the task at `level` was dispatched: once for each time it was loaded; more acks are harmless."""
         self._served_pass = max(self._served_pass, level.pass_number)
         if level in self._tasks:
             del self._tasks[level]
+            if not self._tasks:
+                # Gives back the memory of an empty dictionary.
+                self._tasks.clear()
             del self._loaded[bisect_left(self._loaded, level)]
             self._add_ack(level, 1)
             self._advance()
@@ -235,9 +269,11 @@ class ReadBuffer(Generic[Task]):
         self._pending_read = None
 
     def _end_write(self, write: Write) -> None:
-        if write not in self._writes:
+        if self._writes is None or write not in self._writes:
             raise NotUnderWay(f"the write from {write.lowest} is not in progress: report each outcome once")
         self._writes.remove(write)
+        if not self._writes:
+            self._writes = None
 
     def _merge_deferred(self, loaded: dict[Level, Task], evicted: list[Level]) -> None:
         for write, tasks in self._deferred:
@@ -331,7 +367,10 @@ class ReadBuffer(Generic[Task]):
         del self._acked[position]
 
     def _unpin(self, write: Write) -> None:
-        self._pinned.difference_update(write.levels)
+        if self._pinned is not None:
+            self._pinned.difference_update(write.levels)
+            if not self._pinned:
+                self._pinned = None
         self._unpin_level(write.lowest)
 
     def _unpin_level(self, level: Level) -> None:
@@ -349,15 +388,8 @@ class ReadBuffer(Generic[Task]):
             self._ack_level = self._acked[done - 1]
             self._acks_passed += sum(self._acks_of.pop(level) for level in self._acked[:done])
             del self._acked[:done]
-
-
-def _merge(loaded: dict[Level, Task], evicted: Sequence[Level]) -> Merge[Task]:
-    """Leave out the levels that were loaded and evicted in one step: the caller never saw them."""
-    passing = {level for level in evicted if level in loaded}
-    if passing:
-        evicted = [level for level in evicted if level not in passing]
-        loaded = {level: task for level, task in loaded.items() if level not in passing}
-    return Merge(tuple(loaded.items()), tuple(evicted))
+            if not self._acks_of:
+                self._acks_of.clear()
 
 
 def _contains(levels: Sequence[Level], level: Level) -> bool:

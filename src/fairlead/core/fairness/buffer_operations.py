@@ -55,3 +55,12 @@ class Merge(Generic[Task]):
 
     loaded: Sequence[tuple[Level, Task]]
     evicted: Sequence[Level]
+
+
+def merged(loaded: dict[Level, Task], evicted: Sequence[Level]) -> Merge[Task]:
+    """Make the result of one step, without the levels that were loaded and evicted in it: the caller never saw them."""
+    passing = {level for level in evicted if level in loaded}
+    if passing:
+        evicted = [level for level in evicted if level not in passing]
+        loaded = {level: task for level, task in loaded.items() if level not in passing}
+    return Merge(tuple(loaded.items()), tuple(evicted))

@@ -8,7 +8,7 @@ INTERVAL_S = 15.0
 
 
 class DeleteNotUnderWay(GiveUp):
-    """The outcome of a delete was reported that is not in progress."""
+    """A delete whose outcome was reported is not in progress."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +30,8 @@ class DeleteSchedule:
     passed. The first is due at once: an owner that crashed may have left dispatched tasks behind, and a partition is
     not drained while the store holds any. The store must reject the delete of an owner that has lost its lease.
     """
+
+    __slots__ = ("_acked_min", "_acks_deleted", "_has_failed", "_interval_s", "_last_s", "_pending")
 
     def __init__(self, *, acked_min: int = ACKED_MIN, interval_s: float = INTERVAL_S) -> None:
         self._acked_min = acked_min

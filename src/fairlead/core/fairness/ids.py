@@ -17,6 +17,8 @@ class IdBlock:
     Each lease has its own range id, so no two owners ever use the same task id.
     """
 
+    __slots__ = ("_end", "_next")
+
     def __init__(self, range_id: int) -> None:
         if range_id < 1:
             raise InvalidIds(f"range id {range_id}: range ids start at 1")

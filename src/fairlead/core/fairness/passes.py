@@ -21,6 +21,16 @@ class PassCounter:
     earlier ones. When the base has passed all of them, the counter is exact again.
     """
 
+    __slots__ = (
+        "_base",
+        "_keys_max",
+        "_known",
+        "_sketch",
+        "_sketch_idle_from_pass",
+        "_sweep_order",
+        "_sweep_position",
+    )
+
     def __init__(self, *, base: int = 0, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._base = base

@@ -58,6 +58,8 @@ class WeightOverrides(Mapping[str, float]):
     They apply to tasks that are written from now on: stored levels stay.
     """
 
+    __slots__ = ("_strides", "_weights")
+
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         weights = weights or {}
         if len(weights) > OVERRIDES_MAX:

@@ -68,9 +68,12 @@ class KeyRates:
     recently used one starts again with a full burst.
     """
 
+    __slots__ = ("_rate_per_s", "_rates")
+
     def __init__(self, rate_per_s: float = math.inf) -> None:
         self._rate_per_s = check_rate(rate_per_s)
-        self._rates: OrderedDict[str, tuple[Rate, float]] = OrderedDict()
+        # Made for the first key that is limited.
+        self._rates: OrderedDict[str, tuple[Rate, float]] | None = None
 
     @property
     def is_limiting(self) -> bool:
@@ -80,11 +83,14 @@ class KeyRates:
     def change(self, rate_per_s: float) -> None:
         """Change the rate of a key of weight 1."""
         self._rate_per_s = check_rate(rate_per_s)
-        for rate, weight in self._rates.values():
-            rate.change(rate_per_s * weight)
+        if self._rates is not None:
+            for rate, weight in self._rates.values():
+                rate.change(rate_per_s * weight)
 
     def of(self, key: str, weight: float) -> Rate:
         """Return the rate limit of a key; a new weight takes effect at once."""
+        if self._rates is None:
+            self._rates = OrderedDict()
         known = self._rates.get(key)
         if known is None:
             rate = Rate(self._rate_per_s * weight)

@@ -61,6 +61,13 @@ class VersionHistory:
             ) from wrong
         return cls(items)
 
+    @classmethod
+    def beginning(cls, version: int) -> "VersionHistory":
+        """The history of a run's first event."""
+        if version < LOCAL_VERSION:
+            raise MalformedHistory(f"a version history begins with the negative version {version}")
+        return _trusted((Item(FIRST_EVENT_ID, version),))
+
     def to_pairs(self) -> tuple[tuple[int, int], ...]:
         """Encode the items as plain tuples, for the wire, a store or a Spark row."""
         return tuple((event_id, version) for event_id, version in self.items)
@@ -98,7 +105,8 @@ class VersionHistory:
 
     def version_of(self, event_id: int) -> int:
         """Return the version at which the event was written."""
-        return self.items[self._position(event_id)].version
+        last = self.items[-1]
+        return last.version if event_id == last.event_id else self.items[self._position(event_id)].version
 
     def contains(self, *, event_id: int, version: int) -> bool:
         """Whether this history contains the event with this id and version; an id alone exists on each branch."""

@@ -14,7 +14,7 @@ from fairlead.core.errors import FixRequest, GiveUp
 from fairlead.core.versions.failover import ClusterVersions
 
 
-class RunState(Enum):
+class ExecutionState(Enum):
     """The state of a run in one cluster; a CREATED run is open, but no workflow task has been started yet."""
 
     CREATED = "created"
@@ -25,14 +25,14 @@ class RunState(Enum):
     @property
     def is_open(self) -> bool:
         """Whether this cluster may write to the run; a workflow id has at most one open run."""
-        return self in (RunState.CREATED, RunState.RUNNING)
+        return self in (ExecutionState.CREATED, ExecutionState.RUNNING)
 
 
 _NEXT_STATES = {
-    RunState.CREATED: frozenset(RunState),
-    RunState.RUNNING: frozenset({RunState.RUNNING, RunState.ZOMBIE, RunState.COMPLETED}),
-    RunState.ZOMBIE: frozenset(RunState),
-    RunState.COMPLETED: frozenset({RunState.COMPLETED}),
+    ExecutionState.CREATED: frozenset(ExecutionState),
+    ExecutionState.RUNNING: frozenset({ExecutionState.RUNNING, ExecutionState.ZOMBIE, ExecutionState.COMPLETED}),
+    ExecutionState.ZOMBIE: frozenset(ExecutionState),
+    ExecutionState.COMPLETED: frozenset({ExecutionState.COMPLETED}),
 }
 
 
@@ -69,14 +69,14 @@ class RunOrder(NamedTuple):
         return self[:2] > other[:2]
 
 
-class CurrentRun(Struct, frozen=True):
+class CurrentExecution(Struct, frozen=True):
     """The current run of a workflow id in this cluster, and its state, which is never ZOMBIE."""
 
     order: RunOrder
-    state: RunState
+    state: ExecutionState
 
     def __post_init__(self) -> None:
-        if self.state is RunState.ZOMBIE:
+        if self.state is ExecutionState.ZOMBIE:
             raise IllegalTransition(f"run {self.order.run_id} is a zombie and can't be the current run")
 
 
@@ -88,12 +88,12 @@ class ArrivingRun(Struct, frozen=True):
     """
 
     order: RunOrder
-    state: RunState
-    stored: RunState | None = None
+    state: ExecutionState
+    stored: ExecutionState | None = None
     rebuilt: bool = False
 
     def __post_init__(self) -> None:
-        if self.state is RunState.ZOMBIE:
+        if self.state is ExecutionState.ZOMBIE:
             raise IllegalTransition(
                 f"run {self.order.run_id} arrives as a zombie: that state does not follow from events"
             )
@@ -112,32 +112,32 @@ class BecomeCurrent(Struct, frozen=True):
     If `suppress` is set, it is carried out on the previous current run first, in the same transaction.
     """
 
-    state: RunState
+    state: ExecutionState
     suppress: Suppression | None = None
 
 
 class StayBehind(Struct, frozen=True):
     """Another run stays current; the arriving run is stored beside it, as a zombie until it completes."""
 
-    state: RunState
+    state: ExecutionState
 
 
-def check_transition(*, before: RunState, after: RunState, rebuilt: bool = False) -> None:
+def check_transition(*, before: ExecutionState, after: ExecutionState, rebuilt: bool = False) -> None:
     """Raise an error if events in their order can't cause this change; after a rebuild any state is possible."""
     if not rebuilt and after not in _NEXT_STATES[before]:
         raise IllegalTransition(f"a run that is {before.value} can't become {after.value} without a rebuild")
 
 
-def check_mutable(run_id: str, state: RunState) -> None:
+def check_mutable(run_id: str, state: ExecutionState) -> None:
     """Raise an error if this cluster must not write to the run."""
-    if state is RunState.ZOMBIE:
+    if state is ExecutionState.ZOMBIE:
         raise RunNotMutable(f"run {run_id} is a zombie: a newer run is current, and only replication changes this one")
-    if state is RunState.COMPLETED:
+    if state is ExecutionState.COMPLETED:
         raise RunNotMutable(f"run {run_id} is closed")
 
 
 def resolve_current_run(
-    arriving: ArrivingRun, *, current: CurrentRun | None, here: str, clusters: ClusterVersions
+    arriving: ArrivingRun, *, current: CurrentExecution | None, here: str, clusters: ClusterVersions
 ) -> BecomeCurrent | StayBehind:
     """Decide which run is current after `arriving` came: the newest, in whatever order they arrive."""
     placement = _place_run(arriving, current=current, here=here, clusters=clusters)
@@ -147,7 +147,7 @@ def resolve_current_run(
 
 
 def _place_run(
-    arriving: ArrivingRun, *, current: CurrentRun | None, here: str, clusters: ClusterVersions
+    arriving: ArrivingRun, *, current: CurrentExecution | None, here: str, clusters: ClusterVersions
 ) -> BecomeCurrent | StayBehind:
     if current is None:
         return BecomeCurrent(arriving.state)
@@ -158,13 +158,15 @@ def _place_run(
             )
         return BecomeCurrent(arriving.state)
     if not arriving.order.is_newer_than(current.order):
-        return StayBehind(RunState.ZOMBIE if arriving.state.is_open else RunState.COMPLETED)
+        return StayBehind(ExecutionState.ZOMBIE if arriving.state.is_open else ExecutionState.COMPLETED)
     if not current.state.is_open:
         return BecomeCurrent(arriving.state)
     return BecomeCurrent(arriving.state, _suppression(arriving, current=current, here=here, clusters=clusters))
 
 
-def _suppression(arriving: ArrivingRun, *, current: CurrentRun, here: str, clusters: ClusterVersions) -> Suppression:
+def _suppression(
+    arriving: ArrivingRun, *, current: CurrentExecution, here: str, clusters: ClusterVersions
+) -> Suppression:
     """Terminate a run that was last written here, so that it ends in all clusters; other runs become zombies.
 
     The terminating event gets the run's own last write version. It extends the chain of that version at its end, in the

@@ -11,7 +11,7 @@ class DropReason(Enum):
     """Why a task is obsolete."""
 
     EVENT_NOT_WRITTEN = "the task's event is not in the history: the write that made the task did not last"
-    NOTHING_PENDING = "what the task is about is no longer pending"
+    NOTHING_PENDING = "the entity of the task is no longer pending"
     OTHER_BRANCH = "the task's event is on a branch that is not current"
 
 

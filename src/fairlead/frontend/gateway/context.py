@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from fairlead.api.namespaces import Namespaces
 from fairlead.api.run_limits import RunLimits
 from fairlead.api.size_warnings import SizeWarnings
+from fairlead.api.times import SECOND_NS
 from fairlead.api.worker_deployments import Deployments
 from fairlead.frontend.gateway.open_polls import OpenPolls
 from fairlead.frontend.gateway.redirection import Redirection
@@ -106,7 +107,7 @@ class Frontend:
         self.size_warnings = SizeWarnings(self.clock)
         self.quotas = Quotas(self.settings, clock=self.clock, namespace_id=self._namespace_id, hosts=self.hosts)
         self.admission = Admission(lambda: self.settings.get(CALLS_AT_ONCE))
-        self.deployments = shared_deployments or Deployments(self.store, clock_ns=lambda: int(self.clock() * 1e9))
+        self.deployments = shared_deployments or Deployments(self.store, clock_ns=lambda: int(self.clock() * SECOND_NS))
 
     def _namespace_id(self, name: str) -> str:
         known = self.namespaces.cached(name)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Headers that belong to one connection, or that the sender sets itself.
 _NOT_SENT_ON = frozenset(("user-agent", "host", "content-length", REDIRECTION_HEADER))
-# Prefixes of headers that are between this cluster and its callers alone; nobody may name a principal in a header.
+# Prefixes of headers that are not forwarded: they concern one connection, or would let a caller choose its principal.
 _OWN_PREFIXES = ("grpc-", "fairlead-", "principal", "temporal-principal")
 # The two frontends check the size of messages.
 LIMITS = ChannelLimits(message_bytes_max=MESSAGE_BYTES_SETTING_MAX)
@@ -27,10 +27,11 @@ class Forwarder:
     def __init__(
         self, address: Callable[[str], str], credentials: Callable[[str], Credentials] = lambda _: ANONYMOUS
     ) -> None:
-        """`address` returns the address of a cluster's frontend, `credentials` what proves to it which cluster calls.
+        """`address` returns the address of a cluster's frontend, `credentials` returns this cluster's credentials for
+        it.
 
-        With such a proof, the other cluster trusts that this one has authorized the caller, whose own credentials stay
-        here. Without one, the caller's credentials are forwarded.
+        With them, the other cluster trusts that this one has authorized the caller, and the caller's own credentials
+        are not forwarded. Without them, the caller's credentials are forwarded.
         """
         self._address = address
         self._credentials = credentials

@@ -1,12 +1,14 @@
 """Redirection of calls to the cluster in which their namespace is active."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 from temporalio.api.errordetails.v1 import NamespaceNotActiveFailure
 
+from fairlead.aio.backoff import Backoff
 from fairlead.api.clusters import Clusters
 from fairlead.api.errors import ApiError, NotActive
 from fairlead.api.namespaces import Namespace, Namespaces
@@ -97,14 +99,19 @@ class Redirection:
         send: Send,
         settle: Settle,
         on_redirect: Callable[[str], None] = lambda _cluster: None,
+        uniform: Callable[[], float] = random.random,
     ) -> None:
-        """`on_redirect` is called with the target cluster of each redirected call."""
+        """`on_redirect` is called with the target cluster of each redirected call.
+
+        `uniform` makes random numbers in [0, 1), which vary the pauses between attempts.
+        """
         self._clusters = clusters
         self._namespaces = namespaces
         self._settings = settings
         self._send = send
         self._settle = settle
         self._on_redirect = on_redirect
+        self._uniform = uniform
         # By namespace id: the waiting calls, and the seconds until each is restarted elsewhere after a failover.
         self._waiting: dict[str, dict[asyncio.Task[Message | bytes], float]] = {}
         self._moved: set[asyncio.Task[Message | bytes]] = set()
@@ -119,7 +126,8 @@ class Redirection:
         asked = _Asked(method, data, call, local)
         loop = asyncio.get_running_loop()
         # Only the time between attempts counts: a write that waits for the end of a handover is no disagreement.
-        disagreed_s, wait_s = 0.0, AGAIN_WAIT_S_MIN
+        disagreed_s = 0.0
+        backoff = Backoff(AGAIN_WAIT_S_MIN, AGAIN_WAIT_S_MAX, random=self._uniform)
         while True:
             namespace = self._namespaces.cached_id(namespace.id) or namespace
             target = self._target(namespace, method, call)
@@ -135,8 +143,7 @@ class Redirection:
                     raise _disagreed(error, method) from None
             failed_s = loop.time()
             await self._refresh(namespace, target)
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, AGAIN_WAIT_S_MAX)
+            await asyncio.sleep(backoff.next_s())
             disagreed_s += loop.time() - failed_s
 
     def _target(self, namespace: Namespace, method: str, call: Call) -> str:

@@ -1,4 +1,4 @@
-"""Both services of Temporal's API, one handler a method; methods without a handler return UNIMPLEMENTED."""
+"""Both services of Temporal's API, one handler per method; methods without a handler return UNIMPLEMENTED."""
 
 import time
 from collections.abc import Mapping

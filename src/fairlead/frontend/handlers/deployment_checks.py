@@ -36,7 +36,7 @@ DRAINAGE_GRACE_NS = 180 * SECOND_NS
 
 def wall_ns(frontend: Frontend) -> int:
     """The frontend's time, in nanoseconds since 1970."""
-    return int(frontend.clock() * 1e9)
+    return int(frontend.clock() * SECOND_NS)
 
 
 def check_deployment_name(name: str) -> None:
@@ -107,7 +107,7 @@ async def found_deployment(frontend: Frontend, namespace: Namespace, name: str) 
 
 
 async def drained(frontend: Frontend, namespace: Namespace, deployment: Deployment) -> Deployment:
-    """The deployment, after a check of its draining versions that are due: drainage is checked only on request."""
+    """The deployment, after all due checks of its draining versions: drainage is checked only on request."""
     now_ns = wall_ns(frontend)
     due = [
         state

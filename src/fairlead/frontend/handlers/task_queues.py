@@ -26,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from fairlead.api.errors import InvalidArgument
-from fairlead.api.times import to_duration, to_timestamp
+from fairlead.api.times import SECOND_NS, to_duration, to_timestamp
 from fairlead.api.worker_deployments import list_of
 from fairlead.core.fairness.ids import BLOCK_SIZE
 from fairlead.core.partitions import (
@@ -231,7 +231,7 @@ def shown_stats(stats: PriorityStats) -> TaskQueueStats:
     """Statistics of a task queue for API responses."""
     return TaskQueueStats(
         approximate_backlog_count=stats.tasks,
-        approximate_backlog_age=to_duration(int(stats.age_s * 1e9)),
+        approximate_backlog_age=to_duration(int(stats.age_s * SECOND_NS)),
         tasks_add_rate=stats.adds_per_s,
         tasks_dispatch_rate=stats.dispatches_per_s,
     )
@@ -246,7 +246,7 @@ def _poller(seen: SeenPoller) -> PollerInfo:
         poller = PollerInfo()
     poller.identity = seen.identity
     poller.rate_per_second = POLLER_RATE_DEFAULT if seen.rate_per_s is None else seen.rate_per_s
-    poller.last_access_time.CopyFrom(to_timestamp(int(seen.seen_s * 1e9)))
+    poller.last_access_time.CopyFrom(to_timestamp(int(seen.seen_s * SECOND_NS)))
     return poller
 
 
@@ -286,8 +286,9 @@ METHODS: dict[str, Handler] = {
 }
 DIFFERENCES = (
     (
-        "A task queue has no default dispatch rate limit: effective_rate_limit is infinite if none is set. If "
-        "several workers set a limit, the lowest one applies."
+        "A task queue has no default dispatch rate limit: effective_rate_limit is infinite if none is set, and "
+        "rate_per_second in the status of older clients is 100,000. If several workers set a limit, the lowest one "
+        "applies."
     ),
     (
         "UpdateTaskQueueConfig rejects an empty or too long name, an unset type, and rates and weights that are "

@@ -72,8 +72,9 @@ def _decoded(data: bytes, kind: TaskKind) -> AnyToken | ForeignToken:
 def _foreign(data: bytes, kind: TaskKind) -> ForeignToken:
     """Check a token as Temporal's server does before it looks for the task."""
     try:
-        # These messages have the numbers and types of some fields in Temporal's task tokens: the ids of the namespace,
-        # the workflow, the run and, as its reason, the activity; and as its version the id of the scheduled event.
+        # These messages have fields with the same numbers and types as Temporal's task tokens. The fields hold the ids
+        # of the namespace, the workflow and the run; `reason` holds the activity id, and `version` the id of the
+        # scheduled event.
         ids = RequestCancelExternalWorkflowExecutionCommandAttributes.FromString(data)
         event_id = ClusterMetadata.FromString(data).initial_failover_version
     except DecodeError:

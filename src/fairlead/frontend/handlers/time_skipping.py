@@ -63,9 +63,9 @@ def _check_id(frontend: Frontend, fast_forward_id: str) -> None:
 
 DIFFERENCES = (
     (
-        "Of a workflow that skips time, DescribeWorkflowExecution shows the fast-forward and the number of skips, and "
-        "the event of a skip has the real wall clock time, as the API describes them. Temporal's server leaves the "
-        "former out, and the latter has the workflow's own time after the first skip."
+        "DescribeWorkflowExecution shows the fast-forward and the number of skips of a workflow that skips time; "
+        "Temporal's server leaves them out. The event of a skip has the real wall clock time, as the API describes it; "
+        "in Temporal's server, it has the workflow's own time after the first skip."
     ),
     "The id of a fast-forward is at most as long as other ids (limit.maxIDLength); Temporal's server has no limit.",
 )

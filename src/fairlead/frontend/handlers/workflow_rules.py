@@ -66,7 +66,7 @@ async def describe(frontend: Frontend, request: api.DescribeWorkflowRuleRequest,
 
 
 async def delete(frontend: Frontend, request: api.DeleteWorkflowRuleRequest, _: Call) -> Message:
-    """Remove a rule. What it has paused stays paused."""
+    """Remove a rule. Activities that it has paused stay paused."""
     namespace = await _enabled_namespace(frontend, request.namespace, "DeleteWorkflowRule")
     rule_id = _checked_id(frontend, request.rule_id)
 

@@ -220,4 +220,18 @@ DIFFERENCES = (
         "An attempt of an activity that is reset while it runs may still complete, fail or heartbeat. Temporal's "
         "server rejects that for every attempt but the first, and waits for its timeout."
     ),
+    (
+        "The description of a closed workflow has nothing pending or paused; Temporal's server still shows the "
+        "work that was pending or paused at its end."
+    ),
+    (
+        "The description of a workflow maps each request id to its event in the history. For a signal-with-start that "
+        "started the workflow, this is event 1; Temporal's server has event 2. For an update that joined another one, "
+        "it is the update's own event; Temporal's server describes it as buffered."
+    ),
+    (
+        "A workflow task that a worker completes without a build id or binary checksum adds no reset point, and the "
+        "deprecated search attribute BinaryChecksums is not set."
+    ),
+    "Run ids are always UUIDs of version 7; those of Temporal's server are of other versions in some places.",
 )

@@ -99,6 +99,9 @@ class HttpApi:
         message = "http: request body too large" if fault.status == 413 else fault.message
         return self.refused(RpcStatus(code, message), Format(is_pretty=False, has_shorthand=True))
 
+    def drain(self) -> None:
+        """Do nothing at the server's stop: no request stays open for long."""
+
     async def call(self, path: str, message: Message, request: Request) -> bytes:
         """Call a method as the sender of a request; returns the serialized response."""
         call = Call(self._forwarding.head(path, request), peer=request.peer, clock=asyncio.get_running_loop().time)
@@ -120,7 +123,8 @@ class HttpApi:
             raise RpcStatus(Code.UNIMPLEMENTED, "Method Not Allowed")
         raise RpcStatus(Code.NOT_FOUND, "Not Found")
 
-    # Both documents are made at their first request, in a thread: they take a while, and few servers are asked.
+    # Both documents are made at their first request, in a thread: this takes a while, and few servers get such a
+    # request.
 
     @cached_property
     def _openapi_yaml(self) -> asyncio.Future[bytes]:

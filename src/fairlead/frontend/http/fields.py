@@ -1,7 +1,7 @@
 """Sets fields of a request from strings: the variables of its path, and its query parameters.
 
-A parameter is a dotted path of field names, in camel case or snake case; a repeated one appends. Unknown parameters
-are ignored, as in Temporal's server, whose error messages these are, too.
+A parameter is a dotted path of field names, in camel case or snake case; a repeated one appends. Unknown parameters are
+ignored, as in Temporal's server; the error messages are the same, too.
 """
 
 import base64

@@ -24,7 +24,7 @@ class Forwarding:
     """Selects the headers to forward."""
 
     def __init__(self, additional: Sequence[str] = ()) -> None:
-        """`additional` are names of further headers; one that ends in `*` stands for all that begin so."""
+        """`additional` are names of further headers; a name that ends in `*` stands for all names with that prefix."""
         lowered = [name.lower() for name in additional]
         self._names = (*_FORWARDED, *(name for name in lowered if not name.endswith("*")))
         self._prefixes = tuple(name[:-1] for name in lowered if name.endswith("*"))

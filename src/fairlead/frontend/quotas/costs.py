@@ -11,6 +11,8 @@ class Bucket(Enum):
     VISIBILITY = "visibility"
     # Changes that every cluster of a namespace has to follow.
     REPLICATED = "replicated"
+    # Descriptions and lists of worker deployments.
+    DEPLOYMENTS = "deployments"
 
 
 # Number of priorities of a bucket; 0 is the most important one.
@@ -19,6 +21,7 @@ PRIORITIES = 6
 _REPLICATED = frozenset(
     ("RegisterNamespace", "UpdateNamespace", "UpdateWorkerBuildIdCompatibility", "UpdateWorkerVersioningRules")
 )
+_DEPLOYMENTS = frozenset(("DescribeWorkerDeployment", "DescribeWorkerDeploymentVersion", "ListWorkerDeployments"))
 _VISIBILITY = frozenset(
     (
         *("CountWorkflowExecutions", "ListWorkflowExecutions", "ScanWorkflowExecutions"),
@@ -87,11 +90,13 @@ def cost_of(method: str) -> Cost:
     """The cost of a method of Temporal's API."""
     if method in _REPLICATED:
         return Cost(method, Bucket.REPLICATED, 1, is_long=False)
+    if method in _DEPLOYMENTS:
+        return Cost(method, Bucket.DEPLOYMENTS, 1, is_long=False)
     if method in _VISIBILITY:
         return Cost(method, Bucket.VISIBILITY, 1, is_long=False)
     priority = _PRIORITIES.get(method)
     if priority is None:
         is_read = method.startswith(_READS) or method in _FAILURES
-        # Histories are what operators look at first when something is wrong.
+        # Operators read histories first when something is wrong.
         priority = _READ if is_read and not method.startswith(_GET_HISTORY) else _CHANGE
     return Cost(method, Bucket.EXECUTION, priority, is_long=method in _LONG)

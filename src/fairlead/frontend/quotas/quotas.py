@@ -15,7 +15,8 @@ from fairlead.settings import DynamicSettings, Scope
 from fairlead.settings.dynamic import quotas as keys
 from fairlead.settings.dynamic.declaration import Setting
 
-# Namespaces whose quotas are in memory, least recently used first to go. Names come from callers, who may invent them.
+# Maximum number of namespaces whose quotas are in memory; the least recently used are dropped. Callers may send any
+# name.
 NAMESPACES_MAX = 10_000
 # Seconds of the steady rate that a host accepts at once after a pause.
 HOST_BURST_S = 1.0
@@ -31,7 +32,7 @@ class _Keys(NamedTuple):
 
     host: Setting[int]
     all_hosts: Setting[int] | None
-    namespace: Setting[int]
+    namespace: Setting[int] | None
     namespace_everywhere: Setting[int] | None
     burst_ratio: Setting[float]
 
@@ -44,7 +45,14 @@ _KEYS = {
         keys.RPS, keys.GLOBAL_RPS, keys.VISIBILITY_RPS, keys.GLOBAL_VISIBILITY_RPS, keys.VISIBILITY_BURST_RATIO
     ),
     Bucket.REPLICATED: _Keys(
-        keys.REPLICATED_RPS, None, keys.NAMESPACE_REPLICATED_RPS, None, keys.NAMESPACE_REPLICATED_BURST_RATIO
+        keys.REPLICATED_RPS,
+        None,
+        keys.NAMESPACE_REPLICATED_RPS,
+        keys.GLOBAL_NAMESPACE_REPLICATED_RPS,
+        keys.NAMESPACE_REPLICATED_BURST_RATIO,
+    ),
+    Bucket.DEPLOYMENTS: _Keys(
+        keys.RPS, keys.GLOBAL_RPS, None, keys.GLOBAL_DEPLOYMENT_READ_RPS, keys.GLOBAL_DEPLOYMENT_READ_BURST_RATIO
     ),
 }
 
@@ -155,9 +163,11 @@ class Quotas:
             return max(1, everywhere // max(1, self._hosts()))
         return self._settings.get(keys.NAMESPACE_COUNT, scope)
 
-    def _rate(self, here: Setting[int], everywhere: Setting[int] | None, scope: Scope) -> float:
+    def _rate(self, here: Setting[int] | None, everywhere: Setting[int] | None, scope: Scope) -> float:
         shared = 0 if everywhere is None else self._settings.get(everywhere, scope)
-        return shared / max(1, self._hosts()) if shared else self._settings.get(here, scope)
+        if shared:
+            return shared / max(1, self._hosts())
+        return 0 if here is None else self._settings.get(here, scope)
 
     def _of(self, namespace: str) -> _Namespace:
         known = self._namespaces.get(namespace)

@@ -53,6 +53,8 @@ _TIMEOUTS = (
 _Reuse = WorkflowIdReusePolicy
 _Conflict = WorkflowIdConflictPolicy
 _Behavior = VersioningBehavior
+_ALLOW_DUPLICATE = WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+_FAIL = WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL
 _REUSE_POLICIES = frozenset(WorkflowIdReusePolicy.values())
 _CONFLICT_POLICIES = frozenset(WorkflowIdConflictPolicy.values())
 
@@ -68,7 +70,8 @@ def check_start(frontend: Frontend, namespace: Namespace, request: StartWorkflow
     check_length(frontend, request.workflow_type.name, "WorkflowType length exceeds limit.")
     check_task_queue(frontend, request)
     _check_timeouts(request)
-    request.request_id = request.request_id or frontend.new_id()
+    if not request.request_id:
+        request.request_id = frontend.new_id()
     check_length(frontend, request.request_id, "RequestId length exceeds limit.")
     _check_policies(request)
     if request.HasField("on_conflict_options"):
@@ -76,7 +79,8 @@ def check_start(frontend: Frontend, namespace: Namespace, request: StartWorkflow
         if options.attach_completion_callbacks and not options.attach_request_id:
             raise InvalidArgument("attaching request ID is required for attaching completion callbacks")
     _check_search_attributes(namespace, request)
-    check_priority(request.priority)
+    if request.HasField("priority"):
+        check_priority(request.priority)
     if request.completion_callbacks or request.links:
         _check_callbacks(request)
     _check_sizes(frontend, namespace, request)
@@ -84,12 +88,10 @@ def check_start(frontend: Frontend, namespace: Namespace, request: StartWorkflow
         check_override(request.versioning_override)
     if request.HasField("time_skipping_config"):
         check_time_skipping(frontend, namespace, request.time_skipping_config)
-    request.workflow_id_reuse_policy = (
-        request.workflow_id_reuse_policy or _Reuse.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
-    )
-    request.workflow_id_conflict_policy = (
-        request.workflow_id_conflict_policy or _Conflict.WORKFLOW_ID_CONFLICT_POLICY_FAIL
-    )
+    if not request.workflow_id_reuse_policy:
+        request.workflow_id_reuse_policy = _ALLOW_DUPLICATE
+    if not request.workflow_id_conflict_policy:
+        request.workflow_id_conflict_policy = _FAIL
     complete_request(request, frontend.limits.of(namespace.id))
 
 
@@ -245,7 +247,8 @@ def _check_search_attributes(namespace: Namespace, request: AnyStart) -> None:
 
 
 def _check_sizes(frontend: Frontend, namespace: Namespace, request: AnyStart) -> None:
-    check_blob(frontend, namespace, request.input, request, request.workflow_id)
+    if request.HasField("input"):
+        check_blob(frontend, namespace, request.input, request, request.workflow_id)
     if request.HasField("memo"):
         check_memo(frontend, namespace, request.memo, request, request.workflow_id)
 

@@ -1,6 +1,6 @@
 """The query language of lists of workers: comparisons of a worker's fields, with AND, OR and brackets.
 
-It is smaller than the language of list filters (`fairlead.history.search.grammar`). A keyword is one only where the
+It is smaller than the language of list filters (`fairlead.api.search.grammar`). A keyword is reserved only where the
 grammar expects it. As in Temporal's server, a comparison that makes no sense holds for no worker. Anything else is
 rejected, also where Temporal's server finds no worker (IN, LIKE, NOT, BETWEEN) or ignores it (ORDER BY).
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from temporalio.api.worker.v1 import WorkerHeartbeat
 
 QUERY_CHARACTERS_MAX = 10_000
-# Number of brackets within each other: predicates call each other that deep.
+# Maximum depth of nested brackets, which is also the depth of the calls between predicates.
 DEPTH_MAX = 50
 # Temporal's server parses a statement with the query at its end, and its positions count from the statement's start.
 _POSITION_OFFSET = 28
@@ -102,7 +102,7 @@ class _Condition(NamedTuple):
 
 
 def parse_query(query: str) -> Predicate | None:
-    """Parse a query into a predicate; None if it is blank, and all workers are meant."""
+    """Parse a query into a predicate; None if it is blank and so selects all workers."""
     text = query.strip()
     if not text:
         return None

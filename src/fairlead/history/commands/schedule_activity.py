@@ -70,7 +70,12 @@ def handle(answer: TaskResponse, command: Command) -> None:
     copy_set(wanted, attributes, ("header", "input", "priority"))
     event = answer.add(command, attributes)
     is_paused = state.status == PAUSED
-    eager = wanted.request_eager_execution and limits.eager_activities and not is_paused
+    eager = (
+        wanted.request_eager_execution
+        and limits.eager_activities
+        and not is_paused
+        and not limits.limits_running(wanted.task_queue.name)
+    )
     begin_attempts(transaction, state.activities[event.event_id], push=not eager and not is_paused)
     if eager:
         answer.eager_activities.append(event.event_id)

@@ -119,19 +119,30 @@ async def find(context: OperationContext, archetype: Archetype[S], entity_id: st
 
 
 async def change(
-    context: OperationContext, archetype: Archetype[S], entity_id: str, run_id: str, step: Callable[[EntityStep[S]], T]
+    context: OperationContext,
+    archetype: Archetype[S],
+    entity_id: str,
+    run_id: str,
+    step: Callable[[EntityStep[S]], T],
+    *,
+    prepare: Callable[[RunKey, S], Awaitable[None]] | None = None,
 ) -> T:
-    """Take one step of an entity, of the current one if `run_id` is empty. The step is durable when this returns."""
+    """Take one step of an entity, of the current one if `run_id` is empty. The step is durable when this returns.
+
+    `prepare` is called first, with the lock held; if it fails, no step is taken.
+    """
     shard = context.shard
     namespace_id = archetype.namespace_id(context.namespace.id)
     async with shard.lock(namespace_id, entity_id):
         stored = await _load(context, namespace_id, entity_id, run_id)
         services = context.services
         taken = EntityStep(_decode(archetype, stored), services.clock_ns(), stored.status, uniform=services.uniform)
+        key = RunKey(namespace_id, entity_id, stored.run_id)
+        if prepare is not None:
+            await prepare(key, taken.state)
         result = step(taken)
         if taken.skip_write:
             return result
-        key = RunKey(namespace_id, entity_id, stored.run_id)
         current = await shard.current_runs.find(namespace_id, entity_id)
         write = RunWrite(
             *key, msgspec.msgpack.encode(taken.state), stored.db_version, stored.next_event_id, taken.status, 0

@@ -14,7 +14,7 @@ def pause_attempts(
     request_id: str = "",
     rule_id: str = "",
 ) -> None:
-    """No attempt begins any more; one that a worker has goes on. `rule_id` is empty if a person paused it."""
+    """Begin no further attempts; a running attempt continues. `rule_id` is empty if an operator paused the activity."""
     progress.paused = True
     progress.paused_ns = transaction.now_ns
     progress.pause_identity = identity
@@ -22,14 +22,14 @@ def pause_attempts(
     progress.pause_request_id = request_id
     progress.pause_rule_id = rule_id
     if not progress.is_started:
-        # Tasks on their way for the attempt that waits are void.
+        # Tasks of the waiting attempt that were made before are void.
         progress.stamp += 1
     transaction.progressed(progress)
     transaction.show()
 
 
 def pause_by_rule(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> bool:
-    """Pause an activity if a rule of the namespace says so; false if it may go on."""
+    """Pause an activity if a rule of the namespace says so; false if it may continue."""
     if progress.paused or not transaction.workflow_rules:
         return False
     rule = pausing_rule(transaction.workflow_rules, transaction.state, activity, progress, transaction.now_ns)

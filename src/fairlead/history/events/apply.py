@@ -90,27 +90,26 @@ EFFECTS: dict[EventType.ValueType, Effect] = {
 
 def apply(state: RunState, event: HistoryEvent) -> None:
     """Apply the event to the state; an event that does not fit raises `EventCannotFollow` and changes nothing."""
-    effect = EFFECTS.get(event.event_type)
+    event_type, event_id, version, versions = event.event_type, event.event_id, event.version, state.versions
+    effect = EFFECTS.get(event_type)
     if effect is None:
         raise cannot_follow(state, event, "this server does not support the event type")
-    if event.event_id != state.next_event_id:
+    if event_id != state.next_event_id:
         raise cannot_follow(state, event, f"expected event id {state.next_event_id}")
     if not state.is_open:
         raise cannot_follow(state, event, f"event {state.close_event_id} closed the run")
-    if (state.origin is None) != (event.event_type == _FIRST):
+    if (state.origin is None) != (event_type == _FIRST):
         raise cannot_follow(state, event, "WorkflowExecutionStarted must be the first event, and only the first")
-    if state.versions is not None and event.version < state.versions.last.version:
+    if versions is not None and version < versions.last.version:
         raise cannot_follow(
-            state,
-            event,
-            f"its version {event.version} is lower than the last event's version {state.versions.last.version}",
+            state, event, f"its version {version} is lower than the last event's version {versions.last.version}"
         )
     effect(state, event)
-    if state.versions is None:
-        state.versions = VersionHistory.from_pairs([(event.event_id, event.version)])
+    if versions is None:
+        state.versions = VersionHistory.beginning(version)
     else:
-        state.versions = state.versions.append(event_id=event.event_id, version=event.version)
-    state.next_event_id = event.event_id + 1
+        state.versions = versions.append(event_id=event_id, version=version)
+    state.next_event_id = event_id + 1
     # 0 for an event that is being written: `Transaction.finish` assigns task ids.
     state.last_event_task_id = event.task_id
 

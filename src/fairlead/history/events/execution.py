@@ -32,19 +32,26 @@ def started(state: RunState, event: HistoryEvent) -> None:
     if state.origin is not None:
         raise cannot_follow(state, event, "the run has started already")
     attributes = event.workflow_execution_started_event_attributes
-    retry_policy = (
-        attributes.retry_policy.SerializeToString(deterministic=True) if attributes.HasField("retry_policy") else None
-    )
-    root = attributes.root_workflow_execution
+    # Most of these fields are unset in most runs, and checking for a field is cheaper than reading an unset message.
+    has, callbacks = attributes.HasField, attributes.completion_callbacks
+    retry_policy = attributes.retry_policy.SerializeToString(deterministic=True) if has("retry_policy") else None
+    root = attributes.root_workflow_execution if has("root_workflow_execution") else None
     parent = _parent(attributes)
+    started_ns = from_timestamp(event.event_time)
     state.origin = Origin(
         workflow_type=attributes.workflow_type.name,
         task_queue=attributes.task_queue.name,
-        execution_timeout_ns=from_duration(attributes.workflow_execution_timeout),
-        run_timeout_ns=from_duration(attributes.workflow_run_timeout),
+        execution_timeout_ns=(
+            from_duration(attributes.workflow_execution_timeout) if has("workflow_execution_timeout") else 0
+        ),
+        run_timeout_ns=from_duration(attributes.workflow_run_timeout) if has("workflow_run_timeout") else 0,
         task_timeout_ns=from_duration(attributes.workflow_task_timeout),
-        expires_at_ns=from_timestamp(attributes.workflow_execution_expiration_time),
-        started_ns=from_timestamp(event.event_time),
+        expires_at_ns=(
+            from_timestamp(attributes.workflow_execution_expiration_time)
+            if has("workflow_execution_expiration_time")
+            else 0
+        ),
+        started_ns=started_ns,
         first_backoff_ns=from_duration(attributes.first_workflow_task_backoff),
         attempt=attributes.attempt,
         first_run_id=attributes.first_execution_run_id,
@@ -53,23 +60,24 @@ def started(state: RunState, event: HistoryEvent) -> None:
         initiator=attributes.initiator,
         cron_schedule=attributes.cron_schedule,
         retry_policy=retry_policy,
-        priority=attributes.priority.SerializeToString(deterministic=True) if attributes.HasField("priority") else None,
+        priority=attributes.priority.SerializeToString(deterministic=True) if has("priority") else None,
         parent=parent,
-        root_workflow_id=root.workflow_id or state.identity.workflow_id,
-        root_run_id=root.run_id or state.identity.run_id,
+        root_workflow_id=(root.workflow_id if root is not None else "") or state.identity.workflow_id,
+        root_run_id=(root.run_id if root is not None else "") or state.identity.run_id,
         identity=attributes.identity,
-        completion_callbacks=[
-            callback.SerializeToString(deterministic=True) for callback in attributes.completion_callbacks
-        ],
+        completion_callbacks=[callback.SerializeToString(deterministic=True) for callback in callbacks],
         version=event.version,
-        callback_times_ns=[from_timestamp(event.event_time)] * len(attributes.completion_callbacks),
+        callback_times_ns=[started_ns] * len(callbacks),
     )
-    merge_payloads(state.memo, attributes.memo.fields)
-    merge_payloads(state.search_attributes, attributes.search_attributes.indexed_fields)
-    if attributes.HasField("versioning_override"):
+    if has("memo"):
+        merge_payloads(state.memo, attributes.memo.fields)
+    if has("search_attributes"):
+        merge_payloads(state.search_attributes, attributes.search_attributes.indexed_fields)
+    if has("versioning_override"):
         state.versioning_override = attributes.versioning_override.SerializeToString(deterministic=True)
-    points = attributes.prev_auto_reset_points.points[-RESET_POINTS_MAX:]
-    state.reset_points = [point.SerializeToString(deterministic=True) for point in points]
+    if has("prev_auto_reset_points"):
+        points = attributes.prev_auto_reset_points.points[-RESET_POINTS_MAX:]
+        state.reset_points = [point.SerializeToString(deterministic=True) for point in points]
     state.versioning = begun(attributes)
     state.time_skipping = time_skipping.begun(event)
 

@@ -12,11 +12,15 @@ class _WithMemo(Protocol):
     @property
     def memo(self) -> Memo: ...
 
+    def HasField(self, name: Literal["memo"], /) -> bool: ...  # noqa: N802 - protobuf's name
+
     def ClearField(self, name: Literal["memo"], /) -> None: ...  # noqa: N802 - protobuf's name
 
 
 def drop_empty_memo(message: _WithMemo) -> None:
     """Remove null entries from the memo, and the memo if it is empty."""
+    if not message.HasField("memo"):
+        return
     fields = message.memo.fields
     for name in [name for name, value in fields.items() if value.metadata.get("encoding") == b"binary/null"]:
         del fields[name]
@@ -38,7 +42,8 @@ def without_internal_callbacks(
 
     The argument stays unchanged: if the shard has moved, the request is made again.
     """
-    watchers = [each.internal.data for each in request.completion_callbacks if each.HasField("internal")]
+    callbacks = request.completion_callbacks
+    watchers = [each.internal.data for each in callbacks if each.HasField("internal")] if callbacks else []
     if not watchers:
         return request, watchers
     shown = StartWorkflowExecutionRequest()

@@ -1,6 +1,6 @@
 """One step of a run: the events it writes, the tasks that follow from them, and the state after it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -11,7 +11,8 @@ from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.api.sdk.v1 import EventGroupMarker, UserMetadata
 
 from fairlead.api.limits import DEFAULT_LIMITS, Limits
-from fairlead.api.times import to_timestamp
+from fairlead.api.times import set_timestamp
+from fairlead.api.varints import varint
 from fairlead.history.events.apply import apply
 from fairlead.history.events.kinds import FLUSHED_LAST, NEVER_BUFFERED, WORKER_MAY_IGNORE, field_of, kind_of
 from fairlead.history.state.codec import decode, encode
@@ -20,6 +21,8 @@ from fairlead.history.state.pending import ActivityProgress, PendingActivity, Pe
 from fairlead.history.state.run import RunIdentity, RunState
 from fairlead.history.state.tasks import AnyTask, UpsertVisibility
 
+# Tag of an event in a serialized `History`: field 1, a message.
+_EVENT_TAG = b"\x0a"
 NO_RULES: Mapping[str, bytes] = {}
 # Bytes of an event in a batch beyond its own: its tag and length, and its task id, which it gets last.
 _EVENT_FRAME_BYTES = 8
@@ -57,6 +60,15 @@ def _cut_before_start(batch: Batch, events: Sequence[HistoryEvent]) -> list[Batc
     started = History(events=[last]).SerializeToString()
     before = Batch(batch.first_event_id, last.event_id - 1, batch.payload[: -len(started)])
     return [before, Batch(last.event_id, last.event_id, started)]
+
+
+def history_bytes(events: Sequence[HistoryEvent]) -> bytes:
+    """A serialized `History`, made from its serialized events: a message with all of them would copy them first."""
+    parts: list[bytes] = []
+    for event in events:
+        encoded = event.SerializeToString()
+        parts += (_EVENT_TAG, varint(len(encoded)), encoded)
+    return b"".join(parts)
 
 
 class Checkpoint(NamedTuple):
@@ -133,8 +145,8 @@ class Transaction:
         *,
         time_ns: int | None = None,
         user_metadata: UserMetadata | None = None,
-        links: Iterable[Link] = (),
-        group_markers: Iterable[EventGroupMarker] = (),
+        links: Collection[Link] = (),
+        group_markers: Collection[EventGroupMarker] = (),
     ) -> HistoryEvent:
         """Write an event; the type of `attributes` determines its type. The id of a buffered event is 0.
 
@@ -142,17 +154,20 @@ class Transaction:
         in the same step, and only when no worker has a workflow task.
         """
         kind = kind_of(attributes)
-        event = HistoryEvent(
-            event_type=kind.event_type,
-            event_time=to_timestamp(self.now_ns if time_ns is None else time_ns),
-            version=self.version,
-            worker_may_ignore=kind.event_type in WORKER_MAY_IGNORE,
-            user_metadata=user_metadata,
-            links=links,
-            event_group_markers=group_markers,
-            principal=self.principal,
-            **{kind.field: attributes},  # type: ignore[arg-type]
-        )
+        event = HistoryEvent(event_type=kind.event_type, version=self.version)
+        set_timestamp(event.event_time, self.now_ns if time_ns is None else time_ns)
+        getattr(event, kind.field).CopyFrom(attributes)
+        # Most events have none of these, and an argument without a value costs as much as one with a value.
+        if kind.event_type in WORKER_MAY_IGNORE:
+            event.worker_may_ignore = True
+        if user_metadata is not None:
+            event.user_metadata.CopyFrom(user_metadata)
+        if links:
+            event.links.extend(links)
+        if group_markers:
+            event.event_group_markers.extend(group_markers)
+        if self.principal is not None:
+            event.principal.CopyFrom(self.principal)
         if kind.event_type in NEVER_BUFFERED:
             self._append(event)
         else:
@@ -212,11 +227,13 @@ class Transaction:
     def flush(self) -> bool:
         """Write the buffered events in the order that workers expect; returns whether there were any."""
         live = self.state.live
+        live.ending.clear()
+        live.cancel_buffered = False
+        if not live.buffered and not self._buffer:
+            return False
         waiting = [*map(HistoryEvent.FromString, live.buffered), *self._buffer]
         live.buffered = []
         self._buffer = []
-        live.ending.clear()
-        live.cancel_buffered = False
         if not self.state.is_open:
             return False
         for event in sorted(waiting, key=lambda event: event.event_type in FLUSHED_LAST):
@@ -309,15 +326,16 @@ class Transaction:
         live = self.state.live
         if not self.state.has_started_task or not self.state.is_open:
             self.flush()
-        live.buffered = [*live.buffered, *(event.SerializeToString() for event in self._buffer)]
-        self._buffer = []
+        if self._buffer:
+            live.buffered = [*live.buffered, *(event.SerializeToString() for event in self._buffer)]
+            self._buffer = []
         if not self.events:
             return Batch(0, 0, b"")
         if first_task_id:
-            for position, event in enumerate(self.events):
-                event.task_id = first_task_id + position
-            self.state.last_event_task_id = self.events[-1].task_id
-        payload = History(events=self.events).SerializeToString()
+            for task_id, event in enumerate(self.events, start=first_task_id):
+                event.task_id = task_id
+            self.state.last_event_task_id = task_id
+        payload = history_bytes(self.events)
         live.history_size_bytes += len(payload)
         return Batch(self.events[0].event_id, self.events[-1].event_id, payload)
 

@@ -12,6 +12,8 @@ from fairlead.history.state import problems
 from fairlead.history.state.run import RunState
 from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
 
+_STICKY = TaskQueueKind.TASK_QUEUE_KIND_STICKY
+
 
 def scheduled(state: RunState, event: HistoryEvent) -> None:
     """WorkflowTaskScheduled: the task becomes pending."""
@@ -20,7 +22,7 @@ def scheduled(state: RunState, event: HistoryEvent) -> None:
     attributes = event.workflow_task_scheduled_event_attributes
     scheduled_ns = from_timestamp(event.event_time)
     queue = attributes.task_queue
-    sticky = queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
+    sticky = queue.kind == _STICKY
     state.task = WorkflowTask(
         kind=TaskKind.NORMAL,
         version=event.version,

@@ -179,7 +179,7 @@ def begin_next_run(
     new_run = transaction.begin_new_run(run_id)
     override = VersioningOverride.FromString(transaction.state.versioning_override)
     if pinned_by(override) is not None:
-        # Only the override that pins a run holds for the runs after it.
+        # Only an override that pins the run also applies to the later runs of its chain.
         request.versioning_override.CopyFrom(override)
     config, skipped = inherited_clock(transaction.state, by_child=False)
     if config is not None:

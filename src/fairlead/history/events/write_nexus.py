@@ -4,7 +4,7 @@ Requests to the handler are retried: each one is answered or times out. Only the
 the result of a cancel request, are events.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Link, Payload
@@ -56,7 +56,7 @@ def operation_started(
     scheduled_event_id: int,
     *,
     token: str,
-    links: Iterable[Link],
+    links: Collection[Link],
     attempt: int,
 ) -> None:
     """Record that the handler has started the operation; its end comes by callback."""
@@ -71,7 +71,7 @@ def _start(
     progress: NexusProgress,
     *,
     token: str,
-    links: Iterable[Link],
+    links: Collection[Link],
     time_ns: int | None = None,
 ) -> None:
     _end_call(transaction, progress.start)
@@ -91,7 +91,7 @@ def _start(
 
 
 def operation_completed(
-    transaction: Transaction, scheduled_event_id: int, *, result: Payload, links: Iterable[Link], attempt: int
+    transaction: Transaction, scheduled_event_id: int, *, result: Payload, links: Collection[Link], attempt: int
 ) -> None:
     """Complete the operation: the handler responded synchronously with the result."""
     operation, _ = _waiting(transaction.state, scheduled_event_id, attempt)
@@ -304,7 +304,7 @@ def _limit(
 
 
 def _complete(
-    transaction: Transaction, operation: PendingNexusOperation, result: Payload, links: Iterable[Link]
+    transaction: Transaction, operation: PendingNexusOperation, result: Payload, links: Collection[Link]
 ) -> None:
     attributes = NexusOperationCompletedEventAttributes(
         scheduled_event_id=operation.scheduled_event_id, result=result, request_id=operation.request_id
@@ -327,7 +327,7 @@ def _fail(transaction: Transaction, operation: PendingNexusOperation, progress: 
 
 
 def _end(
-    transaction: Transaction, operation: PendingNexusOperation, attributes: Message, links: Iterable[Link] = ()
+    transaction: Transaction, operation: PendingNexusOperation, attributes: Message, links: Collection[Link] = ()
 ) -> None:
     live = transaction.state.live
     live.ending.add(operation.scheduled_event_id)

@@ -1,8 +1,9 @@
 """The steps for signals and cancel requests."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from temporalio.api.common.v1 import Link, WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import (
     WorkflowExecutionCancelRequestedEventAttributes,
     WorkflowExecutionSignaledEventAttributes,
@@ -11,15 +12,18 @@ from temporalio.api.history.v1 import (
 from fairlead.core.versions import LOCAL_VERSION
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.write_workflow_tasks import wake
-from fairlead.history.state.errors import TooManySignals
+from fairlead.history.state import problems
+from fairlead.history.state.errors import TooManySignals, workflow_closing
 from fairlead.history.state.run import RunState
+
+_CLOSE_REFUSED = problems.failed(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND)
 
 
 def signal(
     transaction: Transaction,
     attributes: WorkflowExecutionSignaledEventAttributes,
     *,
-    links: Iterable[Link] = (),
+    links: Collection[Link] = (),
     wakes: bool = True,
     signals_before: int = 0,
 ) -> bool:
@@ -32,6 +36,8 @@ def signal(
     state.check_open()
     if not _is_new(state, attributes.request_id):
         return False
+    if _is_closing(state):
+        raise workflow_closing()
     if 0 < transaction.limits.signals_max <= state.signal_count + signals_before:
         raise TooManySignals("exceeded workflow execution limit for signal events")
     if transaction.version != LOCAL_VERSION and not attributes.request_id:
@@ -52,7 +58,7 @@ def request_cancel(
     identity: str = "",
     external: WorkflowExecution | None = None,
     external_initiated_event_id: int = 0,
-    links: Iterable[Link] = (),
+    links: Collection[Link] = (),
 ) -> bool:
     """Request cancellation; false if it was requested before. Schedules a workflow task even in the first backoff."""
     state = transaction.state
@@ -76,3 +82,12 @@ def request_cancel(
 
 def _is_new(state: RunState, request_id: str) -> bool:
     return not request_id or request_id not in state.live.request_ids
+
+
+def _is_closing(state: RunState) -> bool:
+    """Whether a worker runs the workflow task after one that tried to close the run and missed a signal.
+
+    Another signal would make this task fail, too: with a steady stream of signals a workflow could never close.
+    """
+    task = state.workflow_task
+    return task is not None and task.is_started and state.live.task_problem == _CLOSE_REFUSED

@@ -10,7 +10,7 @@ from temporalio.api.workflow.v1 import ResetPointInfo
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
 from fairlead.api import cron
-from fairlead.api.times import MILLISECOND_NS, from_duration, to_duration, to_timestamp
+from fairlead.api.times import MILLISECOND_NS, from_duration, set_duration, to_timestamp
 from fairlead.api.worker_versions import Version, in_new_form
 from fairlead.history.events.field_copies import copy_set
 from fairlead.history.events.transaction import Transaction
@@ -18,6 +18,7 @@ from fairlead.history.events.write_workflow_tasks import schedule_workflow_task
 from fairlead.history.state.run import Parent
 from fairlead.history.state.tasks import ExecutionTimeout, FastForwardEnd, RunTimeout, WorkflowBackoff
 
+_NORMAL = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 # Fields that the first event copies from the request if they are set.
 _PASSED_ON = (
     "input",
@@ -64,7 +65,7 @@ class Inherited:
     initial_behavior: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StartRun:
     """The input of a run's first step. `complete_request` has filled in the defaults of `request`."""
 
@@ -127,7 +128,7 @@ def _first_backoff_ns(start: StartRun, now_ns: int) -> int:
         return start.continuation.backoff_ns
     if start.request.cron_schedule:
         return cron.backoff_ns(start.request.cron_schedule, scheduled_ns=now_ns, now_ns=now_ns) or 0
-    return from_duration(start.request.workflow_start_delay)
+    return from_duration(start.request.workflow_start_delay) if start.request.HasField("workflow_start_delay") else 0
 
 
 def _started_attributes(
@@ -135,23 +136,25 @@ def _started_attributes(
 ) -> WorkflowExecutionStartedEventAttributes:
     request, run_id = start.request, transaction.state.identity.run_id
     attributes = WorkflowExecutionStartedEventAttributes(
-        workflow_type=request.workflow_type,
         workflow_id=transaction.state.identity.workflow_id,
         original_execution_run_id=run_id,
         first_execution_run_id=run_id,
         identity=request.identity,
         attempt=1,
-        cron_schedule=request.cron_schedule,
-        first_workflow_task_backoff=to_duration(backoff_ns),
-        completion_callbacks=request.completion_callbacks,
         eager_execution_accepted=start.eager_execution_accepted,
     )
-    attributes.task_queue.name = request.task_queue.name
-    attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+    attributes.workflow_type.CopyFrom(request.workflow_type)
+    queue = attributes.task_queue
+    queue.name = request.task_queue.name
+    queue.kind = _NORMAL
+    set_duration(attributes.first_workflow_task_backoff, backoff_ns)
     copy_set(request, attributes, _PASSED_ON)
+    if request.completion_callbacks:
+        attributes.completion_callbacks.extend(request.completion_callbacks)
     if request.HasField("versioning_override"):
         attributes.versioning_override.CopyFrom(in_new_form(request.versioning_override))
     if request.cron_schedule:
+        attributes.cron_schedule = request.cron_schedule
         attributes.initiator = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
     _add_expiry(attributes, start, transaction.now_ns, backoff_ns)
     _add_family(attributes, start)

@@ -9,10 +9,9 @@ from temporalio.api.history.v1 import (
     WorkflowTaskStartedEventAttributes,
     WorkflowTaskTimedOutEventAttributes,
 )
-from temporalio.api.taskqueue.v1 import TaskQueue
 
 from fairlead.api.retry import spacing_ns
-from fairlead.api.times import SECOND_NS, to_duration
+from fairlead.api.times import SECOND_NS, set_duration
 from fairlead.history.events.reported_problems import report_problem
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.state.errors import NotPending
@@ -20,6 +19,8 @@ from fairlead.history.state.run import PAUSED, RunState
 from fairlead.history.state.tasks import PushWorkflowTask, TaskTimeout, WorkflowTaskRetry, WorkflowTaskTimeout
 from fairlead.history.state.workflow_task import TaskKind, WorkflowTask
 
+_NORMAL = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+_STICKY = TaskQueueKind.TASK_QUEUE_KIND_STICKY
 HISTORY_SERVICE = "history-service"
 _SAID_AT_START = (
     "suggest_continue_as_new", "history_size_bytes", "request_id", "identity", "worker_version", "target_changed",
@@ -333,13 +334,14 @@ def started_task(state: RunState) -> WorkflowTask:
 
 def scheduled_attributes(state: RunState, task: WorkflowTask) -> WorkflowTaskScheduledEventAttributes:
     """The attributes of a WorkflowTaskScheduled event."""
-    queue = TaskQueue(name=task.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL)
+    attributes = WorkflowTaskScheduledEventAttributes(attempt=task.attempt)
+    queue = attributes.task_queue
+    queue.name = task.task_queue
+    queue.kind = _STICKY if task.sticky else _NORMAL
     if task.sticky:
-        queue.kind = TaskQueueKind.TASK_QUEUE_KIND_STICKY
         queue.normal_name = state.started.task_queue
-    return WorkflowTaskScheduledEventAttributes(
-        task_queue=queue, start_to_close_timeout=to_duration(task.timeout_ns), attempt=task.attempt
-    )
+    set_duration(attributes.start_to_close_timeout, task.timeout_ns)
+    return attributes
 
 
 def started_attributes(task: WorkflowTask) -> WorkflowTaskStartedEventAttributes:

@@ -29,7 +29,7 @@ from fairlead.api.errors import InvalidArgument
 from fairlead.api.times import to_duration, to_timestamp
 from fairlead.api.tokens import ActivityTaskToken, decode_token, encode_token
 from fairlead.history.entities.standalone_activities import worker
-from fairlead.history.entities.standalone_activities.machine import Heard
+from fairlead.history.entities.standalone_activities.machine import HeartbeatResponse
 from fairlead.history.events import (
     Transaction,
     cancel_activity,
@@ -42,6 +42,7 @@ from fairlead.history.events import (
 )
 from fairlead.history.messages.matching_tasks import MatchedActivityTask, StartMatched
 from fairlead.history.shard.context import Operation, OperationContext
+from fairlead.history.shard.matching_tasks import fairness_key_of
 from fairlead.history.shard.run_cache import LoadedRun
 from fairlead.history.state import NotPending, RunState
 from fairlead.history.state.run import PAUSED
@@ -57,6 +58,8 @@ async def start(context: OperationContext, request: StartMatched) -> bytes:
     shard, namespace = context.shard, context.namespace
     async with shard.lock(namespace.id, matched.workflow_id):
         run = await shard.load(namespace.id, matched.workflow_id, matched.run_id)
+        request_id = context.services.new_id()
+        await _take_slot(context, run, matched, request_id)
         paused_by_rule = False
 
         def step(transaction: Transaction, _run: LoadedRun) -> None:
@@ -73,15 +76,33 @@ async def start(context: OperationContext, request: StartMatched) -> bytes:
             start_activity(
                 transaction,
                 matched.scheduled_event_id,
-                request_id=context.services.new_id(),
+                request_id=request_id,
                 identity=request.identity,
                 stamp=matched.stamp,
             )
 
-        await shard.step(namespace, run, step)
+        try:
+            await shard.step(namespace, run, step)
+        except BaseException:
+            shard.slots.doubt(run.key)
+            raise
         if paused_by_rule:
             raise NotPending("Activity task not found: a workflow rule has paused the activity.")
         return (await activity_answer(context, run, matched.scheduled_event_id)).SerializeToString()
+
+
+async def _take_slot(context: OperationContext, run: LoadedRun, matched: MatchedActivityTask, token: str) -> None:
+    """Take a slot for an attempt that is about to start, if its task queue limits running activities."""
+    activity = run.state.open_activity(matched.scheduled_event_id) if run.state.is_open else None
+    progress = run.state.live.activities.get(matched.scheduled_event_id)
+    if activity is not None and (progress is None or not progress.is_started):
+        await context.shard.slots.take(
+            run.key,
+            token=token,
+            event_id=matched.scheduled_event_id,
+            task_queue=activity.task_queue,
+            fairness_key=fairness_key_of(activity.priority),
+        )
 
 
 def _check_version(state: RunState, scheduled_event_id: int, version: int) -> None:
@@ -188,32 +209,32 @@ def _target_by_id(
     return Target(request.workflow_id, request.run_id, 0, None, request.activity_id)
 
 
-async def _heartbeat(context: OperationContext, target: Target, details: Payloads | None) -> Heard:
+async def _heartbeat(context: OperationContext, target: Target, details: Payloads | None) -> HeartbeatResponse:
     if target.is_standalone:
-        return await worker.heartbeat(context, *target[:2], number=target.number, details=details)
-    heard = await _change(
+        return await worker.heartbeat(context, target.workflow_id, target.run_id, number=target.number, details=details)
+    response = await _change(
         context,
         target,
         lambda transaction, event_id, attempt: heartbeat_activity(
             transaction, event_id, attempt=attempt, details=details
         ),
     )
-    return Heard(*heard)
+    return HeartbeatResponse(*response)
 
 
 async def heartbeat(context: OperationContext, request: RecordActivityTaskHeartbeatRequest) -> Message:
     """Record a heartbeat of the worker that has the task token."""
-    heard = await _heartbeat(context, _target(request.task_token), _details(request))
+    response = await _heartbeat(context, _target(request.task_token), _details(request))
     return RecordActivityTaskHeartbeatResponse(
-        cancel_requested=heard.cancel_requested, activity_paused=heard.paused, activity_reset=heard.was_reset
+        cancel_requested=response.cancel_requested, activity_paused=response.paused, activity_reset=response.was_reset
     )
 
 
 async def heartbeat_by_id(context: OperationContext, request: RecordActivityTaskHeartbeatByIdRequest) -> Message:
     """Record a heartbeat for an activity that is given by its id."""
-    heard = await _heartbeat(context, _target_by_id(request), _details(request))
+    response = await _heartbeat(context, _target_by_id(request), _details(request))
     return RecordActivityTaskHeartbeatByIdResponse(
-        cancel_requested=heard.cancel_requested, activity_paused=heard.paused, activity_reset=heard.was_reset
+        cancel_requested=response.cancel_requested, activity_paused=response.paused, activity_reset=response.was_reset
     )
 
 
@@ -224,7 +245,9 @@ async def _complete(
 ) -> None:
     result = request.result if request.HasField("result") else None
     if target.is_standalone:
-        await worker.complete(context, *target[:2], number=target.number, result=result, identity=request.identity)
+        await worker.complete(
+            context, target.workflow_id, target.run_id, number=target.number, result=result, identity=request.identity
+        )
         return
     await _change(
         context,
@@ -260,7 +283,9 @@ async def _fail(
     details = request.last_heartbeat_details if request.HasField("last_heartbeat_details") else None
     if target.is_standalone:
         failure = request.failure if request.HasField("failure") else None
-        await worker.fail(context, *target[:2], number=target.number, failure=failure, last_details=details)
+        await worker.fail(
+            context, target.workflow_id, target.run_id, number=target.number, failure=failure, last_details=details
+        )
         return
     await _change(
         context,
@@ -296,7 +321,7 @@ async def _cancel(
 ) -> None:
     details = _details(request)
     if target.is_standalone:
-        await worker.cancel(context, *target[:2], number=target.number, details=details)
+        await worker.cancel(context, target.workflow_id, target.run_id, number=target.number, details=details)
         return
     await _change(
         context,

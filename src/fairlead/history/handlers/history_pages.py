@@ -9,6 +9,7 @@ from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.api.errors import InvalidArgument
 from fairlead.api.times import to_timestamp
+from fairlead.api.varints import varint
 from fairlead.history.events import Batch
 from fairlead.history.events.write_workflow_tasks import scheduled_attributes, started_attributes
 from fairlead.history.shard.event_reader import PAGE_BYTES_MAX
@@ -60,7 +61,7 @@ def spliced(message: Message, field: str, payloads: Sequence[bytes]) -> bytes:
         return head
     number = message.DESCRIPTOR.fields_by_name[field].number
     size = sum(map(len, payloads))
-    return b"".join((head, _varint(number << 3 | _LENGTH_DELIMITED), _varint(size), *payloads))
+    return b"".join((head, varint(number << 3 | _LENGTH_DELIMITED), varint(size), *payloads))
 
 
 async def read_page(
@@ -115,12 +116,3 @@ def unwritten_events(state: RunState, task: WorkflowTask) -> bytes:
         workflow_task_started_event_attributes=started_attributes(task),
     )
     return History(events=[scheduled, started]).SerializeToString()
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

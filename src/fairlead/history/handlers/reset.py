@@ -45,7 +45,7 @@ class Fork(NamedTuple):
     branches: tuple[BranchWrite, ...]
 
 
-class _Said(NamedTuple):
+class _ReapplyPlan(NamedTuple):
     """The events to reapply: their source, and the excluded types. `ending` is the step that closes the current run."""
 
     base: LoadedRun
@@ -77,8 +77,8 @@ async def reset(context: OperationContext, request: ResetWorkflowExecutionReques
             # On a copy: if the reset fails, the current run goes on unchanged.
             ending = shard.transaction(context.namespace, decode(encode(current.state)))
             terminate_for_reset(ending, reason=request.reason)
-        said = _Said(base, finish_event_id, _excluded(request), current, ending)
-        await _reapply(context, fork.transaction, said)
+        plan = _ReapplyPlan(base, finish_event_id, _excluded(request), current, ending)
+        await _reapply(context, fork.transaction, plan)
         _do_afterwards(fork.transaction, request.post_reset_operations)
         finish_reset(fork.transaction)
         live = fork.transaction.state.live
@@ -142,19 +142,19 @@ def _check_cut(forked: RunState, finish_event_id: int) -> None:
         )
 
 
-async def _reapply(context: OperationContext, transaction: Transaction, said: _Said) -> None:
+async def _reapply(context: OperationContext, transaction: Transaction, plan: _ReapplyPlan) -> None:
     """Reapply the events after the reset point, of the base run and of the runs that it continued as."""
-    if said.excluded >= _ALL_TYPES:
+    if plan.excluded >= _ALL_TYPES:
         return
-    run, from_event_id = said.base, said.finish_event_id
+    run, from_event_id = plan.base, plan.finish_event_id
     for _ in range(CHAIN_MAX):
-        is_base = run is said.base
+        is_base = run is plan.base
         async for batch in _batches(context, run.state, from_event_id, run.state.next_event_id):
             events = [each for each in History.FromString(batch.payload).events if each.event_id >= from_event_id]
-            reapply(transaction, events, excluded=said.excluded, is_base=is_base)
-        if run is said.current and said.ending is not None:
+            reapply(transaction, events, excluded=plan.excluded, is_base=is_base)
+        if run is plan.current and plan.ending is not None:
             # The events that close the current run are not stored yet.
-            reapply(transaction, said.ending.events, excluded=said.excluded, is_base=is_base)
+            reapply(transaction, plan.ending.events, excluded=plan.excluded, is_base=is_base)
         if run.state.status != _CONTINUED:
             return
         try:

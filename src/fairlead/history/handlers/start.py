@@ -43,6 +43,9 @@ from fairlead.storage.commit import Absent, IsRun
 from fairlead.storage.history import CurrentRun, RunKey
 from fairlead.storage.history_conflicts import CurrentConflict
 
+_STARTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
+_OPTIONS_UPDATED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
+_ABSENT = Absent()
 _UNSUCCESSFUL = frozenset(
     {
         Status.WORKFLOW_EXECUTION_STATUS_FAILED,
@@ -94,22 +97,24 @@ async def start(context: OperationContext, request: StartWorkflowExecutionReques
 
 async def start_answer(context: OperationContext, request: StartWorkflowExecutionRequest, started: Started) -> bytes:
     """The response to the client, with the first workflow task if the client asked for it and may have it."""
+    run_id = started.run_id
     answer = StartWorkflowExecutionResponse(
-        run_id=started.run_id,
+        run_id=run_id,
         started=started.is_new,
         status=started.status,
-        first_execution_run_id=started.first_run_id or started.run_id,
+        first_execution_run_id=started.first_run_id or run_id,
     )
     link = answer.link.workflow_event
     link.namespace = context.namespace.name
     link.workflow_id = request.workflow_id
-    link.run_id = started.run_id
+    link.run_id = run_id
     if started.attached_request_id:
         link.request_id_ref.request_id = started.attached_request_id
-        link.request_id_ref.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
+        link.request_id_ref.event_type = _OPTIONS_UPDATED
         return answer.SerializeToString()
-    link.event_ref.event_id = 1
-    link.event_ref.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
+    event = link.event_ref
+    event.event_id = 1
+    event.event_type = _STARTED
     run = started.run
     if run is None or not request.request_eager_execution or run.state.workflow_task is None:
         return answer.SerializeToString()
@@ -125,7 +130,7 @@ async def begin(context: OperationContext, wanted: Begin) -> Started:
     # Most workflow ids are new: the commit finds out, so that no read has to come before it.
     has_read = context.shard.current_runs.is_cached(context.namespace.id, request.workflow_id)
     while True:
-        condition = await _apply_policies(context, wanted) if has_read else Absent()
+        condition = await _apply_policies(context, wanted) if has_read else _ABSENT
         if isinstance(condition, Started):
             return condition
         new = _begun(context, wanted, context.services.new_id())
@@ -276,7 +281,8 @@ def _begun(context: OperationContext, wanted: Begin, run_id: str) -> Step:
     run = context.shard.new_run(context.namespace.id, request.workflow_id, run_id)
     run.state.live.watchers = watchers
     drop_empty_memo(request)
-    add_types(request.search_attributes, context.namespace)
+    if request.HasField("search_attributes"):
+        add_types(request.search_attributes, context.namespace)
     transaction = context.shard.transaction(context.namespace, run.state, skipped_ns=wanted.skipped_ns)
     skipped = None
     if wanted.skipped_ns:
@@ -325,6 +331,8 @@ def _is_at_target(context: OperationContext, wanted: Begin) -> bool:
 
 
 def _is_delayed(request: StartWorkflowExecutionRequest) -> bool:
+    if not request.HasField("workflow_start_delay"):
+        return False
     delay = request.workflow_start_delay
     return delay.seconds > 0 or delay.nanos > 0
 

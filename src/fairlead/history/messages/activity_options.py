@@ -13,7 +13,10 @@ from fairlead.api.times import DURATION_NS_MAX, from_duration, shorter
 
 
 class Options(msgspec.Struct, array_like=True, frozen=True):
-    """The options at the start, which can be changed later. Times of 0 are unset; messages are serialized."""
+    """The options at the start, which can be changed later. Times of 0 are unset; messages are serialized.
+
+    `priority` is None if the request has none: an empty one is described, a missing one is not.
+    """
 
     task_queue: str
     schedule_to_close_ns: int
@@ -21,7 +24,7 @@ class Options(msgspec.Struct, array_like=True, frozen=True):
     start_to_close_ns: int
     heartbeat_ns: int
     retry_policy: bytes
-    priority: bytes = b""
+    priority: bytes | None = None
     start_delay_ns: int = 0
 
 
@@ -71,7 +74,7 @@ def read_options(source: Message, *, task_queue: str, activity_id: str, activity
         start_to_close_ns=work_ns,
         heartbeat_ns=min(times_ns["heartbeat_timeout"], work_ns),
         retry_policy=policy.SerializeToString(),
-        priority=wanted.priority.SerializeToString() if wanted.HasField("priority") else b"",
+        priority=wanted.priority.SerializeToString() if wanted.HasField("priority") else None,
         start_delay_ns=times_ns["start_delay"],
     )
 

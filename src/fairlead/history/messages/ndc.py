@@ -53,7 +53,7 @@ class ApplyResponse(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReplicatedProgress(msgspec.Struct, array_like=True, frozen=True):
-    """Activity progress of another cluster: of each activity its scheduled event id, version and progress."""
+    """Activity progress of another cluster: the scheduled event id, version and progress of each activity."""
 
     namespace_id: str
     workflow_id: str

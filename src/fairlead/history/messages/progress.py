@@ -8,7 +8,7 @@ from fairlead.history.state.pending import ActivityProgress
 # The `first_event_id` of a stream row without a batch, which is about the progress of the run's activities.
 PROGRESS = 0
 
-# Activity progress on the wire: of each activity its scheduled event id, the version of that event, and its progress.
+# Activity progress on the wire: the scheduled event id of each activity, the version of that event, and the progress.
 Activities = tuple[tuple[int, int, ActivityProgress], ...]
 encode_progress = msgspec.msgpack.Encoder().encode
 _decode_progress = msgspec.msgpack.Decoder(Activities).decode

@@ -15,7 +15,7 @@ from fairlead.core.errors import GiveUp, RetryLater
 from fairlead.core.versions import Append, Create, Decision, Duplicate, Fork, Gap, lowest_common_ancestor
 from fairlead.history.events import Batch
 from fairlead.history.events.kinds import CLOSING
-from fairlead.history.messages.ndc import ApplyResponse, Outcome, ReplicatedBatch
+from fairlead.history.messages.ndc import ApplyResponse, Outcome, ReplicatedBatch, encode_answer
 from fairlead.history.ndc.branches import (
     StoredBranch,
     branches_of,
@@ -71,15 +71,18 @@ class _Put(NamedTuple):
     copied: Batch | None = None
 
 
-async def apply_batch(context: OperationContext, replicated: ReplicatedBatch) -> ApplyResponse:
-    """Apply a batch, whether or not the batches before it have arrived. A gap or an error changes nothing."""
+async def apply_batch(context: OperationContext, replicated: ReplicatedBatch) -> bytes:
+    """Apply a batch, whether or not the batches before it have arrived; return the encoded `ApplyResponse`.
+
+    A gap or an error changes nothing.
+    """
     arriving = read_batch(replicated)
     key = RunKey(context.namespace.id, replicated.workflow_id, replicated.run_id)
     with context.shard.handover_writes.applying(key.namespace_id):
         namespace = await _namespace(context, arriving)
         context.shard.handover_writes.check_stays(namespace)
         async with context.shard.lock(*key.workflow):
-            return await _Application(context.shard, namespace, key, replicated, arriving).run()
+            return encode_answer(await _Application(context.shard, namespace, key, replicated, arriving).run())
 
 
 async def _namespace(context: OperationContext, arriving: Arriving) -> Namespace:

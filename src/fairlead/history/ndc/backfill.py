@@ -92,7 +92,7 @@ class BackfillSweeps(Sweeps):
         await self._shard.store_writes.until_written()
         mark = self._marks.get(namespace.id, {}).get(cluster)
         after = Mark() if mark is None else mark
-        is_followed = mark is None or await self._until_heard(namespace.id, cluster)
+        is_followed = mark is None or await self._until_acknowledged(namespace.id, cluster)
         count = 0
         async for runs in self._pages(RunKey(namespace.id, after.workflow_id, after.run_id)):
             if not is_followed:
@@ -100,7 +100,7 @@ class BackfillSweeps(Sweeps):
             await self._add_rows(namespace, runs, cluster)
             await self._note(key, _encode(Mark(runs[-1].workflow_id, runs[-1].run_id)))
             count += len(runs)
-            is_followed = await self._until_heard(namespace.id, cluster)
+            is_followed = await self._until_acknowledged(namespace.id, cluster)
         if is_followed:
             await self._note(key, _encode(Mark(is_done=True)))
             if count:
@@ -145,7 +145,7 @@ class BackfillSweeps(Sweeps):
             for branch in branches_of(state)
         ]
 
-    async def _until_heard(self, namespace_id: str, cluster: str) -> bool:
+    async def _until_acknowledged(self, namespace_id: str, cluster: str) -> bool:
         """Wait until a cluster has acknowledged all rows written so far; False if it no longer needs the backfill."""
         stream = self._shard.stream
         last_id = stream.last_id

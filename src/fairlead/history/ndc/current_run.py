@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from fairlead.core.versions import (
     ArrivingRun,
     BecomeCurrent,
-    CurrentRun,
+    CurrentExecution,
+    ExecutionState,
     RunOrder,
     StayBehind,
     Suppression,
     resolve_current_run,
 )
-from fairlead.core.versions import RunState as Standing
 from fairlead.history.events import terminate
 from fairlead.history.events.kinds import NEWER_RUN
 from fairlead.history.ndc.buffered_events import own_version
@@ -23,7 +23,7 @@ from fairlead.history.state import RunState, decode, encode
 from fairlead.history.state.run import RUNNING
 from fairlead.history.state.tasks import Reapply
 from fairlead.storage.commit import Absent, CurrentWrite, IsRun
-from fairlead.storage.history import CurrentRun as StoredCurrent
+from fairlead.storage.history import CurrentRun
 
 if TYPE_CHECKING:
     from fairlead.history.shard.shard import Shard
@@ -36,11 +36,11 @@ def order_of(run: LoadedRun) -> RunOrder:
     return RunOrder(run.state.last_version, run.state.last_event_task_id, run.key.run_id)
 
 
-def standing_of(state: RunState) -> Standing:
+def execution_state_of(state: RunState) -> ExecutionState:
     """Whether a stored run is running, completed or a zombie."""
     if not state.is_open:
-        return Standing.COMPLETED
-    return Standing.ZOMBIE if state.is_zombie else Standing.RUNNING
+        return ExecutionState.COMPLETED
+    return ExecutionState.ZOMBIE if state.is_zombie else ExecutionState.RUNNING
 
 
 class CurrentRunResolution:
@@ -51,7 +51,7 @@ class CurrentRunResolution:
         self._run = run
         self._before = before
         self._current = current
-        self._decision: BecomeCurrent | StayBehind = StayBehind(Standing.ZOMBIE)
+        self._decision: BecomeCurrent | StayBehind = StayBehind(ExecutionState.ZOMBIE)
 
     def decide(self, shard: Shard, *, is_current: bool, rebuilt: bool) -> None:
         """Decide the position. `is_current`: the run was the current one before."""
@@ -60,17 +60,17 @@ class CurrentRunResolution:
         state = self._run.state
         arriving = ArrivingRun(
             order_of(self._run),
-            Standing.RUNNING if state.is_open else Standing.COMPLETED,
-            stored=None if self._before is None else standing_of(self._before.state),
+            ExecutionState.RUNNING if state.is_open else ExecutionState.COMPLETED,
+            stored=None if self._before is None else execution_state_of(self._before.state),
             rebuilt=rebuilt,
         )
         self._decision = resolve_current_run(
             arriving,
-            current=None if known is None else CurrentRun(order_of(known), standing_of(known.state)),
+            current=None if known is None else CurrentExecution(order_of(known), execution_state_of(known.state)),
             here=clusters.here,
             clusters=clusters.versions,
         )
-        state.live.is_zombie = self._decision.state is Standing.ZOMBIE
+        state.live.is_zombie = self._decision.state is ExecutionState.ZOMBIE
 
     @property
     def to_flush(self) -> LoadedRun | None:
@@ -109,12 +109,12 @@ class CurrentRunResolution:
         waiting = len(transaction.events) + transaction.buffered_count
         written.add_step(Step(stopped, transaction), first_id=shard.ids.take(waiting + 1))
 
-    def current_write(self, present: StoredCurrent | None) -> list[CurrentWrite]:
+    def current_write(self, present: CurrentRun | None) -> list[CurrentWrite]:
         """The write of the current-run row, if it changes; `present` is the stored row."""
         if not isinstance(self._decision, BecomeCurrent):
             return []
         state = self._run.state
-        row = StoredCurrent(
+        row = CurrentRun(
             *self._run.key,
             state.live.start_request_id,
             # The row does not distinguish paused from running: both occupy the workflow id.

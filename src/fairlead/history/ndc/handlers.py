@@ -8,10 +8,6 @@ from fairlead.history.ndc.restore import dry_run, restore_batch
 from fairlead.history.shard.context import Operation, OperationContext
 
 
-async def _apply_batch(context: OperationContext, request: ReplicatedBatch) -> bytes:
-    return encode_answer(await apply_batch(context, request))
-
-
 async def _apply_progress(context: OperationContext, request: ReplicatedProgress) -> bytes:
     shared = context.shard.handover_writes
     with shared.applying(context.namespace.id):
@@ -28,7 +24,7 @@ async def _dry_run(context: OperationContext, request: DryRunRequest) -> bytes:
 
 
 OPERATIONS = {
-    "ApplyBatch": Operation(ReplicatedBatch, _apply_batch),
+    "ApplyBatch": Operation(ReplicatedBatch, apply_batch),
     "ApplyProgress": Operation(ReplicatedProgress, _apply_progress),
     "RestoreBatch": Operation(ReplicatedBatch, _restore_batch),
     "DryRun": Operation(DryRunRequest, _dry_run),

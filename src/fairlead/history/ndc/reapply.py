@@ -93,10 +93,11 @@ async def keys_on(shard: Shard, run: LoadedRun) -> frozenset[str]:
 
 
 async def missing(shard: Shard, run: LoadedRun, wanted: Iterable[EventToReapply]) -> list[EventToReapply]:
-    """The events that are on the current branch of no run of the workflow: any of the runs may have reapplied them.
+    """The events that no run of the workflow has on its current branch: any run may have reapplied them.
 
-    Another cluster may have reapplied them, even more than once: only the events show it. Runs that were terminated for
-    a newer run don't count: their own events must be reapplied. Reading stops when all events are found.
+    Another cluster may have reapplied an event, even more than once; only the events of the runs show it. Runs that
+    were terminated for a newer run don't count: their own events must be reapplied. Reading stops when all events are
+    found.
     """
     left = {one.key: one for one in wanted}
     after = RunKey(*run.key.workflow, "")

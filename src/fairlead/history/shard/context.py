@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.message import Message
 
+from fairlead.aio.admission import Admission
 from fairlead.api.clusters import Clusters
 from fairlead.history.shard.queue import AHEAD_NS
 
@@ -44,6 +45,8 @@ class Services:
     size_warnings: SizeWarnings
     deployments: Deployments
     metrics: Metrics
+    # Fair turns of namespaces among the tasks of all shards of this host.
+    turns: Admission
     # None where no journal is kept.
     journal: HistoryJournal | None = None
     clusters: Clusters = field(default_factory=Clusters)

@@ -1,4 +1,4 @@
-"""Small steps of one run, taken in one commit: those that arrive while the run is locked wait and go together."""
+"""Small steps of one run, taken in one commit: steps that arrive while the run is locked are committed together."""
 
 import asyncio
 from collections.abc import Callable

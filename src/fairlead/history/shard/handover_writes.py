@@ -69,7 +69,7 @@ class HandoverWrites:
             )
 
     async def do_after_handover(self, namespace: Namespace, work: Callable[[], Awaitable[T]]) -> T:
-        """Do work that has met a handover (`BeingHandedOver`) from the start again, after the end of the handover.
+        """Repeat work that failed because of a handover (`BeingHandedOver`), after the end of the handover.
 
         The caller must hold no lock.
         """

@@ -11,8 +11,10 @@ from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.core.namespaces import split_version
 from fairlead.history.events.signal_ids import signal_id
+from fairlead.history.shard.outline import outline_event
 from fairlead.history.shard.stream_rows import Streamed
 from fairlead.journal import DurableQueue, HistoryRecord, Journal, VersionItem
+from fairlead.settings.static.journal import JournalPayloads
 from fairlead.telemetry import get_log
 
 # Number of shards that read at the same time; each holds a page in memory until the journal has room for it.
@@ -22,7 +24,7 @@ DIGEST_SEED = 0
 _log = get_log("history.journal")
 
 
-def to_record(streamed: Streamed, *, with_payload: bool, namespace: str | None = None) -> HistoryRecord:
+def to_record(streamed: Streamed, *, payloads: JournalPayloads, namespace: str | None = None) -> HistoryRecord:
     """The journal record of a batch; `namespace` is the name of its namespace, if known."""
     task_id, row, payload = streamed
     record = HistoryRecord(
@@ -52,8 +54,18 @@ def to_record(streamed: Streamed, *, with_payload: bool, namespace: str | None =
         for event in events
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     ] or None
-    record.payload = base64.b64encode(payload).decode() if with_payload else None
+    if payloads is JournalPayloads.WHOLE:
+        record.payload = base64.b64encode(payload).decode()
+    elif payloads is JournalPayloads.KEYS:
+        record.outline = _outline(payload)
     return record
+
+
+def _outline(payload: bytes) -> str:
+    history = History.FromString(payload)
+    for event in history.events:
+        outline_event(event)
+    return base64.b64encode(history.SerializeToString()).decode()
 
 
 def event_digest(event: HistoryEvent) -> str:
@@ -71,11 +83,11 @@ def _digest(message: Message) -> str:
 class HistoryJournal:
     """Writes the committed batches of a host's shards to the journal."""
 
-    def __init__(self, journal: Journal, *, with_payloads: bool) -> None:
+    def __init__(self, journal: Journal, *, payloads: JournalPayloads) -> None:
         def make(streamed: Streamed) -> HistoryRecord:
             # This runs in the journal writer's thread; the lookup in a dictionary needs no lock.
             name = journal.names.find(split_version(streamed.row.namespace_id)[0])
-            return to_record(streamed, with_payload=with_payloads, namespace=name)
+            return to_record(streamed, payloads=payloads, namespace=name)
 
         self._queue: DurableQueue[Streamed] = journal.history(make)
         self.readers = asyncio.Semaphore(READERS_MAX)

@@ -17,7 +17,7 @@ from fairlead.history.messages.matching_tasks import (
     read_matched,
 )
 from fairlead.history.shard.context import Services
-from fairlead.history.shard.version_targets import activity_target, workflow_list, workflow_queue, workflow_target
+from fairlead.history.shard.version_targets import activity_target, workflow_place, workflow_queue, workflow_target
 from fairlead.history.state import PendingActivity, RunState, WorkflowTask
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import NewTask, QueueKind, StickyWorkerGone, TaskOwner
@@ -41,10 +41,10 @@ def direct_place(
     None if its sticky worker has another version than the run needs. The task has no payload, since matching never
     stores a task that is started at once.
     """
-    target = workflow_target(services.deployments, state)
+    task_queue, target = workflow_place(services.deployments, state)
     new = NewTask(*_placed(state.started.priority), b"", (task.scheduled_ns - state.skipped_ns) / SECOND_NS)
     if not task.sticky:
-        return list_of(workflow_list(state), target), QueueKind.NORMAL, new, target
+        return task_queue, QueueKind.NORMAL, new, target
     if target != (state.versioning.version if state.versioning is not None else None):
         return None
     return TaskQueueId(state.identity.namespace_id, task.task_queue, TaskType.WORKFLOW), QueueKind.STICKY, new, target
@@ -62,6 +62,11 @@ def _placed(priority: bytes | None) -> tuple[int, str, float]:
     wanted = Priority.FromString(priority)
     level = min(wanted.priority_key, PRIORITY_LAST) or PRIORITY_DEFAULT
     return level, wanted.fairness_key, wanted.fairness_weight or 1.0
+
+
+def fairness_key_of(priority: bytes | None) -> str:
+    """The fairness key in an encoded `Priority`."""
+    return _placed(priority)[1]
 
 
 async def push_workflow_task(services: Services, key: RunKey, state: RunState, task: WorkflowTask) -> None:

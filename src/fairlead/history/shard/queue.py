@@ -7,13 +7,18 @@ whether it still applies. Finished tasks are deleted a little later, all at once
 
 import asyncio
 import heapq
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
+from fairlead.aio.admission import Admission
+from fairlead.aio.backoff import Backoff
 from fairlead.api.times import SECOND_NS
 from fairlead.core.errors import FairleadError
+from fairlead.history.shard.waiting_tasks import WaitingTasks
 from fairlead.history.state.tasks import QueueRow, decode_row
 from fairlead.storage.history import TASKS_COMPLETED_MAX, HistoryStore, LeaseLost, RunKey, TaskKey
 from fairlead.telemetry import get_log
@@ -26,7 +31,7 @@ PAGE_MAX = 2_000
 CONCURRENT_MAX = 200
 # Nanoseconds before their due time at which timers are loaded into memory.
 AHEAD_NS = 60 * SECOND_NS
-# Seconds between two loads.
+# Seconds between two checks whether stored timers are nearly due.
 TIMERS_AHEAD_S = 20.0
 DELETE_INTERVAL_S = 1.0
 # Seconds added to an alarm: event loops have millisecond clocks, and an early alarm would be set again and again.
@@ -62,11 +67,18 @@ class ShardQueue:
         is_timed: bool,
         ahead_ns: int | None = AHEAD_NS,
         tasks_max: int = TASKS_IN_MEMORY_MAX,
+        uniform: Callable[[], float] = random.random,
+        turns: Admission | None = None,
     ) -> None:
-        """`ahead_ns`: timers that are due within this time are loaded into memory; None loads all of them."""
+        """`ahead_ns`: timers that are due within this time are loaded into memory; None loads all of them.
+
+        `uniform` makes random numbers in [0, 1), which vary the pauses between attempts. `turns` bounds the tasks
+        that all queues of a busy host run at once.
+        """
         self.name = name
         self._shard_id = shard_id
         self._store = store
+        self._read_page = partial(store.read_tasks, shard_id, name)
         self._run = run
         self._clock_ns = clock_ns
         self._range_id = range_id
@@ -75,15 +87,15 @@ class ShardQueue:
         self._is_timed = is_timed
         self._ahead_ns = ahead_ns if is_timed else None
         self._tasks_max = tasks_max
+        self._uniform = uniform
         # Tasks that are being written (None), wait or run; and a heap of their keys and of some finished ones.
         self._outstanding: dict[TaskKey, QueueRow | None] = {}
         self._keys: list[TaskKey] = []
-        # Keys of the loaded tasks that have not started.
-        self._waiting: list[TaskKey] = []
-        self._level = TaskKey(-1, -1)
-        self._deleted = TaskKey(-1, -1)
-        self._highest_done = TaskKey(-1, -1)
-        self._horizon = TaskKey(-1, -1)
+        self._turns = turns or Admission(lambda: CONCURRENT_MAX)
+        self._waiting = WaitingTasks(self._outstanding, is_timed=is_timed)
+        self._level = self._deleted = self._highest_done = self._horizon = TaskKey(-1, -1)
+        # Lowest key of a task that may be in the store and not in memory; the store is read when it is nearly due.
+        self._next_stored = TaskKey(-1, -1)
         # A read of the store is running for the tasks above this key.
         self._reading_from = END_OF_TIME
         self._busy = 0
@@ -92,7 +104,8 @@ class ShardQueue:
         self._loops: list[asyncio.Task[None]] = []
         self._work: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self._wake = asyncio.Event()
+        # `_has_leftovers`: finished tasks are in the store, or keys of tasks that are not in memory.
+        self._wake, self._has_leftovers = asyncio.Event(), asyncio.Event()
 
     async def open(self, level: TaskKey | None) -> None:
         """Load the tasks above `level`, and start the loops."""
@@ -120,9 +133,7 @@ class ShardQueue:
         """The stored tasks up to a time; finished ones are among them until they are deleted."""
         after = self._deleted
         while True:
-            page = await self._store.read_tasks(
-                self._shard_id, self.name, after=after, until_ns=until_ns, limit=PAGE_MAX
-            )
+            page = await self._read_page(after=after, until_ns=until_ns, limit=PAGE_MAX)
             for stored in page:
                 # An unreadable task was logged when the queue loaded it.
                 with suppress(msgspec.DecodeError):
@@ -141,18 +152,17 @@ class ShardQueue:
         """Whether a task is running, waits for a retry, or is due."""
         if not self._is_timed:
             return bool(self._outstanding)
-        has_due = bool(self._waiting) and self._waiting[0].fire_at_ns <= self._clock_ns()
-        return self._busy > 0 or self._failing > 0 or has_due
+        return self._busy > 0 or self._failing > 0 or self._waiting.has_due(self._clock_ns())
 
     async def next_timer(self) -> tuple[TaskKey, QueueRow] | None:
         """The first task whose time has not come; None without such a task within `ahead_ns`."""
         if not self._waiting:
             await self._read_on()
-        while self._waiting:
-            row = self._outstanding.get(self._waiting[0])
+        while (key := self._waiting.first_timer) is not None:
+            row = self._outstanding.get(key)
             if row is not None:
-                return self._waiting[0], row
-            heapq.heappop(self._waiting)
+                return key, row
+            self._waiting.drop_first_timer()
         return None
 
     def drop_timer(self, key: TaskKey) -> None:
@@ -172,10 +182,11 @@ class ShardQueue:
     def written(self, key: TaskKey, row: QueueRow) -> None:
         """The task is durable: start it when it is due."""
         if key > self._horizon or len(self._outstanding) > self._tasks_max:
-            # The task is above the range in memory, or memory is full. It is read from the store later, so the range
-            # must end below it.
+            # Above the range in memory, or memory is full: it is read from the store later, so the range ends below it.
             self._forget(key)
             self._horizon = min(self._horizon, TaskKey(key.fire_at_ns, key.task_id - 1))
+            self._next_stored = min(self._next_stored, key)
+            self._has_leftovers.set()
             return
         self._outstanding[key] = row
         self._enqueue(key)
@@ -188,17 +199,17 @@ class ShardQueue:
         if not self._is_timed and self._busy < CONCURRENT_MAX and not self._waiting:
             self._begin(key)
             return
-        heapq.heappush(self._waiting, key)
-        if self._is_timed and self._waiting[0] is key:
+        if self._waiting.add(key):
             self._set_alarm()
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if not self._waiting or self._is_closed:
+        first = self._waiting.first_timer
+        if first is None or self._is_closed:
             return
-        wait_s = (self._waiting[0].fire_at_ns - self._clock_ns()) / SECOND_NS
+        wait_s = (first.fire_at_ns - self._clock_ns()) / SECOND_NS
         wait_s = wait_s + ALARM_LATE_S if wait_s > 0 else 0.0
         self._alarm = asyncio.get_running_loop().call_later(min(wait_s, TIMERS_AHEAD_S), self.wake)
 
@@ -210,13 +221,11 @@ class ShardQueue:
 
     def _begin_due(self) -> None:
         now_ns = self._clock_ns() if self._is_timed else 0
-        while (
-            self._waiting
-            and self._busy < CONCURRENT_MAX
-            and not self._is_closed
-            and (not self._is_timed or self._waiting[0].fire_at_ns <= now_ns)
-        ):
-            self._begin(heapq.heappop(self._waiting))
+        while self._busy < CONCURRENT_MAX and not self._is_closed:
+            key = self._waiting.take(now_ns)
+            if key is None:
+                return
+            self._begin(key)
 
     def _begin(self, key: TaskKey) -> None:
         row = self._outstanding.get(key)
@@ -229,12 +238,12 @@ class ShardQueue:
 
     async def _do(self, key: TaskKey, row: QueueRow) -> None:
         attempt = 0
-        wait_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_S_MAX, random=self._uniform)
         is_busy = True
         try:
             while not self._is_closed:
                 try:
-                    await self._run(row)
+                    await self._turns.carry_out(row.namespace_id, self._run, row)
                     break
                 except LeaseLost:
                     self._on_lost()
@@ -267,17 +276,17 @@ class ShardQueue:
                     self._rest()
                 self._failing += 1
                 try:
-                    await asyncio.sleep(wait_s)
+                    await asyncio.sleep(backoff.next_s())
                 finally:
                     self._failing -= 1
                 if not is_busy:
                     is_busy = True
                     self._busy += 1
-                wait_s = min(wait_s * 2, RETRY_S_MAX)
             else:
                 return
             self._forget(key)
             self._highest_done = max(self._highest_done, key)
+            self._has_leftovers.set()
         finally:
             if is_busy:
                 self._rest()
@@ -319,13 +328,16 @@ class ShardQueue:
             if ahead <= after:
                 return
             self._horizon = ahead
-            self._reading_from = after
+            if ahead < self._next_stored:
+                return
+            self._reading_from, self._next_stored = after, END_OF_TIME
             try:
-                page = await self._store.read_tasks(
-                    self._shard_id, self.name, after=after, until_ns=until_ns, limit=PAGE_MAX
-                )
+                page = await self._read_page(after=after, until_ns=until_ns, limit=PAGE_MAX)
+                if len(page) < PAGE_MAX and until_ns is not None:
+                    beyond = await self._read_page(after=ahead, until_ns=None, limit=1)
+                    self._next_stored = min([self._next_stored, *(stored.key for stored in beyond)])
             except BaseException:
-                self._horizon = min(self._horizon, after)
+                self._horizon, self._next_stored = min(self._horizon, after), after
                 raise
             finally:
                 self._reading_from = END_OF_TIME
@@ -335,7 +347,7 @@ class ShardQueue:
             if len(page) < PAGE_MAX:
                 return
             # `written` may have lowered the horizon meanwhile, for a task that it left in the store.
-            self._horizon = min(self._horizon, page[-1].key)
+            self._horizon = self._next_stored = min(self._horizon, page[-1].key)
 
     def _take(self, key: TaskKey, payload: bytes) -> None:
         try:
@@ -352,18 +364,19 @@ class ShardQueue:
 
     async def _delete_forever(self) -> None:
         while True:
+            await self._has_leftovers.wait()
             await asyncio.sleep(DELETE_INTERVAL_S)
             try:
                 await self.delete_done()
+                if self._deleted >= self._highest_done:
+                    self._has_leftovers.clear()
             except LeaseLost:
                 self._on_lost()
                 return
             except FairleadError as failure:
-                _log.warning(
-                    "finished tasks can't be deleted", shard=self._shard_id, queue=self.name, error=str(failure)
-                )
+                _log.warning("finished tasks not deleted", shard=self._shard_id, queue=self.name, error=str(failure))
             except Exception:  # noqa: BLE001 - the loop continues after any error
-                _log.exception("finished tasks can't be deleted", shard=self._shard_id, queue=self.name)
+                _log.exception("finished tasks not deleted", shard=self._shard_id, queue=self.name)
 
     async def delete_done(self) -> None:
         """Delete the finished tasks, up to the first unfinished one."""

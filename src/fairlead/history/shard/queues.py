@@ -46,6 +46,8 @@ class ShardQueues:
                 on_error=partial(_count_error, services, name),
                 is_timed=name == TIMER,
                 ahead_ns=services.timers_ahead_ns,
+                uniform=services.uniform,
+                turns=services.turns,
                 tasks_max=max(TASKS_IN_MEMORY_MAX // services.shards, TASKS_A_SHARD_MIN),
             )
             for name in (TRANSFER, TIMER)
@@ -65,6 +67,7 @@ class ShardQueues:
 
     def assign(self, rows: Sequence[QueueRow]) -> list[AssignedTask]:
         """Give tasks their keys. `written` or `not_written` must follow; ids for each must have been reserved."""
+        # All are encoded before the first gets its key: a task that can't be encoded must leave no key behind.
         payloads = [encode_row(row) for row in rows]
         return [self._assign(row, payload) for row, payload in zip(rows, payloads, strict=True)]
 

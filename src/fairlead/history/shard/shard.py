@@ -33,6 +33,7 @@ from fairlead.history.shard.ownership import Ownership
 from fairlead.history.shard.queues import ShardQueues
 from fairlead.history.shard.replication_work import ReplicationWork
 from fairlead.history.shard.run_cache import LoadedRun, RunCache
+from fairlead.history.shard.slots import ShardSlots
 from fairlead.history.shard.store_writes import StoreWrites
 from fairlead.history.shard.stream import JOURNALED, REPLICATION, ShardStream
 from fairlead.history.shard.watchers import RunWatchers
@@ -78,6 +79,14 @@ class Shard:
         self.watchers = RunWatchers(self.ownership)
         self.background = BackgroundWork(shard_id, run=self.run_task)
         self.queues = ShardQueues(self.ownership, self.ids, services, run=self.run_task)
+        self.slots = ShardSlots(
+            shard_id,
+            services=services,
+            ownership=self.ownership,
+            background=self.background,
+            lock=self.lock,
+            load=self.load,
+        )
         self.stream = ShardStream(
             shard_id,
             store=store,
@@ -101,6 +110,7 @@ class Shard:
             current_runs=self.current_runs,
             watchers=self.watchers,
             background=self.background,
+            slots=self.slots,
         )
         self.grouped_steps = GroupedSteps(self)
         self.replication_work = replication_work(self)
@@ -117,11 +127,13 @@ class Shard:
         await self.queues.open(lease.levels)
         self.stream.open(lease.levels.get(REPLICATION), lease.levels.get(JOURNALED))
         self.replication_work.open()
+        self.slots.open()
 
     async def close(self) -> None:
         """Stop all work. Waiting callers are woken, and find that the shard is lost."""
         was_lost, self.ownership.is_lost = self.ownership.is_lost, True
         self.background.cancel_timers()
+        self.slots.close()
         self._release_callers()
         await self.replication_work.close()
         await self.queues.close()

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from fairlead.aio.cancellation import Uncancellable
 from fairlead.core.errors import FairleadError
 from fairlead.history.shard.ownership import Ownership
 from fairlead.storage.commit import Commit
 from fairlead.storage.history import HistoryStore, LeaseLost, OutcomeUnknown, RunKey
 
-_BeginCommit = Callable[[int, int, Commit], "asyncio.Future[None]"]
+_BeginCommit = Callable[[int, int, Commit], "asyncio.Future[Any]"]
 
 
 class StoreWrites:
@@ -23,7 +25,7 @@ class StoreWrites:
         self._store = store
         # Some stores begin a commit without a coroutine, which saves a task for each.
         self._begin: _BeginCommit | None = getattr(store, "begin_commit", None)
-        self._in_flight: set[asyncio.Future[None]] = set()
+        self._in_flight: set[asyncio.Future[Any]] = set()
 
     async def commit(self, commit: Commit) -> bool:
         """Write a commit, all or nothing."""
@@ -47,13 +49,13 @@ class StoreWrites:
         while self._in_flight:
             await asyncio.wait(self._in_flight)
 
-    async def _write(self, writing: "asyncio.Future[None]") -> bool:
+    async def _write(self, writing: "asyncio.Future[Any]") -> bool:
         self._in_flight.add(writing)
         was_cancelled = False
         try:
             while True:
                 try:
-                    await asyncio.shield(writing)
+                    await (writing if isinstance(writing, Uncancellable) else asyncio.shield(writing))
                 except asyncio.CancelledError:
                     if writing.cancelled():
                         raise

@@ -107,7 +107,7 @@ class ShardStream:
         # Set, and replaced by a new event, when there may be new rows for other clusters.
         self._news = asyncio.Event()
         # Set, and replaced by a new event, when a cluster has acknowledged rows.
-        self._heard = asyncio.Event()
+        self._acknowledged = asyncio.Event()
         self._is_closed = False
         self._journaling: asyncio.Task[None] | None = None
         self._deleting: asyncio.Task[None] | None = None
@@ -252,8 +252,8 @@ class ShardStream:
     def acknowledge(self, cluster: str, through_id: int) -> None:
         """Note that another cluster has acknowledged all rows up to an id."""
         self._acks[cluster] = through_id
-        self._heard.set()
-        self._heard = asyncio.Event()
+        self._acknowledged.set()
+        self._acknowledged = asyncio.Event()
         if self._deletable_id() > self._deleted_id and (self._deleting is None or self._deleting.done()):
             self._deleting = asyncio.create_task(self._delete_later())
 
@@ -264,10 +264,10 @@ class ShardStream:
 
     async def until_acknowledged(self, *, wait_s: float) -> None:
         """Wait until any other cluster acknowledges rows, at most `wait_s`."""
-        heard = self._heard
+        acknowledged = self._acknowledged
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await heard.wait()
+                await acknowledged.wait()
 
     @property
     def acks(self) -> dict[str, int]:

@@ -18,10 +18,11 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Outcome, Request
 
 from fairlead.api.error_details import exhausted, packed
-from fairlead.api.errors import Exhausted, FailedPrecondition, NotFound
+from fairlead.api.errors import FailedPrecondition, NotFound
 from fairlead.core.errors import FairleadError, RetryElsewhere
 from fairlead.history.commands import UpdateAccepted, UpdateNews, UpdateRejected
 from fairlead.history.state import Limits, RunState, outcomes
+from fairlead.history.state.errors import workflow_closing
 
 ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
 ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
@@ -218,7 +219,7 @@ class UpdateRegistry:
             update.move(closed_before_outcome())
         for update in self._take(UpdatePhase.WAITING, UpdatePhase.SENT):
             update.abort(
-                _closing() if state.new_run_id else NotFound("workflow update was aborted by closing workflow")
+                workflow_closing() if state.new_run_id else NotFound("workflow update was aborted by closing workflow")
             )
 
     def abandon(self) -> None:
@@ -251,13 +252,6 @@ def _message(update_id: str, request: Request, sequencing_event_id: int) -> Mess
     message = Message(id=f"{update_id}/request", protocol_instance_id=update_id, event_id=sequencing_event_id)
     message.body.Pack(request)
     return message
-
-
-def _closing() -> Exhausted:
-    return exhausted(
-        "workflow operation can not be applied because workflow is closing",
-        ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW,
-    )
 
 
 def _unprocessed() -> Failure:

@@ -17,10 +17,14 @@ def workflow_list(state: RunState) -> TaskQueueId:
 
 def workflow_target(deployments: Deployments, state: RunState) -> Version | None:
     """The version that the run's next workflow task goes to; None for unversioned workers."""
+    return _workflow_target(deployments, state, workflow_list(state))
+
+
+def _workflow_target(deployments: Deployments, state: RunState, task_queue: TaskQueueId) -> Version | None:
     pinned = pinned_version(state)
     if pinned is not None:
         return pinned
-    route = deployments.route(workflow_list(state))
+    route = deployments.route(task_queue)
     if route is None:
         return None
     if route.has_ramping and begins_ramping(state):
@@ -44,7 +48,7 @@ def activity_list(state: RunState, activity: PendingActivity) -> TaskQueueId:
 async def check_override(deployments: Deployments, namespace_id: str, name: str, override: VersioningOverride) -> None:
     """Reject an override that pins a workflow to a version which does not serve its task queue.
 
-    The oldest form of an override, which names a deployment of the time before Worker Deployments, is not checked.
+    Overrides in the oldest form, from before Worker Deployments, are not checked.
     """
     version = pinned_by(override)
     if version is None or (not override.HasField("pinned") and override.HasField("deployment")):
@@ -69,4 +73,11 @@ def declined_target(deployments: Deployments, state: RunState) -> tuple[Version,
 
 def workflow_queue(deployments: Deployments, state: RunState) -> TaskQueueId:
     """The task queue, with its worker version, of the run's next workflow task."""
-    return list_of(workflow_list(state), workflow_target(deployments, state))
+    return workflow_place(deployments, state)[0]
+
+
+def workflow_place(deployments: Deployments, state: RunState) -> tuple[TaskQueueId, Version | None]:
+    """The task queue of the run's next workflow task, and the worker version that it goes to."""
+    task_queue = workflow_list(state)
+    target = _workflow_target(deployments, state, task_queue)
+    return list_of(task_queue, target), target

@@ -24,6 +24,7 @@ from fairlead.history.shard.ids import ShardIds
 from fairlead.history.shard.ownership import Ownership
 from fairlead.history.shard.queues import AssignedTask, ShardQueues
 from fairlead.history.shard.run_cache import LoadedRun, RunCache
+from fairlead.history.shard.slots import ShardSlots
 from fairlead.history.shard.store_writes import StoreWrites
 from fairlead.history.shard.stream import ShardStream
 from fairlead.history.shard.watchers import RunWatchers
@@ -57,6 +58,7 @@ class ShardWriter:
         current_runs: CurrentRuns,
         watchers: RunWatchers,
         background: BackgroundWork,
+        slots: ShardSlots,
     ) -> None:
         self._services = services
         self._ownership = ownership
@@ -69,6 +71,7 @@ class ShardWriter:
         self._current_runs = current_runs
         self._watchers = watchers
         self._background = background
+        self._slots = slots
 
     # Runs
 
@@ -99,7 +102,9 @@ class ShardWriter:
     async def _begin_global_write(
         self, namespace: Namespace, steps: Sequence[Step], condition: Condition | None
     ) -> bool:
-        """Check that this cluster may write the steps. True if `shared` counts the write: the caller ends it there."""
+        """Check that this cluster may write the steps. True if `handover_writes` counts the write: the caller must end
+        it there.
+        """
         runs = [step.run for step in steps]
         states = [run.state for run in runs]
         if not namespace.failover_version and not any(state.last_version for state in states):
@@ -188,17 +193,18 @@ class ShardWriter:
         The ids for its rows must have been reserved.
         """
         runs = [kept.run for kept in written.kept]
-        streamed = {self._ids.take(1): row for row in written.streamed}
+        streamed = {self._ids.take(1): row for row in written.streamed} if written.streamed else {}
         tasks = [self._stream.assign(one, *row) for one, row in streamed.items()]
         commit = Commit(written.runs, written.batches, tuple(branches), current, tasks, written.visibility)
         try:
             was_cancelled = await self._commit(commit, written.rows, on_failure=partial(self._discard_all, runs))
         except BaseException:
             # In a lost shard the rows may have been written: the next owner finds out.
-            if not self._ownership.is_lost:
+            if streamed and not self._ownership.is_lost:
                 self._stream.not_written([*streamed])
             raise
-        self._stream.written([*streamed])
+        if streamed:
+            self._stream.written([*streamed])
         for run, batches, kept_tasks in written.kept:
             run.db_version = (run.db_version or 0) + 1
             for batch in batches:
@@ -210,19 +216,22 @@ class ShardWriter:
 
     def applied(self, run: LoadedRun, tasks: Sequence[AnyTask]) -> None:
         """Follow up in memory on a step of a run: set its timers, call its callbacks, wake its watchers."""
-        now_ns = self._services.clock_ns() + run.state.skipped_ns
         for task in tasks:
-            if isinstance(task, WorkflowTaskTimeout) and task.in_memory:
+            if type(task) is WorkflowTaskTimeout and task.in_memory:
+                now_ns = self._services.clock_ns() + run.state.skipped_ns
                 self._background.call_later((task.fire_at_ns - now_ns) / SECOND_NS, QueueRow(*run.key, task))
-        for callback in run.on_commit:
-            callback()
-        run.on_commit.clear()
+        if run.on_commit:
+            for callback in run.on_commit:
+                callback()
+            run.on_commit.clear()
         if run.updates is not None and not run.state.is_open:
             run.updates.on_closed(run.state)
         if run.queries is not None and run.state.workflow_task is None:
             run.queries.unblock()
         if self._services.on_work is not None:
             self._services.on_work(run.key, work_of(run.state, self._services.clock_ns() + run.state.skipped_ns))
+        if self._slots.held:
+            self._slots.note_run(run.key, run.state)
         self._watchers.notify(run.key, is_closed=not run.state.is_open)
 
     def discard(self, run: LoadedRun) -> None:
@@ -269,7 +278,9 @@ class ShardWriter:
         await self._ids.ensure(len(rows))
         was_cancelled = await self._commit(Commit(entities, (), (), current, (), visibility), rows)
         for entity in entities:
-            self._watchers.notify(RunKey(entity.namespace_id, entity.workflow_id, entity.run_id))
+            key = RunKey(entity.namespace_id, entity.workflow_id, entity.run_id)
+            self._slots.note_entity(key, entity.state)
+            self._watchers.notify(key)
         if was_cancelled:
             raise asyncio.CancelledError
 
@@ -288,11 +299,13 @@ class ShardWriter:
         """Write a commit with tasks, and hand the tasks to the queues; whether the caller was cancelled meanwhile."""
         assigned: list[AssignedTask] = []
         try:
-            assigned += self._queues.assign(rows)
-            tasks = [*commit.tasks, *(task.write for task in assigned)]
-            was_cancelled = await self._store_writes.commit(commit._replace(tasks=tasks))
+            assigned = self._queues.assign(rows)
+            runs, batches, branches, current, tasks, visibility = commit
+            tasks = [*tasks, *[task.write for task in assigned]]
+            was_cancelled = await self._store_writes.commit(Commit(runs, batches, branches, current, tasks, visibility))
         except BaseException:
-            # In a lost shard the tasks may be in the store: their keys stay in the queues, which delete no task above.
+            # In a lost shard the tasks may be in the store: their keys stay in the queues, so that no task above them
+            # is deleted.
             if not self._ownership.is_lost:
                 self._queues.not_written(assigned)
             on_failure()
@@ -310,6 +323,7 @@ class ShardWriter:
             if self._services.on_work is not None:
                 self._services.on_work(key, NO_WORK)
             self._watchers.notify(key)
+        self._slots.note_deleted(key)
         if was_cancelled:
             raise asyncio.CancelledError
 

@@ -1,9 +1,10 @@
 """Errors of a run's steps, grouped by what the caller should do."""
 
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import ResourceExhaustedCause, WorkflowTaskFailedCause
 
-from fairlead.api.errors import Gone
-from fairlead.core.errors import FixRequest, GiveUp, RetryElsewhere
+from fairlead.api.error_details import exhausted
+from fairlead.api.errors import Exhausted, Gone
+from fairlead.core.errors import FixRequest, GiveUp, RetryElsewhere, RetryLater
 
 
 class EventCannotFollow(GiveUp):
@@ -25,12 +26,28 @@ class NotPending(Gone):
     """The item has ended, was started by another request, or never existed."""
 
 
+class KeyAtLimit(RetryLater):
+    """The fairness key of an activity is at its limit on running activities: nothing was started."""
+
+
+class QueueAtLimit(RetryLater):
+    """The task queue of an activity is at its limit on running activities: nothing was started."""
+
+
 class BadRequest(FixRequest):
     """The request contradicts the run's state."""
 
 
 class TooManySignals(BadRequest):
     """The run has reached its limit of signals."""
+
+
+def workflow_closing() -> Exhausted:
+    """The workflow is about to close: retry when its workflow task has ended."""
+    return exhausted(
+        "workflow operation can not be applied because workflow is closing",
+        ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW,
+    )
 
 
 class BadCommand(FixRequest):

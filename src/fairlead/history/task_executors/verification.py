@@ -22,15 +22,16 @@ def is_meant(state: RunState, task: kinds.Task) -> bool:
     """
     if state.is_zombie:
         return False
+    if isinstance(task, _OF_WORKFLOW_TASKS):
+        # If the task's events are not written, it has the ids that they would get.
+        pending = state.workflow_task
+        return (
+            pending is not None
+            and pending.scheduled_event_id == task.scheduled_event_id
+            and pending.version == task.version
+        )
     if isinstance(task, _FREE):
         return True
-    if isinstance(task, _OF_WORKFLOW_TASKS) and state.task is None:
-        # The task's events are not written: it has the ids that they would get.
-        unwritten = state.live.unwritten_task
-        return unwritten is not None and (unwritten.scheduled_event_id, unwritten.version) == (
-            task.scheduled_event_id,
-            task.version,
-        )
     event_id, version = _pending(state, task)
     if state.versions is None:
         return False
@@ -41,10 +42,6 @@ def is_meant(state: RunState, task: kinds.Task) -> bool:
 def _pending(state: RunState, task: kinds.Task) -> tuple[int, int | None]:  # noqa: PLR0911 - one line a type
     """The event that the task was made for, and the version of its pending record; None if nothing is pending."""
     match task:
-        case kinds.PushWorkflowTask() | kinds.WorkflowTaskTimeout() | kinds.WorkflowTaskRetry():
-            pending = state.task
-            is_same = pending is not None and pending.scheduled_event_id == task.scheduled_event_id
-            return task.scheduled_event_id, pending.version if pending is not None and is_same else None
         case kinds.PushActivityTask() | kinds.ActivityTimeout() | kinds.ActivityRetry():
             return task.scheduled_event_id, _version(state.activities.get(task.scheduled_event_id))
         case kinds.UserTimer():

@@ -4,12 +4,13 @@ import asyncio
 import math
 from contextlib import suppress
 
+from fairlead.core.concurrency import Full
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import Partition
 from fairlead.matching.messages import ADD, REPORT, AddRequest, AddResponse, NewTask, ReportRequest
 from fairlead.matching.partition.backlog_reports import backlog_report
 from fairlead.matching.partition.dependencies import CALL_S_MAX, PAUSE_S, Dependencies
-from fairlead.matching.partition.matched_task import MatchedTask
+from fairlead.matching.partition.matched_task import MatchedTask, is_done
 from fairlead.settings.dynamic import matching
 
 # Seconds that a task of the backlog waits for a poll at the parent.
@@ -23,9 +24,11 @@ REPORT_INTERVAL_S = 1.0
 class BackloggedTasks:
     """Finds polls at the parent for the tasks of one partition. Only this partition stores them, never the parent."""
 
+    __slots__ = ("_dependencies", "_forwarding")
+
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
-        self._looking: asyncio.Task[None] | None = None
+        self._forwarding: asyncio.Task[None] | None = None
 
     async def offer_up(self, task: NewTask) -> bool:
         """Offer a new task to the parent's polls, unless older tasks wait here."""
@@ -38,7 +41,7 @@ class BackloggedTasks:
         was_sent = False
         try:
             wait_s = dependencies.get(matching.LOCAL_TASK_WAIT_TIME)
-            if wait_s and await dependencies.queue.dispatcher.offer(task, wait_s=wait_s):
+            if wait_s and is_done(await dependencies.queue.dispatcher.offer(task, wait_s=wait_s)):
                 return True
             matched = dependencies.queue.dispatcher.admit(task)
             if matched is None or dependencies.is_closing:
@@ -62,15 +65,15 @@ class BackloggedTasks:
 
     def begin(self) -> None:
         """Start to forward and report while there is a backlog; called when tasks are loaded and no poll waits."""
-        if self._dependencies.parent is not None and self._looking is None and not self._dependencies.is_closing:
-            self._looking = self._dependencies.background.begin(self._look_after())
+        if self._dependencies.parent is not None and self._forwarding is None and not self._dependencies.is_closing:
+            self._forwarding = self._dependencies.background.begin(self._forward_while_backlogged())
 
     def stop(self) -> None:
         """Stop forwarding."""
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._forwarding is not None:
+            self._forwarding.cancel()
 
-    async def _look_after(self) -> None:
+    async def _forward_while_backlogged(self) -> None:
         dependencies, loop = self._dependencies, asyncio.get_running_loop()
         reported_s = -math.inf
         try:
@@ -83,7 +86,7 @@ class BackloggedTasks:
                         self._forward_held()
                 await asyncio.sleep(REPORT_INTERVAL_S / 2 if dependencies.forwarder.tasks_out else CHECK_INTERVAL_S)
         finally:
-            self._looking = None
+            self._forwarding = None
 
     async def _report(self) -> None:
         root = self._dependencies.sibling(0)
@@ -123,9 +126,10 @@ class BackloggedTasks:
         dependencies.counts.forwarded_tasks += 1
         dependencies.queue.note_forwarded(matched)
         is_started = False
+        full: Full | None = None
         try:
             answer = await dependencies.peers.ask(parent, ADD, request, timeout_s=wait_s + CALL_S_MAX)
-            is_started = answer.is_started
+            is_started, full = answer.is_started, answer.full
         except FairleadError:
             dependencies.forwarder.pause(PAUSE_S)
         finally:
@@ -134,5 +138,8 @@ class BackloggedTasks:
                 dependencies.queue.finish(matched, b"")
             else:
                 dependencies.counts.forwarded_tasks_failed += 1
-                dependencies.queue.dispatcher.give_back(matched)
+                if full is None:
+                    dependencies.queue.dispatcher.give_back(matched)
+                else:
+                    dependencies.queue.dispatcher.park(matched, full)
         return is_started

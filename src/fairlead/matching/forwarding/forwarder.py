@@ -20,6 +20,8 @@ class Forwarder:
     parent are not called back. After a failure, nothing is forwarded during a pause.
     """
 
+    __slots__ = ("_clock", "_paused_until_s", "_rate", "_rate_per_s", "_scope", "_settings", "polls_out", "tasks_out")
+
     def __init__(self, settings: DynamicSettings, scope: Scope, *, clock: Clock) -> None:
         self._settings = settings
         self._scope = scope
@@ -92,6 +94,8 @@ class _Child:
 
 class ChildBacklogs:
     """The root's view of partitions that have a backlog and no polls, and the polls that it has sent down to them."""
+
+    __slots__ = ("_by_age", "_children", "_clock", "polls_out")
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock

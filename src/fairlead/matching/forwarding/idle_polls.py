@@ -53,6 +53,8 @@ class _Down(Redirect):
 class IdlePolls:
     """Redirects the polls of one partition that have waited in vain, within the forwarder's limits."""
 
+    __slots__ = ("_at_parent", "_called_back_early", "_children", "_dependencies", "_from_children", "_timer")
+
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
         self._children = ChildBacklogs(clock=dependencies.clock)
@@ -70,10 +72,10 @@ class IdlePolls:
                 return False
             self._from_children[poll.poll_id] = poll
         if self._has_elsewhere:
-            self._look_after()
+            self._arm_timer()
         elif self._dependencies.parent is not None:
             self._dependencies.counts.forwarded_polls_throttled += 1
-            self._look_after()
+            self._arm_timer()
         return True
 
     def end(self, poll: WaitingPoll) -> None:
@@ -114,7 +116,7 @@ class IdlePolls:
             del self._called_back_early[next(iter(self._called_back_early))]
         return False
 
-    async def look(self, target: Redirect, request: PollRequest, deadline_s: float) -> PollResponse | None:
+    async def poll_target(self, target: Redirect, request: PollRequest, deadline_s: float) -> PollResponse | None:
         """Poll the partition that a poll was redirected to; None if it has no task: then the poll waits here again."""
         try:
             if isinstance(target, _Down):
@@ -123,7 +125,7 @@ class IdlePolls:
         finally:
             target.release()
             # The token is free for the next poll.
-            self._look_after(0.0)
+            self._arm_timer(0.0)
 
     @property
     def _has_elsewhere(self) -> bool:
@@ -135,8 +137,8 @@ class IdlePolls:
     def _may_send_down(self) -> bool:
         return self._children.polls_out < self._dependencies.get(matching.FORWARDER_MAX_OUTSTANDING_POLLS_DOWN)
 
-    def _look_after(self, after_s: float | None = None) -> None:
-        """Set the timer for the time at which waiting polls may be redirected, unless it is set."""
+    def _arm_timer(self, after_s: float | None = None) -> None:
+        """Set the timer, unless it is set, for the time at which waiting polls may be redirected."""
         if self._timer is None and not self._dependencies.is_closing:
             wait_s = self._dependencies.get(matching.LOCAL_POLL_WAIT_TIME) if after_s is None else after_s
             pause_s = self._dependencies.forwarder.pause_left_s
@@ -154,7 +156,7 @@ class IdlePolls:
         dependencies = self._dependencies
         if dependencies.is_closing or not self._has_elsewhere:
             if dependencies.queue.polls_waiting:
-                self._look_after()
+                self._arm_timer()
             return
         now_s = asyncio.get_running_loop().time()
         wait_s = dependencies.get(matching.LOCAL_POLL_WAIT_TIME)

@@ -4,6 +4,7 @@ from fairlead.matching.forwarding.backlogged_tasks import FORWARDED_TASK_WAIT_S
 from fairlead.matching.messages import ADD, AddRequest, AddResponse, NewTask
 from fairlead.matching.partition.dependencies import CALL_S_MAX
 from fairlead.matching.partition.manager import PartitionManager
+from fairlead.matching.partition.matched_task import full_of, is_done
 from fairlead.matching.partition.task_validation import InvalidTask, check_task
 from fairlead.matching.partition.task_writer import AppendQueueFull
 from fairlead.settings.dynamic import limits
@@ -30,7 +31,7 @@ async def add_task(manager: PartitionManager, request: AddRequest) -> AddRespons
         if not task.created_s:
             task = NewTask(task.priority, task.fairness_key, task.weight, task.payload, now_s, task.owner)
         note_added(manager, task, now_s)
-        if await queue.dispatcher.offer(task):
+        if queue.polls_waiting and is_done(await queue.dispatcher.offer(task)):
             return AddResponse(is_started=True, config=configs.config)
         if manager.parent is not None and await manager.backlogged_tasks.offer_up(task):
             return AddResponse(is_started=True, config=configs.config, was_forwarded=True)
@@ -48,8 +49,7 @@ def note_added(manager: PartitionManager, task: NewTask, now_s: float) -> None:
     if manager.journal is not None:
         weight = manager.queue.weights.of(task.fairness_key, task.weight)
         manager.journal.added(now_s, task.fairness_key, weight, task.priority)
-    manager.adds.by_priority[task.priority].add(1, now_s)
-    manager.adds.for_scaler.add(1, now_s)
+    manager.adds.add(task.priority, now_s)
 
 
 async def offer_query_task(manager: PartitionManager, request: AddRequest) -> AddResponse:
@@ -85,7 +85,8 @@ async def _store(manager: PartitionManager, task: NewTask, began_s: float) -> No
         manager.counts.appends_refused += 1
         raise
     manager.counts.task_write_latency.observe(manager.clock() - began_s)
-    manager.idle_polls.call_back_one()
+    if manager.parent is not None:
+        manager.idle_polls.call_back_one()
 
 
 async def _add_forwarded(manager: PartitionManager, request: AddRequest) -> AddResponse:
@@ -94,11 +95,12 @@ async def _add_forwarded(manager: PartitionManager, request: AddRequest) -> AddR
     dispatcher, configs = manager.queue.dispatcher, manager.configs
     if manager.parent is None:
         wait_s = min(request.wait_s, FORWARDED_TASK_WAIT_S)
-        is_started = await dispatcher.offer(
-            request.task, wait_s=wait_s, is_limited=False, is_backlog=request.wait_s > 0
-        )
-        return AddResponse(is_started, configs.config)
-    if await dispatcher.offer(request.task, is_limited=False, is_backlog=request.wait_s > 0):
-        return AddResponse(is_started=True, config=configs.config)
+        result = await dispatcher.offer(request.task, wait_s=wait_s, is_limited=False, is_backlog=request.wait_s > 0)
+        return AddResponse(is_done(result), configs.config, full=full_of(result))
+    result = await dispatcher.offer(request.task, is_limited=False, is_backlog=request.wait_s > 0)
+    if is_done(result) or full_of(result) is not None:
+        return AddResponse(is_done(result), configs.config, full=full_of(result))
     forwarded = await manager.backlogged_tasks.pass_on(manager.parent, request)
-    return AddResponse(forwarded is not None and forwarded.is_started, configs.config, was_forwarded=True)
+    if forwarded is None:
+        return AddResponse(is_started=False, config=configs.config, was_forwarded=True)
+    return AddResponse(forwarded.is_started, configs.config, was_forwarded=True, full=forwarded.full)

@@ -1,6 +1,7 @@
 """Polls a partition for a task."""
 
 import asyncio
+from sys import intern
 
 from fairlead.matching.forwarding.idle_polls import SENT_DOWN_WAIT_S
 from fairlead.matching.messages import PollRequest, PollResponse
@@ -15,7 +16,7 @@ async def poll_task(manager: PartitionManager, request: PollRequest) -> PollResp
     """Wait for a task; a task that is returned was started for this poll."""
     if request.config is not None and request.config.version > manager.configs.config.version:
         await manager.catch_up(request.config)
-    queue, idle_polls, dependencies = manager.queue, manager.idle_polls, manager.dependencies
+    queue, dependencies = manager.queue, manager.dependencies
     began_s = dependencies.polled_s = asyncio.get_running_loop().time()
     deadline_s = began_s + _begin(manager, request)
     may_redirect = manager.is_normal and not request.is_sent_down
@@ -24,13 +25,14 @@ async def poll_task(manager: PartitionManager, request: PollRequest) -> PollResp
     try:
         while answer is None and not dependencies.is_closing:
             poll = WaitingPoll(request.identity, request.poll_id, request.worker, may_redirect=may_redirect)
-            if may_redirect and not idle_polls.begin(poll, is_from_child=is_from_child):
+            is_watched = may_redirect and (is_from_child or manager.redirects_polls)
+            if is_watched and not manager.idle_polls.begin(poll, is_from_child=is_from_child):
                 break
             try:
                 got = await queue.dispatcher.wait(poll, deadline_s)
             finally:
                 if is_from_child:
-                    idle_polls.end(poll)
+                    manager.idle_polls.end(poll)
             if got is None:
                 break
             if isinstance(got, MatchedTask):
@@ -38,11 +40,28 @@ async def poll_task(manager: PartitionManager, request: PollRequest) -> PollResp
                 if started is not None:
                     answer = _started(manager, request, got, started)
             else:
-                answer = await idle_polls.look(got, request, deadline_s)
+                answer = await manager.idle_polls.poll_target(got, request, deadline_s)
     except asyncio.CancelledError:
         manager.counts.poll_cancelled += 1
         raise
     return _end(manager, request, answer, began_s)
+
+
+def lean_request(manager: PartitionManager, request: PollRequest) -> PollRequest:
+    """Use the names and the configuration that the partition has already: the request waits as long as the poll."""
+    known = manager.configs.config
+    return PollRequest(
+        manager.partition_id,
+        intern(request.identity),
+        request.poll_id,
+        request.timeout_s,
+        request.kind,
+        known if request.config == known else request.config,
+        request.rate_per_s,
+        request.forwarded_from,
+        request.is_sent_down,
+        request.worker,
+    )
 
 
 def _begin(manager: PartitionManager, request: PollRequest) -> float:

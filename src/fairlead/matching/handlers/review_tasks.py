@@ -1,4 +1,4 @@
-"""Reviews the loaded tasks of a partition: the starter says of each whether it still belongs there."""
+"""Reviews the loaded tasks of a partition: the starter decides for each task whether it still belongs there."""
 
 import asyncio
 

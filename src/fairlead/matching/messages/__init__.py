@@ -5,6 +5,7 @@ from fairlead.matching.messages.base import (
 )
 from fairlead.matching.messages.config import (
     CONFIGURE,
+    NO_RULES,
     PUSH,
     UPDATE,
     ConfigureRequest,
@@ -44,6 +45,7 @@ from fairlead.matching.messages.errors import (
 )
 from fairlead.matching.messages.tasks import (
     ADD,
+    FREE_SLOT,
     POLL,
     RECALL,
     REPORT,
@@ -52,6 +54,8 @@ from fairlead.matching.messages.tasks import (
     AddRequest,
     AddResponse,
     BacklogReport,
+    FreeSlotRequest,
+    FreeSlotResponse,
     NewTask,
     PollRequest,
     PollResponse,
@@ -72,7 +76,9 @@ __all__ = [
     "CONFIGURE",
     "DESCRIBE",
     "EXPLAIN",
+    "FREE_SLOT",
     "LIST",
+    "NO_RULES",
     "POLL",
     "PUSH",
     "RECALL",
@@ -92,6 +98,8 @@ __all__ = [
     "DispatchRules",
     "ExplainRequest",
     "ExplainResponse",
+    "FreeSlotRequest",
+    "FreeSlotResponse",
     "KeyInfo",
     "ListRequest",
     "ListResponse",

@@ -28,12 +28,16 @@ class DispatchRules(Message, frozen=True):
     weights: dict[str, float] = {}  # noqa: RUF012 - msgspec copies it
 
 
+# The rules of a task queue for which no call has set any.
+NO_RULES = DispatchRules()
+
+
 class PushRequest(Message, frozen=True):
     """Push the root's configuration and rules in force to a partition."""
 
     partition: Partition
     config: PartitionConfig
-    rules: DispatchRules = DispatchRules()
+    rules: DispatchRules = NO_RULES
 
 
 class PushResponse(Message, frozen=True):

@@ -1,8 +1,10 @@
 """Messages that add tasks, poll for tasks, and report backlogs."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from msgspec import Struct
+
+from fairlead.core.concurrency import Full
 from fairlead.core.partitions import Partition, PartitionConfig
 from fairlead.matching.messages.base import Message
 from fairlead.rpc.hosts.caller import Method
@@ -22,9 +24,8 @@ class TaskOwner(IntEnum):
     HISTORY = 1  # The history service, which makes the response to the poll.
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    """A task to add. `created_s` is when it was first added, by the wall clock.
+class NewTask(Struct, frozen=True):
+    """A task to add, encoded by field names. `created_s` is when it was first added, by the wall clock.
 
     `owner` is None for a task that comes from the store, or from a host of an older release: the starter finds out.
     """
@@ -68,6 +69,8 @@ class AddResponse(Message, frozen=True):
     is_started: bool
     config: PartitionConfig
     was_forwarded: bool = False
+    # The limit on running activities that put the task off, if the task was forwarded; see `Full`.
+    full: Full | None = None
 
 
 class PollRequest(Message, frozen=True):
@@ -125,6 +128,19 @@ class ReportResponse(Message, frozen=True):
     config: PartitionConfig
 
 
+class FreeSlotRequest(Message, frozen=True):
+    """A slot of a limit on running activities has become free: a parked task of the key may be tried."""
+
+    partition: Partition
+    fairness_key: str
+
+
+class FreeSlotResponse(Message, frozen=True):
+    """The response to a report of a free slot; `partitions` is the number of partitions to report to."""
+
+    partitions: int
+
+
 class ShutdownRequest(Message, frozen=True):
     """Shut down the worker of a sticky task queue, and return its waiting tasks."""
 
@@ -159,5 +175,6 @@ ADD = Method("matching.Add", AddRequest, AddResponse)
 POLL = Method("matching.Poll", PollRequest, PollResponse)
 RECALL = Method("matching.Recall", RecallRequest, RecallResponse)
 REPORT = Method("matching.Report", ReportRequest, ReportResponse)
+FREE_SLOT = Method("matching.FreeSlot", FreeSlotRequest, FreeSlotResponse)
 SHUTDOWN = Method("matching.Shutdown", ShutdownRequest, ShutdownResponse)
 REVIEW = Method("matching.Review", ReviewRequest, ReviewResponse)

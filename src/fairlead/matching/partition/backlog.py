@@ -1,16 +1,16 @@
 """The durable backlog of one partition: appends in batches, reads ahead, deletes behind, under one lease."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from fairlead.aio.deadlines import Deadlines, Wakeable, new_wakes, shared_moment
 from fairlead.core.fairness import WeightOverrides
 from fairlead.matching.clock import Clock
 from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.matching.partition.lease import QueueLease
-from fairlead.matching.partition.matcher import HeldTask, Position
-from fairlead.matching.partition.priority_backlogs import PriorityBacklogs
+from fairlead.matching.partition.priority_backlogs import LoadedTasks, PriorityBacklogs
 from fairlead.matching.partition.task_deleter import TaskDeleter
 from fairlead.matching.partition.task_reader import TaskReader
 from fairlead.matching.partition.task_writer import TaskWriter
@@ -23,8 +23,28 @@ _log = get_log("matching")
 class PartitionBacklog:
     """Stores tasks and loads them in the order of their fair levels, while this host has the partition's lease.
 
-    `on_loaded` gets the tasks that were loaded, `on_evicted` the places of tasks that must leave memory again.
+    `loaded` gets the tasks that were loaded. An idle backlog has no asyncio task and no timer of its own: `wakes` has
+    the times of its periodic work. The writer, the reader and the deleter are made at their first use.
     """
+
+    __slots__ = (
+        "_clock",
+        "_counts",
+        "_deleter",
+        "_hungry",
+        "_is_open",
+        "_limits",
+        "_loaded",
+        "_queue",
+        "_reader",
+        "_running",
+        "_store",
+        "_tick",
+        "_wakes",
+        "_writer",
+        "lease",
+        "priorities",
+    )
 
     def __init__(
         self,
@@ -34,27 +54,80 @@ class PartitionBacklog:
         clock: Clock,
         counts: PartitionMetrics,
         overrides: WeightOverrides,
-        on_loaded: Callable[[Sequence[HeldTask[bytes]]], None],
-        on_evicted: Callable[[Sequence[Position]], None],
-        parked: Callable[[], int] = lambda: 0,
+        loaded: LoadedTasks,
         limits: BacklogLimits | None = None,
+        wakes: Deadlines[Wakeable] | None = None,
     ) -> None:
         self._store = store
         self._queue = queue
+        self._clock = clock
+        self._counts = counts
+        self._loaded = loaded
         self._limits = limits = limits or BacklogLimits()
+        self._wakes = new_wakes() if wakes is None else wakes
         self.lease = QueueLease(store, queue, counts)
-        self.priorities = PriorityBacklogs(
-            overrides=overrides, limits=limits, on_loaded=on_loaded, on_evicted=on_evicted
-        )
-        self.writer = TaskWriter(
-            store, queue, lease=self.lease, priorities=self.priorities, limits=limits, run=self._run
-        )
-        self._reader = TaskReader(store, queue, priorities=self.priorities, parked=parked, counts=counts, limits=limits)
-        self.deleter = TaskDeleter(
-            store, queue, lease=self.lease, priorities=self.priorities, clock=clock, limits=limits
-        )
-        # In order of start, so that a simulation repeats itself.
-        self._running: dict[asyncio.Task[None], None] = {}
+        self.priorities = PriorityBacklogs(overrides=overrides, limits=limits, loaded=loaded, workers=self)
+        self._is_open = False
+        self._writer: TaskWriter | None = None
+        self._reader: TaskReader | None = None
+        self._deleter: TaskDeleter | None = None
+        # The tick at which the levels are saved; None if the backlog is not open.
+        self._tick: int | None = None
+        self._hungry: tuple[int, ...] = ()
+        # In order of start, so that a simulation repeats itself. None while nothing runs.
+        self._running: dict[asyncio.Task[None], None] | None = None
+
+    @property
+    def writer(self) -> TaskWriter:
+        """Stores new tasks."""
+        if self._writer is None:
+            self._writer = TaskWriter(
+                *(self._store, self._queue),
+                lease=self.lease,
+                priorities=self.priorities,
+                limits=self._limits,
+                runner=self,
+            )
+        return self._writer
+
+    @property
+    def deleter(self) -> TaskDeleter:
+        """Deletes started tasks."""
+        if self._deleter is None:
+            self._deleter = TaskDeleter(
+                *(self._store, self._queue),
+                lease=self.lease,
+                priorities=self.priorities,
+                clock=self._clock,
+                limits=self._limits,
+                wakes=self._wakes,
+                runner=self,
+            )
+        return self._deleter
+
+    @property
+    def reader(self) -> TaskReader:
+        """Loads tasks."""
+        if self._reader is None:
+            self._reader = TaskReader(
+                *(self._store, self._queue),
+                priorities=self.priorities,
+                loaded=self._loaded,
+                counts=self._counts,
+                limits=self._limits,
+                runner=self,
+            )
+        return self._reader
+
+    def wake_reader(self) -> None:
+        """Start a read if one is due and the backlog is open."""
+        if self._is_open:
+            self.reader.wake()
+
+    def wake_deleter(self) -> None:
+        """Start the deletes that are due, if the backlog is open."""
+        if self._is_open:
+            self.deleter.wake()
 
     async def open(self) -> Lease:
         """Take the lease, read the last pass of each fairness key, and begin to load tasks."""
@@ -66,12 +139,11 @@ class PartitionBacklog:
         for priority, levels in lease.levels.items():
             stored = await self._store.stored_keys(self._queue, priority, after=levels.ack_level)
             self.priorities.add(priority, levels, stored)
-        for loop in (
-            self._reader.read_forever,
-            self.deleter.delete_forever,
-            self._save_forever,
-        ):
-            self._run(loop())
+        self._is_open = True
+        if self.priorities.by_priority:
+            self.wake_reader()
+            self.wake_deleter()
+        self._save_later()
         return lease
 
     async def count(self) -> int:
@@ -86,34 +158,53 @@ class PartitionBacklog:
 
     async def close(self) -> None:
         """Store the tasks that were accepted, save the levels, and stop."""
+        # Also a writer that was never used, so that it accepts nothing from now on.
         await self.writer.finish()
-        for task in list(self._running):
+        self._is_open = False
+        self.deleter.stop()
+        if self._tick is not None:
+            self._wakes.remove(self, self._tick)
+            self._tick = None
+        running = list(self._running or ())
+        for task in running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         self.writer.reject_waiting()
         with suppress(LeaseLost, StoreUnavailable, OutcomeUnknown):
             await self._save()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` in the background."""
         task = asyncio.get_running_loop().create_task(work)
+        if self._running is None:
+            self._running = {}
         self._running[task] = None
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """After an unexpected error give up the lease, so that the partition is loaded again."""
-        self._running.pop(task, None)
+        if self._running is not None:
+            self._running.pop(task, None)
+            if not self._running:
+                self._running = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _log.error("backlog_failed", queue=self._queue.name, exc_info=error)
             self.lease.lose()
 
-    async def _save_forever(self) -> None:
-        hungry: set[int] = set()
-        while True:
-            await asyncio.sleep(self._limits.save_interval_s)
-            with suppress(StoreUnavailable, OutcomeUnknown, LeaseLost):
-                await self._save()
-            hungry = self._reader.wake_stuck(hungry)
+    def wake(self) -> None:
+        """Save the levels: their interval has passed."""
+        self.run(self._save_again())
+
+    def _save_later(self) -> None:
+        self._tick = self._wakes.add(self, shared_moment(self._limits.save_interval_s))
+
+    async def _save_again(self) -> None:
+        with suppress(StoreUnavailable, OutcomeUnknown, LeaseLost):
+            await self._save()
+        if self._reader is not None:
+            self._hungry = self._reader.wake_stuck(self._hungry)
+        self._save_later()
 
     async def _save(self) -> None:
         """Save the levels of each priority. Even without a change this detects a lost lease."""

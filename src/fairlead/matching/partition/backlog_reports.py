@@ -13,6 +13,8 @@ REPORT_FRESH_S = 0.1
 class BacklogReports:
     """Makes reports, at most one every `REPORT_FRESH_S`."""
 
+    __slots__ = ("_adds", "_clock", "_dependencies", "_report", "_report_until_s")
+
     def __init__(self, dependencies: Dependencies, adds: AddRates) -> None:
         self._dependencies = dependencies
         self._clock = dependencies.clock

@@ -14,6 +14,8 @@ from fairlead.telemetry import PartitionMetrics
 class ConfigManager:
     """Holds the configuration and the rules in use, and applies them to the physical queue."""
 
+    __slots__ = ("_clock", "_counts", "_journal", "_partition_id", "_queue", "_store", "config", "limits")
+
     def __init__(
         self,
         partition_id: Partition,

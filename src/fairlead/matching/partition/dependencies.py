@@ -1,7 +1,10 @@
 """The dependencies that the parts of one partition share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+
+from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.background import Background
 from fairlead.core.partitions import Partition
@@ -14,6 +17,9 @@ from fairlead.telemetry import PartitionMetrics
 
 T = TypeVar("T")
 
+# Makes the log of a partition, with the names of its task queue.
+LogOf: TypeAlias = Callable[[Partition], FilteringBoundLogger]
+
 # Seconds that a call to another partition may take, beyond the time that the request waits there.
 CALL_S_MAX = 2.0
 # Seconds without forwarding after another partition was unreachable or had no task.
@@ -22,21 +28,39 @@ PAUSE_S = 0.5
 
 @dataclass(slots=True, eq=False)
 class Dependencies:
-    """The collaborators of one partition. `parent` is None at the root and for a sticky task queue."""
+    """The collaborators of one partition. `parent` is None at the root and for a sticky task queue.
+
+    Most partitions forward nothing, log nothing and have no background work: those parts are made at their first use.
+    """
 
     partition_id: Partition
     parent: Partition | None
     queue: PhysicalQueue
-    forwarder: Forwarder
     peers: Peers
     settings: DynamicSettings
     scope: Scope
     clock: Clock
     counts: PartitionMetrics
-    background: Background
+    log_of: LogOf
     is_closing: bool = False
     # When the last poll arrived, by the event loop's clock.
     polled_s: float = field(default=float("-inf"))
+    _background: Background | None = None
+    _forwarder: Forwarder | None = None
+
+    @property
+    def background(self) -> Background:
+        """The background tasks of this partition."""
+        if self._background is None:
+            self._background = Background(self.log_of(self.partition_id))
+        return self._background
+
+    @property
+    def forwarder(self) -> Forwarder:
+        """The limits on forwarding to the parent."""
+        if self._forwarder is None:
+            self._forwarder = Forwarder(self.settings, self.scope, clock=self.clock)
+        return self._forwarder
 
     @property
     def number(self) -> int:

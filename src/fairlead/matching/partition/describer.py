@@ -17,6 +17,8 @@ from fairlead.matching.partition.priority_backlogs import WaitingKey
 class Describer:
     """Answers describe requests. `counts_info` returns the root's counts, or None at other partitions."""
 
+    __slots__ = ("_adds", "_configs", "_counts_info", "_dependencies", "_host", "_queue")
+
     def __init__(
         self,
         dependencies: Dependencies,
@@ -48,7 +50,7 @@ class Describer:
             range_id=queue.backlog.lease.range_id,
             pollers=queue.pollers.recent(),
             priorities=queue.backlog.priorities.infos(),
-            scaler_adds_per_s=self._adds.for_scaler.rate(now_s),
+            scaler_adds_per_s=self._adds.scaler_rate(now_s),
             rate_limit_per_s=queue.dispatcher.rate_per_s,
             drain=await self._drain_report() if request.with_drain else None,
             keys=self._keys(request.keys_max) if request.keys_max > 0 else [],

@@ -6,7 +6,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fairlead.aio.deadlines import Deadlines
+from fairlead.aio.deadlines import Deadlines, Wakeable, new_wakes
+from fairlead.core.concurrency import Full
 from fairlead.core.rates import KeyRates, Rate
 from fairlead.matching.clock import Clock
 from fairlead.matching.messages import NewTask
@@ -37,10 +38,25 @@ class _WaitingTask:
 
 
 class Dispatcher:
-    """Matches tasks with polls as both arrive. `Matcher` decides the order and applies the rate limits.
+    """Matches tasks with polls as both arrive. `Matcher` decides the order and applies the limits.
 
-    `on_backlogged` is called when tasks of the backlog are loaded and no poll waits.
+    `on_backlogged` is called when tasks of the backlog are loaded and no poll waits. `wakes` has the polls' deadlines.
+
+    Many methods, because tasks and polls can each arrive, wait, be matched, and return for several reasons.
     """
+
+    __slots__ = (
+        "_clock",
+        "_on_backlogged",
+        "_query_tasks",
+        "_sync_match_tasks",
+        "_wake",
+        "_wakes",
+        "_weights",
+        "is_closing",
+        "matcher",
+        "rate_per_s",
+    )
 
     def __init__(
         self,
@@ -50,31 +66,32 @@ class Dispatcher:
         rate_per_s: float = math.inf,
         key_rate_per_s: float = math.inf,
         on_backlogged: Callable[[], None] = lambda: None,
+        wakes: Deadlines[Wakeable] | None = None,
     ) -> None:
         self._weights = weights
         self._clock = clock
         self._on_backlogged = on_backlogged
-        self.matcher = Matcher[bytes](rate=Rate(rate_per_s), key_rates=KeyRates(key_rate_per_s))
+        # Not `Matcher[bytes](...)`, which would keep the type argument in each object.
+        self.matcher: Matcher[bytes] = Matcher(rate=Rate(rate_per_s), key_rates=KeyRates(key_rate_per_s))
         self.rate_per_s = rate_per_s
         self.is_closing = False
         self._wake: asyncio.TimerHandle | None = None
-        self._deadlines = Deadlines[WaitingPoll](self._end_wait)
-        self._sync_match_tasks: OrderedDict[_WaitingTask, None] = OrderedDict()
-        self._query_tasks: OrderedDict[_WaitingTask, None] = OrderedDict()
-        # In order of arrival, so that a simulation repeats itself.
-        self._polls: dict[WaitingPoll, None] = {}
+        self._wakes = new_wakes() if wakes is None else wakes
+        # Made for the first such task. In order of arrival, so that a simulation repeats itself.
+        self._sync_match_tasks: OrderedDict[_WaitingTask, None] | None = None
+        self._query_tasks: OrderedDict[_WaitingTask, None] | None = None
 
     # --- tasks
 
     async def offer(
         self, task: NewTask, *, wait_s: float = 0.0, is_limited: bool = True, is_backlog: bool = False
-    ) -> bool:
-        """Give a task to a poll that waits, or comes within `wait_s`; True if it was started, or is obsolete.
+    ) -> OfferResult:
+        """Give a task to a poll that waits, or comes within `wait_s`; see `is_done` for the result.
 
         `is_limited` is False for a task that the rate limits of its own partition have counted already.
         """
         if not self.matcher.polls and wait_s <= 0:
-            return False
+            return None
         weight = self._weights.of(task.fairness_key, task.weight)
         loop = asyncio.get_running_loop()
         offered: asyncio.Future[OfferResult] = loop.create_future()
@@ -87,13 +104,12 @@ class Dispatcher:
         poll = self._find_poll(matched)
         if poll is not None:
             poll.outcome.set_result(matched)
-            result = await offered
-        elif wait_s > 0:
-            result = await self._wait_for_poll(matched, offered, self._sync_match_tasks, loop.time() + wait_s)
-        else:
-            return False
-        # A refused task may be started later, by another poll: the caller stores it.
-        return result is not None and result is not NotStarted.REFUSED
+            return await offered
+        if wait_s > 0:
+            if self._sync_match_tasks is None:
+                self._sync_match_tasks = OrderedDict()
+            return await self._wait_for_poll(matched, offered, self._sync_match_tasks, loop.time() + wait_s)
+        return None
 
     def reserve(self, task: NewTask) -> "tuple[WaitingPoll, asyncio.Future[bytes | NotStarted]] | None":
         """Take a waiting poll for a task that is about to be written and started in one commit; None without a poll.
@@ -142,6 +158,8 @@ class Dispatcher:
                 return await offered
         if until_s <= loop.time():
             return None
+        if self._query_tasks is None:
+            self._query_tasks = OrderedDict()
         if len(self._query_tasks) >= QUERY_TASKS_MAX:
             raise TooManyQueryTasks(f"{len(self._query_tasks)} query tasks wait for a poll: retry in a while")
         return await self._wait_for_poll(matched, offered, self._query_tasks, until_s)
@@ -164,6 +182,26 @@ class Dispatcher:
             matched.offered.set_result(NotStarted.REFUSED)
         if matched.held is not None:
             self.hold([matched.held])
+
+    def park(self, matched: MatchedTask, full: Full) -> None:
+        """Return a task that a limit on running activities has put off, and try no other until there may be room."""
+        held, matched.held = matched.held, None
+        if matched.is_charged:
+            self.refund(matched)
+            self.matcher.park(matched.fairness_key, full, self._clock())
+        if matched.offered is not None and not matched.offered.done():
+            matched.offered.set_result(NotStarted.KEY_FULL if full is Full.KEY else NotStarted.QUEUE_FULL)
+        if held is not None:
+            self.hold([held])
+
+    def note_started(self, fairness_key: str) -> None:
+        """Note that a task has started, in a partition with parked tasks."""
+        self._match(self.matcher.note_started(fairness_key, self._clock()))
+
+    def note_free_slot(self, fairness_key: str) -> None:
+        """Note that an activity of a limited task queue has ended."""
+        if self.matcher.is_parking and not self.is_closing:
+            self._match(self.matcher.note_free_slot(fairness_key, self._clock()))
 
     def refund(self, matched: MatchedTask) -> None:
         """Take a task that was not started out of the rate limits' count."""
@@ -202,15 +240,19 @@ class Dispatcher:
             return None
         if self._query_tasks and (query_task := self._take_query_task()) is not None:
             return query_task
+        matches = self.matcher.wait(poll, self._clock())
+        if len(matches) == 1 and matches[0].poll is poll:
+            # No other poll waits, so no rate limit has to be watched for one.
+            return _matched(matches[0].task)
         outcome = poll.outcome
-        self._match(self.matcher.wait(poll, self._clock()))
+        self._match(matches)
         if self._sync_match_tasks and not outcome.done():
-            self._match_waiting_tasks()
+            self._match_waiting_tasks(self._sync_match_tasks)
         if outcome.done():
             return outcome.result()
-        self._polls[poll] = None
         poll.since_s = asyncio.get_running_loop().time()
-        poll.tick = self._deadlines.add(poll, deadline_s)
+        poll.owner = self
+        poll.tick = self._wakes.add(poll, deadline_s)
         try:
             return await outcome
         except asyncio.CancelledError:
@@ -224,8 +266,7 @@ class Dispatcher:
                     got.release()
             raise
         finally:
-            self._deadlines.remove(poll, poll.tick)
-            self._polls.pop(poll, None)
+            self._wakes.remove(poll, poll.tick)
 
     def withdraw(self, poll: WaitingPoll, instead: Redirect | None = None) -> bool:
         """End a poll's wait with this outcome; False if the poll has an outcome already, or was cancelled."""
@@ -241,7 +282,7 @@ class Dispatcher:
 
     def answer_polls(self) -> None:
         """End the wait of all polls, and of all tasks that wait for a sync match or are query tasks."""
-        for poll in list(self._polls):
+        for poll in list(self.waiting_polls()):
             self.withdraw(poll)
         for waiting in (self._sync_match_tasks, self._query_tasks):
             while waiting:
@@ -257,11 +298,11 @@ class Dispatcher:
     def close(self) -> None:
         """End all waits and cancel all timers."""
         self.stop_waiting()
-        self._deadlines.close()
         if self._wake is not None:
             self._wake.cancel()
 
-    def _end_wait(self, poll: WaitingPoll) -> None:
+    def end_wait(self, poll: WaitingPoll) -> None:
+        """End the wait of a poll whose deadline has passed."""
         self.withdraw(poll)
         if self.matcher.tasks and not self.matcher.polls:
             # A rate limit held these tasks back while the poll waited.
@@ -309,15 +350,15 @@ class Dispatcher:
                 return waiting_task.matched
         return None
 
-    def _match_waiting_tasks(self) -> None:
-        for waiting_task in list(self._sync_match_tasks):
+    def _match_waiting_tasks(self, waiting: OrderedDict[_WaitingTask, None]) -> None:
+        for waiting_task in list(waiting):
             if waiting_task.offered.done():
                 continue
             poll = self._find_poll(waiting_task.matched)
             if poll is None:
                 return
             waiting_task.is_matched = True
-            del self._sync_match_tasks[waiting_task]
+            del waiting[waiting_task]
             poll.outcome.set_result(waiting_task.matched)
 
     def _match(self, matches: Sequence[Match[bytes]]) -> None:
@@ -331,12 +372,7 @@ class Dispatcher:
                 self.matcher.refund(task.fairness_key, task.weight)
                 left += self.matcher.hold(task, self._clock())
                 continue
-            poll.outcome.set_result(
-                MatchedTask(
-                    *(task.payload, task.position.priority, task.fairness_key, task.weight, task.created_s, task),
-                    is_backlog=True,
-                )
-            )
+            poll.outcome.set_result(_matched(task))
         self._set_wake()
 
     def _set_wake(self) -> None:
@@ -351,3 +387,9 @@ class Dispatcher:
         if wake_s is not None:
             loop = asyncio.get_running_loop()
             self._wake = loop.call_later(wake_s - now_s, lambda: self._match(self.matcher.wake(self._clock())))
+
+
+def _matched(task: HeldTask[bytes]) -> MatchedTask:
+    return MatchedTask(
+        *(task.payload, task.position.priority, task.fairness_key, task.weight, task.created_s, task), is_backlog=True
+    )

@@ -14,13 +14,16 @@ class QueueLease:
     A lost lease stays lost: the queue has another owner, and this host unloads it.
     """
 
+    __slots__ = ("_counts", "_ids", "_queue", "_range_id", "_renewing", "_store", "lost")
+
     def __init__(self, store: TaskStore, queue: QueueId, counts: PartitionMetrics) -> None:
         self._store = store
         self._queue = queue
         self._counts = counts
         self._range_id = 0
         self._ids: IdBlock | None = None
-        self._renewing = asyncio.Lock()
+        # Made at the first renewal.
+        self._renewing: asyncio.Lock | None = None
         self.lost = LightEvent()
 
     @property
@@ -46,6 +49,8 @@ class QueueLease:
 
         Concurrent callers share one renewal.
         """
+        if self._renewing is None:
+            self._renewing = asyncio.Lock()
         async with self._renewing:
             if range_id != self.range_id:
                 return

@@ -1,6 +1,7 @@
 """The limits of a partition, from the settings, the dispatch rules and the workers' requests."""
 
 import math
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -8,7 +9,7 @@ from fairlead.core.errors import FixRequest
 from fairlead.core.fairness import WeightOverrides
 from fairlead.core.fairness.weights import OVERRIDES_MAX
 from fairlead.matching.clock import Clock
-from fairlead.matching.messages import DispatchRules, RateSource
+from fairlead.matching.messages import NO_RULES, DispatchRules, RateSource
 from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.settings import DynamicSettings, Scope, Setting, buffer_limits
 from fairlead.settings.dynamic import matching
@@ -37,9 +38,15 @@ class InvalidWorkerRate(FixRequest):
     """A worker asks for an invalid rate limit."""
 
 
+@lru_cache(maxsize=64)
+def _shared(limits: BacklogLimits) -> BacklogLimits:
+    """Return one shared object for equal limits: most task queues have the same limits."""
+    return limits
+
+
 def backlog_limits(settings: DynamicSettings, scope: Scope) -> BacklogLimits:
     """Read the limits of a partition's backlog from the settings."""
-    return BacklogLimits(
+    limits = BacklogLimits(
         appends_waiting_max=settings.get(matching.OUTSTANDING_TASK_APPENDS_THRESHOLD, scope),
         batch_tasks_max=settings.get(matching.MAX_TASK_BATCH_SIZE, scope),
         delete_at_tasks=settings.get(matching.MAX_TASK_DELETE_BATCH_SIZE, scope),
@@ -48,6 +55,7 @@ def backlog_limits(settings: DynamicSettings, scope: Scope) -> BacklogLimits:
         save_interval_s=settings.get(matching.UPDATE_ACK_INTERVAL, scope),
         buffer=buffer_limits(settings, scope),
     )
+    return _shared(limits)
 
 
 class DispatchLimits:
@@ -59,23 +67,27 @@ class DispatchLimits:
     stays below the whole while the number of partitions changes.
     """
 
+    __slots__ = ("_clock", "_holds_until_s", "_scope", "_settings", "_workers", "rules")
+
     def __init__(self, settings: DynamicSettings, scope: Scope, *, clock: Clock) -> None:
         self._settings = settings
         self._scope = scope
         self._clock = clock
         # The rate limit of each worker, and when it last asked for it.
-        self._workers: dict[str, tuple[float, float]] = {}
+        # None while no worker has one.
+        self._workers: dict[str, tuple[float, float]] | None = None
         self._holds_until_s = math.inf
-        self.rules = DispatchRules()
+        self.rules: DispatchRules = NO_RULES
 
     def note_worker(self, identity: str, rate_per_s: float) -> bool:
         """Note a worker's rate limit for the whole task queue; True if it is new."""
         if math.isnan(rate_per_s) or rate_per_s < 0:
             raise InvalidWorkerRate(f"rate_per_s of {identity!r} is {rate_per_s}: give 0 or more tasks a second")
-        known = self._workers.pop(identity, None)
-        self._workers[identity] = (rate_per_s, self._clock())
-        if len(self._workers) > WORKERS_MAX:
-            del self._workers[next(iter(self._workers))]
+        workers = self._workers = self._workers or {}
+        known = workers.pop(identity, None)
+        workers[identity] = (rate_per_s, self._clock())
+        if len(workers) > WORKERS_MAX:
+            del workers[next(iter(workers))]
         return known is None or known[0] != rate_per_s
 
     @property
@@ -93,14 +105,15 @@ class DispatchLimits:
     def of_all(self) -> tuple[float, RateSource]:
         """Return the rate limit of the whole task queue, and its source."""
         now_s = self._clock()
-        self._workers = {
+        workers = {
             identity: reported
-            for identity, reported in self._workers.items()
+            for identity, reported in (self._workers or {}).items()
             if now_s - reported[1] <= WORKER_RATE_HOLDS_S
         }
-        reported_s = min((reported_s for _, reported_s in self._workers.values()), default=math.inf)
+        self._workers = workers or None
+        reported_s = min((reported_s for _, reported_s in workers.values()), default=math.inf)
         self._holds_until_s = reported_s + WORKER_RATE_HOLDS_S
-        asked = min((rate_per_s for rate_per_s, _ in self._workers.values()), default=math.inf)
+        asked = min((rate_per_s for rate_per_s, _ in workers.values()), default=math.inf)
         source = RateSource.WORKER
         if self.rules.queue_rate is not None and self.rules.queue_rate.rate_per_s is not None:
             asked, source = self.rules.queue_rate.rate_per_s, RateSource.CALL

@@ -7,34 +7,31 @@ Partition numbers only decrease on the way up, and a poll that was sent down is 
 goes in circles.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
-from fairlead.aio.background import Background
+from fairlead.aio.deadlines import Deadlines, Wakeable
 from fairlead.core.partitions import Partition, PartitionConfig, parent
-from fairlead.core.scaling import RateWindow
 from fairlead.journal import PartitionJournal
-from fairlead.matching.client_configs import scope_of
+from fairlead.matching.client_configs import new_scope
 from fairlead.matching.clock import Clock
 from fairlead.matching.forwarding.backlogged_tasks import BackloggedTasks
-from fairlead.matching.forwarding.forwarder import Forwarder
 from fairlead.matching.forwarding.idle_polls import IdlePolls
 from fairlead.matching.forwarding.peers import Peers
 from fairlead.matching.messages import NotARoot, QueueKind
 from fairlead.matching.partition.add_rates import AddRates
 from fairlead.matching.partition.backlog_reports import BacklogReports
 from fairlead.matching.partition.config_manager import ConfigManager, queue_id
-from fairlead.matching.partition.dependencies import Dependencies
+from fairlead.matching.partition.dependencies import Dependencies, LogOf
 from fairlead.matching.partition.describer import Describer
 from fairlead.matching.partition.limits import BACKLOG_SETTINGS, DispatchLimits, backlog_limits
-from fairlead.matching.partition.priority_rates import PriorityRates
 from fairlead.matching.partition.queue import PhysicalQueue
 from fairlead.matching.partition.sticky import StickyWorker
-from fairlead.matching.root.coordinator import RootCoordinator
-from fairlead.matching.root.loader import load_root
+from fairlead.matching.root.coordinator import COUNTS_SETTINGS, RootCoordinator
+from fairlead.matching.root.loader import NOTHING_OUTSIDE, has_work, load_root, new_coordinator
+from fairlead.matching.root.state import RootState
 from fairlead.matching.task_starter import Starter
-from fairlead.settings import DynamicSettings, Setting
+from fairlead.settings import DynamicSettings, Scope, Setting
 from fairlead.settings.dynamic import matching
 from fairlead.storage.tasks import TaskStore
 from fairlead.telemetry import PartitionMetrics
@@ -48,13 +45,41 @@ FIXED_SETTINGS: tuple[Setting[Any], ...] = (
 )
 # Settings whose changes take effect at once.
 RATE_SETTINGS: tuple[Setting[Any], ...] = (matching.OVERRIDE_TASK_QUEUE_RPS, matching.FAIRNESS_KEY_RPS)
+# Settings whose changes may give the root of a task queue work.
+ROOT_SETTINGS: tuple[Setting[Any], ...] = (*COUNTS_SETTINGS, matching.ENABLE_ADAPTIVE_SCALER)
 
 
 class PartitionManager:
     """Owns the parts of one loaded partition, opens and closes them. The handlers work on its parts.
 
-    `engine` loads and unloads it, only on the host that owns the partition.
+    `engine` loads and unloads it, only on the host that owns the partition. Most task queues are idle most of the time,
+    so parts that few of them need are made at their first use.
     """
+
+    __slots__ = (
+        "_backlogged_tasks",
+        "_has_changed_settings",
+        "_host",
+        "_idle_polls",
+        "_outside",
+        "_root_state",
+        "_sticky_worker",
+        "_store",
+        "adds",
+        "clock",
+        "configs",
+        "counts",
+        "dependencies",
+        "is_normal",
+        "journal",
+        "kind",
+        "number",
+        "parent",
+        "partition_id",
+        "queue",
+        "reports",
+        "root",
+    )
 
     def __init__(
         self,
@@ -68,11 +93,12 @@ class PartitionManager:
         clock: Clock,
         start: Starter,
         counts: PartitionMetrics,
-        log: FilteringBoundLogger,
+        log_of: LogOf,
+        wakes: Deadlines[Wakeable] | None = None,
         journal: PartitionJournal | None = None,
     ) -> None:
         task_queue, number = partition_id
-        scope = scope_of(task_queue)
+        scope = new_scope(task_queue)
         self.partition_id = partition_id
         self.number = number
         self.kind = kind
@@ -85,7 +111,7 @@ class PartitionManager:
         self.counts = counts
         self.journal = journal
         self._store = store
-        self._log = log.bind(task_queue=task_queue.name, partition=number)
+        self._host = host
         limits = DispatchLimits(settings, scope, clock=clock)
         self.queue = PhysicalQueue(
             store,
@@ -95,56 +121,99 @@ class PartitionManager:
             counts=counts,
             overrides=limits.weights(),
             limits=backlog_limits(settings, scope),
-            on_backlogged=lambda: self.backlogged_tasks.begin(),  # noqa: PLW0108 - it is made below
+            on_backlogged=self._backlogged,
             journal=journal,
+            wakes=wakes,
         )
-        self.forwarder = Forwarder(settings, scope, clock=clock)
         self.dependencies = Dependencies(
             partition_id=partition_id,
             parent=self.parent,
             queue=self.queue,
-            forwarder=self.forwarder,
             peers=peers,
             settings=settings,
             scope=scope,
             clock=clock,
             counts=counts,
-            background=Background(self._log),
+            log_of=log_of,
         )
-        self.backlogged_tasks = BackloggedTasks(self.dependencies)
-        self.idle_polls = IdlePolls(self.dependencies)
+        self._backlogged_tasks: BackloggedTasks | None = None
+        self._idle_polls: IdlePolls | None = None
         self.configs = ConfigManager(
             partition_id, store=store, queue=self.queue, limits=limits, clock=clock, counts=counts, journal=journal
         )
-        self.sticky_worker = StickyWorker(clock)
+        self._sticky_worker: StickyWorker | None = None
+        # Made when it is needed; then it holds the root's state.
         self.root: RootCoordinator | None = None
-        window_s = settings.get(matching.QPS_TRACKER_INTERVAL, scope)
-        self.adds = AddRates(
-            PriorityRates(started_s=clock()),
-            # With two buckets, the scaler's rate has no arrivals older than one and a half times the interval.
-            RateWindow(bucket_s=window_s / 2, buckets=2, started_s=clock()),
-        )
+        self._root_state: RootState | None = None
+        self._outside: Mapping[int, bool] = NOTHING_OUTSIDE
+        self.adds = AddRates(scaler_s=settings.get(matching.QPS_TRACKER_INTERVAL, scope), started_s=clock())
         self.reports = BacklogReports(self.dependencies, self.adds)
-        self.describer = Describer(
+        self._has_changed_settings = False
+
+    @property
+    def describer(self) -> Describer:
+        """Describes the partition."""
+        return Describer(
             self.dependencies,
             self.configs,
             self.adds,
-            host=host,
-            counts_info=lambda: None if self.root is None else self.root.counts_info(),
+            host=self._host,
+            counts_info=lambda: None if not self.is_root else self.require_root().counts_info(),
         )
-        self._has_changed_settings = False
-        self._subscriptions = [
-            settings.subscribe_all(FIXED_SETTINGS, self._note_changed_setting, scope),
-            settings.subscribe_all(RATE_SETTINGS, lambda _: self.configs.limit_rates(), scope),
-        ]
+
+    @property
+    def backlogged_tasks(self) -> BackloggedTasks:
+        """Offers tasks without a poll to the parent."""
+        if self._backlogged_tasks is None:
+            self._backlogged_tasks = BackloggedTasks(self.dependencies)
+        return self._backlogged_tasks
+
+    @property
+    def idle_polls(self) -> IdlePolls:
+        """Redirects polls without a task."""
+        if self._idle_polls is None:
+            self._idle_polls = IdlePolls(self.dependencies)
+        return self._idle_polls
+
+    @property
+    def redirects_polls(self) -> bool:
+        """Whether there may be another partition to redirect polls to: a parent, or children that have reported."""
+        return self._idle_polls is not None or self.parent is not None
+
+    @property
+    def sticky_worker(self) -> StickyWorker:
+        """The worker of a sticky task queue."""
+        if self._sticky_worker is None:
+            self._sticky_worker = StickyWorker(self.clock)
+        return self._sticky_worker
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this is the open root of a normal task queue."""
+        return self.root is not None or self._root_state is not None
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the task queue's settings."""
+        return self.dependencies.scope
 
     @property
     def is_outdated(self) -> bool:
         """Whether the partition must be loaded again: its lease is lost, or a fixed setting has changed."""
         return self._has_changed_settings or self.queue.backlog.lease.lost.is_set()
 
-    def _note_changed_setting(self, _value: object) -> None:
+    def fixed_setting_changed(self, _value: object) -> None:
+        """Handle a new value of one of `FIXED_SETTINGS`."""
         self._has_changed_settings = True
+
+    def rate_setting_changed(self, _value: object) -> None:
+        """Handle a new value of one of `RATE_SETTINGS`."""
+        self.configs.limit_rates()
+
+    def root_setting_changed(self, _value: object) -> None:
+        """Handle a new value of one of `ROOT_SETTINGS`; a running coordinator has its own subscription."""
+        if self._root_state is not None and not self.dependencies.is_closing:
+            self._begin_root_work(self._root_state)
 
     async def open(self) -> None:
         """Take the lease, load the configuration, begin to load tasks; at the root, start the coordinator."""
@@ -153,29 +222,24 @@ class PartitionManager:
             if self.number:
                 await self.configs.reload()
             else:
-                self.root = await load_root(
-                    lease.config,
-                    store=self._store,
-                    dependencies=self.dependencies,
-                    configs=self.configs,
-                    describer=self.describer,
-                    log=self._log,
+                self._root_state, self._outside = await load_root(
+                    lease.config, store=self._store, dependencies=self.dependencies, configs=self.configs
                 )
-                self.root.start()
+                self._begin_root_work(self._root_state)
         self.configs.limit_rates()
         if self.queue.backlog.priorities.tasks:
-            self.backlogged_tasks.begin()
+            self._backlogged()
 
     def stop_waiting(self) -> None:
         """End all waits, so that callers look for the next owner."""
         if self.dependencies.is_closing:
             return
         self.dependencies.is_closing = True
-        for unsubscribe in self._subscriptions:
-            unsubscribe()
         self.queue.dispatcher.stop_waiting()
-        self.idle_polls.stop()
-        self.backlogged_tasks.stop()
+        if self._idle_polls is not None:
+            self._idle_polls.stop()
+        if self._backlogged_tasks is not None:
+            self._backlogged_tasks.stop()
         if self.root is not None:
             # The next owner's root may be at work already.
             self.root.stop()
@@ -191,6 +255,8 @@ class PartitionManager:
 
     def require_root(self) -> RootCoordinator:
         """Return the coordinator of a root; other partitions raise `NotARoot`."""
+        if self.root is None and self._root_state is not None:
+            return self._employ_root(self._root_state)
         if self.root is None:
             raise NotARoot(
                 f"partition {self.number} of {self.partition_id.task_queue.name!r} is not a root: "
@@ -200,7 +266,33 @@ class PartitionManager:
 
     async def catch_up(self, config: PartitionConfig) -> None:
         """Handle a caller's newer configuration: reload it; a root instead continues above the caller's version."""
-        if self.root is not None:
-            self.root.note_newer(config.version)
+        if self.is_root:
+            self.require_root().note_newer(config.version)
         elif self.is_normal:
             await self.configs.reload()
+
+    def _backlogged(self) -> None:
+        if self.parent is not None:
+            self.backlogged_tasks.begin()
+
+    def _begin_root_work(self, state: RootState) -> None:
+        """Make the root's coordinator if it has something to do; most roots have one partition, and nothing to do."""
+        if has_work(state, self._outside, self.dependencies):
+            self._employ_root(state)
+
+    def _employ_root(self, state: RootState) -> RootCoordinator:
+        root = self.root = new_coordinator(
+            state,
+            outside=self._outside,
+            store=self._store,
+            dependencies=self.dependencies,
+            configs=self.configs,
+            describer=self.describer,
+            log=self.dependencies.log_of(self.partition_id),
+        )
+        self._root_state, self._outside = None, NOTHING_OUTSIDE
+        if self.dependencies.is_closing:
+            root.stop()
+        else:
+            root.start()
+        return root

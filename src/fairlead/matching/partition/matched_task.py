@@ -3,12 +3,25 @@
 import asyncio
 from dataclasses import dataclass
 
+from fairlead.core.concurrency import Full
 from fairlead.matching.messages import TaskOwner
 from fairlead.matching.partition.matcher import HeldTask
 from fairlead.matching.task_starter import NotStarted
 
 # Result of an offer: the response of the starter, why the task was not started, or None if no poll came in time.
 OfferResult = bytes | NotStarted | None
+
+_FULL = {NotStarted.KEY_FULL: Full.KEY, NotStarted.QUEUE_FULL: Full.QUEUE}
+
+
+def is_done(result: OfferResult) -> bool:
+    """Whether a task was started or is obsolete. Other tasks are stored, and may be started later by another poll."""
+    return isinstance(result, bytes) or result is NotStarted.GONE
+
+
+def full_of(result: OfferResult) -> Full | None:
+    """The limit on running activities that has put a task off."""
+    return _FULL.get(result) if isinstance(result, NotStarted) else None
 
 
 @dataclass(slots=True, eq=False)

@@ -6,19 +6,26 @@ logarithmic time in the number of held tasks.
 
 import heapq
 import math
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from fairlead.core.concurrency import Full, Parking
 from fairlead.core.fairness import Level
 from fairlead.core.rates import KeyRates, Rate
 
 Payload = TypeVar("Payload")
 
+# Number of removed polls after which the dictionary of polls is rebuilt: finding the first poll passes over the empty
+# places of removed ones.
+_LEFT_MAX = 256
 # Number of entries from which on a heap is cleaned, when more than half of its entries are outdated; below it, outdated
 # entries are dropped when they come up.
 _STALE_MIN = 64
+
+
+# Shared by all partitions whose tasks were never refused, for keys and for the task queue; never changed.
+_NOTHING_PARKED = Parking()
 
 
 class Position(NamedTuple):
@@ -55,13 +62,13 @@ class Match(Generic[Payload]):
 
 
 class _Lane:
-    """The tasks of one fairness key, which share its rate limit: only the first of them competes with other lanes."""
+    """The tasks of one fairness key, which share its limits: only the first of them competes with other lanes."""
 
     __slots__ = ("is_asleep", "positions", "shown")
 
     def __init__(self) -> None:
         self.positions: list[Position] = []
-        # The place with which the lane competes; None while the lane sleeps until its rate limit allows the next task.
+        # Position with which the lane competes; None while the lane sleeps until its limits allow the next task.
         self.shown: Position | None = None
         self.is_asleep = False
 
@@ -69,24 +76,45 @@ class _Lane:
 class Matcher(Generic[Payload]):
     """Holds tasks while no poll waits, and polls while no task can be dispatched.
 
-    A poll waits only while no held task may go now. So a new task that finds a waiting poll overtakes no held task.
+    A poll waits only while no held task can be dispatched. So a new task that finds a waiting poll overtakes no held
+    task that could be dispatched.
 
-    It has more than 25 methods because tasks, polls, lanes and rate limits change together in each step: a class for
-    the lanes alone would need all of them.
-
-    Many methods, because tasks, polls, rates and heads change together, with no await between.
+    Many methods, because tasks, polls, lanes and rate limits change together, with no await between: a class for the
+    lanes alone would need all of them.
     """
+
+    __slots__ = (
+        "_heads",
+        "_key_rates",
+        "_lanes",
+        "_left",
+        "_parked",
+        "_parked_keys",
+        "_parked_queue",
+        "_polls",
+        "_rate",
+        "_tasks",
+        "_wakes",
+        "is_parking",
+    )
 
     def __init__(self, *, rate: Rate | None = None, key_rates: KeyRates | None = None) -> None:
         self._rate = rate or Rate(math.inf)
         self._key_rates = key_rates or KeyRates()
         self._tasks: dict[Position, HeldTask[Payload]] = {}
-        # Without rate limits for keys, all tasks share one lane.
+        # Without limits for keys, all tasks share one lane.
         self._lanes: dict[str, _Lane] = {}
         self._heads: list[tuple[Position, str]] = []
-        self._wakes: list[tuple[float, str]] = []
+        # Made for the first lane that sleeps.
+        self._wakes: list[tuple[float, str]] | None = None
         self._parked = 0
-        self._polls: OrderedDict[Poll, None] = OrderedDict()
+        # In order of arrival. A plain dictionary: an ordered one takes twice the memory.
+        self._polls: dict[Poll, None] = {}
+        self._left = 0
+        # Keys at their limit on running activities, and the whole task queue under the key "" if it is at its limit.
+        self._parked_keys = self._parked_queue = _NOTHING_PARKED
+        # Whether a limit on running activities has ever refused a task; until then, parking is skipped.
+        self.is_parking = False
 
     @property
     def tasks(self) -> int:
@@ -95,7 +123,7 @@ class Matcher(Generic[Payload]):
 
     @property
     def parked(self) -> int:
-        """Number of held tasks that wait for the rate limit of their key; may include some that were removed."""
+        """Number of held tasks that wait for the limits of their key; may include some that were removed."""
         return self._parked
 
     @property
@@ -121,24 +149,22 @@ class Matcher(Generic[Payload]):
             return None
         if is_limited and not self.admit(fairness_key, weight, now_s):
             return None
-        return self._polls.popitem(last=False)[0]
+        return self._pop_poll()
 
     def admit(self, fairness_key: str, weight: float, now_s: float) -> bool:
         """Count a task against the rate limits; False if they don't allow it now, and then it is not counted."""
-        if self._rate.ready_s(now_s) > now_s:
-            return False
-        if self._key_rates.is_limiting and self._key_rates.of(fairness_key, weight).ready_s(now_s) > now_s:
+        if self._all_ready_s(now_s) > now_s or self._key_ready_s(fairness_key, weight, now_s) > now_s:
             return False
         self._charge(fairness_key, weight, now_s)
         return True
 
     def take_poll(self) -> Poll | None:
         """Take the oldest waiting poll, for a query task, which ignores held tasks and rate limits."""
-        return self._polls.popitem(last=False)[0] if self._polls else None
+        return self._pop_poll() if self._polls else None
 
     def take(self, now_s: float) -> HeldTask[Payload] | None:
         """Take the first task that may go now, to forward it; None if there is none or a poll waits."""
-        if self._polls or (first := self._first(now_s)) is None or self._rate.ready_s(now_s) > now_s:
+        if self._polls or (first := self._first(now_s)) is None or self._all_ready_s(now_s) > now_s:
             return None
         return self._pop(first, now_s)
 
@@ -151,12 +177,17 @@ class Matcher(Generic[Payload]):
 
     def wait(self, poll: Poll, now_s: float) -> list[Match[Payload]]:
         """Add a waiting poll, and return the resulting matches: of this poll, or of polls that waited for a limit."""
+        if not self._polls and (first := self._first(now_s)) is not None and self._all_ready_s(now_s) <= now_s:
+            return [Match(self._pop(first, now_s), poll)]
         self._polls[poll] = None
         return self.wake(now_s)
 
     def cancel(self, poll: Poll) -> bool:
         """Remove a waiting poll; False if it was matched before."""
-        return self._polls.pop(poll, poll) is None
+        was_waiting = self._polls.pop(poll, poll) is None
+        if was_waiting:
+            self._note_left()
+        return was_waiting
 
     def remove(self, position: Position) -> bool:
         """Remove a held task; False if it was matched before."""
@@ -177,24 +208,56 @@ class Matcher(Generic[Payload]):
         self._rate.give_back()
         if self._key_rates.is_limiting:
             self._key_rates.of(fairness_key, weight).give_back()
+        if self.is_parking:
+            self._parked_queue.give_back("")
+            self._parked_keys.give_back(fairness_key)
+            self._wake_lane(fairness_key)
+
+    def park(self, fairness_key: str, full: Full, now_s: float) -> None:
+        """Note that a limit on running activities has refused a task, which was given back before."""
+        if not self.is_parking:
+            self._parked_keys, self._parked_queue = Parking(), Parking()
+            self.is_parking = True
+            self._rebuild_lanes()
+        if full is Full.QUEUE:
+            self._parked_queue.refused("", now_s)
+        else:
+            self._parked_keys.refused(fairness_key, now_s)
+
+    def note_started(self, fairness_key: str, now_s: float) -> list[Match[Payload]]:
+        """Note that a task of a key has started, and return the resulting matches of parked tasks."""
+        self._parked_queue.started("")
+        self._parked_keys.started(fairness_key)
+        self._wake_lane(fairness_key)
+        return self.wake(now_s)
+
+    def note_free_slot(self, fairness_key: str, now_s: float) -> list[Match[Payload]]:
+        """Note that a running activity of a key has ended, and return the resulting matches of parked tasks."""
+        self._parked_queue.freed("")
+        self._parked_keys.freed(fairness_key)
+        self._wake_lane(fairness_key)
+        return self.wake(now_s)
 
     def change_rates(self, *, rate_per_s: float, key_rate_per_s: float, now_s: float) -> list[Match[Payload]]:
         """Change the rate limits of the partition and of a key of weight 1, and return the resulting matches."""
         self._rate.change(rate_per_s)
         self._key_rates.change(key_rate_per_s)
+        self._rebuild_lanes()
+        return self.wake(now_s)
+
+    def _rebuild_lanes(self) -> None:
         self._lanes.clear()
         self._heads.clear()
-        self._wakes.clear()
+        self._wakes = None
         self._parked = 0
         for task in self._tasks.values():
             self._enter_lane(task)
-        return self.wake(now_s)
 
     def wake(self, now_s: float) -> list[Match[Payload]]:
-        """Match what the rate limits allow by now."""
+        """Match what the limits allow by now."""
         matches = []
-        while self._polls and (first := self._first(now_s)) is not None and self._rate.ready_s(now_s) <= now_s:
-            matches.append(Match(self._pop(first, now_s), self._polls.popitem(last=False)[0]))
+        while self._polls and (first := self._first(now_s)) is not None and self._all_ready_s(now_s) <= now_s:
+            matches.append(Match(self._pop(first, now_s), self._pop_poll()))
         return matches
 
     def next_wake_s(self, now_s: float) -> float | None:
@@ -202,10 +265,26 @@ class Matcher(Generic[Payload]):
         if not self._polls:
             return None
         if self._first(now_s) is not None:
-            ready_s = self._rate.ready_s(now_s)
+            ready_s = self._all_ready_s(now_s)
         else:
             ready_s = self._wakes[0][0] if self._wakes else math.inf
         return ready_s if ready_s < math.inf else None
+
+    def _pop_poll(self) -> Poll:
+        poll = next(iter(self._polls))
+        del self._polls[poll]
+        self._note_left()
+        return poll
+
+    def _note_left(self) -> None:
+        self._left += 1
+        if not self._polls:
+            # Gives back the memory, too.
+            self._polls.clear()
+            self._left = 0
+        elif self._left > _LEFT_MAX:
+            self._polls = dict(self._polls)
+            self._left = 0
 
     def _pop(self, first: tuple[Position, str], now_s: float) -> HeldTask[Payload]:
         position, key = first
@@ -213,12 +292,15 @@ class Matcher(Generic[Payload]):
         heapq.heappop(self._heads)
         heapq.heappop(lane.positions)
         task = self._tasks.pop(position)
+        if not self._tasks:
+            # Gives back the memory of an empty dictionary.
+            self._tasks.clear()
         self._show(lane, key)
         self._charge(task.fairness_key, task.weight, now_s)
         return task
 
     def _lane_key(self, task: HeldTask[Payload]) -> str:
-        return task.fairness_key if self._key_rates.is_limiting else ""
+        return task.fairness_key if self._key_rates.is_limiting or self.is_parking else ""
 
     def _enter_lane(self, task: HeldTask[Payload]) -> None:
         key = self._lane_key(task)
@@ -249,7 +331,7 @@ class Matcher(Generic[Payload]):
         return lane is not None and lane.shown == head[0]
 
     def _first(self, now_s: float) -> tuple[Position, str] | None:
-        """Find the first task that its key's rate limit allows, and its lane; put lanes at their limit to sleep."""
+        """Find the first task that its key's limits allow, and its lane; put lanes at their limit to sleep."""
         while self._wakes and self._wakes[0][0] <= now_s:
             self._wake_lane(heapq.heappop(self._wakes)[1])
         while self._heads:
@@ -260,26 +342,36 @@ class Matcher(Generic[Payload]):
             elif task is None:
                 heapq.heappop(self._heads)
                 self._show(self._lanes[key], key)
-            elif (ready_s := self._ready_s(task, now_s)) > now_s:
+            elif (ready_s := self._key_ready_s(task.fairness_key, task.weight, now_s)) > now_s:
                 heapq.heappop(self._heads)
                 self._put_to_sleep(key, ready_s)
             else:
                 return position, key
         return None
 
-    def _ready_s(self, task: HeldTask[Payload], now_s: float) -> float:
-        if not self._key_rates.is_limiting:
-            return now_s
-        return self._key_rates.of(task.fairness_key, task.weight).ready_s(now_s)
+    def _all_ready_s(self, now_s: float) -> float:
+        ready_s = self._rate.ready_s(now_s)
+        return max(ready_s, self._parked_queue.ready_s("", now_s)) if self.is_parking else ready_s
+
+    def _key_ready_s(self, fairness_key: str, weight: float, now_s: float) -> float:
+        ready_s = now_s
+        if self._key_rates.is_limiting:
+            ready_s = self._key_rates.of(fairness_key, weight).ready_s(now_s)
+        return max(ready_s, self._parked_keys.ready_s(fairness_key, now_s)) if self.is_parking else ready_s
 
     def _put_to_sleep(self, key: str, until_s: float) -> None:
         lane = self._lanes[key]
         lane.shown, lane.is_asleep = None, True
         self._parked += len(lane.positions)
+        if self._wakes is None:
+            self._wakes = []
         heapq.heappush(self._wakes, (until_s, key))
 
     def _wake_lane(self, key: str) -> None:
-        lane = self._lanes[key]
+        lane = self._lanes.get(key)
+        if lane is None or not lane.is_asleep:
+            # It was woken before its time.
+            return
         lane.is_asleep = False
         self._parked -= len(lane.positions)
         self._show(lane, key)
@@ -288,3 +380,6 @@ class Matcher(Generic[Payload]):
         self._rate.take(now_s)
         if self._key_rates.is_limiting:
             self._key_rates.of(fairness_key, weight).take(now_s)
+        if self.is_parking:
+            self._parked_queue.take("", now_s)
+            self._parked_keys.take(fairness_key, now_s)

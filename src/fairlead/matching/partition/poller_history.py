@@ -1,7 +1,6 @@
 """The workers that polled a partition recently."""
 
 import math
-from collections import OrderedDict
 
 from fairlead.matching.clock import Clock
 from fairlead.matching.messages import PollerInfo
@@ -15,18 +14,22 @@ POLLER_HISTORY_S = 300.0
 class PollerHistory:
     """Remembers the last poll of each worker identity."""
 
+    __slots__ = ("_clock", "_polled_s", "_pollers")
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._pollers: OrderedDict[str, tuple[float, float | None, bytes]] = OrderedDict()
+        # The one that polled last is the last.
+        self._pollers: dict[str, tuple[float, float | None, bytes]] = {}
         self._polled_s = -math.inf
 
     def note(self, identity: str, rate_per_s: float | None = None, worker: bytes = b"") -> None:
         """Record a poll."""
         self._polled_s = now_s = self._clock()
-        self._pollers[identity] = (now_s, rate_per_s, worker)
-        self._pollers.move_to_end(identity)
-        if len(self._pollers) > POLLERS_MAX:
-            self._pollers.popitem(last=False)
+        pollers = self._pollers
+        pollers.pop(identity, None)
+        pollers[identity] = (now_s, rate_per_s, worker)
+        if len(pollers) > POLLERS_MAX:
+            del pollers[next(iter(pollers))]
 
     @property
     def has_recent(self) -> bool:

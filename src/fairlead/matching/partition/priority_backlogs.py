@@ -1,9 +1,8 @@
 """The fair backlogs of one partition, one for each priority; the writer, the reader and the deleter share them."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-from fairlead.aio.event import LightEvent
 from fairlead.core.fairness import LEVEL_ZERO, FairBacklog, Merge, StoredKey, WeightOverrides
 from fairlead.core.fairness.weights import STRIDE_OF_WEIGHT_ONE
 from fairlead.matching.messages import PriorityInfo
@@ -23,27 +22,60 @@ class WaitingKey(NamedTuple):
     weight: float
 
 
-class PriorityBacklogs:
-    """Holds the backlog of each priority. Decisions are made in `core.fairness`.
+class LoadedTasks(Protocol):
+    """The loaded tasks of a backlog, which wait for polls."""
 
-    `reads` is set when there may be something to read, `acks` when the deleter has something to decide.
-    """
+    def load(self, tasks: Sequence[HeldTask[bytes]]) -> None:
+        """Take tasks that were loaded."""
+        ...
+
+    def evict(self, positions: Sequence[Position]) -> None:
+        """Forget tasks that must leave memory again."""
+        ...
+
+    def parked(self) -> int:
+        """Number of loaded tasks that a rate limit holds."""
+        ...
+
+
+class BacklogWorkers(Protocol):
+    """The reader and the deleter of a backlog."""
+
+    def wake_reader(self) -> None:
+        """Start a read if one is due: there may be tasks to read."""
+        ...
+
+    def wake_deleter(self) -> None:
+        """Start the deletes that are due: an ack level may have risen."""
+        ...
+
+
+class PriorityBacklogs:
+    """Holds the backlog of each priority. Decisions are made in `core.fairness`."""
+
+    __slots__ = (
+        "_limits",
+        "_loaded",
+        "_overrides",
+        "_workers",
+        "acks_waiting",
+        "by_priority",
+        "tasks_counted",
+    )
 
     def __init__(
         self,
         *,
         overrides: WeightOverrides,
         limits: BacklogLimits,
-        on_loaded: Callable[[Sequence[HeldTask[bytes]]], None],
-        on_evicted: Callable[[Sequence[Position]], None],
+        loaded: LoadedTasks,
+        workers: BacklogWorkers,
     ) -> None:
         self._overrides = overrides
         self._limits = limits
-        self._on_loaded = on_loaded
-        self._on_evicted = on_evicted
+        self._loaded = loaded
+        self._workers = workers
         self.by_priority: dict[int, FairBacklog[StoredTask]] = {}
-        self.reads = LightEvent()
-        self.acks = LightEvent()
         # Acks since the last delete; the deleter sets it back.
         self.acks_waiting = 0
         # Number of tasks in the store that have not been started; an estimate until all of them have been read.
@@ -96,13 +128,15 @@ class PriorityBacklogs:
 
     def ack(self, position: Position) -> None:
         """Record that a task was started and may be deleted."""
-        self.by_priority[position.priority].ack(position.level)
+        backlog = self.by_priority[position.priority]
+        backlog.ack(position.level)
         self.tasks_counted -= 1
         self.acks_waiting += 1
         # The deleter waits for more acks, or for its interval, after the first one.
         if self.acks_waiting == 1 or self.acks_waiting >= self._limits.delete_at_tasks:
-            self.acks.set()
-        self.reads.set()
+            self._workers.wake_deleter()
+        if not backlog.is_at_end:
+            self._workers.wake_reader()
 
     def add(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
         """Begin a priority at the levels and with the fairness keys that are stored."""
@@ -114,8 +148,8 @@ class PriorityBacklogs:
             limits=self._limits.buffer,
             keys_max=self._limits.keys_counted_max,
         )
-        self.reads.set()
-        self.acks.set()
+        self._workers.wake_reader()
+        self._workers.wake_deleter()
 
     def of(self, priority: int) -> FairBacklog[StoredTask]:
         """Return the backlog of a priority; an empty one is made if there is none."""
@@ -126,10 +160,11 @@ class PriorityBacklogs:
     def deliver(self, priority: int, merge: Merge[StoredTask]) -> None:
         """Hand loaded tasks to the matcher and take evicted ones back from it."""
         if merge.evicted:
-            self._on_evicted([Position(priority, level) for level in merge.evicted])
+            self._loaded.evict([Position(priority, level) for level in merge.evicted])
         if merge.loaded:
-            self._on_loaded([
+            self._loaded.load([
                 HeldTask(Position(priority, level), task.fairness_key, task.weight, task.payload, task.created_s)
                 for level, task in merge.loaded
             ])  # fmt: skip
-        self.reads.set()
+        if not self.by_priority[priority].is_at_end:
+            self._workers.wake_reader()

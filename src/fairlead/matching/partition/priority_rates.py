@@ -6,21 +6,34 @@ RATE_BUCKET_S = 5.0
 RATE_BUCKETS = 6
 
 
-class PriorityRates(dict[int, RateWindow]):
-    """A rate window for each priority, made at its first task."""
+class PriorityRates:
+    """A rate window for each priority, made at its first task. Priorities are small numbers."""
+
+    __slots__ = ("_started_s", "_windows")
 
     def __init__(self, *, started_s: float) -> None:
-        super().__init__()
         self._started_s = started_s
+        # By priority; half the size of a dictionary. Made at the first task.
+        self._windows: list[RateWindow | None] | None = None
 
-    def __missing__(self, priority: int) -> RateWindow:
-        window = self[priority] = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=self._started_s)
-        return window
+    def add(self, priority: int, now_s: float) -> None:
+        """Count a task."""
+        windows = self._windows
+        if windows is None or priority >= len(windows):
+            windows = self._windows = [*(windows or ()), *[None] * (priority + 1 - len(windows or ()))]
+        window = windows[priority]
+        if window is None:
+            window = windows[priority] = RateWindow(
+                bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=self._started_s
+            )
+        window.add(1, now_s)
 
     def rate(self, now_s: float) -> float:
         """Return the tasks a second of all priorities together."""
-        return sum(window.rate(now_s) for window in self.values())
+        return sum(window.rate(now_s) for window in self._windows or () if window is not None)
 
     def rates(self, now_s: float) -> dict[int, float]:
         """Return the tasks a second of each priority."""
-        return {priority: window.rate(now_s) for priority, window in self.items()}
+        return {
+            priority: window.rate(now_s) for priority, window in enumerate(self._windows or ()) if window is not None
+        }

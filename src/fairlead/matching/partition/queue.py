@@ -7,6 +7,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
+from fairlead.aio.deadlines import Deadlines, Wakeable, new_wakes
 from fairlead.core.fairness import WeightOverrides
 from fairlead.journal import PartitionJournal
 from fairlead.matching.clock import Clock
@@ -15,7 +16,7 @@ from fairlead.matching.partition.backlog import PartitionBacklog
 from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.matching.partition.dispatch_counts import DispatchCounts
 from fairlead.matching.partition.dispatcher import BACKOFF_S, Dispatcher
-from fairlead.matching.partition.matched_task import MatchedTask
+from fairlead.matching.partition.matched_task import MatchedTask, full_of
 from fairlead.matching.partition.matcher import HeldTask, Position
 from fairlead.matching.partition.poller_history import PollerHistory
 from fairlead.matching.partition.priority_rates import PriorityRates
@@ -26,10 +27,29 @@ from fairlead.telemetry import PartitionMetrics
 
 # Share of the latest task in the moving average of the wait.
 _WAIT_SMOOTHING = 0.05
+_NO_OVERRIDES = WeightOverrides()
 
 
 class PhysicalQueue:
-    """Starts matched tasks and records the outcome. `dispatcher` matches tasks and polls, `backlog` stores tasks."""
+    """Starts matched tasks and records the outcome. `dispatcher` matches tasks and polls, `backlog` stores tasks.
+
+    `wakes` has the deadlines of polls and the times of the backlog's periodic work.
+    """
+
+    __slots__ = (
+        "_backing_off",
+        "_clock",
+        "_counts",
+        "_journal",
+        "backlog",
+        "dispatched_keys",
+        "dispatcher",
+        "dispatches",
+        "pollers",
+        "starter",
+        "wait_s",
+        "weights",
+    )
 
     def __init__(
         self,
@@ -45,18 +65,21 @@ class PhysicalQueue:
         limits: BacklogLimits | None = None,
         on_backlogged: Callable[[], None] = lambda: None,
         journal: PartitionJournal | None = None,
+        wakes: Deadlines[Wakeable] | None = None,
     ) -> None:
         self._clock = clock
         self._journal = journal
         self._counts = counts
         self.starter = start
-        self.weights = TaskWeights(overrides or WeightOverrides())
+        wakes = new_wakes() if wakes is None else wakes
+        self.weights = TaskWeights(_NO_OVERRIDES if overrides is None else overrides)
         self.dispatcher = Dispatcher(
             weights=self.weights,
             clock=clock,
             rate_per_s=rate_per_s,
             key_rate_per_s=key_rate_per_s,
             on_backlogged=on_backlogged,
+            wakes=wakes,
         )
         self.backlog = PartitionBacklog(
             store,
@@ -64,13 +87,12 @@ class PhysicalQueue:
             clock=clock,
             counts=counts,
             overrides=self.weights.overrides,
-            on_loaded=self.dispatcher.hold,
-            on_evicted=self._evict,
-            parked=lambda: self.dispatcher.matcher.parked,
+            loaded=self,
             limits=limits,
+            wakes=wakes,
         )
-        # Tasks that the starter refused, until they are offered again.
-        self._backing_off: dict[Position, asyncio.TimerHandle] = {}
+        # Tasks that the starter refused, until they are offered again; None if it has refused none.
+        self._backing_off: dict[Position, asyncio.TimerHandle] | None = None
         self.pollers = PollerHistory(clock)
         self.dispatches = PriorityRates(started_s=clock())
         self.dispatched_keys = DispatchCounts()
@@ -118,6 +140,9 @@ class PhysicalQueue:
         if response is NotStarted.REFUSED:
             self._back_off(matched)
             return None
+        if (full := full_of(response)) is not None:
+            self.dispatcher.park(matched, full)
+            return None
         self.finish(matched, response)
         return response if isinstance(response, bytes) else None
 
@@ -137,8 +162,10 @@ class PhysicalQueue:
         if not matched.is_charged:
             # The task's own partition counts it.
             return
+        if self.dispatcher.matcher.is_parking:
+            self.dispatcher.note_started(matched.fairness_key)
         now_s = self._clock()
-        self.dispatches[matched.priority].add(1, now_s)
+        self.dispatches.add(matched.priority, now_s)
         if matched.created_s:
             self.wait_s += _WAIT_SMOOTHING * (max(0.0, now_s - matched.created_s) - self.wait_s)
         self.dispatched_keys.add(matched.fairness_key, matched.weight)
@@ -161,9 +188,9 @@ class PhysicalQueue:
     async def close(self) -> None:
         """End all waits, store the tasks that were accepted, and stop."""
         self.dispatcher.close()
-        for timer in self._backing_off.values():
+        for timer in (self._backing_off or {}).values():
             timer.cancel()
-        self._backing_off.clear()
+        self._backing_off = None
         await self.backlog.close()
 
     def _back_off(self, matched: MatchedTask) -> None:
@@ -174,18 +201,29 @@ class PhysicalQueue:
             # A task that was evicted and loaded again while it was started may be refused twice: it backs off once.
             self._end_backoff(held.position)
             timer = asyncio.get_running_loop().call_later(BACKOFF_S, self._retry, held)
+            if self._backing_off is None:
+                self._backing_off = {}
             self._backing_off[held.position] = timer
 
     def _retry(self, held: HeldTask[bytes]) -> None:
-        del self._backing_off[held.position]
+        self._end_backoff(held.position)
         self.dispatcher.hold([held])
 
-    def _evict(self, positions: Sequence[Position]) -> None:
+    def load(self, tasks: Sequence[HeldTask[bytes]]) -> None:
+        """Hold loaded tasks of the backlog until polls take them."""
+        self.dispatcher.hold(tasks)
+
+    def parked(self) -> int:
+        """Number of loaded tasks that wait for the rate limit of their key."""
+        return self.dispatcher.matcher.parked
+
+    def evict(self, positions: Sequence[Position]) -> None:
+        """Forget tasks that must leave memory again."""
         for position in positions:
             self.dispatcher.matcher.remove(position)
             self._end_backoff(position)
 
     def _end_backoff(self, position: Position) -> None:
-        timer = self._backing_off.pop(position, None)
+        timer = None if self._backing_off is None else self._backing_off.pop(position, None)
         if timer is not None:
             timer.cancel()

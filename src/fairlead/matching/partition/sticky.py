@@ -10,6 +10,8 @@ class StickyWorker:
     nothing: so a dead worker counts as gone when its last poll began long enough ago.
     """
 
+    __slots__ = ("_clock", "_polls", "_seen_s", "has_left")
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._polls = 0

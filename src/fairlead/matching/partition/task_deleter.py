@@ -1,17 +1,35 @@
 """Deletes started tasks of one partition from the store."""
 
-import asyncio
-
+from fairlead.aio.deadlines import Deadlines, Wakeable, shared_moment
 from fairlead.core.fairness import LEVEL_ZERO, DeleteSchedule, Level
 from fairlead.matching.clock import Clock
 from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.matching.partition.lease import QueueLease
 from fairlead.matching.partition.priority_backlogs import PriorityBacklogs
+from fairlead.matching.partition.runner import Runner
 from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable, TaskStore
 
 
 class TaskDeleter:
-    """Deletes tasks up to the ack level of their priority."""
+    """Deletes tasks up to the ack level of their priority, in a task that `runner` starts when it is woken.
+
+    `wakes` wakes it when an interval has passed.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_is_deleting",
+        "_is_woken",
+        "_lease",
+        "_limits",
+        "_priorities",
+        "_queue",
+        "_runner",
+        "_schedules",
+        "_store",
+        "_tick",
+        "_wakes",
+    )
 
     def __init__(
         self,
@@ -22,6 +40,8 @@ class TaskDeleter:
         priorities: PriorityBacklogs,
         clock: Clock,
         limits: BacklogLimits,
+        wakes: Deadlines[Wakeable],
+        runner: Runner,
     ) -> None:
         self._store = store
         self._queue = queue
@@ -29,7 +49,13 @@ class TaskDeleter:
         self._priorities = priorities
         self._clock = clock
         self._limits = limits
+        self._wakes = wakes
+        self._runner = runner
         self._schedules: dict[int, DeleteSchedule] = {}
+        self._is_deleting = False
+        self._is_woken = False
+        # Tick at which the deleter is woken; None if no delete waits for an interval to pass.
+        self._tick: int | None = None
 
     async def delete_acked(self) -> None:
         """Delete all started tasks now, so that a count of the store is the number of remaining tasks."""
@@ -37,28 +63,34 @@ class TaskDeleter:
             if backlog.ack_level > LEVEL_ZERO:
                 await self._delete_through(priority, backlog.ack_level)
 
-    async def delete_forever(self) -> None:
-        """Delete in batches, as `DeleteSchedule` decides; without acks there is nothing to do."""
-        acks = self._priorities.acks
-        timer: asyncio.TimerHandle | None = None
+    def wake(self) -> None:
+        """Start the deletes that are due; `DeleteSchedule` decides which."""
+        self._is_woken = True
+        if not self._is_deleting:
+            self._is_deleting = True
+            self._runner.run(self._delete_due())
+
+    def stop(self) -> None:
+        """Cancel the timer of the interval."""
+        if self._tick is not None:
+            self._wakes.remove(self, self._tick)
+            self._tick = None
+
+    async def _delete_due(self) -> None:
         try:
-            while True:
-                await acks.wait()
-                acks.clear()
+            while self._is_woken:
+                self._is_woken = False
                 waiting, self._priorities.acks_waiting = self._priorities.acks_waiting, 0
                 is_done = True
                 for priority in sorted(self._priorities.by_priority):
                     is_done = await self._delete(priority) and is_done
-                if timer is not None:
-                    timer.cancel()
-                    timer = None
+                self.stop()
                 if not is_done:
-                    # Some wait for more acks: look again after the interval.
+                    # Some priorities wait for more acks: check again after the interval.
                     self._priorities.acks_waiting += waiting
-                    timer = asyncio.get_running_loop().call_later(self._limits.delete_interval_s, acks.set)
+                    self._tick = self._wakes.add(self, shared_moment(self._limits.delete_interval_s))
         finally:
-            if timer is not None:
-                timer.cancel()
+            self._is_deleting = False
 
     async def _delete(self, priority: int) -> bool:
         """Delete what is due; False if started tasks are left, which are deleted later."""

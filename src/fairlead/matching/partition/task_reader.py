@@ -1,16 +1,18 @@
 """Reads stored tasks of one partition ahead of the polls that will take them."""
 
 import asyncio
-from collections.abc import Callable
 
 from fairlead.matching.partition.backlog_limits import BacklogLimits
-from fairlead.matching.partition.priority_backlogs import PriorityBacklogs
+from fairlead.matching.partition.priority_backlogs import LoadedTasks, PriorityBacklogs
+from fairlead.matching.partition.runner import Runner
 from fairlead.storage.tasks import QueueId, StoreUnavailable, TaskStore
 from fairlead.telemetry import PartitionMetrics
 
 
 class TaskReader:
-    """Loads tasks in the order of their fair levels. `parked` returns the number of tasks that a rate limit holds."""
+    """Loads tasks in the order of their fair levels, in a task that `runner` starts when a read is due."""
+
+    __slots__ = ("_counts", "_is_reading", "_limits", "_loaded", "_priorities", "_queue", "_runner", "_store")
 
     def __init__(
         self,
@@ -18,35 +20,48 @@ class TaskReader:
         queue: QueueId,
         *,
         priorities: PriorityBacklogs,
-        parked: Callable[[], int],
+        loaded: LoadedTasks,
         counts: PartitionMetrics,
         limits: BacklogLimits,
+        runner: Runner,
     ) -> None:
         self._store = store
         self._queue = queue
         self._priorities = priorities
-        self._parked = parked
+        self._loaded = loaded
         self._counts = counts
         self._limits = limits
+        self._runner = runner
+        self._is_reading = False
 
-    async def read_forever(self) -> None:
-        """Read whenever a priority has room in memory and tasks left in the store."""
+    def wake(self) -> None:
+        """Begin to read if a priority has room in memory and tasks left in the store."""
+        if not self._is_reading and self._is_due():
+            self._is_reading = True
+            self._runner.run(self._read_all())
+
+    def _is_due(self) -> bool:
+        parked = self._loaded.parked()
+        return any(backlog.is_read_due(parked=parked) for backlog in self._priorities.by_priority.values())
+
+    async def _read_all(self) -> None:
+        """Read until no more is due."""
         backoff_s = self._limits.read_backoff_s_min
-        while True:
-            await self._priorities.reads.wait()
-            self._priorities.reads.clear()
-            for priority in sorted(self._priorities.by_priority):
-                if await self._read(priority):
-                    backoff_s = self._limits.read_backoff_s_min
-                else:
-                    await asyncio.sleep(backoff_s)
-                    backoff_s = min(2 * backoff_s, self._limits.read_backoff_s_max)
-                    self._priorities.reads.set()
+        try:
+            while self._is_due():
+                for priority in sorted(self._priorities.by_priority):
+                    if await self._read(priority):
+                        backoff_s = self._limits.read_backoff_s_min
+                    else:
+                        await asyncio.sleep(backoff_s)
+                        backoff_s = min(2 * backoff_s, self._limits.read_backoff_s_max)
+        finally:
+            self._is_reading = False
 
     async def _read(self, priority: int) -> bool:
         """Read the tasks that are due; False if the store is unavailable."""
         backlog = self._priorities.by_priority[priority]
-        while (read := backlog.next_read(parked=self._parked())) is not None:
+        while (read := backlog.next_read(parked=self._loaded.parked())) is not None:
             try:
                 stored = await self._store.read(self._queue, priority, after=read.after, limit=read.limit)
             except StoreUnavailable:
@@ -58,15 +73,15 @@ class TaskReader:
             self._priorities.deliver(priority, backlog.read_succeeded(read, [(task.level, task) for task in stored]))
         return True
 
-    def wake_stuck(self, hungry_before: set[int]) -> set[int]:
+    def wake_stuck(self, hungry_before: tuple[int, ...]) -> tuple[int, ...]:
         """Wake the reader for priorities that had tasks to load but loaded none for a whole interval.
 
         A slow read or an unavailable store looks the same; waking the reader is harmless then.
         """
-        hungry = {
+        hungry = tuple(
             one for one, backlog in self._priorities.by_priority.items() if not backlog.is_at_end and not backlog.loaded
-        }
-        if hungry & hungry_before:
+        )
+        if any(one in hungry_before for one in hungry):
             self._counts.fair_reader_stuck_detected += 1
-            self._priorities.reads.set()
+            self.wake()
         return hungry

@@ -1,10 +1,9 @@
 """Stores new tasks of one partition, in batches."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from fairlead.aio.event import LightEvent
 from fairlead.core.errors import RetryLater
@@ -13,6 +12,7 @@ from fairlead.matching.messages import NewTask
 from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.matching.partition.lease import QueueLease
 from fairlead.matching.partition.priority_backlogs import PriorityBacklogs
+from fairlead.matching.partition.runner import Runner
 from fairlead.rpc.hosts.caller import Overloaded
 from fairlead.storage.tasks import (
     LeaseLost,
@@ -42,8 +42,24 @@ class _Append:
 class TaskWriter:
     """Appends tasks to the store. An append returns when its task is durable.
 
-    `run` runs a coroutine in the background.
+    `runner` runs a coroutine in the background.
     """
+
+    __slots__ = (
+        "_idle",
+        "_is_closing",
+        "_is_scheduled",
+        "_is_stopped",
+        "_lease",
+        "_limits",
+        "_priorities",
+        "_queue",
+        "_runner",
+        "_store",
+        "_waiting",
+        "_writes",
+        "appends_in_flight",
+    )
 
     def __init__(
         self,
@@ -53,14 +69,14 @@ class TaskWriter:
         lease: QueueLease,
         priorities: PriorityBacklogs,
         limits: BacklogLimits,
-        run: Callable[[Coroutine[Any, Any, None]], None],
+        runner: Runner,
     ) -> None:
         self._store = store
         self._queue = queue
         self._lease = lease
         self._priorities = priorities
         self._limits = limits
-        self._run = run
+        self._runner = runner
         self._waiting: list[_Append] = []
         # Whether a turn of the event loop will begin the writes of the waiting appends.
         self._is_scheduled = False
@@ -68,8 +84,8 @@ class TaskWriter:
         self._is_stopped = False
         # Number of appends that were accepted and have not returned yet; the drain rule needs it.
         self.appends_in_flight = 0
-        self._idle = LightEvent()
-        self._idle.set()
+        # Set when no append is in flight; None until the writer finishes.
+        self._idle: LightEvent | None = None
         self._is_closing = False
 
     async def append(self, task: NewTask) -> None:
@@ -82,17 +98,17 @@ class TaskWriter:
             )
         # Raises `LeaseLost` before anything is stored.
         _ = self._lease.range_id
-        append = _Append(task, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        append = _Append(task, loop.create_future())
         self._waiting.append(append)
         self.appends_in_flight += 1
-        self._idle.clear()
         if not self._is_scheduled:
             # Later in this turn of the loop, so that the appends of one turn share a write.
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin_writes)
+            loop.call_soon(self._begin_writes)
         try:
-            # A write that has begun continues even if its caller is cancelled.
-            await asyncio.shield(append.done)
+            # If the caller is cancelled, so is this future; a write that has begun continues, and finds it done.
+            await append.done
         except asyncio.CancelledError:
             self._forget(append)
             raise
@@ -105,14 +121,16 @@ class TaskWriter:
 
     def _end_appends(self, count: int) -> None:
         self.appends_in_flight -= count
-        if not self.appends_in_flight:
+        if self._idle is not None and not self.appends_in_flight:
             self._idle.set()
 
     async def finish(self) -> None:
         """Accept no more appends, and wait until those in flight are stored, or the limit on closing is reached."""
         self._is_closing = True
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), self._limits.close_timeout_s)
+        if self.appends_in_flight:
+            self._idle = LightEvent()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), self._limits.close_timeout_s)
         self._is_stopped = True
 
     def reject_waiting(self) -> None:
@@ -131,7 +149,7 @@ class TaskWriter:
             batch = [append for append in first if append.task.priority == priority]
             self._waiting = [append for append in first if append.task.priority != priority] + rest
             self._writes += 1
-            self._run(self._write(priority, batch))
+            self._runner.run(self._write(priority, batch))
 
     async def _write(self, priority: int, batch: list[_Append]) -> None:
         try:

@@ -1,7 +1,8 @@
 """A poll that waits in a physical queue."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from fairlead.matching.partition.matched_task import MatchedTask
 from fairlead.matching.partition.matcher import Poll
@@ -19,12 +20,16 @@ class Redirect:
         """Free the forwarding token that was taken for the poll."""
 
 
-# Result of waiting: a task, another partition to look at, or None if the poll timed out.
+# Result of waiting: a task, another partition to poll, or None if the poll timed out.
 PollOutcome = MatchedTask | Redirect | None
 
 
-def _new_future() -> "asyncio.Future[PollOutcome]":
-    return asyncio.get_running_loop().create_future()
+class PollOwner(Protocol):
+    """The dispatcher in which a poll waits."""
+
+    def end_wait(self, poll: "WaitingPoll") -> None:
+        """End the wait of a poll whose deadline has passed."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -38,4 +43,19 @@ class WaitingPoll(Poll):
     since_s: float = 0.0
     may_redirect: bool = False
     tick: int = 0
-    outcome: "asyncio.Future[PollOutcome]" = field(default_factory=_new_future)
+    # Made when it is asked for: many polls find a task at once.
+    _outcome: "asyncio.Future[PollOutcome] | None" = None
+    # None until the poll waits.
+    owner: PollOwner | None = None
+
+    @property
+    def outcome(self) -> "asyncio.Future[PollOutcome]":
+        """The future of the poll's outcome."""
+        if self._outcome is None:
+            self._outcome = asyncio.get_running_loop().create_future()
+        return self._outcome
+
+    def wake(self) -> None:
+        """End the wait: the deadline has passed."""
+        if self.owner is not None:
+            self.owner.end_wait(self)

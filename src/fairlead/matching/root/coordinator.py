@@ -144,7 +144,7 @@ class RootCoordinator:
         self._background.end()
 
     async def close(self) -> None:
-        """Stop, and wait for the background tasks; may be called at any time, also from code that this calls."""
+        """Stop, and wait for the background tasks. May be called at any time, even from one of its callbacks."""
         self.stop()
         await self._background.ended()
 
@@ -342,10 +342,9 @@ class RootCoordinator:
 
     def _has_approached(self) -> bool:
         """Whether the counts of the source are in force, and no partition outside them is left to drain."""
-        source = self._wanted_source()
+        current = self._durable.current
         return (
-            source == self._durable.current.source
-            and self._goal.target(self.config, source) == self.config.counts
+            self._goal.is_reached(current.config, current.source)
             and not self._outside
             and self.config.version >= self._newest_version
         )

@@ -36,7 +36,7 @@ class DurableState:
         self._on_use = on_use
         self._on_lease_lost = on_lease_lost
         self._log = log
-        # Never ended: cancelling a call of the store does not undo it, and the call may be what closes this root.
+        # Never cancelled: cancelling a call of the store does not undo it, and the call itself may close this root.
         self._store_calls = Background(log)
         self._is_in_doubt = False
 

@@ -1,4 +1,6 @@
-"""Loads the root of a task queue from the store, or creates it."""
+"""Loads the state of a task queue's root from the store, or creates it; makes the root's coordinator."""
+
+from collections.abc import Mapping
 
 from structlog.typing import FilteringBoundLogger
 
@@ -8,22 +10,23 @@ from fairlead.matching.partition.dependencies import Dependencies
 from fairlead.matching.partition.describer import Describer
 from fairlead.matching.root.coordinator import RootCoordinator
 from fairlead.matching.root.partition_calls import PartitionCalls
-from fairlead.matching.root.state import CountsSource, LeasedRootStore, RootState, decode_state
+from fairlead.matching.root.state import FROM_DATABASE, CountsSource, LeasedRootStore, RootState, decode_state
+from fairlead.matching.root.target_counts import CountsGoal
 from fairlead.settings import partition_counts
 from fairlead.settings.dynamic import matching
 from fairlead.storage.tasks import TaskStore
 
+# Most task queues have no partitions outside the configuration: they share this mapping.
+NOTHING_OUTSIDE: Mapping[int, bool] = {}
+
 
 async def load_root(
-    stored: PartitionConfig | None,
-    *,
-    store: TaskStore,
-    dependencies: Dependencies,
-    configs: ConfigManager,
-    describer: Describer,
-    log: FilteringBoundLogger,
-) -> RootCoordinator:
-    """Return the root's coordinator, not started. `stored` is the configuration that came with the lease."""
+    stored: PartitionConfig | None, *, store: TaskStore, dependencies: Dependencies, configs: ConfigManager
+) -> tuple[RootState, Mapping[int, bool]]:
+    """Load the root's state and use it; `stored` is the configuration that came with the lease.
+
+    Also returns the stored partitions that the configuration does not read, and whether each holds tasks.
+    """
     queue = queue_id(dependencies.partition_id)
     root_store = LeasedRootStore(store, queue, dependencies.queue.backlog.lease)
     partitions = await store.list_partitions(queue)
@@ -34,7 +37,7 @@ async def load_root(
         # partition or client has this version with other counts.
         version = 1 + (int(dependencies.clock() * 1000) if partitions else 0)
         config = PartitionConfig(version=version, read=counts.read, write=counts.write)
-        state = RootState(config, source=CountsSource(is_settings=is_settings))
+        state = RootState(config, source=CountsSource(is_settings=True) if is_settings else FROM_DATABASE)
         # Save before any other partition gets it: a crash must not undo it.
         await root_store.create(state)
         # The owners of these partitions may still take tasks.
@@ -42,11 +45,37 @@ async def load_root(
     else:
         state = decode_state(stored, await store.load_rules(queue))
     configs.begin(state.config, state.rules)
+    outside = {number: has_tasks for number, has_tasks in partitions.items() if number >= state.config.read}
+    return state, outside or NOTHING_OUTSIDE
+
+
+def has_work(state: RootState, outside: Mapping[int, bool], dependencies: Dependencies) -> bool:
+    """Whether a root has work without a request: the scaler, other partitions, or partition counts to reach."""
+    goal = CountsGoal(dependencies.settings, dependencies.scope)
+    return (
+        state.config.read > 1
+        or any(outside.values())
+        or goal.is_scaler_on(state.source)
+        or not goal.is_reached(state.config, state.source)
+    )
+
+
+def new_coordinator(
+    state: RootState,
+    *,
+    outside: Mapping[int, bool],
+    store: TaskStore,
+    dependencies: Dependencies,
+    configs: ConfigManager,
+    describer: Describer,
+    log: FilteringBoundLogger,
+) -> RootCoordinator:
+    """Make the root's coordinator, not started; see `load_root` for `state` and `outside`."""
     calls = PartitionCalls(dependencies, describer)
     return RootCoordinator(
         state=state,
-        store=root_store,
-        outside={number: has_tasks for number, has_tasks in partitions.items() if number >= state.config.read},
+        store=LeasedRootStore(store, queue_id(dependencies.partition_id), dependencies.queue.backlog.lease),
+        outside=outside,
         ask=calls.describe,
         push=calls.push,
         on_change=configs.use,

@@ -12,9 +12,9 @@ from fairlead.matching.root.config_push import Pushes
 
 # Number of partitions that are asked at the same time.
 ASKS_AT_ONCE_MAX = 64
-# Seconds until one partition must have answered.
+# Timeout in seconds of the call to one partition.
 ASK_S_MAX = 2.0
-# Seconds until all partitions must have answered; later answers are not used.
+# Timeout in seconds of the calls to all partitions; later answers are not used.
 ASKS_S_MAX = 10.0
 
 # Describes a partition, with its drain report if the second argument is true.

@@ -1,12 +1,12 @@
 """The state that the root of a task queue stores, and its encoding."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
 from fairlead.core.partitions import PartitionConfig, PartitionCounts
-from fairlead.matching.messages import DispatchRules
+from fairlead.matching.messages import NO_RULES, DispatchRules
 from fairlead.matching.partition.lease import QueueLease
 from fairlead.storage.tasks import LeaseLost, QueueId, TaskStore
 
@@ -23,13 +23,17 @@ class CountsSource:
     planned: PartitionCounts | None = None
 
 
+# The source of most task queues.
+FROM_DATABASE = CountsSource()
+
+
 @dataclass(frozen=True, slots=True)
 class RootState:
     """The partition configuration in force, the dispatch rules that calls have set, and the source of the counts."""
 
     config: PartitionConfig
-    rules: DispatchRules = field(default_factory=DispatchRules)
-    source: CountsSource = field(default_factory=CountsSource)
+    rules: DispatchRules = NO_RULES
+    source: CountsSource = FROM_DATABASE
 
     def with_config(self, config: PartitionConfig, source: CountsSource | None = None) -> "RootState":
         """The same state with another configuration and, if given, another source."""
@@ -115,7 +119,7 @@ def decode_state(config: PartitionConfig, record: bytes | None) -> RootState:
 
 def decode_rules(record: bytes | None) -> DispatchRules:
     """Decode only the rules, for partitions that are not the root."""
-    return DispatchRules() if record is None else _rules(_decode(record))
+    return NO_RULES if record is None else _rules(_decode(record))
 
 
 def _rules(stored: _Record) -> DispatchRules:

@@ -46,6 +46,11 @@ class CountsGoal:
         """The counts to move to."""
         return (self.settings_counts if source.is_settings else source.planned) or config.counts
 
+    def is_reached(self, config: PartitionConfig, source: CountsSource) -> bool:
+        """Whether the counts of the wanted source are in force."""
+        wanted = self.source(config, source)
+        return wanted == source and self.target(config, wanted) == config.counts
+
     def source_at(self, config: PartitionConfig, source: CountsSource) -> CountsSource:
         """The source once `config` is in force; planned counts are dropped when they are reached."""
         if source.is_settings or source.planned is None:

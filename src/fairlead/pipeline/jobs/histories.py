@@ -12,8 +12,8 @@ from fairlead.pipeline.stages import histories
 
 WORST_SHOWN = 5
 NO_PAYLOADS_HINT = (
-    "runs without payloads can't be read: set `journal: {payloads: true}` in the server's configuration for future "
-    "runs, and export the stored ones with `fairlead export`"
+    "runs without payloads can't be read: set `journal: {payloads: true}` or `keys` in the server's configuration for "
+    "future runs, and export the stored ones with `fairlead export`"
 )
 
 

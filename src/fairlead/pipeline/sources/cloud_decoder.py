@@ -26,6 +26,7 @@ from fairlead.history.shard.journal import to_record
 from fairlead.history.shard.stream_rows import Streamed, StreamRow
 from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY, RUNNING, next_run_id
 from fairlead.pipeline.sources.decoder import Fault, Faulty, check_times, fault_row
+from fairlead.settings.static.journal import JournalPayloads
 
 # Maximum number of events in one record.
 EVENTS_MAX = 1_000
@@ -83,7 +84,7 @@ def records_of(events: Sequence[HistoryEvent], *, namespace: str) -> Iterator[di
             time_us=end.event_time.ToMicroseconds(),
         )
         payload = History(events=part).SerializeToString()
-        record = msgspec.structs.asdict(to_record(Streamed(end.task_id, row, payload), with_payload=True))
+        record = msgspec.structs.asdict(to_record(Streamed(end.task_id, row, payload), payloads=JournalPayloads.WHOLE))
         yield record | {"items": [{"event_id": event_id, "version": version} for event_id, version in items]}
 
 

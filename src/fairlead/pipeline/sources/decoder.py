@@ -12,15 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-import zstandard
 
 from fairlead.journal import Happening
+from fairlead.journal.frames import FRAME_REASONS, BadFrame, FrameFault, read_frames
 
-READ_BYTES = 1 << 18
 # Bytes parsed at once: about one frame of a busy server, or several small frames of an idle one.
 BLOCK_BYTES = 2 << 20
-FRAME_BYTES_MAX = 512 << 20
-FRAME_HEADER_BYTES_MAX = 18
 # Upper bound of a record's time, in µs: the year 2200. A later time is invalid, and would get a day folder of its own.
 TIME_US_MAX = 7_258_118_400_000_000
 # Earliest plausible time of a record, in µs: 2010-01-01. No server that writes a journal is older.
@@ -37,10 +34,10 @@ class Fault(StrEnum):
     """Reasons why a segment can't be read."""
 
     EMPTY = "empty"
-    TRUNCATED = "truncated"
-    DAMAGED = "damaged"
-    UNCHECKED = "unchecked"
-    TOO_LARGE = "too_large"
+    TRUNCATED = FrameFault.TRUNCATED.value
+    DAMAGED = FrameFault.DAMAGED.value
+    UNCHECKED = FrameFault.UNCHECKED.value
+    TOO_LARGE = FrameFault.TOO_LARGE.value
     NOT_RECORDS = "not_records"
     INCOMPLETE = "incomplete"
     IMPLAUSIBLE_TIME = "implausible_time"
@@ -52,10 +49,7 @@ class Fault(StrEnum):
 
 REASONS = {
     Fault.EMPTY: "the segment has no frame",
-    Fault.TRUNCATED: "the segment ends within a frame",
-    Fault.DAMAGED: "a frame is damaged",
-    Fault.UNCHECKED: "a frame has no checksum",
-    Fault.TOO_LARGE: f"a frame is larger than {FRAME_BYTES_MAX >> 20} MB",
+    **{Fault(fault.value): reason for fault, reason in FRAME_REASONS.items()},
     Fault.NOT_RECORDS: "a line is not a JSON object with the fields of the schema",
     Fault.INCOMPLETE: "a record lacks a required field, or has an invalid time",
     Fault.IMPLAUSIBLE_TIME: "a record's time is implausible: before 2010, or more than a day after it was read",
@@ -84,60 +78,24 @@ class Faulty(Exception):
         self.fault = fault
 
 
-def read_frames(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of each frame after verifying its checksum."""
-    left = file.read(READ_BYTES)
-    if not left:
-        raise Faulty(Fault.EMPTY)
-    while left:
-        if len(left) < FRAME_HEADER_BYTES_MAX:
-            left += file.read(READ_BYTES)
-        content, left = _read_frame(file, left)
-        yield content
-        left = left or file.read(READ_BYTES)
-
-
-def _read_frame(file: BinaryIO, chunk: bytes) -> tuple[bytes, bytes]:
-    """Return the content of the frame that begins with the chunk, and the bytes that were read beyond it."""
-    try:
-        has_checksum = zstandard.get_frame_parameters(chunk).has_checksum
-    except zstandard.ZstdError:
-        raise Faulty(Fault.TRUNCATED if len(chunk) < FRAME_HEADER_BYTES_MAX else Fault.DAMAGED) from None
-    if not has_checksum:
-        raise Faulty(Fault.UNCHECKED)
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    parts: list[bytes] = []
-    size_bytes = 0
-    while True:
-        try:
-            parts.append(frame.decompress(chunk))
-        except zstandard.ZstdError:
-            raise Faulty(Fault.DAMAGED) from None
-        size_bytes += len(parts[-1])
-        if size_bytes > FRAME_BYTES_MAX:
-            raise Faulty(Fault.TOO_LARGE)
-        if frame.eof:
-            break
-        chunk = file.read(READ_BYTES)
-        if not chunk:
-            raise Faulty(Fault.TRUNCATED)
-    return b"".join(parts), frame.unused_data
-
-
 def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of whole lines."""
+    """Yield the content of a segment in blocks of whole lines."""
     held: list[bytes] = []
     size_bytes = 0
+    is_empty = True
     faulty: Faulty | None = None
     try:
-        for content in read_frames(file):
+        for content, _ in read_frames(file):
+            is_empty = False
             held.append(content)
             size_bytes += len(content)
             if size_bytes >= BLOCK_BYTES and content.endswith(b"\n"):
                 yield b"".join(held)
                 held, size_bytes = [], 0
-    except Faulty as found:
-        faulty = found
+        if is_empty:
+            faulty = Faulty(Fault.EMPTY)
+    except BadFrame as found:
+        faulty = Faulty(Fault(found.fault.value))
     # Yield the records before the fault, so that they are counted.
     if size_bytes:
         yield b"".join(held)

@@ -12,6 +12,7 @@ dropped: so a backlog counts as gone when the partitions reported an empty backl
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from fairlead.core.fairness.verdicts import CHANCE, FLOOD_FROM, FLOOD_WORK_FROM, NOISE, STARVED_BELOW
 from fairlead.core.fairness.weights import WEIGHT_DEFAULT, WEIGHT_MIN
 from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
 from fairlead.pipeline.stages.traffic import (
@@ -25,21 +26,10 @@ from fairlead.pipeline.stages.traffic import (
 )
 
 CARRIED_WINDOWS_MAX = 60
-# A key is starved if it had a backlog through a whole window and got less than this share of its due, which was at
-# least one task.
-STARVED_BELOW = 0.1
-# A key is a flood if it made at least this share of the demand, and got beyond its due at least this share of what the
-# starved keys missed; both beyond chance. If all keys burst at once, some key gets the most, but none is a flood.
-FLOOD_WORK_FROM = 1 / 3
-FLOOD_FROM = 0.5
-# Standard deviations by which a small count of tasks may be off by chance.
-CHANCE = 3.0
 # Minimum number of missed tasks that makes a key the victim of a flood, over all its windows: by chance, this happens
 # once in 1,000 times. A key that is due two tasks per minute sometimes gets none in a minute.
 MISSED_MIN = 7.0
 STARVED_KEYS_SHOWN = 20
-# Relative tolerance at bounds: two equal floods are exactly at one half, and sums are rounded.
-NOISE = 1e-9
 
 _BY_WINDOW = (*TASK_QUEUE, "window_us")
 _ROWS = "array<struct<window_us: long, backlog_before: long, added: long, dispatched: long>>"

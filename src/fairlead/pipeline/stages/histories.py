@@ -43,7 +43,7 @@ def gather_records(history: DataFrame) -> DataFrame:
         F.coalesce("task_id", zero).cast("long").alias("task_id"),
         F.coalesce("status", zero).cast("int").alias("status"),
         "time_us",
-        F.try_to_binary("payload", F.lit("base64")).alias("payload"),
+        F.try_to_binary(F.coalesce("payload", "outline"), F.lit("base64")).alias("payload"),
     ).select(*RECORDS.names)
     # The later write of the same events comes first, and wins.
     return records.repartition(*TREE_KEY).sortWithinPartitions(*TREE_KEY, "run_id", "first_event_id", F.desc("task_id"))

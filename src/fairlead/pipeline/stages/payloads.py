@@ -5,23 +5,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-_COLUMNS = ("payload", "run_id", "first_event_id", "event_digests", "event_types", "signals")
+_COLUMNS = ("run_id", "first_event_id", "event_digests", "event_types", "signals")
 
 
 def with_payload_faults(history: DataFrame) -> DataFrame:
-    """Add `payload_fault` to each batch: null if the payload matches its record, or without a payload.
+    """Add `payload_fault` to each batch: null if its payload or outline matches the record, or without one.
 
     Call this before any shuffle, so that payloads are not moved.
     """
-    has_payloads = not history.where(F.col("payload").isNotNull()).limit(1).isEmpty()
-    if not has_payloads:
+    events = F.coalesce("payload", "outline")
+    if history.where(events.isNotNull()).limit(1).isEmpty():
         return history.withColumn("payload_fault", F.lit(None).cast("string"))
     faults = arrow_udf(_faults, "string")  # type: ignore[call-overload] # Arrow's arrays have no types.
-    return history.withColumn("payload_fault", faults(*_COLUMNS))
+    return history.withColumn("payload_fault", faults(events, F.col("payload").isNull(), *_COLUMNS))
 
 
 def _faults(  # noqa: PLR0917 - the columns of a row
-    payloads: pa.Array, run_ids: pa.Array, firsts: pa.Array, digests: pa.Array, types: pa.Array, signals: pa.Array
+    payloads: pa.Array,
+    outlined: pa.Array,
+    run_ids: pa.Array,
+    firsts: pa.Array,
+    digests: pa.Array,
+    types: pa.Array,
+    signals: pa.Array,
 ) -> pa.Array:
     # This import loads Temporal's API in the worker, only if payloads were journaled.
     from fairlead.pipeline.kernels.reconcile.payloads import payload_fault  # noqa: PLC0415
@@ -34,9 +40,10 @@ def _faults(  # noqa: PLR0917 - the columns of a row
             digests=digest.as_py(),
             types=kinds.as_py(),
             signals=signal.as_py(),
+            is_outline=is_outline.as_py(),
         )
-        for payload, run_id, first, digest, kinds, signal in zip(
-            payloads, run_ids, firsts, digests, types, signals, strict=True
+        for payload, is_outline, run_id, first, digest, kinds, signal in zip(
+            payloads, outlined, run_ids, firsts, digests, types, signals, strict=True
         )
     ]
     return pa.array(faults, pa.string())

@@ -72,7 +72,7 @@ def work_of(scale: float) -> int:
 def write_journals(journal: Path, *, scale: float, seed: int, notify: Notify) -> JournalManifest:
     """Write the journals and the manifest into an empty folder; `notify` is called with the part and its new records.
 
-    A small scale shortens the time range and keeps the rate: rare events in an hour could not be told from chance.
+    A small scale shortens the time range and keeps the rate: rare events in an hour would look like chance.
     """
     if journal.exists() and (not journal.is_dir() or any(journal.iterdir())):
         raise JournalInUse(f"--journal {journal}: the folder is not empty: give an empty or a new one")

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from fairlead.rpc.client.failures import CallFailed
 from fairlead.rpc.head import IDENTITY
+from fairlead.rpc.message import Packed
 from fairlead.rpc.stream import Incoming, Messages, Outgoing
 
 
@@ -48,7 +49,7 @@ class ClientCall:
         request: bytes,
         *,
         deadline_s: float | None,
-        future: "asyncio.Future[bytes] | None" = None,
+        future: "asyncio.Future[bytes | Packed] | None" = None,
         messages: Messages | None = None,
     ) -> None:
         """`future` gets the response of a unary call; `messages` gets those of a call with a streamed response."""
@@ -75,7 +76,7 @@ class ClientCall:
         self.has_headers = False
         self.encoding = IDENTITY
         # The response of a unary call, until its status is known.
-        self.message: bytes | None = None
+        self.message: bytes | Packed | None = None
         self.is_done = False
 
     def succeed(self) -> None:

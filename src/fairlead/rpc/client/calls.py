@@ -6,7 +6,7 @@ from struct import Struct
 from fairlead.aio.deadlines import Deadlines
 from fairlead.rpc.client.call import ClientCall
 from fairlead.rpc.client.client_outbox import ClientOutbox
-from fairlead.rpc.client.failures import CallFailed, NotSent, ResponseLost
+from fairlead.rpc.client.failures import CallFailed, NotSent, ResponseLost, unreadable
 from fairlead.rpc.client.request_head import timeout_field
 from fairlead.rpc.client.response_head import encoding, failure, is_informational
 from fairlead.rpc.frame_reader import HEADER_LIST_FACTOR_MAX
@@ -39,7 +39,7 @@ _BACK = Struct(f">5sI{len(OK_TRAILERS_BLOCK)}s")
 _BACK_CONSTANT = bytes((0, 0, len(OK_TRAILERS_BLOCK), HEADERS, END_HEADERS | END_STREAM))
 _WHOLE_BYTES_MIN = _FRONT.size + _BACK.size
 
-# Streams that a server that names no limit gets: as many as we would accept ourselves.
+# Concurrent streams to a server that sets no limit: as many as we accept ourselves.
 _STREAMS_MAX_DEFAULT = 4_096
 # gRPC codes of resets; any other is INTERNAL.
 _CODES: dict[int, Code] = {
@@ -185,25 +185,26 @@ class ClientCalls:
             except CallFailed as failed:
                 self._give_up(call, failed)
 
-    def data(self, stream_id: int, data: bytes, *, padding: int, is_last: bool) -> None:
-        """Handle a DATA frame."""
+    def data(self, stream_id: int, data: bytes, *, padding: int, is_last: bool) -> bool:
+        """Handle a DATA frame; return whether it completed a message."""
         self._intake.received(len(data) + padding)
         call = self._call(stream_id)
         if call is None:
-            return
+            return False
         if not call.has_headers:
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, "data before the headers of a response")
         call.is_half_closed = is_last
         self._intake.received_on(call, len(data) + padding, padding=padding)
+        is_whole = False
         try:
-            if data:
-                self._take(call, data)
+            is_whole = bool(data) and self._took(call, data)
             if is_last:
                 raise ResponseLost(Code.INTERNAL, f"the response of {call.path} ended without a status")
         except CallFailed as failed:
             self._give_up(call, failed)
         except RpcStatus as status:
-            self._give_up(call, ResponseLost(status.code, f"the response of {call.path}: {status.message}"))
+            self._give_up(call, unreadable(call.path, status))
+        return is_whole
 
     def reset(self, stream_id: int, code: int) -> bool:
         """End a call that the server reset; a reset of a stream that has ended counts against the server."""
@@ -279,15 +280,18 @@ class ClientCalls:
         self.streams[stream_id] = call
         self._outbox.request(call, block)
 
-    def _take(self, call: ClientCall, data: bytes) -> None:
+    def _took(self, call: ClientCall, data: bytes) -> bool:
         bytes_max = self._limits.message_bytes_max
+        is_whole = False
         for message, window_bytes in self._intake.messages(call, data, encoding=call.encoding, bytes_max=bytes_max):
+            is_whole = True
             if call.messages is not None:
                 call.messages.put(message, window_bytes=window_bytes)
             elif call.message is not None:
                 raise ResponseLost(Code.INTERNAL, f"the response of {call.path} has several messages instead of one")
             else:
                 call.message = message
+        return is_whole
 
     def _end(self, call: ClientCall, fields: Sequence[Field]) -> None:
         """End a call with the status in its trailers."""

@@ -7,6 +7,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import structlog
@@ -16,15 +17,16 @@ from fairlead.aio.backoff import Backoff
 from fairlead.aio.deadlines import Deadlines
 from fairlead.rpc.client.call import ClientCall, expire
 from fairlead.rpc.client.connection import ClientConnection
-from fairlead.rpc.client.failures import NotSent
+from fairlead.rpc.client.failures import NotSent, unpacked
 from fairlead.rpc.client.request_head import Metadata, RequestHeads
 from fairlead.rpc.head import TIMEOUT_S_MAX
 from fairlead.rpc.http2 import ALPN_PROTOCOL
 from fairlead.rpc.limits import ChannelLimits
+from fairlead.rpc.message import Packed
 from fairlead.rpc.status import Code
 from fairlead.rpc.stream import Messages
 
-# Upper bound of the seconds between pings, after servers that asked for fewer.
+# Upper bound of the seconds between pings: a server may ask for fewer pings.
 KEEPALIVE_S_MAX = 600.0
 
 _CONNECT_FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed")
@@ -114,17 +116,18 @@ class Channel:
         connection = self._current
         if connection is None:
             connection = await self._connected(path, deadline_s)
-        future: asyncio.Future[bytes] = loop.create_future()
+        future: asyncio.Future[bytes | Packed] = loop.create_future()
         call = ClientCall(path, self._head(connection, path, metadata), request, deadline_s=deadline_s, future=future)
         connection.open(call)
         try:
-            return await future
+            message = await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                # Reading the failure keeps asyncio from logging it: the caller is cancelled and won't.
+                # Reading the failure keeps asyncio from logging it: the cancelled caller does not read it.
                 future.exception()
             connection.calls.cancel(call)
             raise
+        return await unpacked(path, message) if isinstance(message, Packed) else message
 
     async def stream(
         self, path: str, request: bytes, *, timeout_s: float | None = None, metadata: Metadata = ()
@@ -135,7 +138,7 @@ class Channel:
         connection = self._current
         if connection is None:
             connection = await self._connected(path, deadline_s)
-        messages = Messages(lambda size: connection.give(call, size))
+        messages = Messages(lambda window_bytes, _: connection.give(call, window_bytes), unpack=partial(unpacked, path))
         call = ClientCall(
             path, self._head(connection, path, metadata), request, deadline_s=deadline_s, messages=messages
         )

@@ -25,7 +25,6 @@ from fairlead.rpc.frames import (
 from fairlead.rpc.http2 import (
     CUT_S,
     KEEPALIVE_PING,
-    TRANSPORT_BYTES_MAX,
     Http2Connection,
     as_transport,
     close_once,
@@ -33,6 +32,7 @@ from fairlead.rpc.http2 import (
 )
 from fairlead.rpc.intake import STREAM_WINDOW_BYTES, Intake
 from fairlead.rpc.limits import ChannelLimits
+from fairlead.rpc.outbox import TRANSPORT_BYTES_MAX
 
 # Seconds in which an overdue answer to a ping may still be read.
 _LAST_LOOK_S = 0.05
@@ -69,7 +69,7 @@ class ClientConnection(Http2Connection):
         # Reason for the end, once the connection ends.
         self.end_reason: str | None = None
         self.is_lost = False
-        # Whether the server has told us to send fewer pings.
+        # Whether the server has asked us to send fewer pings.
         self.is_told_to_calm = False
 
     @property
@@ -95,7 +95,10 @@ class ClientConnection(Http2Connection):
     # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the preface and our SETTINGS. Calls wait for the server's: before them, no call is sent for sure."""
+        """Send the preface and our SETTINGS.
+
+        Calls wait for the server's SETTINGS, so a call that still waits was never sent.
+        """
         self._transport = as_transport(transport)
         limits = self._channel_limits
         outbox = self._outbox = ClientOutbox(self._loop, self._transport, on_room=self._has_room)
@@ -120,6 +123,11 @@ class ClientConnection(Http2Connection):
             )
         )
         self._intake.open()
+
+    def eof_received(self) -> bool:
+        """Read the last responses, and close."""
+        self._finish_turns()
+        return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all calls."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from fairlead.rpc.message import Packed
 from fairlead.rpc.status import Code, RpcStatus
 
 _NO_TRAILERS: Mapping[str, str | bytes] = MappingProxyType({})
@@ -33,3 +34,16 @@ class RemoteStatus(CallFailed):
     ) -> None:
         super().__init__(code, message, details)
         self.trailers = trailers
+
+
+def unreadable(path: str, status: RpcStatus) -> ResponseLost:
+    """The failure of a call whose response is not a valid message."""
+    return ResponseLost(status.code, f"the response of {path}: {status.message}")
+
+
+async def unpacked(path: str, packed: Packed) -> bytes:
+    """Decompress a large response; raises ResponseLost."""
+    try:
+        return await packed.unpacked_aside()
+    except RpcStatus as status:
+        raise unreadable(path, status) from None

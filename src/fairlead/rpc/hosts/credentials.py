@@ -1,4 +1,4 @@
-"""Credentials: headers and a certificate that prove who calls."""
+"""Credentials: headers and a certificate that authenticate the caller."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # Header with which a host of a cluster proves that it knows the cluster's secret.
 SECRET_HEADER: Final = "fairlead-internode-secret"  # noqa: S105 - the name of a header
 AUTHORIZATION_HEADER: Final = "authorization"
-# Names the caller of a forwarded call; it is believed only of a cluster that has proved its name.
+# Header that names the caller of a forwarded call; accepted only from an authenticated cluster.
 PRINCIPAL_HEADER: Final = "fairlead-principal"
 
 

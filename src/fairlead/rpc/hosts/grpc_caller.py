@@ -26,7 +26,7 @@ class GrpcCaller:
         hosts_max: int = HOSTS_MAX,
         credentials: Credentials = ANONYMOUS,
     ) -> None:
-        """`credentials` tell other hosts who calls."""
+        """`credentials` authenticate this process to other hosts."""
         self._errors = errors
         self._credentials = credentials
         self._deadlines = new_deadlines()

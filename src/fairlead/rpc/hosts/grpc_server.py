@@ -2,12 +2,14 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from fairlead.aio.cancellation import is_cancelled
+from fairlead.aio.condition import until
 from fairlead.core.errors import FairleadError
-from fairlead.rpc import Call, CannotListen, Code, Health, RpcLimits, RpcServer, RpcStatus, UnaryHandler
+from fairlead.rpc import Call, Code, Health, RpcLimits, RpcServer, RpcStatus, UnaryHandler
 from fairlead.rpc.hosts.caller import (
     CallLost,
     Handlers,
@@ -19,8 +21,7 @@ from fairlead.rpc.hosts.caller import (
     unexpected,
 )
 from fairlead.rpc.hosts.wire import ERROR_KEY, MESSAGE_BYTES_MAX, SERVICE, Codec, Errors
-
-__all__ = ["CannotListen", "GrpcServer"]
+from fairlead.telemetry import Metrics
 
 # Open calls of all callers together; most are waiting polls.
 CALLS_MAX = 50_000
@@ -31,6 +32,9 @@ LINGER_S = 0.1
 # Characters of the status text; it is for people who read a network trace: callers get the error from the metadata.
 STATUS_TEXT_CHARACTERS_MAX = 200
 
+# Bytes of large messages of all callers together.
+MEMORY_BYTES_MAX = 1024 * 1024 * 1024
+
 # Raises if a caller may not call a method, by its name, with a request.
 Admit: TypeAlias = Callable[[Call, str, Any], Awaitable[None]]
 
@@ -38,6 +42,7 @@ Admit: TypeAlias = Callable[[Call, str, Any], Awaitable[None]]
 # When that host's clients go, all their polls are reset at once.
 LIMITS = RpcLimits(
     message_bytes_max=MESSAGE_BYTES_MAX,
+    memory_bytes_max=MEMORY_BYTES_MAX,
     calls_max=2 * CALLS_MAX,
     streams_max=CALLS_MAX,
     resets_burst_max=2 * CALLS_MAX,
@@ -60,14 +65,19 @@ class GrpcServer:
         code_of: Callable[[FairleadError], Code],
         calls_max: int = CALLS_MAX,
         tls: ssl.SSLContext | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """`code_of` returns the gRPC code of an error; `tls` is a server-side context, None for clear text."""
+        """`code_of` returns the gRPC code of an error; `tls` is a server-side context, None for clear text.
+
+        `metrics` counts the calls of each method, their latency and their errors.
+        """
         self._handlers = handlers
         self._listen = listen
         self._errors = errors
         self._code_of = code_of
         self._calls_max = calls_max
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._metrics = metrics or Metrics()
+        self._calls = 0
         self._health = Health([SERVICE])
         self._is_able = True
         self._is_draining = False
@@ -120,41 +130,55 @@ class GrpcServer:
         self._health.close()
         self._is_stopping = True
         if self._is_started and grace_s > 0:
-            await _ended(self._calls, within_s=grace_s)
+            await until(lambda: not self._calls, within_s=grace_s)
             await asyncio.sleep(min(grace_s, LINGER_S))
         await self._rpc.stop(0)
         # A cancelled handler may still have to clean up, for example return a task.
-        await _ended(self._calls, within_s=CANCELLED_S_MAX)
+        await until(lambda: not self._calls, within_s=CANCELLED_S_MAX)
 
     def _answerer(
         self, method: Method[Request, Response], handle: Callable[[Request], Awaitable[Response]]
     ) -> UnaryHandler:
         codec = Codec(method)
+        service, _, name = method.name.partition(".")
+        counts = self._metrics.calls(service, name)
 
         async def answer(data: bytes, call: Call) -> bytes:
             if self._is_stopping:
                 raise self._failed(call, Unreachable(f"{self._address!r} is stopping: ask for the owner again"))
-            if len(self._calls) >= self._calls_max:
-                raise self._failed(call, Overloaded(f"{len(self._calls)} calls are under way: send fewer at once"))
-            task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - a coroutine that awaits runs in a task
-            self._calls.add(task)
+            if self._calls >= self._calls_max:
+                raise self._failed(call, Overloaded(f"{self._calls} calls are under way: send fewer at once"))
+            self._calls += 1
             failure: FairleadError
+            # The time at which the handler began; 0 while none runs.
+            began_s = 0.0
             try:
                 request = codec.decode_request(data)
+                # A call may wait for a minute: don't keep its bytes meanwhile.
+                del data
                 if self._admit is not None:
                     await self._admit(call, method.name, request)
-                return codec.encode(await handle(request))
+                began_s = time.perf_counter()
+                answering = handle(request)
+                del request
+                answer = await answering
+                counts.answered(time.perf_counter() - began_s)
+                began_s = 0.0
+                return codec.encode(answer)
             except FairleadError as error:
                 failure = error
+                if began_s:
+                    counts.failed(type(error).__name__, time.perf_counter() - began_s)
             except asyncio.CancelledError:
                 if is_cancelled():
                     raise
                 failure = CallLost(f"{method.name} was cancelled by its host, which is closing")
             except Exception as error:  # noqa: BLE001 - a fault of one handler is no reason to lose the others
+                if began_s:
+                    counts.failed(type(error).__name__, time.perf_counter() - began_s)
                 failure = unexpected(method, error)
             finally:
-                self._calls.discard(task)
+                self._calls -= 1
             raise self._failed(call, failure)
 
         return answer
@@ -162,8 +186,3 @@ class GrpcServer:
     def _failed(self, call: Call, error: FairleadError) -> RpcStatus:
         call.set_trailer(ERROR_KEY, self._errors.encode(error))
         return RpcStatus(self._code_of(error), str(error)[:STATUS_TEXT_CHARACTERS_MAX])
-
-
-async def _ended(calls: set[asyncio.Task[Any]], *, within_s: float) -> None:
-    if calls:
-        await asyncio.wait(calls, timeout=within_s)

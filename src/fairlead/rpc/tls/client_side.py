@@ -1,4 +1,4 @@
-"""The client side of TLS: whom a process trusts, and the certificate that it presents."""
+"""The client side of TLS: the authorities that a process trusts, and the certificate that it presents."""
 
 import ssl
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class ClientSide:
         self._own = own if own is not None and own.is_on else None
         self._texts: tuple[bytes, ...] = ()
         self._listeners: list[Callable[[], None]] = []
-        # PEM of the authorities, the own certificate and the own key; empty without.
+        # PEM of the authorities, of the own certificate and of the own key; empty if not configured.
         self.authorities = b""
         self.certificate = b""
         self.key = b""

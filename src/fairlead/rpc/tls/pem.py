@@ -37,7 +37,9 @@ def joined(pems: Iterable[Pem]) -> bytes:
 
 
 def load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes, *, shown: str) -> None:
-    """Load a certificate and its key. `ssl` only reads files: both are in one for a moment, readable by us alone."""
+    """Load a certificate and its key. `ssl` reads only files: both are written to a temporary file that only this user
+    can read.
+    """
     descriptor, name = tempfile.mkstemp(prefix="fairlead-tls-")
     try:
         with os.fdopen(descriptor, "wb") as opened:

@@ -30,8 +30,8 @@ class ServerSide:
         self.context = _context(config, alpn)
         self.context.sni_callback = self._choose
         sides = (config, *self._overrides.values())
-        # The choice of a context doesn't change what the handshake asks for: ask for what any of them needs. The
-        # connection checks what its own context requires.
+        # A context that is chosen by host name doesn't change what the handshake requests: request what any of the
+        # contexts needs. The connection checks what its own context requires.
         if any(side.client_authorities for side in sides):
             is_always = all(side.requires_client for side in sides)
             self.context.verify_mode = ssl.CERT_REQUIRED if is_always else ssl.CERT_OPTIONAL

@@ -7,6 +7,7 @@ from fairlead.settings.dynamic import (
     journal,
     limits,
     matching,
+    matching_memory,
     membership,
     nexus,
     quotas,
@@ -22,7 +23,7 @@ SETTINGS = Registry(
         declared
         for module in (
             *(authorization, history, http, journal, limits, matching),
-            *(membership, nexus, quotas, redirection, replication),
+            *(matching_memory, membership, nexus, quotas, redirection, replication),
         )
         for declared in vars(module).values()
         if isinstance(declared, Setting)

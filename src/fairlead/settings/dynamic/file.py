@@ -149,7 +149,7 @@ class _Reader:
             return EVERYWHERE
         try:
             if not isinstance(node, yaml.MappingNode):
-                raise InvalidValue("are not a mapping of names to values")  # noqa: TRY301 - told like the rest
+                raise InvalidValue("are not a mapping of names to values")  # noqa: TRY301 - reported like the rest
             entries = entries_of(node)
         except InvalidValue as wrong:
             self.complain(node, f"{spelling}: the constraints {wrong}")

@@ -1,7 +1,7 @@
 """Dynamic settings of matching, with the names of Cadence and Temporal.
 
-If the two spell a setting differently (task queue, task queue), the other spelling is an alias. Settings that neither
-of them has say so in `deviation`.
+If the two spell a setting differently (task list, task queue), the other spelling is an alias. Settings that neither of
+them has say so in `deviation`.
 """
 
 from fairlead.core.balancing import TASKS_MAX, Strategy, WeightedRules
@@ -17,6 +17,7 @@ from fairlead.settings.dynamic.kinds import Bool, Choice, Duration, Float, Gradu
 
 _OURS = "Fairlead's own."
 _RATE_MAX = 1e9
+_CONCURRENCY_MAX = 1_000_000
 _DAY_S = 86_400.0
 
 # Partitions
@@ -322,6 +323,22 @@ FAIRNESS_KEY_RPS = Setting(
     reach=Reach.TASK_QUEUE,
     about="Tasks a second dispatched for a fairness key of weight 1; others by their weight. 0: no limit.",
     deviation="Fairlead's own. In Temporal only a call sets it.",
+)
+FAIRNESS_KEY_CONCURRENCY = Setting(
+    key="matching.fairnessKeyConcurrency",
+    kind=Int(0, _CONCURRENCY_MAX),
+    default=0,
+    reach=Reach.TASK_QUEUE,
+    about="Activities of a fairness key that run at once in a task queue, over all partitions. 0: no limit.",
+    deviation="Fairlead's own. Temporal has no such limit.",
+)
+TASK_QUEUE_CONCURRENCY = Setting(
+    key="matching.taskQueueConcurrency",
+    kind=Int(0, _CONCURRENCY_MAX),
+    default=0,
+    reach=Reach.TASK_QUEUE,
+    about="Activities of a task queue that run at once, over all partitions and fairness keys. 0: no limit.",
+    deviation="Fairlead's own. Temporal has no such limit.",
 )
 
 # Balancing and routing

@@ -64,7 +64,7 @@ VISIBILITY_BURST_RATIO = Setting(
     kind=_RATIO,
     default=1.0,
     reach=Reach.NAMESPACE,
-    about="Lists and counts that a namespace may make at once after a pause, as a multiple of those a second.",
+    about="Burst of lists and counts of a namespace, as a multiple of their limit per second.",
 )
 REPLICATED_RPS = Setting(
     key="frontend.rps.namespaceReplicationInducingAPIs",
@@ -85,7 +85,28 @@ NAMESPACE_REPLICATED_BURST_RATIO = Setting(
     kind=_RATIO,
     default=10.0,
     reach=Reach.NAMESPACE,
-    about="Changes of one namespace that are accepted at once after a pause, as a multiple of those a second.",
+    about="Burst of changes of one namespace, as a multiple of their limit per second.",
+)
+GLOBAL_NAMESPACE_REPLICATED_RPS = Setting(
+    key="frontend.globalNamespaceRPS.namespaceReplicationInducingAPIs",
+    kind=Int(0, _RPS_MAX),
+    default=0,
+    reach=Reach.NAMESPACE,
+    about="Changes a second of one namespace that all hosts accept; above 0 it replaces the limit of one host.",
+)
+GLOBAL_DEPLOYMENT_READ_RPS = Setting(
+    key="frontend.globalNamespaceWorkerDeploymentReadRPS",
+    kind=Int(0, _RPS_MAX),
+    default=50,
+    reach=Reach.NAMESPACE,
+    about="Descriptions and lists a second of a namespace's worker deployments that all hosts accept; 0 for no limit.",
+)
+GLOBAL_DEPLOYMENT_READ_BURST_RATIO = Setting(
+    key="frontend.globalNamespaceWorkerDeploymentReadBurstRatio",
+    kind=_RATIO,
+    default=10.0,
+    reach=Reach.NAMESPACE,
+    about="Burst of descriptions and lists of worker deployments, as a multiple of their limit per second.",
 )
 NAMESPACE_COUNT = Setting(
     key="frontend.namespaceCount",
@@ -107,5 +128,21 @@ CALLS_AT_ONCE = Setting(
     default=8,
     reach=Reach.GLOBAL,
     about="Short calls that one host carries out at once while several namespaces call; others wait for a fair turn.",
+    deviation="Fairlead's own.",
+)
+TASKS_AT_ONCE = Setting(
+    key="history.tasksAtOnce",
+    kind=Int(1, 1_000_000),
+    default=16,
+    reach=Reach.GLOBAL,
+    about="Transfer and timer tasks that one host runs at once while several namespaces have some; others wait.",
+    deviation="Fairlead's own.",
+)
+MESSAGE_MEMORY = Setting(
+    key="frontend.messageMemory",
+    kind=Int(64 * 2**20, 2**40),
+    default=256 * 2**20,
+    reach=Reach.GLOBAL,
+    about="Bytes of large requests and unread responses that one host holds; above it, large messages wait.",
     deviation="Fairlead's own.",
 )

@@ -33,7 +33,6 @@ matching.listNexusEndpointsLongPollTimeout matching.nexusEndpointsRefreshInterva
 system.refreshNexusEndpointsLongPollTimeout system.ringpopApproximateMaxPropagationTime system.ringpopReplicaPoints
 """)
 CALL_LIMITS = _keys("""
-frontend.globalNamespaceRPS.namespaceReplicationInducingAPIs frontend.globalNamespaceWorkerDeploymentReadBurstRatio
 history.businessIDReuseBurstRatio history.businessIDReuseRate
 matching.namespaceRPS system.pollWaitForNamespaceRateLimitToken
 """)

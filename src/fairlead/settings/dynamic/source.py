@@ -58,8 +58,8 @@ class _Version(NamedTuple):
 
 class _Listener(NamedTuple):
     settings: tuple[Setting[Any], ...]
-    scope: Scope
-    notify: Callable[[Any], None]
+    # Each scope, and what is called with a new value for it.
+    scopes: Callable[[], Iterable[tuple[Scope, Callable[[Any], None]]]]
 
 
 class DynamicSettings:
@@ -136,9 +136,18 @@ class DynamicSettings:
         self, settings: tuple[Setting[Any], ...], notify: Callable[[Any], None], scope: Scope = EVERYWHERE
     ) -> Callable[[], None]:
         """Like `subscribe`, for several settings, at the memory of one."""
+        subscribed = ((scope, notify),)
+        return self.subscribe_scopes(settings, lambda: subscribed)
+
+    def subscribe_scopes(
+        self,
+        settings: tuple[Setting[Any], ...],
+        scopes: Callable[[], Iterable[tuple[Scope, Callable[[Any], None]]]],
+    ) -> Callable[[], None]:
+        """Like `subscribe_all`, for all scopes that `scopes` yields at a change, in one subscription."""
         self._listeners_ever += 1
         number = self._listeners_ever
-        self._listeners[number] = _Listener(settings, scope, notify)
+        self._listeners[number] = _Listener(settings, scopes)
         return partial(self._end, number)
 
     def _end(self, number: int) -> None:
@@ -199,9 +208,10 @@ class DynamicSettings:
         self._cache.clear()
         self._revision += 1
         self._notify(
-            (listener, setting, self._rules.value(setting, listener.scope, before))
+            (notify, setting, scope, self._rules.value(setting, scope, before))
             for listener in tuple(self._listeners.values())
-            if listener.scope.namespace == namespace_id
+            for scope, notify in tuple(listener.scopes())
+            if scope.namespace == namespace_id
             for setting in listener.settings
         )
 
@@ -211,17 +221,19 @@ class DynamicSettings:
         self._put_in_force(rules)
         changed = {setting: None for setting in self._registry if before.values(setting) != rules.values(setting)}
         self._notify(
-            (listener, setting, before.value(setting, listener.scope, self._name_of(listener.scope)))
+            (notify, setting, scope, before.value(setting, scope, self._name_of(scope)))
             for listener in tuple(self._listeners.values())
+            if not changed.keys().isdisjoint(listener.settings)
+            for scope, notify in tuple(listener.scopes())
             for setting in listener.settings
             if setting in changed
         )
         return tuple(changed)
 
-    def _notify(self, before: Iterable[tuple[_Listener, Setting[Any], Any]]) -> None:
+    def _notify(self, before: Iterable[tuple[Callable[[Any], None], Setting[Any], Scope, Any]]) -> None:
         """Call each listener with the value in force, if it differs from the value before."""
         failures: list[Exception] = []
-        for (_, scope, notify), setting, value_before in before:
+        for notify, setting, scope, value_before in before:
             value = self.get(setting, scope)
             if value != value_before:
                 try:

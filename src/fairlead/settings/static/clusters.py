@@ -41,7 +41,7 @@ class ClusterConfig:
     initial_version: int = INITIAL_VERSION_DEFAULT
     increment: int = INCREMENT_DEFAULT
     remotes: Mapping[str, RemoteClusterConfig] = field(default_factory=dict)
-    # API keys that prove to other clusters which one calls, by HOST:PORT or HOST.
+    # API keys that authenticate this cluster to other clusters, by HOST:PORT or HOST.
     api_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Patterns of HOST:PORT, HOST or CIDR to which operators may connect this cluster; empty: any.
     allowed_addresses: tuple[str, ...] = ()

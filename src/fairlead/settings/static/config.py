@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.settings.document import Unreadable, read_document
-from fairlead.settings.dynamic.kinds import Bool, Choice, Duration, Int, Plain, Texts
+from fairlead.settings.dynamic.kinds import Choice, Duration, Int, Plain, Texts
 from fairlead.settings.dynamic.source import read_file
 from fairlead.settings.problem import InvalidSettings, InvalidValue, Problem
 from fairlead.settings.static.clusters import NAME_DEFAULT, ClusterConfig, RemoteClusterConfig, read_cluster
+from fairlead.settings.static.journal import JournalConfig, JournalPayloads, read_journal
 from fairlead.settings.static.namespaces import NamespaceConfig, SearchAttributeType, parse_namespaces
 from fairlead.settings.static.section import Section
 from fairlead.settings.static.security import SecurityConfig, read_security
@@ -42,6 +43,7 @@ __all__ = [
     "ClusterConfig",
     "HttpConfig",
     "JournalConfig",
+    "JournalPayloads",
     "LogFormat",
     "LogLevel",
     "MemoryConfig",
@@ -117,14 +119,6 @@ class LogFormat(StrEnum):
     AUTO = "auto"
     CONSOLE = "console"
     JSON = "json"
-
-
-@dataclass(frozen=True, slots=True)
-class JournalConfig:
-    """Folder of the journal; with `has_payloads`, events are written with their payloads."""
-
-    folder: Path
-    has_payloads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +235,7 @@ def _read(root: Section, folder: Path, environment: Mapping[str, str]) -> Static
         log_format=log.value("format", Choice(LogFormat).parse, DEFAULTS.log_format),
         hand_over_s=stop.value("handOver", Duration(0.0, 600.0).parse, DEFAULTS.hand_over_s),
         grace_s=stop.value("grace", Duration(0.0, 3600.0).parse, DEFAULTS.grace_s),
-        journal=_read_journal(journal, folder),
+        journal=read_journal(journal, folder),
         cluster=read_cluster(root.section("cluster"), parse_remote_address, folder),
         security=read_security(root, folder, environment),
         metrics_tls=read_server_tls(metrics.section("tls"), folder),
@@ -276,16 +270,6 @@ def _check_security(root: Section, config: StaticConfig) -> None:
             "has an authorizer, but hosts can't prove that they belong to the cluster: give internode.secretFile, or "
             "tls.internode.server with requireClientAuth"
         )
-
-
-def _read_journal(journal: Section, folder: Path) -> JournalConfig | None:
-    name = journal.value("folder", parse_file_name, None)
-    has_payloads = journal.value("payloads", Bool().parse, default=False)
-    if name is None:
-        if journal.given("payloads"):
-            journal.complain_of("payloads", " has no effect without journal.folder: give that as well")
-        return None
-    return JournalConfig(folder / name, has_payloads)
 
 
 def _parse_name(raw: Plain) -> Address:

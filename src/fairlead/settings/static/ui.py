@@ -24,7 +24,8 @@ _PUBLIC_PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*/?", re.ASCII)
 class UiConfig:
     """Where the web page listens, and its options.
 
-    `asset_path` is the folder of the built pages; None: the newest ones that `fairlead ui fetch` has fetched.
+    `asset_path` is the folder of the built pages; None: the newest ones that `fairlead ui fetch` has fetched. `lake` is
+    the folder of the lake whose report the console shows; it need not exist yet.
     """
 
     host: str
@@ -32,6 +33,7 @@ class UiConfig:
     asset_path: Path | None = None
     public_path: str = ""
     codec_endpoint: str = ""
+    lake: Path | None = None
 
 
 def read_ui(ui: Section, folder: Path, parse_address: Callable[[Plain], A]) -> UiConfig | None:
@@ -40,12 +42,20 @@ def read_ui(ui: Section, folder: Path, parse_address: Callable[[Plain], A]) -> U
     assets = ui.value("assetPath", parse_file_name, None)
     public_path = ui.value("publicPath", parse_public_path, "")
     codec_endpoint = ui.value("codecEndpoint", parse_codec_endpoint, "")
+    lake = ui.value("lake", parse_file_name, None)
     if ui.is_given and not ui.given("listen"):
         ui.complain_here("has no listen: give the address of the web page, say 127.0.0.1:8233")
     ui.close()
     if listen is None:
         return None
-    return UiConfig(listen[0], listen[1], folder / assets if assets else None, public_path, codec_endpoint)
+    return UiConfig(
+        listen[0],
+        listen[1],
+        folder / assets if assets else None,
+        public_path,
+        codec_endpoint,
+        folder / lake if lake else None,
+    )
 
 
 def parse_public_path(raw: Plain) -> str:

@@ -39,8 +39,8 @@ from fairlead.storage.history_conflicts import (
     shard_lost,
     task_below_level,
 )
-from fairlead.storage.memory.clusterwide import MemoryClusterwide
 from fairlead.storage.memory.faults import FaultsAt
+from fairlead.storage.memory.slots import MemorySlots
 from fairlead.storage.predicates import Predicate, normal_form
 from fairlead.storage.visibility import GROUPS_MAX, LATEST_FIRST, Cursor, Field, Group, Order, VisibilityRow, cursor_of
 from fairlead.storage.visibility_order import Sort, sorted_rows
@@ -105,7 +105,7 @@ class _Branch:
         del self.first_event_ids[position:]
 
 
-class MemoryHistory(MemoryClusterwide):
+class MemoryHistory(MemorySlots):
     """A `HistoryStore` without disk, clock or threads: without faults each call completes without waiting."""
 
     _location_prefix = "shard "
@@ -115,6 +115,9 @@ class MemoryHistory(MemoryClusterwide):
         self._shards: dict[int, _Shard] = {}
         self._trees: dict[str, dict[str, _Branch]] = {}
         self._visibility: dict[str, dict[str, VisibilityRow]] = {}
+
+    def _check_owned(self, shard_id: int, range_id: int) -> None:
+        self._owned(shard_id, range_id)
 
     async def take_shard(self, shard_id: int) -> ShardLease:
         def take() -> ShardLease:

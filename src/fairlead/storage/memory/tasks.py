@@ -158,14 +158,15 @@ class MemoryStore(FaultyStore[QueueId | None]):
 
         return await self._read("list_queues", None, find)
 
-    async def heartbeat(self, member: Member) -> None:
-        def beat() -> None:
+    async def heartbeat(self, member: Member, *, now_s: float = 0.0) -> list[Member]:
+        def beat() -> list[Member]:
             self._members[member.host] = member
             forgotten_s = member.expires_s - MEMBER_FORGOTTEN_AFTER_S
             for other in [other for other in self._members.values() if other.expires_s <= forgotten_s]:
                 del self._members[other.host]
+            return self._alive(now_s)
 
-        await self._change("heartbeat", None, beat)
+        return await self._change("heartbeat", None, beat)
 
     async def leave(self, host: str) -> None:
         def leave() -> None:
@@ -174,15 +175,15 @@ class MemoryStore(FaultyStore[QueueId | None]):
         await self._change("leave", None, leave)
 
     async def members(self, *, now_s: float) -> list[Member]:
-        def find() -> list[Member]:
-            alive = [member for member in self._members.values() if member.expires_s > now_s]
-            return sorted(alive, key=lambda member: member.host)
-
-        return await self._read("members", None, find)
+        return await self._read("members", None, lambda: self._alive(now_s))
 
     async def close(self) -> None:
         await self.history.close()
         await super().close()
+
+    def _alive(self, now_s: float) -> list[Member]:
+        alive = [member for member in self._members.values() if member.expires_s > now_s]
+        return sorted(alive, key=lambda member: member.host)
 
     def _owned(self, queue: QueueId, range_id: int) -> _Queue:
         stored = self._queues.get(queue)

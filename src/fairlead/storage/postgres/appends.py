@@ -8,8 +8,9 @@ from psycopg import errors
 
 from fairlead.storage.postgres.arrays import blobs, numbers
 from fairlead.storage.postgres.connections import Connections, Unstorable, translated
-from fairlead.storage.postgres.group_commit import BUSY, DONE, WRITES_WAITING_MAX, GroupCommit, Verdict, Write
+from fairlead.storage.postgres.group_commit import WRITES_WAITING_MAX, GroupCommit, Write
 from fairlead.storage.postgres.pipeline import Parameter, Prepared, Row
+from fairlead.storage.postgres.verdicts import BUSY, DONE, Verdict
 from fairlead.storage.tasks import LeaseLost, Levels, LevelTaken, QueueId, StoredTask
 
 # Maximum tasks and bytes of a transaction: larger ones are no faster, and later appends would wait longer.

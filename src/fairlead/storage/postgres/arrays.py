@@ -1,4 +1,4 @@
-"""Arrays as parameters of statements, encoded far faster than a driver can that looks at every element's type."""
+"""Arrays as parameters of statements, encoded far faster than by the driver, which checks the type of every element."""
 
 from collections.abc import Sequence
 from itertools import chain

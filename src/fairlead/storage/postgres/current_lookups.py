@@ -11,7 +11,7 @@ from fairlead.storage.postgres.connections import Connections, Unstorable, trans
 from fairlead.storage.postgres.pipeline import Pipeline, Prepared, Row
 from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 
-# Look-ups of one statement, and statements on their way at the same time.
+# Look-ups in one statement, and statements in flight at the same time.
 LOOKUPS_A_STATEMENT_MAX: Final = 1_000
 STATEMENTS_IN_FLIGHT_MAX: Final = 2
 LOOKUPS_WAITING_MAX: Final = 10_000
@@ -47,7 +47,7 @@ class _Lookup:
 
 
 class CurrentLookups:
-    """Finds the current runs of workflow ids; each answer has all commits that returned before the question."""
+    """Finds the current runs of workflow ids; each result includes all commits that returned before the look-up."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

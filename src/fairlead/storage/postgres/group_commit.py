@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Hashable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -11,45 +11,28 @@ from psycopg import errors
 from fairlead.core.errors import FairleadError
 from fairlead.storage.postgres.connections import ATTEMPTS_MAX, Connections, translated
 from fairlead.storage.postgres.pipeline import Parameter, Pipeline, Prepared, Row
+from fairlead.storage.postgres.verdicts import AGAIN, Again, Busy, Done, Verdict
 from fairlead.storage.tasks import StoreUnavailable
 
 # Maximum number and bytes of the writes that wait; more are rejected.
 WRITES_WAITING_MAX = 10_000
 BYTES_WAITING_MAX = 256 * 1024 * 1024
-# Batches on their way at the same time: while PostgreSQL flushes one, the next is with it already.
+# Batches in flight at the same time: while PostgreSQL flushes one, it already has the next.
 BATCHES_IN_FLIGHT_MAX = 4
-# Writes that a batch needs to be sent while another is on its way: smaller ones wait, since they cost nearly as much.
+# Minimum number of writes in a batch that is sent while another is in flight: smaller ones wait, since they cost nearly
+# as much.
 EARLY_WRITES_MIN = 32
 
-
-class Done(NamedTuple):
-    """A write took effect, with this result."""
-
-    result: int
-
-
-class Busy(NamedTuple):
-    """Another transaction holds a lock that the write needs; the write had no effect."""
-
-
-class Again(NamedTuple):
-    """Another write of the batch was rejected, so none had an effect."""
-
-
-Verdict = Done | Busy | Again | Exception
-
-DONE = Done(0)
-BUSY = Busy()
-AGAIN = Again()
+Explain = Callable[[Exception], Awaitable[Exception]]
 
 
 class Write:
-    """A write that waits, with what the group commit has to know about it."""
+    """A waiting write, with the facts that the group commit needs."""
 
-    __slots__ = ("attempts", "fence", "keys", "outcome", "range_id", "rows", "size_bytes")
+    __slots__ = ("attempts", "explain", "fence", "keys", "outcome", "range_id", "rows", "size_bytes")
 
     def __init__(self, fence: Hashable, range_id: int, *, keys: Sequence[Hashable], rows: int, size_bytes: int) -> None:
-        """`fence` is what the range id belongs to: a shard or a queue. Of writes with a common key, one comes first."""
+        """`fence` is the shard or queue that the range id belongs to. Writes with a common key keep their order."""
         self.fence = fence
         self.range_id = range_id
         self.keys = keys
@@ -57,6 +40,8 @@ class Write:
         self.size_bytes = size_bytes
         self.attempts = 0
         self.outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        # Makes the error of a rejected write, possibly with a read of the store; None: the rejection is the error.
+        self.explain: Explain | None = None
 
 
 W = TypeVar("W", bound=Write)
@@ -88,7 +73,7 @@ class Batches(Protocol[W_contra]):
 
 
 class GroupCommit(Generic[W]):
-    """Sends all writes that wait as one batch, while earlier batches are on their way.
+    """Sends all waiting writes as one batch, while earlier batches are in flight.
 
     A rejected write fails alone. If a batch fails as a whole, its writes are sent one by one. A write that needs a lock
     of another transaction waits for it on another connection, together with the later writes of its fence, so that the
@@ -105,13 +90,13 @@ class GroupCommit(Generic[W]):
         # Writes of failed batches, each to be sent alone.
         self._alone: deque[W] = deque()
         self._waiting_bytes = 0
-        # Keys of the writes on their way.
+        # Keys of the writes in flight.
         self._keys: set[Hashable] = set()
         self._in_flight = 0
         # Fences with a write that waits for a lock, and their later writes.
         self._blocked: dict[Hashable, deque[W]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Accepted writes without an outcome; and those of them that are on their way.
+        # Accepted writes without an outcome; and those of them that are in flight.
         self._open = 0
         self._sent = 0
         self._is_turn_due = False
@@ -121,6 +106,11 @@ class GroupCommit(Generic[W]):
 
     async def write(self, write: W) -> int:
         """The result of a write that is committed. If the caller is cancelled, it may take effect anyway."""
+        self.begin(write)
+        return await write.outcome
+
+    def begin(self, write: W) -> None:
+        """Accept a write, whose `outcome` gets its result when it is committed."""
         if self._is_closing:
             raise StoreUnavailable("the store is closing: nothing was changed")
         waiting = self._open - self._sent
@@ -133,7 +123,6 @@ class GroupCommit(Generic[W]):
         self._waiting_bytes += write.size_bytes
         self._unused.clear()
         self._enqueue(write)
-        return await write.outcome
 
     async def close(self) -> None:
         """Reject new writes, wait for the outcomes of all accepted ones, and disconnect."""
@@ -167,7 +156,7 @@ class GroupCommit(Generic[W]):
                 return
             batch = [self._alone.popleft()] if self._alone else self._take(self._waiting)
             if not batch:
-                # Every waiting write follows one that is on its way.
+                # Every waiting write follows one that is in flight.
                 return
             self._hold(batch)
             statement = self._batches.statement(waits=False)
@@ -277,7 +266,18 @@ class GroupCommit(Generic[W]):
             copy = type(outcome)(*outcome.args)
             copy.__cause__ = outcome.__cause__ or outcome
             outcome = copy
+        elif write.explain is not None and isinstance(outcome, Exception):
+            self._run(self._explain(write, outcome, write.explain))
+            return
         write.outcome.set_exception(outcome)
+
+    async def _explain(self, write: W, rejection: Exception, explain: Explain) -> None:
+        try:
+            error = await explain(rejection)
+        except Exception as failure:  # noqa: BLE001 - the waiting caller gets the error
+            error = failure
+        if not write.outcome.done():
+            write.outcome.set_exception(error)
 
     # Writes that wait for a lock
 
@@ -290,7 +290,7 @@ class GroupCommit(Generic[W]):
         self._run(self._write_blocked(write.fence))
 
     async def _write_blocked(self, fence: Hashable) -> None:
-        """Write what waits for the locks of a fence until nothing is left, on a connection of the pool."""
+        """Send the writes that wait for the locks of a fence until none is left, on a connection of the pool."""
         blocked = self._blocked[fence]
         while blocked:
             batch = self._take_blocked(blocked)
@@ -372,7 +372,7 @@ class GroupCommit(Generic[W]):
 
 
 def _is_of_server(failure: psycopg.Error) -> bool:
-    """Whether the server failed, for any write alike: it has no memory or disk left, or took too long."""
+    """Whether the server failed, independently of the write: it has no memory or disk left, or took too long."""
     return isinstance(failure, psycopg.OperationalError | psycopg.InternalError) and not isinstance(
         failure, errors.DeadlockDetected | errors.SerializationFailure | errors.ProgramLimitExceeded
     )

@@ -1,9 +1,12 @@
 # ruff: noqa: D102 - the contract documents each method
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from psycopg import errors
 
+from fairlead.aio.cancellation import Uncancellable
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.storage.commit import Ancestor, BadCommit, Commit, segments_of
 from fairlead.storage.history import (
@@ -44,6 +47,7 @@ from fairlead.storage.postgres.history_writes import (
     completion_write,
 )
 from fairlead.storage.postgres.pipeline import Row
+from fairlead.storage.postgres.slots import PostgresSlots
 from fairlead.storage.predicates import Predicate
 from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 from fairlead.storage.visibility import (
@@ -60,7 +64,7 @@ from fairlead.storage.visibility import (
 from fairlead.storage.visibility_order import Sort
 
 
-class PostgresHistory:
+class PostgresHistory(PostgresSlots):
     """A `HistoryStore` on the connections of a `PostgresStore`: the lock on the shard's row is the fence.
 
     Many methods, because the contract of a history store has one for each operation.
@@ -94,10 +98,16 @@ class PostgresHistory:
         return int(rows[0][0])
 
     async def commit(self, shard_id: int, range_id: int, commit: Commit) -> None:
-        try:
-            await self._writes.write(commit_write(shard_id, range_id, commit))
-        except Refused as refused:
-            raise await self._refusal(shard_id, commit, refused.outcome, refused.place) from None
+        write = commit_write(shard_id, range_id, commit)
+        write.explain = partial(self._explained, shard_id, commit)
+        await self._writes.write(write)
+
+    def begin_commit(self, shard_id: int, range_id: int, commit: Commit) -> "asyncio.Future[int]":
+        write = commit_write(shard_id, range_id, commit)
+        write.explain = partial(self._explained, shard_id, commit)
+        write.outcome = Uncancellable()
+        self._writes.begin(write)
+        return write.outcome
 
     async def read_run(self, shard_id: int, namespace_id: str, workflow_id: str, run_id: str) -> StoredRun | None:
         key = {"namespace_id": namespace_id, "workflow_id": workflow_id, "run_id": run_id}
@@ -309,6 +319,11 @@ class PostgresHistory:
             present = await self.read_namespace(namespace_id=namespace_id)
             raise namespace_conflict(namespace_id, present, expected_version=expected_version)
         return int(rows[0][0])
+
+    async def _explained(self, shard_id: int, commit: Commit, rejection: Exception) -> Exception:
+        if not isinstance(rejection, Refused):
+            return rejection
+        return await self._refusal(shard_id, commit, rejection.outcome, rejection.place)
 
     async def _refusal(self, shard_id: int, commit: Commit, outcome: str, place: int) -> FairleadError:
         """The error for a rejected commit, with the present state, which is read after the rejection."""

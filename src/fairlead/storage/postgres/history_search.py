@@ -23,11 +23,13 @@ from fairlead.storage.predicates import (
     Operator,
     Predicate,
     StartsWith,
+    is_about_status,
     normal_form,
 )
 from fairlead.storage.visibility import (
     GROUPS_MAX,
     INT64_MAX,
+    NEVER_NULL,
     NULLABLE_NUMBERS,
     TEXT_COLUMNS,
     Attribute,
@@ -56,8 +58,12 @@ class Query:
     def __init__(self, namespace_id: str, where: Predicate | None) -> None:
         self.parameters: dict[str, object] = {}
         self._condition = f"namespace_id = {self._bind(namespace_id)}::text"
+        # Whether the table of counts has all that the condition needs.
+        self._is_about_status = True
         if where is not None:
-            self._condition += f" AND {self._compile(normal_form(where))}"
+            normal = normal_form(where)
+            self._is_about_status = is_about_status(normal)
+            self._condition += f" AND {self._compile(normal)}"
 
     def list_rows(self, *, order: Order | Sort, after: Cursor | None, limit: int) -> bytes:
         """The statement that lists a page of rows."""
@@ -78,8 +84,11 @@ class Query:
         text = f"SELECT {', '.join(_NAMES)} FROM visibility WHERE {self._condition}"
         if after is not None:
             text += f" AND ({self._after(sort, after)})"
+        # No NULLS LAST for columns without nulls: with it, the index by start would not have this order.
         terms = [
-            f"{self._typed(key.field, key.kind)} {'DESC' if key.descending else 'ASC'} NULLS LAST" for key in sort.keys
+            f"{self._typed(key.field, key.kind)} {'DESC' if key.descending else 'ASC'}"
+            f"{'' if key.field in NEVER_NULL else ' NULLS LAST'}"
+            for key in sort.keys
         ]
         text += f" ORDER BY {', '.join(terms)}, {_RUN_ID} ASC LIMIT {self._bind(limit)}"
         return text.encode()
@@ -98,10 +107,16 @@ class Query:
             cases.append(f"({equal}({operand} {sign} {bound} OR {operand} IS NULL))")
             equal += f"{operand} = {bound} AND "
         cases.append(f"({equal}{_RUN_ID} > {self._bind(run_id)}::text)")
-        return " OR ".join(cases)
+        found, first = " OR ".join(cases), sort.keys[0]
+        if first.field not in NEVER_NULL:
+            return found
+        # Implied by the rest, but lets PostgreSQL begin in the index where the last page ended.
+        return f"{first.field} {'<=' if first.descending else '>='} {self._bind(values[0])}::bigint AND ({found})"
 
     def count_rows(self, *, group_by: Field | None) -> bytes:
         """The statement that counts rows; the value of each group is JSON."""
+        if group_by in (None, Column.STATUS) and self._is_about_status:
+            return self._counted_rows(is_grouped=group_by is not None)
         if group_by is None:
             return f"SELECT NULL::text, count(*) FROM visibility WHERE {self._condition}".encode()
         if isinstance(group_by, Attribute):
@@ -112,6 +127,15 @@ class Query:
         return (
             f"SELECT value::text, count(*) FROM ({found}) AS found "
             f"GROUP BY value ORDER BY count(*) DESC, value LIMIT {GROUPS_MAX}"
+        ).encode()
+
+    def _counted_rows(self, *, is_grouped: bool) -> bytes:
+        found = f"FROM visibility_counts WHERE {self._condition}"
+        if not is_grouped:
+            return f"SELECT NULL::text, coalesce(sum(rows), 0)::bigint {found}".encode()
+        return (
+            f"SELECT to_jsonb(status)::text, sum(rows)::bigint {found} "
+            "GROUP BY status HAVING sum(rows) > 0 ORDER BY sum(rows) DESC, status"
         ).encode()
 
     def _bind(self, value: object) -> str:

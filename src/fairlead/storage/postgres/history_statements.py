@@ -1,8 +1,8 @@
 # ruff: noqa: S608 - the statements are built from constants of this module
 """All statements of the history store on PostgreSQL, by name, except visibility queries (`history_search`).
 
-Writes of commits and of completed tasks are in `history_writes`, look-ups of current runs in `current_lookups`. What
-needs several steps is a function in `schema/postgres`.
+Writes of commits and of completed tasks are in `history_writes`, look-ups of current runs in `current_lookups`.
+Operations of several steps are functions in `schema/postgres`.
 """
 
 TAKE_SHARD = """

@@ -13,8 +13,9 @@ from fairlead.storage.history import TaskKey
 from fairlead.storage.history_conflicts import shard_lost
 from fairlead.storage.postgres.arrays import blobs, numbers, texts
 from fairlead.storage.postgres.connections import Unstorable, translated
-from fairlead.storage.postgres.group_commit import AGAIN, BUSY, DONE, Done, Verdict, Write
+from fairlead.storage.postgres.group_commit import Write
 from fairlead.storage.postgres.pipeline import Parameter, Prepared, Row
+from fairlead.storage.postgres.verdicts import AGAIN, BUSY, DONE, Done, Verdict
 from fairlead.storage.visibility import VisibilityRow, encode_attributes
 
 # Tasks that a batch deletes for one completion; more are deleted by a statement of their own.
@@ -124,7 +125,7 @@ def completion_write(shard_id: int, range_id: int, queue: str, through: TaskKey,
 
 
 class Refused(Exception):
-    """A condition of a commit is not met: which, and the index of the row in its part of the commit."""
+    """A condition of a commit is not met: its kind, and the index of the row in its part of the commit."""
 
     def __init__(self, outcome: str, place: int) -> None:
         super().__init__(outcome, place)

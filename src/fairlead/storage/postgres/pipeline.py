@@ -138,7 +138,7 @@ class Pipeline:
                     self._take(result)
                 elif is_end:
                     break
-                # None ends the results of a statement; after another None, none are left.
+                # None ends the results of a statement; a second None ends all results.
                 is_end = result is None
         except psycopg.Error as failed:
             self._lose(f"the connection was lost before the response, renew the lease: {failed}", failed)

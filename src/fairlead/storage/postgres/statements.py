@@ -142,9 +142,17 @@ ORDER BY namespace_id, name, type LIMIT %(limit)s
 HEARTBEAT = """
 WITH forgotten AS (
     DELETE FROM members WHERE host <> %(host)s AND expires_s <= %(forgotten_s)s
+), own AS (
+    INSERT INTO members (host, expires_s) VALUES (%(host)s, %(expires_s)s)
+    ON CONFLICT (host) DO UPDATE SET expires_s = excluded.expires_s
+    RETURNING host, expires_s
 )
-INSERT INTO members (host, expires_s) VALUES (%(host)s, %(expires_s)s)
-ON CONFLICT (host) DO UPDATE SET expires_s = excluded.expires_s
+SELECT host, expires_s FROM (
+    SELECT host, expires_s FROM own
+    UNION ALL
+    SELECT host, expires_s FROM members WHERE host <> %(host)s AND expires_s > %(forgotten_s)s
+) AS alive
+WHERE expires_s > %(now_s)s ORDER BY host
 """
 
 LEAVE = "DELETE FROM members WHERE host = %(host)s"

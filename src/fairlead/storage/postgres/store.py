@@ -178,12 +178,13 @@ class PostgresStore:
         )
         return [QueueId(namespace, name, TaskType(type_number)) for namespace, name, type_number in rows]
 
-    async def heartbeat(self, member: Member) -> None:
+    async def heartbeat(self, member: Member, *, now_s: float = 0.0) -> list[Member]:
         forgotten_s = member.expires_s - MEMBER_FORGOTTEN_AFTER_S
-        await self._connections.write(
+        rows = await self._connections.write(
             statements.HEARTBEAT,
-            {"host": member.host, "expires_s": member.expires_s, "forgotten_s": forgotten_s},
+            {"host": member.host, "expires_s": member.expires_s, "forgotten_s": forgotten_s, "now_s": now_s},
         )
+        return [Member(host, expires_s) for host, expires_s in rows]
 
     async def leave(self, host: str) -> None:
         await self._connections.write(statements.LEAVE, {"host": host})

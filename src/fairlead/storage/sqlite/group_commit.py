@@ -2,10 +2,11 @@ import asyncio
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from fairlead.aio.cancellation import Uncancellable
 from fairlead.core.errors import FairleadError
 from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 
@@ -23,6 +24,10 @@ class Transactions(Protocol):
 
     def begin(self) -> None:
         """Begin the transaction of the next changes."""
+        ...
+
+    def read_ahead(self, changes: Sequence[Callable[[], object]]) -> None:
+        """Read the rows that the next changes need, in few calls of SQLite: each call releases the GIL."""
         ...
 
     def flush(self) -> None:
@@ -88,7 +93,8 @@ class GroupCommit:
                 self._give_room()
                 raise
         try:
-            made = self.begin(make, size_bytes=size_bytes)
+            answer: asyncio.Future[Response] = self._loop.create_future()
+            made = self._begin(make, size_bytes, answer)
         except StoreUnavailable:
             # This caller failed and needs no room: let the next one try, which fails as well.
             self._give_room()
@@ -97,13 +103,17 @@ class GroupCommit:
         return await made
 
     def begin(self, make: Callable[[], Response], *, size_bytes: int = 0) -> "asyncio.Future[Response]":
-        """Like `run`, without a coroutine: the future has the result. Its cancellation does not stop the change."""
+        """Like `run`, without a coroutine: the future has the result. It can't be cancelled, unless many wait."""
         if self._waiting_count >= CHANGES_WAITING_MAX:
             return self._loop.create_task(self.run(make, size_bytes=size_bytes))
+        return self._begin(make, size_bytes, Uncancellable(loop=self._loop))
+
+    def _begin(
+        self, make: Callable[[], Response], size_bytes: int, answer: "asyncio.Future[Response]"
+    ) -> "asyncio.Future[Response]":
         # Check after the wait for room: no change may follow the end mark in the queue.
         if self._is_closing:
             raise StoreUnavailable("the store is closing: nothing was changed")
-        answer: asyncio.Future[Response] = self._loop.create_future()
         self._waiting_count += 1
         self._waiting.put(_Change(answer, make, size_bytes))
         return answer
@@ -186,6 +196,7 @@ class GroupCommit:
 
     def _make(self, batch: list[_Change]) -> list[_Outcome]:
         self._tables.begin()
+        self._tables.read_ahead([change.make for change in batch])
         outcomes: list[_Outcome] = []
         for answer, make, _ in batch:
             try:

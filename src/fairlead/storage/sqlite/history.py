@@ -8,20 +8,27 @@ from fairlead.storage.history import TASKS_COMPLETED_MAX, RunKey, ShardLease, St
 from fairlead.storage.sqlite.group_commit import GroupCommit
 from fairlead.storage.sqlite.history_clusterwide import ClusterwideTables
 from fairlead.storage.sqlite.history_reader import SqliteHistoryReader
-from fairlead.storage.sqlite.history_tables import HistoryTables
+from fairlead.storage.sqlite.history_tables import CommitChange, HistoryTables
 from fairlead.storage.sqlite.readers import Readers
+from fairlead.storage.sqlite.slots import SlotRows, SqliteSlots
 
 
-class SqliteHistory(SqliteHistoryReader):
+class SqliteHistory(SqliteHistoryReader, SqliteSlots):
     """A `HistoryStore` in the file of a `SqliteStore`: its writes share the transactions of the task queues."""
 
     def __init__(
-        self, changes: GroupCommit, tables: HistoryTables, clusterwide: ClusterwideTables, readers: Readers
+        self,
+        changes: GroupCommit,
+        tables: HistoryTables,
+        clusterwide: ClusterwideTables,
+        slots: SlotRows,
+        readers: Readers,
     ) -> None:
         super().__init__(readers)
         self._changes = changes
         self._tables = tables
         self._clusterwide = clusterwide
+        self._slots = slots
 
     async def take_shard(self, shard_id: int) -> ShardLease:
         return await self._changes.run(partial(self._tables.take_shard, shard_id))
@@ -31,11 +38,11 @@ class SqliteHistory(SqliteHistoryReader):
 
     async def commit(self, shard_id: int, range_id: int, commit: Commit) -> None:
         size_bytes = check_commit(commit)
-        await self._changes.run(partial(self._tables.commit, shard_id, range_id, commit), size_bytes=size_bytes)
+        await self._changes.run(CommitChange(self._tables.commit, shard_id, range_id, commit), size_bytes=size_bytes)
 
     def begin_commit(self, shard_id: int, range_id: int, commit: Commit) -> "asyncio.Future[None]":
         size_bytes = check_commit(commit)
-        return self._changes.begin(partial(self._tables.commit, shard_id, range_id, commit), size_bytes=size_bytes)
+        return self._changes.begin(CommitChange(self._tables.commit, shard_id, range_id, commit), size_bytes=size_bytes)
 
     async def complete_tasks(
         self,

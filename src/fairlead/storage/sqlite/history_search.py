@@ -4,6 +4,7 @@
 Each condition of the normal form, negated or not, is false or null for a row without a value for its field.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fairlead.storage.predicates import (
@@ -16,14 +17,17 @@ from fairlead.storage.predicates import (
     Joined,
     Leaf,
     Literal,
+    Operator,
     Predicate,
     StartsWith,
+    is_about_status,
     normal_form,
 )
 from fairlead.storage.sqlite.history_statements import SELECT_VISIBILITY
 from fairlead.storage.visibility import (
     GROUPS_MAX,
     INT64_MAX,
+    NEVER_NULL,
     NULLABLE_NUMBERS,
     TEXT_COLUMNS,
     Attribute,
@@ -37,7 +41,21 @@ from fairlead.storage.visibility import (
 )
 from fairlead.storage.visibility_order import Sort
 
+_LATEST = f"coalesce(close_time_ns, {INT64_MAX})"
+# The keys of the default order, as the table of attributes' values has them.
+_VALUE_KEYS = {_LATEST: "latest_ns", "start_time_ns": "started_ns", "run_id": "of_run_id"}
+# Columns with an index in the default order: the first one that a query compares with a single value is used.
+_DRIVING_COLUMNS = (Column.WORKFLOW_ID, Column.RUN_ID, Column.WORKFLOW_TYPE, Column.STATUS)
 _JSON_TYPES = {Kind.TEXT: "('text')", Kind.NUMBER: "('integer', 'real')", Kind.TRUTH: "('true', 'false')"}
+
+
+class _Search(NamedTuple):
+    """The rows that a query reads: from which table, by which index, and the condition that they must meet."""
+
+    table: str
+    # Begins with the namespace; the rest is the condition of the query.
+    condition: "Sql"
+    by_value: bool
 
 
 class Sql(NamedTuple):
@@ -51,12 +69,14 @@ def list_statement(
     namespace_id: str, where: Predicate | None, *, order: Order | Sort, after: Cursor | None, limit: int
 ) -> Sql:
     """The statement that lists a page of rows."""
-    condition = _where(where)
+    search = _search(namespace_id, where)
     if isinstance(order, Sort):
-        return _sorted_statement(namespace_id, condition, order, after, limit)
+        return _sorted_statement(search, order, after, limit)
     keys = [*(_sort_key(column) for column in order.columns), "run_id"]
+    if search.by_value and all(key in _VALUE_KEYS for key in keys):
+        keys = [_VALUE_KEYS[key] for key in keys]
     direction = "DESC" if order.descending else "ASC"
-    text, values = SELECT_VISIBILITY + condition.text, (namespace_id, *condition.values)
+    text, values = _select(search)
     if after is not None:
         text += f" AND ({', '.join(keys)}) {'<' if order.descending else '>'} ({', '.join('?' * len(keys))})"
         values += after
@@ -64,15 +84,22 @@ def list_statement(
     return Sql(text, (*values, limit))
 
 
-def _sorted_statement(namespace_id: str, condition: Sql, sort: Sort, after: Cursor | None, limit: int) -> Sql:
-    parts = [Sql(SELECT_VISIBILITY + condition.text, (namespace_id, *condition.values))]
+def _select(search: _Search) -> Sql:
+    text = f"{SELECT_VISIBILITY} FROM {search.table} WHERE {search.condition.text}"
+    return Sql(text, search.condition.values)
+
+
+def _sorted_statement(search: _Search, sort: Sort, after: Cursor | None, limit: int) -> Sql:
+    parts = [_select(search)]
     if after is not None:
         parts.append(_after(sort, after))
     parts.append(Sql(" ORDER BY "))
     for key in sort.keys:
         value = _typed(key.field, key.kind)
         direction = "DESC" if key.descending else "ASC"
-        parts.append(Sql(f"{value.text} {direction} NULLS LAST, ", value.values))
+        # No NULLS LAST for columns without nulls: with it, the index by start would not have this order.
+        nulls = "" if key.field in NEVER_NULL else " NULLS LAST"
+        parts.append(Sql(f"{value.text} {direction}{nulls}, ", value.values))
     parts.append(Sql("run_id ASC LIMIT ?", (limit,)))
     return Sql("".join(part.text for part in parts), tuple(value for part in parts for value in part.values))
 
@@ -97,29 +124,78 @@ def _after(sort: Sort, after: Cursor) -> Sql:
         equal = Sql(f"{equal.text}{operand.text} = ? AND ", (*equal.values, *operand.values, value))
     cases.append(Sql(f"{equal.text}run_id > ?", (*equal.values, run_id)))
     joined = " OR ".join(f"({case.text})" for case in cases)
-    return Sql(f" AND ({joined})", tuple(value for case in cases for value in case.values))
+    found = Sql(f" AND ({joined})", tuple(value for case in cases for value in case.values))
+    first = sort.keys[0]
+    if first.field not in NEVER_NULL:
+        return found
+    # Implied by the rest, but lets SQLite begin in the index where the last page ended.
+    return Sql(f" AND {first.field} {'<=' if first.descending else '>='} ?{found.text}", (values[0], *found.values))
 
 
 def count_statement(namespace_id: str, where: Predicate | None, *, group_by: Field | None) -> Sql:
     """The statement that counts rows; the value of each group is JSON."""
-    condition = _where(where)
+    counted = "count(*)"
+    search = _search(namespace_id, where)
+    if group_by in (None, Column.STATUS) and (where is None or is_about_status(normal_form(where))):
+        counted = "coalesce(sum(rows), 0)"
+        search = search._replace(table="visibility_counts")
     if group_by is None:
-        grouped = Sql("SELECT NULL, count(*)")
+        grouped = Sql(f"SELECT NULL, {counted}")
     elif isinstance(group_by, Attribute):
-        grouped = Sql("SELECT search_attributes -> ? AS value, count(*)", (_path(group_by),))
+        grouped = Sql(f"SELECT search_attributes -> ? AS value, {counted}", (_path(group_by),))
     else:
-        grouped = Sql(f"SELECT json_quote({group_by}) AS value, count(*)")
-    text = f"{grouped.text} FROM visibility WHERE namespace_id = ?{condition.text}"
+        grouped = Sql(f"SELECT json_quote({group_by}) AS value, {counted}")
+    text = f"{grouped.text} FROM {search.table} WHERE {search.condition.text}"
     if group_by is not None:
-        text += f" GROUP BY value ORDER BY count(*) DESC, value LIMIT {GROUPS_MAX}"
-    return Sql(text, (*grouped.values, namespace_id, *condition.values))
+        text += f" GROUP BY value HAVING {counted} > 0 ORDER BY {counted} DESC, value LIMIT {GROUPS_MAX}"
+    return Sql(text, (*grouped.values, *search.condition.values))
 
 
-def _where(where: Predicate | None) -> Sql:
+def _search(namespace_id: str, where: Predicate | None) -> _Search:
+    """Choose how to find the rows: SQLite keeps no statistics here, and would often choose the wrong index."""
     if where is None:
-        return Sql("")
-    condition = _compile(normal_form(where))
-    return Sql(f" AND {condition.text}", condition.values)
+        return _Search("visibility", Sql("namespace_id = ?", (namespace_id,)), by_value=False)
+    normal = normal_form(where)
+    parts = normal.parts if isinstance(normal, Joined) and normal.is_all else (normal,)
+    equal = [part.leaf for part in parts if isinstance(part, Literal) and not part.is_negated]
+    driving = _driving_leaf(equal)
+    condition = _compile(normal)
+    by_value = next((value for value in map(_attribute_value, equal) if value is not None), None)
+    if by_value is not None and (driving is None or driving.field not in (Column.WORKFLOW_ID, Column.RUN_ID)):
+        # CROSS JOIN: SQLite begins with the left table.
+        table = "visibility_values CROSS JOIN visibility ON row = of_row"
+        text = f"in_namespace_id = ? AND attribute = ? AND attribute_value = ? AND {condition.text}"
+        return _Search(table, Sql(text, (namespace_id, *by_value, *condition.values)), by_value=True)
+    found = Sql("namespace_id = ?", (namespace_id,))
+    if driving is not None:
+        # The condition has it as well, in the form that uses no index.
+        found = Sql(f"namespace_id = ? AND {driving.field} = ?", (namespace_id, driving.value))
+    return _Search(
+        "visibility", Sql(f"{found.text} AND {condition.text}", found.values + condition.values), by_value=False
+    )
+
+
+def _driving_leaf(equal: Sequence[Leaf]) -> Compare | None:
+    """The condition whose index finds the rows; None for the index in the default order."""
+    by_field = {
+        leaf.field: leaf
+        for leaf in equal
+        if isinstance(leaf, Compare) and leaf.operator is Operator.EQUAL and _is_of_its_kind(leaf)
+    }
+    return next((by_field[column] for column in _DRIVING_COLUMNS if column in by_field), None)
+
+
+def _is_of_its_kind(leaf: Compare) -> bool:
+    return (leaf.field in TEXT_COLUMNS) is (kind_of(leaf.value) is Kind.TEXT)
+
+
+def _attribute_value(leaf: Leaf) -> tuple[str, Scalar] | None:
+    """The name and the value of a search attribute that rows must have; None if the condition does not tell."""
+    if isinstance(leaf, Contains):
+        return leaf.field.name, leaf.keyword
+    if isinstance(leaf, Compare) and leaf.operator is Operator.EQUAL and isinstance(leaf.field, Attribute):
+        return leaf.field.name, leaf.value
+    return None
 
 
 def _sort_key(column: Column) -> str:
@@ -180,7 +256,9 @@ def _operand(field: Field, value: Scalar) -> Sql:
     """The field, or null if it has another kind than the value."""
     kind = kind_of(value)
     assert kind is not None  # noqa: S101 - a predicate has scalars only
-    return _typed(field, kind)
+    typed = _typed(field, kind)
+    # With a plus, SQLite uses no index for the column: `_search` names the column whose index it uses.
+    return typed if isinstance(field, Attribute) else Sql(f"+{typed.text}", typed.values)
 
 
 def _typed(field: Field, kind: Kind) -> Sql:

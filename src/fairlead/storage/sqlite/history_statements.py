@@ -105,6 +105,7 @@ BRANCH_COLUMNS = 3
 BRANCH_KEY_COLUMNS = 2
 BATCH_COLUMNS = 6
 CURRENT_COLUMNS = 7
+CURRENT_KEY_COLUMNS = 3
 TASK_COLUMNS = 5
 VISIBILITY_KEY_COLUMNS = 2
 
@@ -130,7 +131,7 @@ VISIBILITY_NAMES = (
     "search_attributes",
 )
 VISIBILITY_COLUMNS = len(VISIBILITY_NAMES)
-SELECT_VISIBILITY = f"SELECT {', '.join(VISIBILITY_NAMES)} FROM visibility WHERE namespace_id = ?"
+SELECT_VISIBILITY = f"SELECT {', '.join(VISIBILITY_NAMES)}"
 
 
 @cache
@@ -154,6 +155,19 @@ def find_branches(rows: int) -> str:
     return f"""
 SELECT tree_id, branch_id, branch FROM history_branches
 WHERE (tree_id, branch_id) IN (SELECT * FROM ({values_clause(rows, BRANCH_KEY_COLUMNS)}))
+"""
+
+
+@cache
+def find_currents(rows: int) -> str:
+    """The current runs among those of this number of workflow ids, with their shards.
+
+    The join looks each one up by the primary key. With `IN`, SQLite would read all rows of the shards.
+    """
+    return f"""
+SELECT found.shard_id, found.namespace_id, found.workflow_id, run_id, request_id, status, last_write_version
+FROM ({values_clause(rows, CURRENT_KEY_COLUMNS)}) AS wanted CROSS JOIN history_currents AS found
+    ON found.shard_id = wanted.column1 AND found.namespace_id = wanted.column2 AND found.workflow_id = wanted.column3
 """
 
 

@@ -2,6 +2,7 @@
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -40,6 +41,12 @@ class _Run:
     db_version: int
 
 
+class CommitChange(partial[None]):
+    """`HistoryTables.commit` with its arguments, which `read_ahead` looks at before the call."""
+
+    args: tuple[int, int, Commit]
+
+
 class HistoryTables:
     """The changes of history in one transaction at a time: each is made as a whole, or rejected without any change.
 
@@ -63,6 +70,23 @@ class HistoryTables:
         self._batches: list[BatchWrite] = []
         self._tasks: list[Any] = []
         self._changed_visibility: dict[tuple[str, str], VisibilityRow | None] = {}
+
+    def read_ahead(self, changes: Sequence[object]) -> None:
+        """Read the current runs on which the commits among these changes depend."""
+        commits = [change.args for change in changes if type(change) is CommitChange]
+        row_keys = {
+            (shard_id, current.namespace_id, current.workflow_id)
+            for shard_id, _, commit in commits
+            for current in commit.current
+        }
+        unknown = row_keys - self._currents.keys()
+        if not unknown:
+            return
+        values = [value for row_key in unknown for value in row_key]
+        found = execute_rows(self._writer, statements.find_currents, values, statements.CURRENT_KEY_COLUMNS)
+        self._currents.update(dict.fromkeys(unknown))
+        for shard_id, *row in found:
+            self._currents[shard_id, row[0], row[1]] = CurrentRun(*row)
 
     def flush(self) -> None:
         """Write all pending changes; raises `RunConflict` if a new run exists already."""
@@ -105,13 +129,13 @@ class HistoryTables:
         return ShardLease(shard.range_id, dict(shard.levels))
 
     def renew_shard(self, shard_id: int, range_id: int) -> int:
-        shard = self._owned(shard_id, range_id)
+        shard = self.owned(shard_id, range_id)
         shard.range_id += 1
         self._writer.execute(statements.SAVE_SHARD, (shard_id, shard.range_id))
         return shard.range_id
 
     def commit(self, shard_id: int, range_id: int, commit: Commit) -> None:
-        shard = self._owned(shard_id, range_id)
+        shard = self.owned(shard_id, range_id)
         self._check(shard_id, shard, commit)
         # No conflict is possible from here on.
         for run in commit.runs:
@@ -140,7 +164,7 @@ class HistoryTables:
         singles: Sequence[TaskKey],
         limit: int,
     ) -> int:
-        shard = self._owned(shard_id, range_id)
+        shard = self.owned(shard_id, range_id)
         # The tasks to delete may still be unwritten in this transaction.
         self._write_tasks()
         row_keys = [(shard_id, queue, *key) for key in singles]
@@ -156,7 +180,7 @@ class HistoryTables:
         return deleted
 
     def delete_run(self, shard_id: int, range_id: int, key: RunKey, branches: Sequence[_BranchRowKey]) -> None:
-        self._owned(shard_id, range_id)
+        self.owned(shard_id, range_id)
         self.flush()
         self._writer.execute(statements.DELETE_RUN, (shard_id, *key))
         self._writer.execute(statements.DELETE_CURRENT, (shard_id, *key))
@@ -308,7 +332,8 @@ class HistoryTables:
         self._shards[shard_id] = shard
         return shard
 
-    def _owned(self, shard_id: int, range_id: int) -> _Shard:
+    def owned(self, shard_id: int, range_id: int) -> _Shard:
+        """Return the shard; raise `LeaseLost` unless it has this range id."""
         shard = self._find_shard(shard_id)
         if shard is None or shard.range_id != range_id:
             raise shard_lost(shard_id, range_id, None if shard is None else shard.range_id)

@@ -50,7 +50,7 @@ def insert_tasks(rows: int) -> str:
     return f"INSERT INTO tasks ({columns}) {values_clause(rows, TASK_COLUMNS)}"
 
 
-# The last row to delete if at most `limit` rows are: SQLite is mostly built without DELETE ... LIMIT.
+# The last row to delete if at most `limit` rows are deleted: SQLite is mostly built without DELETE ... LIMIT.
 LAST_TO_DELETE = """
 SELECT pass, id FROM tasks
 WHERE queue = ? AND priority = ? AND (pass, id) <= (?, ?) ORDER BY pass, id LIMIT 1 OFFSET ?

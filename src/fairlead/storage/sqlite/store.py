@@ -1,6 +1,6 @@
 # ruff: noqa: D102 - the contract documents each method
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from fairlead.storage.sqlite.history import SqliteHistory
 from fairlead.storage.sqlite.history_clusterwide import ClusterwideTables
 from fairlead.storage.sqlite.history_tables import HistoryTables
 from fairlead.storage.sqlite.readers import Readers, Row
+from fairlead.storage.sqlite.slots import SlotRows
 from fairlead.storage.sqlite.tables import Tables, config_of, lease_lost
 from fairlead.storage.tasks import Lease, Levels, Member, QueueId, StoredTask, partitions_of
 
@@ -35,7 +36,13 @@ class SqliteStore:
         history = HistoryTables(file.writer)
         self._changes = GroupCommit(_AllTables(self._tables, history), on_end=file.close)
         # The history store, in the same file and the same transactions.
-        self.history = SqliteHistory(self._changes, history, ClusterwideTables(file.writer), self._readers)
+        self.history = SqliteHistory(
+            self._changes,
+            history,
+            ClusterwideTables(file.writer),
+            SlotRows(file.writer, history.owned),
+            self._readers,
+        )
 
     @classmethod
     async def open(cls, file: Path) -> Self:
@@ -115,8 +122,8 @@ class SqliteStore:
             return await self._readers.rows(statements.LIST_QUEUES, (*start, limit), _queue)
         return await self._readers.rows(statements.LIST_QUEUES_OF_NAMESPACE, (namespace_id, *start, limit), _queue)
 
-    async def heartbeat(self, member: Member) -> None:
-        await self._changes.run(partial(self._tables.heartbeat, member))
+    async def heartbeat(self, member: Member, *, now_s: float = 0.0) -> list[Member]:
+        return await self._changes.run(partial(self._tables.heartbeat, member, now_s))
 
     async def leave(self, host: str) -> None:
         await self._changes.run(partial(self._tables.leave, host))
@@ -138,6 +145,9 @@ class _AllTables:
 
     def begin(self) -> None:
         self._queues.begin()
+
+    def read_ahead(self, changes: Sequence[Callable[[], object]]) -> None:
+        self._history.read_ahead(changes)
 
     def flush(self) -> None:
         self._queues.flush()

@@ -141,9 +141,10 @@ class Tables:
         self.save_config(queue, range_id, config)
         self._writer.execute(statements.SAVE_RULES, (rules, self._queues[queue].number))
 
-    def heartbeat(self, member: Member) -> None:
+    def heartbeat(self, member: Member, now_s: float) -> list[Member]:
         self._writer.execute(statements.SAVE_MEMBER, (member.host, member.expires_s))
         self._writer.execute(statements.FORGET_MEMBERS, (member.expires_s - MEMBER_FORGOTTEN_AFTER_S,))
+        return [Member(*row) for row in self._writer.execute(statements.LIVE_MEMBERS, (now_s,))]
 
     def leave(self, host: str) -> None:
         self._writer.execute(statements.DELETE_MEMBER, (host,))

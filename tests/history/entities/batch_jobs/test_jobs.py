@@ -222,7 +222,7 @@ async def test_activities_are_unpaused_reset_and_changed(client: Client) -> None
         assert pending.activity_options.start_to_close_timeout.seconds == 77
 
 
-async def test_activities_that_stand_alone_are_targets_too(client: Client) -> None:
+async def test_standalone_activities_are_targets_too(client: Client) -> None:
     start = StartActivityExecutionRequest(
         namespace=NAMESPACE,
         activity_id="alone",
@@ -292,7 +292,7 @@ async def test_a_job_id_is_used_once(client: Client) -> None:
     assert raised.value.status is RPCStatusCode.ALREADY_EXISTS
 
 
-async def test_a_query_that_cant_be_asked_here_fails_the_job(client: Client) -> None:
+async def test_an_unsupported_query_fails_the_job(client: Client) -> None:
     answer = await run(client, "job", visibility_query="Unknown = 1")
     assert (answer.state, counts(answer)) == (FAILED, (0, 0, 0))
     [listed] = (await jobs(client)).operation_info

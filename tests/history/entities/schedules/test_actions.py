@@ -90,7 +90,7 @@ def test_the_end_of_a_workflow_is_reported_with_its_result_or_failure() -> None:
     assert (closed.result, closed.failure) == (b"", b"")
 
 
-def test_a_run_that_another_follows_is_no_end() -> None:
+def test_a_run_with_a_successor_is_not_reported_as_ended() -> None:
     for event in (
         HistoryEvent(
             event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,

@@ -188,7 +188,7 @@ def test_allow_all_starts_everything_and_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(("overlap", "terminates"), [(CANCEL, False), (TERMINATE, True)])
-def test_the_other_is_ended_once_and_then_the_next_begins(overlap: int, terminates: bool) -> None:
+def test_the_running_workflow_is_ended_once_before_the_next_begins(overlap: int, terminates: bool) -> None:
     stage = Stage(overlap)
     stage.minutes(1)
     stage.start_all()
@@ -222,7 +222,7 @@ def test_a_start_that_fails_lets_the_next_one_begin() -> None:
     assert stage.record.recent == []
 
 
-def test_a_policy_of_one_trigger_is_for_that_one() -> None:
+def test_the_policy_of_a_trigger_applies_to_that_trigger_only() -> None:
     stage = Stage(SKIP)
     stage.minutes(1)
     stage.start_all()
@@ -241,12 +241,12 @@ def test_times_before_the_catchup_window_are_missed() -> None:
 
 
 @pytest.mark.parametrize(("window", "seconds"), [(None, 31536000), (1, 10), (-5, 10), (3600, 3600)])
-def test_the_catchup_window_has_a_default_and_a_least(window: int | None, seconds: int) -> None:
+def test_the_catchup_window_has_a_default_and_a_minimum(window: int | None, seconds: int) -> None:
     policies = SchedulePolicies() if window is None else SchedulePolicies(catchup_window=Duration(seconds=window))
     assert filled_in(Schedule(policies=policies)).policies.catchup_window.seconds == seconds
 
 
-def test_a_paused_schedule_passes_over_its_times_without_missing_them() -> None:
+def test_a_paused_schedule_skips_its_times_without_counting_them_as_missed() -> None:
     stage = Stage(catchup_window=Duration(seconds=10), state=ScheduleState(paused=True))
     assert stage.record.wake_ns == 0
     stage.minutes(10)
@@ -311,7 +311,7 @@ def test_a_failure_pauses_the_schedule_if_it_has_that_policy(status: int, notes:
     assert stage.record.conflict_token == (2 if notes else 1)
 
 
-def test_a_failure_does_not_pause_others() -> None:
+def test_a_failure_does_not_pause_a_schedule_without_that_policy() -> None:
     stage = Stage()
     stage.minutes(1)
     stage.start_all()
@@ -396,7 +396,7 @@ def test_a_sequential_backfill_continues_when_each_workflow_ends() -> None:
     assert taken == list(range(-25, 0))
 
 
-def test_an_update_counts_from_now_and_not_before() -> None:
+def test_an_updated_spec_applies_from_now_on() -> None:
     stage = Stage(ALLOW_ALL, spec=every(3600))
     stage.minutes(30)
     machine = stage.machine()
@@ -437,7 +437,7 @@ def test_a_new_spec_has_no_action_times_before_its_update_even_within_the_jitter
     assert stage.record.wake_ns == stage.now_ns - stage.now_ns % MINUTE_NS + MINUTE_NS
 
 
-def test_ten_actions_are_remembered_and_ten_are_foretold() -> None:
+def test_the_last_ten_and_the_next_ten_actions_are_kept() -> None:
     stage = Stage(ALLOW_ALL)
     stage.minutes(25)
     stage.start_all()

@@ -12,7 +12,7 @@ from fairlead.api.errors import ApiError
 from fairlead.api.times import SECOND_NS, to_duration
 from fairlead.history.entities.entity import EntityStep
 from fairlead.history.entities.standalone_activities import controls, machine
-from fairlead.history.entities.standalone_activities.machine import Heard, Step
+from fairlead.history.entities.standalone_activities.machine import HeartbeatResponse, Step
 from fairlead.history.entities.standalone_activities.state import ActivityState, Asked, Phase
 from fairlead.history.entities.standalone_activities.tasks import AnyTask, Dispatch, TimeOut, decode_task
 from fairlead.history.messages.activity_options import Options
@@ -155,7 +155,7 @@ def test_a_non_retryable_failure_ends_the_activity() -> None:
     assert activity.outcome.retry_state == RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE
 
 
-def test_a_worker_s_own_delay_may_be_longer_than_the_policy_s_longest() -> None:
+def test_the_delay_of_a_worker_may_exceed_the_maximum_interval() -> None:
     activity = Activity()
     machine.fail(activity.step(), number=activity.start(), failure=failure(delay_s=1000), last_details=None)
     assert activity.dispatched_s == 1000
@@ -206,7 +206,7 @@ def test_heartbeats_keep_an_attempt_alive_and_missing_ones_end_it() -> None:
     number = activity.start()
     for beat in range(5):
         activity.wait(1.5)
-        assert machine.heartbeat(activity.step(), number=number, details=payloads(str(beat))) == Heard(
+        assert machine.heartbeat(activity.step(), number=number, details=payloads(str(beat))) == HeartbeatResponse(
             cancel_requested=False, paused=False
         )
     activity.wait(1.9)
@@ -229,7 +229,7 @@ def test_the_schedule_to_close_timeout_ends_a_running_attempt() -> None:
     assert activity.outcome.failure.message == "activity ScheduleToClose timeout"
 
 
-def test_no_attempt_is_waited_for_that_has_no_time_left() -> None:
+def test_an_activity_without_time_for_another_attempt_ends_at_once() -> None:
     activity = Activity(to_close_s=11, work_s=10)
     activity.wait(0.5)
     activity.start()
@@ -349,7 +349,7 @@ def test_a_reset_of_a_running_attempt_takes_effect_when_it_fails() -> None:
     assert activity.state.heartbeat_details is None
 
 
-def test_other_timeouts_hold_for_the_attempt_that_runs() -> None:
+def test_changed_timeouts_apply_to_the_running_attempt() -> None:
     activity = Activity(work_s=10, attempts_max=1)
     activity.start()
     options = activity.state.options

@@ -130,7 +130,7 @@ def test_a_response_to_another_request_is_refused(attempt: int) -> None:
     assert (operation.phase, operation.state.calls.attempt) == (Phase.SCHEDULED, 2)
 
 
-def test_an_error_that_another_request_would_meet_as_well_ends_the_operation() -> None:
+def test_a_non_retryable_error_ends_the_operation() -> None:
     operation = Operation()
     operation.do(machine.call_failed, 1, failure=handler_failure("BAD_REQUEST", "no"))
     assert (operation.phase, failure_of(operation).message) == (Phase.FAILED, "no")

@@ -21,6 +21,7 @@ from temporalio.api.workflowservice.v1 import (
     StopBatchOperationResponse,
 )
 
+from fairlead.aio.backoff import Backoff
 from fairlead.api.batch_jobs import ARCHETYPE, WORKFLOW, kind_of
 from fairlead.api.entity_namespaces import entity_namespace_id
 from fairlead.api.error_details import already_started
@@ -43,7 +44,7 @@ from fairlead.telemetry import get_log
 OPERATIONS_PER_S_MAX = 50.0
 CONCURRENT_MAX = 5
 ATTEMPTS_MAX = 5
-RETRY_FIRST_S = 0.1
+RETRY_FIRST_S, RETRY_S_MAX = 0.1, 1.0
 
 _DELETE = b"delete"
 
@@ -219,6 +220,7 @@ async def _succeeds(
     A target that is closed or doesn't exist counts as success.
     """
     attempt, going = first, 1
+    backoff = Backoff(RETRY_FIRST_S, RETRY_S_MAX, random=context.services.uniform)
     while True:
         try:
             await attempt
@@ -233,7 +235,7 @@ async def _succeeds(
                 "batch operation failed", job=job_id, workflow_id=target.id, run_id=target.run_id, error=str(problem)
             )
             return False
-        await asyncio.sleep(RETRY_FIRST_S * 2 ** (going - 1))
+        await asyncio.sleep(backoff.next_s())
         attempt, going = act(context, job_id, request, target), going + 1
 
 

@@ -46,7 +46,7 @@ async def _wake(context: OperationContext, key: EntityKey, wake_ns: int) -> None
     record = await records.read_if_there(context, key.entity_id, key.run_id)
     if record is None or record.wake_ns != wake_ns:
         return
-    untold = [ended for running in record.running if (ended := await _ended_untold(context, key, running)) is not None]
+    untold = [ended for running in record.running if (ended := await _missed_close(context, key, running)) is not None]
 
     def wake(machine: Machine) -> Machine:
         for ended in untold:
@@ -140,7 +140,7 @@ async def _stop(context: OperationContext, key: EntityKey, stop: Stop, done: _Do
     done.stopped.append(stop)
 
 
-async def _ended_untold(context: OperationContext, key: EntityKey, running: Running) -> WorkflowClosed | None:
+async def _missed_close(context: OperationContext, key: EntityKey, running: Running) -> WorkflowClosed | None:
     """The end of a workflow that is recorded as running but has closed, or was deleted; None if it runs."""
     try:
         status = await _status(context, running)

@@ -23,7 +23,7 @@ Step = EntityStep[ActivityState]
 _Kind = ActivityTimeoutKind
 
 
-class Heard(NamedTuple):
+class HeartbeatResponse(NamedTuple):
     """The response to a heartbeat."""
 
     cancel_requested: bool
@@ -55,12 +55,12 @@ def start(step: Step, *, stamp: int, identity: str, sdk: Sdk = NO_SDK) -> None:
     limit_attempt(step)
 
 
-def heartbeat(step: Step, *, number: int | None, details: Payloads | None) -> Heard:
+def heartbeat(step: Step, *, number: int | None, details: Payloads | None) -> HeartbeatResponse:
     """Record a heartbeat; the next attempt gets the details."""
     state = step.state
     _check_held(state, number)
     _beat(step, details)
-    return Heard(
+    return HeartbeatResponse(
         cancel_requested=state.phase is Phase.CANCEL_REQUESTED,
         paused=state.phase is Phase.PAUSE_REQUESTED,
         was_reset=state.phase is Phase.RESET_REQUESTED,

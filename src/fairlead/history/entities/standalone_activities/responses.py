@@ -169,7 +169,7 @@ def info_of(
         canceled_reason=state.cancel.reason if state.cancel is not None else "",
         links=[Link.FromString(link) for link in state.links],
         total_heartbeat_count=state.heartbeats,
-        priority=Priority.FromString(state.options.priority),
+        priority=None if options.priority is None else Priority.FromString(options.priority),
         sdk_name=state.sdk_name,
         sdk_version=state.sdk_version,
     )

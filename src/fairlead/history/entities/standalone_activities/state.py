@@ -99,6 +99,8 @@ class ActivityState(msgspec.Struct, array_like=True):
     sdk_version: str = ""
 
     callbacks: tuple[RegisteredCallback, ...] = ()
+    # Unique id of the start that a worker has or had last.
+    start_id: str = ""
 
     @property
     def is_open(self) -> bool:

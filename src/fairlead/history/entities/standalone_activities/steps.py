@@ -1,6 +1,6 @@
 """Steps of a standalone activity: each is one commit, with the activity's visibility row if that changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -47,8 +47,15 @@ def named(activity_id: str) -> Iterator[None]:
         raise absent(activity_id) from None
 
 
-async def change(context: OperationContext, activity_id: str, run_id: str, act: Callable[[Step], T]) -> T:
-    """Take a step of an activity, in its current run if `run_id` is empty."""
+async def change(
+    context: OperationContext,
+    activity_id: str,
+    run_id: str,
+    act: Callable[[Step], T],
+    *,
+    prepare: Callable[[RunKey, ActivityState], Awaitable[None]] | None = None,
+) -> T:
+    """Take a step of an activity, in its current run if `run_id` is empty; for `prepare` see `entity.change`."""
     taken: list[ActivityState] = []
 
     def take(step: Step) -> T:
@@ -70,7 +77,7 @@ async def change(context: OperationContext, activity_id: str, run_id: str, act: 
         return result
 
     with named(activity_id):
-        result = await entity.change(context, ACTIVITY, activity_id, run_id, take)
+        result = await entity.change(context, ACTIVITY, activity_id, run_id, take, prepare=prepare)
     report_work(context, taken[0])
     return result
 

@@ -51,8 +51,9 @@ class Clocks:
     def is_due_in(self, lacking: str, seen: Iterable[Seen], *, grace_us: int) -> bool:
         """Whether a cluster should have an event that others have.
 
-        The stream of `lacking` must have passed the event by the grace, on the clock of a cluster that has the event.
-        Or the event must have been in the lake for the grace, in case that stream delivers nothing more.
+        The watermark of `lacking` must be later than the event by the grace period, on the clock of a cluster that has
+        the event. Or the event must have been in the lake for the grace period, in case that stream delivers nothing
+        more.
         """
         return any(self._has_passed(lacking, one, grace_us) or self._has_waited(lacking, one, grace_us) for one in seen)
 
@@ -78,5 +79,5 @@ class OneClock(Clocks):
         return ages
 
     def is_due_in(self, lacking: str, seen: Iterable[Seen], *, grace_us: int) -> bool:  # noqa: ARG002 - the same for all
-        """Whether the grace is over since the event was first journaled."""
+        """Whether the event was first journaled longer ago than the grace period."""
         return any(self.now_us - one.time_us >= grace_us for one in seen)

@@ -164,7 +164,7 @@ class Rules:
         return self.watermarks.age_us(seen)
 
     def is_expired(self, closed: Seen) -> bool:
-        """Whether a run that closed at that time may have been deleted since, by the clock of its cluster alone."""
+        """Whether a run that closed at that time may have been deleted since, by the clock of its own cluster."""
         return self.retention_us is not None and self.age_us(closed._replace(arrived_us=0)) > self.retention_us
 
     def owner(self, version: int) -> str | None:

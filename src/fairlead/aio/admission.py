@@ -1,0 +1,105 @@
+"""Fair turns of namespaces on a busy host."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fairlead.core.fairness import FairTurns
+
+Item = TypeVar("Item")
+
+# Seconds after which a call no longer counts as running: one that waits longer, say for a failover, must not delay
+# others.
+TURN_S_MAX = 0.1
+# Seconds for which calls are bounded after two namespaces have called in turn.
+SHARED_S = 10.0
+
+
+class Admission:
+    """Bounds the calls or tasks that run at once; the others wait, and their namespaces take fair turns.
+
+    So a namespace with hundreds of calls in flight delays a call of another one by little more than one call's time.
+    While only one namespace has calls, there is no bound: its calls delay no other namespace, and share commits.
+    """
+
+    def __init__(self, at_once_max: Callable[[], int]) -> None:
+        self._at_once_max = at_once_max
+        # The calls that are carried out, by their number, with the time of their beginning; oldest first.
+        self._begun_s: dict[int, float] = {}
+        self._waiting = FairTurns[asyncio.Future[int]]()
+        self._calls = 0
+        self._last_namespace: str | None = None
+        self._shared_until_s = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of calls that wait for their turn; may include cancelled ones."""
+        return len(self._waiting)
+
+    def try_begin(self, namespace: str) -> int:
+        """Begin a call at once and return its number; 0 if it has to wait."""
+        now_s = asyncio.get_running_loop().time()
+        if namespace != self._last_namespace:
+            if self._last_namespace is not None:
+                self._shared_until_s = now_s + SHARED_S
+            self._last_namespace = namespace
+        is_shared = now_s < self._shared_until_s
+        if len(self._waiting) or (is_shared and len(self._begun_s) >= self._at_once_max()):
+            return 0
+        return self._begin(now_s)
+
+    async def begin(self, namespace: str) -> int:
+        """Wait for the namespace's turn; return the call's number."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[int] = loop.create_future()
+        self._waiting.add(namespace, turn)
+        self._watch(loop)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            # The caller has gone just when its turn came.
+            if turn.done() and not turn.cancelled():
+                self.end(turn.result())
+            raise
+
+    async def carry_out(self, namespace: str, run: Callable[[Item], Awaitable[None]], item: Item) -> None:
+        """Call `run` with the item when the namespace's turn comes."""
+        turn = self.try_begin(namespace) or await self.begin(namespace)
+        try:
+            await run(item)
+        finally:
+            self.end(turn)
+
+    def end(self, call: int) -> None:
+        """End a call: the next one begins."""
+        if self._begun_s.pop(call, None) is not None and len(self._waiting):
+            self._admit()
+
+    def _begin(self, now_s: float) -> int:
+        self._calls += 1
+        self._begun_s[self._calls] = now_s
+        return self._calls
+
+    def _admit(self) -> None:
+        """Give the free places to waiting calls, in fair turns."""
+        now_s = asyncio.get_running_loop().time()
+        while len(self._waiting) and len(self._begun_s) < self._at_once_max():
+            turn = self._waiting.next()
+            # A cancelled call waits no more.
+            if not turn.done():
+                turn.set_result(self._begin(now_s))
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """While calls wait, take places back from calls that take too long."""
+        if self._timer is None and len(self._waiting):
+            oldest_s = next(iter(self._begun_s.values()), loop.time())
+            self._timer = loop.call_at(oldest_s + TURN_S_MAX, self._expire, loop)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        begun_by_s = loop.time() - TURN_S_MAX
+        for call in [call for call, begun_s in self._begun_s.items() if begun_s <= begun_by_s]:
+            del self._begun_s[call]
+        self._admit()
+        self._watch(loop)

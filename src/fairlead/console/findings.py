@@ -1,0 +1,118 @@
+"""The causes that a diagnosis can find, and a finding with its evidence."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from fairlead.console import text
+from fairlead.console.stuck_facts import TaskFacts
+
+
+class Cause(StrEnum):
+    """Why a workflow does not go on."""
+
+    CLOSED = "closed"
+    ACTIVITY_NOT_PENDING = "activity not pending"
+    PAUSED = "workflow paused"
+    NO_WORKER = "no worker"
+    NO_WORKER_OF_VERSION = "no worker of the version"
+    NO_WORKER_OF_TYPE = "no worker with the type"
+    TASK_FAILING = "workflow task fails again and again"
+    STICKY_GONE = "worker with the cached workflow is gone"
+    RATE_LIMIT = "rate limit"
+    KEY_LIMIT = "limit of the fairness key"
+    RUNNING_LIMIT = "limit on running activities"
+    KEY_RUNNING_LIMIT = "limit on running activities of the fairness key"
+    PARTITION_WITHOUT_POLLS = "partition without polls"
+    WORKERS_BUSY = "workers busy"
+    ACTIVITY_PAUSED = "activity paused"
+    BACKING_OFF = "waits for the next attempt"
+    NO_HEARTBEAT = "worker hangs"
+    TASK_HANGS = "workflow task hangs"
+    RUNNING = "activity runs"
+    NEXUS = "Nexus operation"
+    QUEUE_UNKNOWN = "task queue not readable"
+    DISPATCHING = "about to be dispatched"
+    WAITS_FOR_TIMER = "waits for a timer"
+    WAITS_FOR_CHILD = "waits for a child workflow"
+    WAITS_FOR_SIGNAL = "waits for a signal or update"
+
+
+# The order of the findings: causes that an operator must mend come before those that pass by themselves.
+ORDER: Final = {cause: number for number, cause in enumerate(Cause)}
+# Causes that pass without an operator.
+CALM: Final = frozenset(
+    (
+        *(Cause.CLOSED, Cause.ACTIVITY_NOT_PENDING, Cause.RUNNING, Cause.DISPATCHING, Cause.BACKING_OFF),
+        *(Cause.WAITS_FOR_TIMER, Cause.WAITS_FOR_CHILD, Cause.WAITS_FOR_SIGNAL),
+    )
+)
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One reason: a sentence, since when, what to do, and the evidence as pairs of name and value."""
+
+    cause: Cause
+    sentence: str
+    advice: str
+    since_s: float | None = None
+    until_s: float | None = None
+    evidence: list[tuple[str, str]] = []
+    is_calm: bool = False
+    # Id of the activity that the finding is about; empty for the workflow itself.
+    activity: str = ""
+    # Task queue and type that the finding is about.
+    queue: str = ""
+    queue_type: str = ""
+
+
+def evidence_of(task: TaskFacts) -> Iterator[tuple[str, str]]:
+    """The facts about a task and its task queue, as pairs of name and value."""
+    yield "State", task.state
+    if task.attempt > 1:
+        yield "Attempt", f"{task.attempt} of {task.attempts_max}" if task.attempts_max else str(task.attempt)
+    if task.failure:
+        yield "Last failure", task.failure
+    if task.worker:
+        yield "Last worker", task.worker
+    if task.version:
+        yield "Needs worker version", task.version
+    queue = task.queue
+    if queue is None:
+        return
+    yield "Task queue", f"{queue.name} ({queue.type}){', sticky' if task.is_sticky else ''}"
+    yield (
+        "Backlog",
+        text.plural(queue.backlog, "task")
+        + (f", the oldest waits {text.duration(queue.oldest_s)}" if queue.oldest_s else ""),
+    )
+    if queue.partition is not None:
+        yield "Partition", str(queue.partition)
+    if queue.position is not None:
+        yield "Position in the fair backlog", str(queue.position)
+    yield "Dispatched", f"{text.number(queue.dispatches_per_s)} tasks a second"
+    if queue.polls is not None:
+        yield "Waiting polls", text.number(queue.polls)
+    yield (
+        "Rate limit",
+        (
+            "none"
+            if queue.rate_per_s is None
+            else f"{text.number(queue.rate_per_s)} tasks a second, set by {queue.rate_source}"
+        ),
+    )
+    if queue.running_max:
+        yield "Running activities", f"{queue.running} of {queue.running_max}"
+    if queue.key_running_max:
+        yield "Running activities of the fairness key", f"{queue.key_running} of {queue.key_running_max}"
+    if queue.key or queue.key_rate_per_s is not None:
+        limit = "no limit" if queue.key_rate_per_s is None else f"{text.number(queue.key_rate_per_s)} tasks a second"
+        yield (
+            "Fairness key",
+            (
+                f"{queue.key or '(none)'}: weight {text.number(queue.key_weight)}, {limit}, "
+                f"{text.plural(queue.key_waiting, 'task')} waiting"
+            ),
+        )

@@ -1,0 +1,50 @@
+"""The views of the console, one module for each topic; `VIEWS` is the table of all of them."""
+
+from typing import Final
+
+from fairlead.console.view import View
+from fairlead.console.views import (
+    audit,
+    branches,
+    clusters,
+    fairness,
+    home,
+    keys,
+    namespaces,
+    report,
+    ring,
+    scaler,
+    schedules,
+    settings,
+    stuck,
+    task_queue,
+    task_queues,
+    workers,
+    workflow,
+    workflows,
+)
+
+# In the order of the navigation. A path has a meaning of its own: never give an old one to another view.
+VIEWS: Final[tuple[View, ...]] = (
+    home.VIEW,
+    workflows.VIEW,
+    workflow.VIEW,
+    stuck.VIEW,
+    task_queues.VIEW,
+    task_queue.VIEW,
+    fairness.VIEW,
+    scaler.VIEW,
+    schedules.VIEW,
+    workers.VIEW,
+    clusters.VIEW,
+    branches.VIEW,
+    ring.VIEW,
+    report.VIEW,
+    namespaces.VIEW,
+    settings.VIEW,
+    keys.VIEW,
+    audit.VIEW,
+)
+
+# The name of the first view in addresses that need one, such as /console/home.json.
+HOME: Final = "home"

@@ -1,0 +1,67 @@
+"""Dynamic settings: the value in force in this namespace, and its source."""
+
+from typing import Any, Final
+
+from fairlead.authorization.host_methods import HOST_METHODS
+from fairlead.console.context import Context
+from fairlead.console.grid import TEMPLATE, Grid, Grids, text
+from fairlead.console.view import Parameters, View
+from fairlead.settings import EVERYWHERE, SETTINGS, Scope, as_text
+from fairlead.settings.dynamic.rules import Rule
+
+
+class Asked(Parameters, frozen=True, kw_only=True):
+    """`search` is a part of a key, `all` shows the settings with their defaults, too."""
+
+    search: str = ""
+    all: bool = False
+
+
+async def load(context: Context, asked: Asked) -> Grids:
+    """Read the settings as this host uses them."""
+    await context.require(HOST_METHODS["matching.Describe"])
+    settings = context.backend.settings
+    scope = Scope(namespace=await context.namespace_id(asked.namespace))
+    rows = []
+    for one in sorted(SETTINGS, key=lambda one: one.key.lower()):
+        rule = settings.rule(one, scope)
+        if (rule is None and not asked.all) or asked.search.lower() not in one.key.lower():
+            continue
+        value, default = (as_text(one.kind.plain(each)) for each in (settings.get(one, scope), one.default))
+        rows.append(
+            [
+                text(one.key),
+                text(value),
+                text(default),
+                text(_source(rule)),
+                text(one.about),
+            ]
+        )
+    grid = Grid(
+        id="settings",
+        title="All settings" if asked.all else "Settings that are set",
+        columns=["Setting", "Value", "Default", "Source", "Meaning"],
+        rows=rows,
+        empty="No setting matches." if asked.search else "Every setting has its default.",
+        hint="Settings come from the file of dynamic settings, and from --dynamic-config-value.",
+        note="" if asked.all else "The address with all=true lists every setting.",
+    )
+    return Grids(grids=[grid])
+
+
+def _source(rule: Rule[Any] | None) -> str:
+    if rule is None:
+        return "default"
+    within = "" if rule.within == EVERYWHERE else f" for {rule.within}"
+    return ("command line" if rule.line is None else f"settings file, line {rule.line}") + within
+
+
+VIEW: Final = View(
+    path="settings",
+    title="Settings",
+    nav="Settings",
+    access=HOST_METHODS["matching.Describe"],
+    parameters=Asked,
+    load=load,
+    template=TEMPLATE,
+)

@@ -1,0 +1,58 @@
+"""Why a workflow or an activity does not go on: one sentence, what to do, and the evidence."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from fairlead.console.context import Context
+from fairlead.console.diagnosis import diagnose
+from fairlead.console.findings import Finding
+from fairlead.console.stuck import collect
+from fairlead.console.stuck_facts import QueueFacts
+from fairlead.console.view import Parameters, View
+from fairlead.console.views.workflow import describe
+from fairlead.console.views.workflows import status_name
+from fairlead.http import HttpFault
+
+
+class Asked(Parameters, frozen=True, kw_only=True):
+    """Parameters: a workflow, its run or else its latest one, and possibly one of its activities."""
+
+    id: str = ""
+    run: str = ""
+    activity: str = ""
+
+
+class Stuck(Struct, frozen=True, kw_only=True):
+    """The diagnosis of one run: the findings, the most important first, and the task queues that they are about."""
+
+    id: str
+    run: str
+    type: str
+    status: str
+    findings: list[Finding]
+    queues: list[QueueFacts]
+    # Id of the activity if only this one was asked about.
+    activity: str = ""
+
+
+async def load(context: Context, asked: Asked) -> Stuck:
+    """Diagnose a run."""
+    if not asked.id:
+        raise HttpFault(400, "the address names no workflow: add id=...")
+    described = await describe(context, asked.namespace, asked.id, asked.run)
+    info = described.workflow_execution_info
+    facts = await collect(context, asked.namespace, described, asked.activity)
+    queues = {(task.queue.name, task.queue.type): task.queue for task in facts.tasks if task.queue is not None}
+    return Stuck(
+        id=info.execution.workflow_id,
+        run=info.execution.run_id,
+        type=info.type.name,
+        status=status_name(info.status),
+        findings=diagnose(facts),
+        queues=[*queues.values()],
+        activity=asked.activity,
+    )
+
+
+VIEW: Final = View(path="stuck", title="Why is it stuck?", parameters=Asked, load=load, template="stuck.html")

@@ -1,0 +1,343 @@
+"""One workflow: summary, pending work, timeline, events, input and result, relations, actions."""
+
+import base64
+import binascii
+import math
+from typing import Final
+
+from msgspec import Struct
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+    GetWorkflowExecutionHistoryReverseRequest,
+    GetWorkflowExecutionHistoryReverseResponse,
+    QueryWorkflowRequest,
+    QueryWorkflowResponse,
+)
+
+from fairlead.console import text
+from fairlead.console.context import Context
+from fairlead.console.events import ShownEvent, attributes, shown_event
+from fairlead.console.payloads import ShownPayload, all_shown, named, parsed
+from fairlead.console.problems import Problem, problem_of
+from fairlead.console.timeline import Span, timeline
+from fairlead.console.view import Parameters, View
+from fairlead.console.views.workflow_actions import ACTIONS
+from fairlead.console.views.workflows import status_name
+from fairlead.http import HttpFault
+from fairlead.rpc import RpcStatus
+from fairlead.settings import Scope
+from fairlead.settings.dynamic.limits import WORKFLOW_PAUSE_ENABLED
+
+# Events of a page of the table, and those from which the timeline is drawn.
+EVENTS: Final = 100
+TIMELINE_EVENTS: Final = 1_000
+
+RUNNING: Final = frozenset(("Running", "Paused"))
+
+
+class Asked(Parameters, frozen=True, kw_only=True):
+    """Parameters of one workflow; without `run`, its latest run. `ask` is the type of a query, `with_` its argument."""
+
+    id: str = ""
+    run: str = ""
+    order: str = "newest"
+    after: str = ""
+    ask: str = ""
+    argument: str = ""
+
+
+class Relation(Struct, frozen=True):
+    """Another workflow that this one belongs to, or began."""
+
+    kind: str
+    id: str
+    run: str
+    type: str = ""
+
+
+class ShownActivity(Struct, frozen=True, kw_only=True):
+    """A pending activity."""
+
+    id: str
+    type: str
+    state: str
+    task_queue: str
+    attempt: int
+    attempts_max: int
+    scheduled_s: float | None
+    started_s: float | None
+    heartbeat_s: float | None
+    next_s: float | None
+    failure: str
+    worker: str
+    is_paused: bool
+
+
+class Asking(Struct, frozen=True):
+    """A query of the viewer and its result, or the problem with it."""
+
+    type: str
+    result: list[ShownPayload]
+    problem: Problem | None = None
+
+
+class Workflow(Struct, frozen=True, kw_only=True):
+    """The data of one run."""
+
+    id: str
+    run: str
+    type: str
+    status: str
+    task_queue: str
+    started_s: float | None
+    closed_s: float | None
+    expires_s: float | None
+    events_total: int
+    size_bytes: int
+    version: str
+    pause_reason: str
+    paused_s: float | None
+    cancel_requested: bool
+    can_pause: bool
+    memo: dict[str, ShownPayload]
+    search_attributes: dict[str, ShownPayload]
+    relations: list[Relation]
+    activities: list[ShownActivity]
+    workflow_task: str
+    workflow_task_s: float | None
+    workflow_task_attempt: int
+    nexus: list[str]
+    input: list[ShownPayload]
+    result: list[ShownPayload]
+    failure: str
+    spans: list[Span]
+    is_timeline_cut: bool
+    events: list[ShownEvent]
+    next: str
+    # End of the timeline: the end of the run, or a time not long after now, so that an idle run has the same picture.
+    drawn_until_s: float
+    asking: Asking | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run is not closed."""
+        return self.status in RUNNING
+
+
+async def load(context: Context, asked: Asked) -> Workflow:
+    """Read one run."""
+    if not asked.id:
+        raise HttpFault(400, "the address names no workflow: add id=...")
+    described = await describe(context, asked.namespace, asked.id, asked.run)
+    info = described.workflow_execution_info
+    execution = info.execution
+    first = await read_events(context, asked.namespace, execution)
+    shown, token = await _page_of_events(context, asked, execution)
+    closing = await _last_event(context, asked.namespace, execution) if info.close_time.seconds else None
+    started = attributes(first[0]) if first else None
+    more = described.workflow_extended_info
+    pending = described.pending_workflow_task
+    closed = None if closing is None else attributes(closing)
+    is_paused = more.HasField("pause_info")
+    return Workflow(
+        id=execution.workflow_id,
+        run=execution.run_id,
+        type=info.type.name,
+        status=status_name(info.status),
+        task_queue=described.execution_config.task_queue.name,
+        started_s=text.seconds_of(info.start_time),
+        closed_s=text.seconds_of(info.close_time),
+        expires_s=_future(more.run_expiration_time.seconds),
+        events_total=info.history_length,
+        size_bytes=info.history_size_bytes,
+        version=info.versioning_info.version,
+        pause_reason=(more.pause_info.reason or "paused") if is_paused else "",
+        paused_s=text.seconds_of(more.pause_info.paused_time) if is_paused else None,
+        cancel_requested=more.cancel_requested,
+        can_pause=await _can_pause(context, asked.namespace),
+        memo=named(info.memo.fields),
+        search_attributes=named(info.search_attributes.indexed_fields),
+        relations=_relations(described, first, closing),
+        activities=[_activity(one) for one in described.pending_activities],
+        workflow_task=_state(pending.state, "PendingWorkflowTaskState") if pending.state else "",
+        workflow_task_s=text.seconds_of(pending.scheduled_time),
+        workflow_task_attempt=pending.attempt,
+        nexus=[f"{one.service}/{one.operation} at {one.endpoint}" for one in described.pending_nexus_operations],
+        input=[] if started is None else all_shown(started.input),
+        result=all_shown(closed.result) if closed is not None and "result" in closed.DESCRIPTOR.fields_by_name else [],
+        failure=closed.failure.message if closed is not None and hasattr(closed, "failure") else "",
+        spans=timeline(first),
+        is_timeline_cut=info.history_length > len(first),
+        events=shown,
+        next=token,
+        drawn_until_s=text.seconds_of(info.close_time)
+        or _drawn_until_s(text.seconds_of(info.start_time) or 0.0, context.now_s),
+        asking=await _ask(context, asked, execution) if asked.ask else None,
+    )
+
+
+async def describe(context: Context, namespace: str, workflow_id: str, run: str) -> DescribeWorkflowExecutionResponse:
+    """Describe a run; without an id, the latest one."""
+    asked = DescribeWorkflowExecutionRequest(
+        namespace=namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run)
+    )
+    return await context.call("DescribeWorkflowExecution", asked, DescribeWorkflowExecutionResponse)
+
+
+async def read_events(
+    context: Context, namespace: str, execution: WorkflowExecution, limit: int = TIMELINE_EVENTS
+) -> list[HistoryEvent]:
+    """The first events of a run."""
+    found: list[HistoryEvent] = []
+    asked = GetWorkflowExecutionHistoryRequest(
+        namespace=namespace, execution=execution, maximum_page_size=min(limit, 500)
+    )
+    while True:
+        answer = await context.call("GetWorkflowExecutionHistory", asked, GetWorkflowExecutionHistoryResponse)
+        found += answer.history.events
+        if not answer.next_page_token or len(found) >= limit:
+            return found
+        asked.next_page_token = answer.next_page_token
+
+
+async def read_last_events(
+    context: Context, namespace: str, execution: WorkflowExecution, count: int, token: bytes = b""
+) -> tuple[list[HistoryEvent], bytes]:
+    """The last events of a run, the newest first, and the token of the ones before."""
+    asked = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=namespace, execution=execution, maximum_page_size=count, next_page_token=token
+    )
+    answer = await context.call("GetWorkflowExecutionHistoryReverse", asked, GetWorkflowExecutionHistoryReverseResponse)
+    return [*answer.history.events], answer.next_page_token
+
+
+async def _page_of_events(context: Context, asked: Asked, execution: WorkflowExecution) -> tuple[list[ShownEvent], str]:
+    try:
+        token = base64.urlsafe_b64decode(asked.after)
+    except (binascii.Error, ValueError):
+        raise HttpFault(400, "the parameter `after` is not a token of a page: begin with the first page") from None
+    if asked.order != "oldest":
+        events, after = await read_last_events(context, asked.namespace, execution, EVENTS, token)
+    else:
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=asked.namespace, execution=execution, maximum_page_size=EVENTS, next_page_token=token
+        )
+        answer = await context.call("GetWorkflowExecutionHistory", request, GetWorkflowExecutionHistoryResponse)
+        events, after = [*answer.history.events], answer.next_page_token
+    return [shown_event(event) for event in events], base64.urlsafe_b64encode(after).decode()
+
+
+async def _last_event(context: Context, namespace: str, execution: WorkflowExecution) -> HistoryEvent | None:
+    events, _ = await read_last_events(context, namespace, execution, 1)
+    return events[0] if events else None
+
+
+async def _ask(context: Context, asked: Asked, execution: WorkflowExecution) -> Asking:
+    try:
+        request = QueryWorkflowRequest(
+            namespace=asked.namespace,
+            execution=execution,
+            query=WorkflowQuery(query_type=asked.ask, query_args=parsed(asked.argument)),
+        )
+        answer = await context.call("QueryWorkflow", request, QueryWorkflowResponse)
+    except (RpcStatus, HttpFault) as failure:
+        return Asking(asked.ask, [], problem_of(failure))
+    return Asking(asked.ask, all_shown(answer.query_result))
+
+
+async def _can_pause(context: Context, namespace: str) -> bool:
+    """Whether workflows of the namespace can be paused, which a setting allows."""
+    return context.backend.settings.get(WORKFLOW_PAUSE_ENABLED, Scope(await context.namespace_id(namespace)))
+
+
+def _activity(info: PendingActivityInfo) -> ShownActivity:
+    return ShownActivity(
+        id=info.activity_id,
+        type=info.activity_type.name,
+        state="paused" if info.paused else _state(info.state, "PendingActivityState"),
+        task_queue=info.activity_options.task_queue.name,
+        attempt=info.attempt,
+        attempts_max=info.maximum_attempts,
+        # The time of an attempt that waits is its next time.
+        scheduled_s=None if info.next_attempt_schedule_time.seconds else text.seconds_of(info.scheduled_time),
+        started_s=text.seconds_of(info.last_started_time),
+        heartbeat_s=text.seconds_of(info.last_heartbeat_time),
+        next_s=text.seconds_of(info.next_attempt_schedule_time),
+        failure=failure_text(info.last_failure.message, info.last_failure.cause.message),
+        worker=info.last_worker_identity,
+        is_paused=info.paused,
+    )
+
+
+def failure_text(message: str, cause: str) -> str:
+    """The message of a failure with that of its cause."""
+    return f"{message}: {cause}" if cause and cause != message else message
+
+
+def _state(state: int, enum: str) -> str:
+    if enum == "PendingActivityState":
+        name = PendingActivityState.Name(PendingActivityState.ValueType(state))
+        return name.removeprefix("PENDING_ACTIVITY_STATE_").replace("_", " ").lower()
+    return {1: "scheduled", 2: "started"}.get(state, "scheduled")
+
+
+def _drawn_until_s(started_s: float, now_s: float) -> float:
+    """A time shortly after now, rounded up in steps of 1 to 10 % of the run's length."""
+    past_s = max(now_s - started_s, 1.0)
+    step_s = 10.0 ** math.floor(math.log10(past_s)) / 10
+    return started_s + math.ceil(past_s / step_s) * step_s
+
+
+def _future(seconds: int) -> float | None:
+    """The time in seconds; None for the year 1, which servers send for never."""
+    return float(seconds) if seconds > 0 else None
+
+
+def _relations(
+    described: DescribeWorkflowExecutionResponse, events: list[HistoryEvent], closing: HistoryEvent | None
+) -> list[Relation]:
+    info = described.workflow_execution_info
+    execution = info.execution
+    found: list[Relation] = []
+    if info.parent_execution.workflow_id:
+        found.append(Relation("parent", info.parent_execution.workflow_id, info.parent_execution.run_id))
+    root = info.root_execution
+    is_own = root.workflow_id in {"", execution.workflow_id, info.parent_execution.workflow_id}
+    if not is_own:
+        found.append(Relation("root", root.workflow_id, root.run_id))
+    if info.first_run_id and info.first_run_id != execution.run_id:
+        found.append(Relation("first run", execution.workflow_id, info.first_run_id))
+    started = attributes(events[0]) if events else None
+    if started is not None and started.continued_execution_run_id:
+        found.append(Relation("previous run", execution.workflow_id, started.continued_execution_run_id))
+    if closing is not None:
+        after = getattr(attributes(closing), "new_execution_run_id", "")
+        if after:
+            found.append(Relation("next run", execution.workflow_id, after))
+    if described.workflow_extended_info.reset_run_id:
+        run = described.workflow_extended_info.reset_run_id
+        found.append(Relation("reset to", execution.workflow_id, run))
+    for event in events:
+        if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+            child = event.child_workflow_execution_started_event_attributes
+            other = child.workflow_execution
+            found.append(Relation("child", other.workflow_id, other.run_id, child.workflow_type.name))
+    return found
+
+
+VIEW: Final = View(
+    path="workflow",
+    title="Workflow",
+    parameters=Asked,
+    load=load,
+    template="workflow.html",
+    actions=ACTIONS,
+)

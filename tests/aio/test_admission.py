@@ -1,0 +1,118 @@
+"""Fair turns of namespaces on a busy host, on virtual time."""
+
+import asyncio
+
+import pytest
+
+from fairlead.aio.admission import SHARED_S, TURN_S_MAX, Admission
+from tests.virtual_time import on_virtual_time
+
+CALL_S = 0.01
+
+
+class Host:
+    """Carries out calls of a fixed length, and notes which ones begin."""
+
+    def __init__(self, at_once_max: int, *, call_s: float = CALL_S) -> None:
+        self.admission = Admission(lambda: at_once_max)
+        # Two namespaces have called, so calls are bounded.
+        for namespace in ("first", "second"):
+            self.admission.end(self.admission.try_begin(namespace))
+        self.call_s = call_s
+        self.begun: list[str] = []
+        self.running = 0
+        self.running_max = 0
+
+    async def call(self, namespace: str) -> float:
+        """Make a call; return how long it took."""
+        began_s = asyncio.get_running_loop().time()
+        number = self.admission.try_begin(namespace) or await self.admission.begin(namespace)
+        self.begun.append(namespace)
+        self.running += 1
+        self.running_max = max(self.running, self.running_max)
+        try:
+            await asyncio.sleep(self.call_s)
+        finally:
+            self.running -= 1
+            self.admission.end(number)
+        return asyncio.get_running_loop().time() - began_s
+
+
+@on_virtual_time
+async def test_calls_below_the_limit_begin_at_once() -> None:
+    host = Host(4)
+    assert await asyncio.gather(*(host.call("a") for _ in range(4))) == pytest.approx([CALL_S] * 4)
+    assert host.admission.waiting == 0
+
+
+@on_virtual_time
+async def test_no_more_calls_run_at_once_than_the_limit() -> None:
+    host = Host(4)
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(50):
+            calls.create_task(host.call("a"))
+    assert (host.running_max, len(host.begun), host.running) == (4, 50, 0)
+
+
+@on_virtual_time
+async def test_a_neighbour_of_a_flood_waits_for_one_call_and_not_for_hundreds() -> None:
+    host = Host(8)
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(600):
+            calls.create_task(host.call("flood"))
+        await asyncio.sleep(0)
+        for _ in range(20):
+            assert await host.call("neighbour") <= 2 * CALL_S + 1e-9
+
+
+@on_virtual_time
+async def test_calls_of_a_lone_namespace_are_not_bounded_until_another_one_calls() -> None:
+    host = Host(4)
+    host.admission = Admission(lambda: 4)
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(50):
+            calls.create_task(host.call("lone"))
+    assert host.running_max == 50
+    host.running_max = 0
+    await host.call("neighbour")
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(50):
+            calls.create_task(host.call("lone"))
+    assert host.running_max == 4
+    await asyncio.sleep(SHARED_S)
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(50):
+            calls.create_task(host.call("lone"))
+    assert host.running_max == 50
+
+
+@on_virtual_time
+async def test_a_call_that_takes_too_long_gives_its_place_to_another() -> None:
+    stuck, host = Host(2, call_s=60), Host(2)
+    host.admission = stuck.admission
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(2):
+            calls.create_task(stuck.call("handover"))
+        await asyncio.sleep(0)
+        assert await host.call("other") == pytest.approx(TURN_S_MAX + CALL_S)
+    assert not host.admission._begun_s
+
+
+@on_virtual_time
+@pytest.mark.parametrize("has_its_turn", [False, True])
+async def test_a_caller_that_goes_leaves_its_place_to_others(has_its_turn: bool) -> None:
+    host = Host(1)
+    number = host.admission.try_begin("held")
+    gone, last = asyncio.create_task(host.call("gone")), asyncio.create_task(host.call("last"))
+    await asyncio.sleep(0)
+    if has_its_turn:
+        host.admission.end(number)
+        gone.cancel()
+    else:
+        gone.cancel()
+        host.admission.end(number)
+    await last
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert host.begun == ["last"]
+    assert await host.call("next") == pytest.approx(CALL_S)

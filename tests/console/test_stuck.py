@@ -1,0 +1,170 @@
+"""Why is it stuck: real workflows on a real server, and the sentence that the page says about them."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from fairlead.console.findings import Cause
+from fairlead.server.process import Server
+from tests.console.conftest import Place, Seen, in_another_thread
+from tests.console.stuck_workflows import Waiting, fail, sleep_quietly
+from tests.console.web import Visitor, new_key, running_console
+from tests.patience import PATIENCE_S
+
+QUEUE = "waiting"
+
+
+@asynccontextmanager
+async def worker_of(server: Server, *, slots: int = 1, **options: Any) -> AsyncIterator[Client]:
+    assert server.frontend_address is not None
+    client = await Client.connect(server.frontend_address, **options)
+    worker = Worker(
+        client,
+        task_queue=QUEUE,
+        workflows=[Waiting],
+        activities=[fail, sleep_quietly],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_concurrent_activities=slots,
+    )
+    async with worker:
+        yield client
+
+
+async def diagnosis(visitor: Visitor, workflow_id: str, cause: Cause, **parameters: str) -> dict[str, Any]:
+    """The first finding about a workflow, as soon as it is this cause."""
+    found: dict[str, Any] = {}
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while found.get("cause") != cause:
+                data = await visitor.data("stuck", id=workflow_id, **parameters)
+                found = {**data["findings"][0], "queues": data["queues"]}
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{workflow_id}: {found} is not {cause}") from None
+    return found
+
+
+async def test_each_reason_is_named_for_real_workflows() -> None:
+    async with running_console() as (server, visitor), worker_of(server) as client:
+
+        async def start(what: str, workflow_id: str, queue: str = QUEUE) -> None:
+            await client.start_workflow(Waiting.run, what, id=workflow_id, task_queue=queue)
+
+        await start("timer", "w-timer")
+        await start("child", "w-child")
+        await start("signal", "w-signal")
+        await start("failing task", "w-failing")
+        await start("nobody/fail", "w-no-worker")
+        await start("/fail", "w-backing-off")
+        await start("signal", "w-alone", "no-such-queue")
+        assert "fires in 59m" in (await diagnosis(visitor, "w-timer", Cause.WAITS_FOR_TIMER))["sentence"]
+        assert "w-child-child (Waiting)" in (await diagnosis(visitor, "w-child", Cause.WAITS_FOR_CHILD))["sentence"]
+        await diagnosis(visitor, "w-signal", Cause.WAITS_FOR_SIGNAL)
+        failing = await diagnosis(visitor, "w-failing", Cause.TASK_FAILING)
+        assert "a bug in the code" in failing["sentence"]
+        alone = await diagnosis(visitor, "w-no-worker", Cause.NO_WORKER)
+        assert "task queue nobody, and no worker polls it for activities" in alone["sentence"]
+        assert ["Position in the fair backlog", "1"] in alone["evidence"]
+        assert alone["queues"][0]["partitions"][0]["backlog"] == 1
+        backing_off = await diagnosis(visitor, "w-backing-off", Cause.BACKING_OFF)
+        assert "waits for attempt 2" in backing_off["sentence"]
+        assert "out of boxes" in backing_off["sentence"]
+        unserved = await diagnosis(visitor, "w-alone", Cause.NO_WORKER)
+        assert "polls it for workflows" in unserved["sentence"]
+        await client.get_workflow_handle("w-signal").terminate()
+        await diagnosis(visitor, "w-signal", Cause.CLOSED)
+
+
+async def test_a_worker_that_hangs_and_a_worker_without_a_free_slot_are_named() -> None:
+    async with running_console() as (server, visitor), worker_of(server) as client:
+        await client.start_workflow(Waiting.run, "/sleep_quietly", id="w-hangs", task_queue=QUEUE)
+        hangs = await diagnosis(visitor, "w-hangs", Cause.NO_HEARTBEAT)
+        assert "the timeout is 2 s" in hangs["sentence"]
+        await client.start_workflow(Waiting.run, "/fail", id="w-busy", task_queue=QUEUE)
+        await diagnosis(visitor, "w-busy", Cause.WORKERS_BUSY)
+
+
+async def test_a_rate_limit_and_a_type_that_no_worker_has_are_named() -> None:
+    async with running_console() as (server, visitor), worker_of(server) as client:
+        await client.start_workflow(Waiting.run, "/unknown_type", id="w-type", task_queue=QUEUE)
+        found = await diagnosis(visitor, "w-type", Cause.NO_WORKER_OF_TYPE)
+        assert "unknown_type" in found["sentence"]
+        assert server.frontend_address is not None
+        limited = Worker(client, task_queue="limited", activities=[fail], max_task_queue_activities_per_second=0.001)
+        async with limited:
+            for number in range(3):
+                await client.start_workflow(Waiting.run, "limited/fail", id=f"w-{number}", task_queue=QUEUE)
+            held = None
+            async with asyncio.timeout(PATIENCE_S):
+                while held is None:
+                    for number in range(3):
+                        data = await visitor.data("stuck", id=f"w-{number}")
+                        if data["findings"][0]["cause"] == Cause.RATE_LIMIT:
+                            held = data["findings"][0]
+                    await asyncio.sleep(0.05)
+            assert "max_task_queue_activities_per_second" in held["advice"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "cause"),
+    [("taskQueueConcurrency", Cause.RUNNING_LIMIT), ("fairnessKeyConcurrency", Cause.KEY_RUNNING_LIMIT)],
+)
+async def test_a_limit_on_running_activities_is_named(tmp_path: Path, setting: str, cause: Cause) -> None:
+    file = tmp_path / "dynamic.yaml"
+    file.write_text(f"matching.{setting}:\n- value: 1\n")
+    async with running_console(dynamic_file=file) as (server, visitor), worker_of(server, slots=5) as client:
+        await client.start_workflow(Waiting.run, "/sleep_quietly", id="w-first", task_queue=QUEUE)
+        await diagnosis(visitor, "w-first", Cause.RUNNING)
+        await client.start_workflow(Waiting.run, "/fail", id="w-second", task_queue=QUEUE)
+        found = await diagnosis(visitor, "w-second", cause)
+        assert f"as many as matching.{setting} allows" in found["sentence"]
+        assert "1 of 1" in dict(found["evidence"]).values()
+
+
+async def test_an_activity_that_is_not_pending_is_named_with_a_link_to_the_whole_workflow() -> None:
+    async with running_console() as (server, visitor), worker_of(server) as client:
+        await client.start_workflow(Waiting.run, "timer", id="w-timer", task_queue=QUEUE)
+        await diagnosis(visitor, "w-timer", Cause.WAITS_FOR_TIMER)
+        found = await diagnosis(visitor, "w-timer", Cause.ACTIVITY_NOT_PENDING, activity="99")
+        assert "no pending activity 99" in found["sentence"]
+        page = (await visitor.get("stuck", id="w-timer", activity="99")).body.decode()
+        assert re.search(r'href="/console/stuck\?namespace=default&amp;id=w-timer&amp;run=[^"&]+"', page)
+
+
+async def test_a_reader_of_one_namespace_gets_a_diagnosis_without_partitions() -> None:
+    async with running_console(is_guarded=True) as (server, visitor):
+        assert server.frontend_address is not None
+        client = await Client.connect(server.frontend_address, api_key=await new_key(server, "write"), tls=False)
+        await client.start_workflow("Waiting", "signal", id="w-alone", task_queue="no-such-queue")
+        await visitor.sign_in(await new_key(server, "read"))
+        found = await diagnosis(visitor, "w-alone", Cause.NO_WORKER)
+        assert found["queues"][0]["partitions"] == []
+        await visitor.sign_in(await new_key(server, "read", "temporal-system"))
+        found = await diagnosis(visitor, "w-alone", Cause.NO_WORKER)
+        assert found["queues"][0]["partitions"] != []
+
+
+def test_the_page_says_why_and_becomes_calm_when_it_is_mended(seen: Seen, place: Place) -> None:
+    async def start() -> None:
+        client = await Client.connect(place.frontend)
+        await client.start_workflow("Order", "rope", id="stuck-order", task_queue="other <orders>")
+
+    in_another_thread(start())
+    seen.goto("workflow?id=stuck-order")
+    page = seen.page
+    page.get_by_role("link", name="Why is it stuck?").click()
+    expect(page.locator(".sentence")).to_contain_text("task queue other <orders>, and no worker polls it")
+    expect(page.get_by_text("Start a worker for task queue")).to_be_visible()
+    seen.shoot("stuck")
+    page.get_by_role("link", name="The workflow", exact=True).click()
+    expect(page.get_by_role("heading", name="stuck-order")).to_be_visible()
+    seen.goto("stuck?id=order-1")
+    expect(page.locator(".sentence.calm")).to_contain_text("waits for a signal or an update")
