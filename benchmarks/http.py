@@ -1,4 +1,4 @@
-"""Measures the HTTP server's CPU time a call and its import, beside uvicorn alone and Starlette on uvicorn.
+"""Measures the HTTP server's CPU time per call and its import, beside uvicorn alone and Starlette on uvicorn.
 
     python -m benchmarks.http
     pip install uvicorn starlette && python -m benchmarks.http    # with the two others
@@ -208,7 +208,7 @@ def main() -> None:
     if options.json:
         print(json.dumps({"servers": found, "api": api}, indent=2))
         return
-    table = Table("server", "CPU a call", "ratio", "CPU to load it")
+    table = Table("server", "CPU per call", "ratio", "CPU to load it")
     ours = found["fairlead.http"]["cpu_us_a_call"]
     for name, figures in found.items():
         ratio = f"{figures['cpu_us_a_call'] / ours:.1f}"

@@ -1,10 +1,10 @@
 """Cost of the journal: the matching service with and without it, in alternating rounds of one run.
 
 Rounds alternate, so that other load on the machine disturbs both alike; the ratio of the medians is the cost of the
-journal. It is shown twice: for tasks a second, and for CPU time a task of all threads, which a busy machine disturbs
+journal. It is shown twice: for tasks a second, and for CPU time per task of all threads, which a busy machine disturbs
 less. `workflows` is the cost that users see: servers that run workflows, with a journal of tasks and histories, without
 and with payloads. `calls` is the cost for callers of matching alone, over gRPC. The other two measure only the service
-itself, which takes a few microseconds a task, so that the journal's share is largest.
+itself, which takes a few microseconds per task, so that the journal's share is largest.
 """
 
 import asyncio

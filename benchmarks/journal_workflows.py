@@ -22,7 +22,7 @@ from benchmarks.workflows_servers import ServerProcess, await_port, free_port, k
 from fairlead.cli.dev_server import parse_namespaces
 from fairlead.journal import read_segment
 from fairlead.server import Server
-from fairlead.settings.static.config import Address, JournalConfig, SqliteConfig, StaticConfig
+from fairlead.settings.static.config import Address, JournalConfig, JournalPayloads, SqliteConfig, StaticConfig
 
 ROUNDS = 9
 LOAD_S = 3.0
@@ -33,7 +33,7 @@ KINDS = (PLAIN, JOURNAL, PAYLOADS)
 
 @dataclass
 class Load:
-    """A server under load, and the results of each round: workflows a second, and CPU milliseconds a workflow."""
+    """A server under load, and the results of each round: workflows a second, and CPU milliseconds per workflow."""
 
     server: ServerProcess
     client: Client
@@ -52,7 +52,7 @@ class Load:
 
 
 async def workflows(folder: Path) -> dict[str, tuple[float, float]]:
-    """Medians of each kind of server: workflows a second, and CPU milliseconds a workflow."""
+    """Medians of each kind of server: workflows a second, and CPU milliseconds per workflow."""
     with ExitStack() as stack:
         for kind in KINDS:
             (folder / kind).mkdir()
@@ -95,7 +95,8 @@ def _check_complete(folder: Path, workflows_min: int, *, has_payloads: bool) -> 
 
 async def serve(kind: str, port: str, folder: str) -> None:
     """Run a server as `fairlead server start-dev` does, until a signal stops it."""
-    journal = None if kind == PLAIN else JournalConfig(Path(folder) / "journal", has_payloads=kind == PAYLOADS)
+    payloads = JournalPayloads.WHOLE if kind == PAYLOADS else JournalPayloads.NONE
+    journal = None if kind == PLAIN else JournalConfig(Path(folder) / "journal", payloads)
     config = StaticConfig(
         frontend_listen=Address("127.0.0.1", int(port)),
         listen=Address("127.0.0.1", 0),

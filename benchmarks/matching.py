@@ -229,7 +229,7 @@ CALLS_AT_ONCE = 50
 
 
 async def _echo(address: str) -> Figures:
-    """Two calls a task with the sizes of an add and a poll: once as Put and a waiting Take, once as two echoes."""
+    """Two calls per task with the sizes of an add and a poll: once as Put and a waiting Take, once as two echoes."""
     async with grpc.aio.insecure_channel(address) as channel:
         put = channel.unary_unary("/bench/Put", None, None)
         take = channel.unary_unary("/bench/Take", None, None)

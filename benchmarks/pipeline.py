@@ -62,7 +62,7 @@ class Line:
 
     @property
     def cpu_us(self) -> float:
-        """CPU microseconds a row, without the fixed cost."""
+        """CPU microseconds per row, without the fixed cost."""
         return (self.outcome.work.cpu_s - self.outcome.fixed.cpu_s) / self.rows * 1e6
 
     @property
@@ -176,7 +176,7 @@ def show(lines: list[Line]) -> None:
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     table = Table(title=f"local[2], {os.cpu_count()} cores, load average {load}")
     for heading in (
-        "job", "rows", "start s", "fixed s", "s", "rows/s", "CPU s", "CPU µs a row", "times the first",
+        "job", "rows", "start s", "fixed s", "s", "rows/s", "CPU s", "CPU µs per row", "times the first",
         "Java MB", "driver MB", "workers MB", "DuckDB s", "CPU s",
     ):  # fmt: skip
         table.add_column(heading, justify="left" if heading == "job" else "right")
@@ -199,7 +199,7 @@ def show(lines: list[Line]) -> None:
     console = Console(width=max(WIDTH_MIN, Console().width))
     console.print(table)
     console.print("start: until the job has run once on a hundredth of a day; fixed: for doing that again.")
-    console.print("CPU µs a row, and times that at the first size: without the fixed cost.")
+    console.print("CPU µs per row, and times that at the first size: without the fixed cost.")
     for job in dict.fromkeys(line.job for line in lines):
         console.print(f"  rows of {job}: {ROWS[job]}")
     differences = sum(line.duckdb["differences"] for line in lines if line.duckdb)
@@ -212,7 +212,7 @@ def reported(line: Line) -> str:
     outcome, peaks, asked = line.outcome, line.outcome.peaks, line.duckdb
     text = (
         f"{line.job}, {line.rows:,} rows: {outcome.work.wall_s:,.1f} s, {outcome.work.cpu_s:,.1f} s of CPU, of them "
-        f"{outcome.fixed.cpu_s:.1f} fixed: {line.cpu_us:.2f} µs a row, {line.ratio:.2f} times the first; peaks of "
+        f"{outcome.fixed.cpu_s:.1f} fixed: {line.cpu_us:.2f} µs per row, {line.ratio:.2f} times the first; peaks of "
         f"{peaks.java_mb:,.0f}, {peaks.driver_mb:,.0f} and {peaks.workers_mb:,.0f} MB"
     )
     return text if asked is None else f"{text}; DuckDB {asked['wall_s']:.1f} s, {asked['cpu_s']:.1f} s of CPU"

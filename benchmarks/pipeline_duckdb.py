@@ -82,7 +82,7 @@ SELECT {_RUN} FROM runs JOIN copies USING ({_RUN}) JOIN expected USING (namespac
 WHERE differs OR holders_min < CASE WHEN last_version = {LOCAL_VERSION} THEN copies ELSE expected END;
 """
 
-# Defects that a query can't decide: the version of an event in an unsound batch, or the valid one of two contents.
+# Defects that a query can't judge: the version of an event in an unsound batch, and which of two contents is valid.
 _UNSOUND = (Kind.CONTRADICTION, Kind.MIXED_VERSIONS, Kind.MALFORMED_BATCH, Kind.BROKEN_APPEND)
 _DIFFERING = (Kind.MISSING_RUN, Kind.MISSING_EVENTS, Kind.GAP, Kind.EXTRA_EVENTS, Kind.DIFFERENT_EVENTS)
 

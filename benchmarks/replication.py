@@ -5,8 +5,8 @@ replicates. The load (workflows with one activity, a worker of the Python SDK) g
 in turn, so that other load on the machine disturbs both alike.
 
 All servers share the same cores, so the follower's work lowers the writer's workflows a second as well. The cost for
-the writer itself is its CPU time a workflow, measured at the same pace for both, below their capacity: a busier server
-needs less CPU a workflow.
+the writer itself is its CPU time per workflow, measured at the same pace for both, below their capacity: a busier
+server needs less CPU per workflow.
 
 Then the follower is stopped while the writer goes on, and started again: its speed of catching up is its capacity.
 """
@@ -80,7 +80,7 @@ class Ports:
 
 @dataclass
 class Load:
-    """A server under load: workflows a second, and CPU milliseconds a workflow at a given pace, for each round."""
+    """A server under load: workflows a second, and CPU milliseconds per workflow at a given pace, for each round."""
 
     server: ServerProcess
     client: Client
@@ -292,7 +292,7 @@ async def _by_pace(
         "paced_per_s": per_s,
         "alone_cpu_ms": median(loads[ALONE].cpu_ms),
         "pair_cpu_ms": median(loads[PAIR].cpu_ms),
-        # On its own cores, a server's throughput falls as the CPU time a workflow rises.
+        # On its own cores, a server's throughput falls as the CPU time per workflow rises.
         "own_throughput_cost": 1 - median([alone / pair for pair, alone in costs]),
         "follower_cpu_ms": follower_cpu_s / workflows * 1e3,
         "paced_lag_ms_p50": quantile(before, after, 0.5) * 1e3,
@@ -350,10 +350,10 @@ ROWS = (
     ("alone_events_per_s", "events a second, alone"),
     ("pair_events_per_s", "events a second written and taken in by the follower"),
     ("paced_per_s", "workflows a second that both are given for the CPU time"),
-    ("alone_cpu_ms", "CPU ms a workflow, alone"),
-    ("pair_cpu_ms", "CPU ms a workflow of the writing server, with a follower"),
+    ("alone_cpu_ms", "CPU ms per workflow, alone"),
+    ("pair_cpu_ms", "CPU ms per workflow of the writing server, with a follower"),
     ("own_throughput_cost", "throughput that it costs the writing server, by its own CPU time (share)"),
-    ("follower_cpu_ms", "CPU ms a workflow of the follower"),
+    ("follower_cpu_ms", "CPU ms per workflow of the follower"),
     ("paced_lag_ms_p50", "ms from the write to its being taken in, at that pace, p50"),
     ("paced_lag_ms_p99", "ms from the write to its being taken in, at that pace, p99"),
     ("lag_ms_p50", "ms from the write to its being taken in, at full load, p50"),

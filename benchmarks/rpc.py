@@ -1,4 +1,4 @@
-"""Our gRPC server beside grpc.aio's: CPU a call, calls a second, memory.
+"""Our gRPC server beside grpc.aio's: CPU per call, calls a second, memory.
 
 Each server runs on uvloop in its own process and echoes 300 bytes; the clients run in other processes, with 100 calls
 in flight. The rounds alternate, and each server's best round counts: timings on a shared machine are noisy, and ratios
@@ -124,7 +124,7 @@ def first_line(process: "subprocess.Popen[str]") -> str:
 
 
 def measured(server: ServerProcess, client: str, *, clients: int) -> tuple[float, float]:
-    """Calls a second, and the server's CPU microseconds a call, with a number of clients of a kind."""
+    """Calls a second, and the server's CPU microseconds per call, with a number of clients of a kind."""
     cpu_s = server.cpu_s()
     processes = [start(client, server.address) for _ in range(clients)]
     calls = 0
@@ -258,9 +258,9 @@ def main() -> None:
             stream_kb,
         ]
     rows = (
-        "server CPU µs a call, C-core's client",
+        "server CPU µs per call, C-core's client",
         "calls a second, C-core's client (it is the bottleneck)",
-        "server CPU µs a call, server busy",
+        "server CPU µs per call, server busy",
         "calls a second, server busy",
         "KB an idle connection",
         "KB an open stream",
@@ -277,7 +277,7 @@ def main() -> None:
     ratio = theirs[0] / ours[0]
     if ratio < CPU_RATIO_TARGET:
         missed.append(
-            f"fairlead.rpc takes {ratio:.1f} times less CPU a call, less than the {CPU_RATIO_TARGET} aimed at"
+            f"fairlead.rpc takes {ratio:.1f} times less CPU per call, less than the {CPU_RATIO_TARGET} aimed at"
         )
     if missed:
         sys.exit("\n".join(missed))

@@ -122,7 +122,7 @@ async def reads(folder: Path) -> Figure:
 
 
 async def deletes(folder: Path) -> Figure:
-    """Delete the same backlog from its start, a hundred tasks a call, one call at a time."""
+    """Delete the same backlog from its start, a hundred tasks per call, one call at a time."""
     store = await SqliteStore.open(folder / "reads.db")
     own_queue = queue(0)
     lease = await store.take_lease(own_queue)

@@ -1,18 +1,18 @@
 """Durable tasks by the public client on one SQLite server, and the memory of idle task queues and parked polls.
 
-`fairlead.client` adds 20,000 tasks, 200 at the same time, and then polls for all of them. The server is a process of
-its own with a file on disk; each task is synced before its add returns. The baseline is bare SQLite from Python, 100
-rows a commit, in the same run. Memory is the growth of the server's resident memory.
+`fairlead.client` adds 20,000 tasks, 200 at the same time, and then polls for all of them. The server is started by
+`fairlead server start` with a file on disk; each task is synced before its add returns. The baseline is bare SQLite
+from Python, 100 rows a commit, in the same run. Memory is the growth of the server's resident memory.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import uvloop
@@ -20,10 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.storage import bare
-from benchmarks.workflows_servers import ServerProcess, killed
-from fairlead.client import TaskQueueClient, connect
-from fairlead.server import Server
-from fairlead.settings.static.config import Address, Role, SqliteConfig, StaticConfig
+from benchmarks.workflows_servers import COMMANDS, OURS, READY_S_MAX, ServerProcess, await_port, free_port, killed
+from fairlead.client import RetryLater, TaskQueueClient, connect
 
 TASKS = 20_000
 IN_FLIGHT = 200
@@ -44,22 +42,26 @@ AIMS: dict[str, tuple[str, float, bool]] = {
     "poll_kb": ("kB of a parked poll on its own task queue", 10, False),
 }
 OTHERS = {
-    "add_cpu_us": "server CPU us an add",
+    "add_cpu_us": "server CPU us per add",
+    "client_add_cpu_us": "client CPU us per add",
     "dispatch_cpu_us": "server CPU us a dispatch",
+    "client_dispatch_cpu_us": "client CPU us a dispatch",
     "bare_rows_per_s": "rows a second of bare SQLite, 100 a commit",
     "added_of_bare": "added, of bare SQLite",
 }
 
 
-async def serve(folder: Path) -> None:
-    """Run a server with a file in the folder, and print its address."""
-    config = StaticConfig(
-        listen=Address("127.0.0.1", 0), roles=frozenset({Role.MATCHING}), store=SqliteConfig(folder / "tasks.db")
-    )
-    server = Server(config)
-    await server.start()
-    print(server.address, flush=True)
-    await asyncio.Event().wait()
+@contextlib.contextmanager
+def server_of_tasks(folder: Path) -> Iterator[ServerProcess]:
+    """Run a server with a file in the folder, as a user starts one."""
+    port = free_port()
+    config = {"listen": f"127.0.0.1:{port}", "roles": ["matching"], "store": {"sqlite": {"file": "tasks.db"}}}
+    # JSON is YAML.
+    (folder / "fairlead.yaml").write_text(json.dumps(config))
+    command = [*COMMANDS[OURS], "server", "start", "--config", str(folder / "fairlead.yaml"), "--log-level", "error"]
+    with (folder / "server.log").open("wb") as log, killed(command, log) as process:
+        await_port(port, process, folder / "server.log")
+        yield ServerProcess(f"127.0.0.1:{port}", process.pid)
 
 
 async def at_once(calls: int, in_flight: int, call: Callable[[int], Awaitable[object]]) -> float:
@@ -78,21 +80,25 @@ async def at_once(calls: int, in_flight: int, call: Callable[[int], Awaitable[ob
 async def tasks(client: TaskQueueClient, server: ServerProcess, count: int) -> Figures:
     """Add tasks, then poll for all of them."""
     await at_once(count // 20, IN_FLIGHT, lambda _: client.add("warm-up", PAYLOAD))
-    cpu_s = server.cpu_s()
+    cpu_s, client_cpu_s = server.cpu_s(), time.process_time()
     added_s = await at_once(count, IN_FLIGHT, lambda _: client.add("orders", PAYLOAD))
-    add_cpu_s = server.cpu_s() - cpu_s
+    add_cpu_s, client_add_cpu_s = server.cpu_s() - cpu_s, time.process_time() - client_cpu_s
 
     async def poll(_: int) -> None:
         if await client.poll("orders", timeout_s=30) is None:
             raise AssertionError("a poll came back empty before all tasks were dispatched")
 
-    cpu_s = server.cpu_s()
+    cpu_s, client_cpu_s = server.cpu_s(), time.process_time()
     dispatched_s = await at_once(count, IN_FLIGHT, poll)
+    client_dispatch_cpu_s = time.process_time() - client_cpu_s
+    # The server still deletes the tasks.
     await asyncio.sleep(SETTLE_S)
     return {
         "added_per_s": count / added_s,
         "dispatched_per_s": count / dispatched_s,
         "add_cpu_us": add_cpu_s / count * 1e6,
+        "client_add_cpu_us": client_add_cpu_s / count * 1e6,
+        "client_dispatch_cpu_us": client_dispatch_cpu_s / count * 1e6,
         "dispatch_cpu_us": (server.cpu_s() - cpu_s) / count * 1e6,
     }
 
@@ -120,7 +126,18 @@ async def memory(client: TaskQueueClient, server: ServerProcess, queues: int) ->
     return {"queue_kb": (between_mb - before_mb) * 1e3 / queues, "poll_kb": (after_mb - between_mb) * 1e3 / queues}
 
 
+async def ready(address: str) -> None:
+    """Wait until the server is in its ring: it listens a moment before."""
+    async with asyncio.timeout(READY_S_MAX):
+        while True:
+            with contextlib.suppress(RetryLater):
+                async with connect(address):
+                    return
+            await asyncio.sleep(0.05)
+
+
 async def measure(server: ServerProcess, *, is_quick: bool) -> Figures:
+    await ready(server.address)
     async with connect(server.address) as client:
         figures = await memory(client, server, QUEUES // 4 if is_quick else QUEUES)
     async with connect(server.address) as client:
@@ -130,10 +147,7 @@ async def measure(server: ServerProcess, *, is_quick: bool) -> Figures:
 def run(*, is_quick: bool) -> Figures:
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
         bare_rows_per_s = bare(Path(name), rows_a_commit=100).rows_per_s
-        command = [sys.executable, "-m", "benchmarks.task_queues", "serve", name]
-        with killed(command, subprocess.PIPE) as process:
-            assert process.stdout is not None  # noqa: S101 - it is a pipe
-            server = ServerProcess(process.stdout.readline().decode().strip(), process.pid)
+        with server_of_tasks(Path(name)) as server:
             figures = uvloop.run(measure(server, is_quick=is_quick))
     return figures | {
         "bare_rows_per_s": bare_rows_per_s,
@@ -166,7 +180,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        uvloop.run(serve(Path(sys.argv[2])))
-    else:
-        main()
+    main()

@@ -90,10 +90,10 @@ def _threads(pid: int) -> Iterator[Path]:
 
 
 async def measure(server: ServerProcess, folder: Path, duration_s: float) -> tuple[dict[str, float], float]:
-    """Milliseconds of CPU a workflow by layer, and workflows a second."""
+    """Milliseconds of CPU per workflow by layer, and workflows a second."""
     client = await connect(server.address)
     await at_once(lambda: run_one(client), duration_s=WARM_UP_S)
-    # First without the profiler, which stops the server for each sample: this round tells the CPU time.
+    # First without the profiler, which stops the server for each sample: this round measures the CPU time.
     before = thread_cpu_s(server.pid)
     done = await at_once(lambda: run_one(client), duration_s=duration_s)
     main_ms, writer_ms, rest_ms = (
@@ -123,7 +123,7 @@ def main() -> None:
     ):
         figures, per_s = uvloop.run(measure(server, Path(name), options.seconds))
     total_ms = sum(figures.values())
-    table = Table("layer", "CPU ms a workflow", "%", title=f"{per_s:.0f} workflows a second")
+    table = Table("layer", "CPU ms per workflow", "%", title=f"{per_s:.0f} workflows a second")
     for layer, cpu_ms in figures.items():
         table.add_row(layer, f"{cpu_ms:.2f}", f"{cpu_ms / total_ms * 100:.0f}")
     table.add_section()

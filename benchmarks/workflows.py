@@ -103,11 +103,11 @@ REACHED_MIN = 0.8
 
 ROWS = (
     Row("workflows_per_s", f"workflows a second, {CONCURRENCY} at once", "more", 2.5),
-    Row("workflow_cpu_ms", "server CPU ms a workflow", "less", 12.0, 8.0),
+    Row("workflow_cpu_ms", "server CPU ms per workflow", "less", 12.0, 8.0),
     Row("result_ms_p50", "start to result ms, one at a time, p50", "less", 2.0, figure=8.0),
     Row("result_ms_p99", "start to result ms, one at a time, p99", "less"),
     Row("starts_per_s", "starts a second, no worker", "more", figure=3_000),
-    Row("start_cpu_ms", "server CPU ms a start", "less"),
+    Row("start_cpu_ms", "server CPU ms per start", "less"),
     Row("signals_to_one_per_s", "signals a second to one workflow", "more", figure=3_000),
     Row("signal_to_one_cpu_ms", "server CPU ms a signal to one workflow", "less"),
     Row("signals_to_many_per_s", f"signals a second to {SIGNALED} workflows", "more"),
@@ -119,7 +119,7 @@ ROWS = (
 async def measured(
     server: ServerProcess, call: Callable[[], Awaitable[object]], *, duration_s: float, calls_max: int = sys.maxsize
 ) -> tuple[float, float]:
-    """Calls a second, and the server's CPU milliseconds a call."""
+    """Calls a second, and the server's CPU milliseconds per call."""
     cpu_s, began_s = server.cpu_s(), time.perf_counter()
     calls = await at_once(call, duration_s=duration_s, calls_max=calls_max)
     took_s = time.perf_counter() - began_s

@@ -30,11 +30,11 @@ class ServerProcess:
 
     def cpu_s(self) -> float:
         """Seconds of CPU time used so far, with its children."""
-        return sum(_cpu_s(pid) for pid in _family(self.pid))
+        return sum(_cpu_s(pid) for pid in family(self.pid))
 
     def resident_mb(self) -> float:
         """Resident memory in MB, with its children."""
-        return sum(_resident_bytes(pid) for pid in _family(self.pid)) / 1e6
+        return sum(_resident_bytes(pid) for pid in family(self.pid)) / 1e6
 
 
 @contextlib.contextmanager
@@ -79,12 +79,13 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
+    """The process, its children, and theirs."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for child in task.read_text().split():
-                found += _family(int(child))
+                found += family(int(child))
     return found
 
 

@@ -1,0 +1,52 @@
+"""Aims of benchmarks: what was measured beside what is aimed at, and which aims were missed by more than noise."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+# Share of an aim below which it is missed: the rest is noise. Rates vary more than ratios of CPU in the same run.
+RATE_REACHED_MIN = 0.8
+RATIO_REACHED_MIN = 0.9
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A figure that is aimed at, and the figure that was measured."""
+
+    title: str
+    measured: float
+    aim: float
+    better: Literal["more", "less"] = "more"
+    reached_min: float = RATE_REACHED_MIN
+
+    @property
+    def share(self) -> float:
+        """The share of the aim that was reached; 1 or more if it is met."""
+        return self.measured / self.aim if self.better == "more" else self.aim / self.measured
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether the aim was missed by more than noise."""
+        return self.share < self.reached_min
+
+    def __str__(self) -> str:
+        bound = "at least" if self.better == "more" else "at most"
+        return f"{self.title}: {_shown(self.measured)}, the aim is {bound} {self.aim:,g}"
+
+
+def show_aims(aims: Sequence[Aim]) -> list[str]:
+    """Print a table of the aims; return those that were missed, one line each."""
+    table = Table("", "measured", "aimed at", "times the aim", "")
+    for aim in aims:
+        bound = f"{'at least' if aim.better == 'more' else 'at most'} {aim.aim:,g}"
+        verdict = "MISSED" if aim.is_missed else "met"
+        table.add_row(aim.title, _shown(aim.measured), bound, f"{aim.share:.2f}", verdict)
+    Console(width=120).print(table)
+    return [str(aim) for aim in aims if aim.is_missed]
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
