@@ -1,6 +1,6 @@
 # One verb a chore. `make run` and `make test` set up all they need in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check format sim bench bench-pipeline wheel lock clean
+.PHONY: help run serve test check format sim bench bench-peers bench-pipeline wheel lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -30,11 +30,12 @@ serve: $(INSTALLED) ## set up, then run a server for Temporal's SDKs at 127.0.0.
 test: $(INSTALLED) ## set up, then run every test
 	$(BIN)/pytest
 
-check: $(INSTALLED) ## format, lint, types, imports, prose: changes nothing
+check: $(INSTALLED) ## format, lint, types, imports, sizes, prose: changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/lint-rooms
 	$(BIN)/python scripts/lint-prose
 
 format: $(INSTALLED) ## put the code in the project's format
@@ -47,20 +48,10 @@ sim: $(INSTALLED) ## run 200 seeds of a cluster and 300 of several in trouble, t
 	HYPOTHESIS_PROFILE=sim $(BIN)/pytest -m sim --ignore tests/simulators/matching --ignore tests/simulators/replication --timeout 900
 
 bench: $(INSTALLED) ## measure the start of a server, the hot calls of the core, the stores, matching, gRPC, workflows beside Temporal's server, and three hosts beside one
-	$(BIN)/python -m benchmarks.startup
-	$(BIN)/python -m benchmarks.core
-	$(BIN)/python -m benchmarks.storage
-	$(BIN)/python -m benchmarks.storage_postgres
-	$(BIN)/python -m benchmarks.matching
-	$(BIN)/python -m benchmarks.rpc
-	$(BIN)/python -m benchmarks.workflows
-	$(BIN)/python -m benchmarks.starts
-	$(BIN)/python -m benchmarks.hosts
-	$(BIN)/python -m benchmarks.workflows --quick --unsynced
-	$(BIN)/python -m benchmarks.workflow_layers
-	$(BIN)/python -m benchmarks.task_queues
-	$(BIN)/python -m benchmarks.replication
-	$(BIN)/python -m benchmarks.security
+	$(BIN)/python -m benchmarks.suite
+
+bench-peers: $(INSTALLED) ## measure durable no-op tasks beside other task queues, each in its own environment in .venv-peers: half an hour
+	$(BIN)/python -m benchmarks.peers --write
 
 bench-pipeline: $(INSTALLED) ## measure the pipeline's jobs at 1, 10 and 50 million rows: an hour, and 10 GB of /tmp
 	$(BIN)/python -m benchmarks.pipeline
