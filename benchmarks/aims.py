@@ -1,7 +1,13 @@
-"""Aims of benchmarks: what was measured beside what is aimed at, and which aims were missed by more than noise."""
+"""Aims of benchmarks: the measured figure beside the aim, and the aims that were missed by more than noise.
 
+`make bench` names a file in the environment. Each program appends its aims to it, and the summary reads them.
+"""
+
+import json
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -10,6 +16,8 @@ from rich.table import Table
 # Share of an aim below which it is missed: the rest is noise. Rates vary more than ratios of CPU in the same run.
 RATE_REACHED_MIN = 0.8
 RATIO_REACHED_MIN = 0.9
+# Environment variable with the file that collects the aims of several programs, one JSON object a line.
+AIMS_FILE = "FAIRLEAD_BENCHMARK_AIMS"
 
 
 @dataclass(frozen=True)
@@ -39,13 +47,26 @@ class Aim:
 
 def show_aims(aims: Sequence[Aim]) -> list[str]:
     """Print a table of the aims; return those that were missed, one line each."""
+    if file := os.environ.get(AIMS_FILE):
+        with Path(file).open("a") as lines:
+            lines.writelines(json.dumps(asdict(aim)) + "\n" for aim in aims)
+    Console(width=120).print(table_of(aims))
+    return [str(aim) for aim in aims if aim.is_missed]
+
+
+def collected(file: Path) -> list[Aim]:
+    """Return the aims that programs appended to this file."""
+    return [Aim(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def table_of(aims: Sequence[Aim]) -> Table:
+    """Return a table with one row for each aim."""
     table = Table("", "measured", "aimed at", "times the aim", "")
     for aim in aims:
         bound = f"{'at least' if aim.better == 'more' else 'at most'} {aim.aim:,g}"
         verdict = "MISSED" if aim.is_missed else "met"
         table.add_row(aim.title, _shown(aim.measured), bound, f"{aim.share:.2f}", verdict)
-    Console(width=120).print(table)
-    return [str(aim) for aim in aims if aim.is_missed]
+    return table
 
 
 def _shown(value: float) -> str:

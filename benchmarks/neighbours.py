@@ -21,6 +21,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest, StartWorkflowExecutionRequest
 from temporalio.api.workflowservice.v1.service_pb2_grpc import WorkflowServiceStub
 
+from benchmarks.aims import Aim, show_aims
 from benchmarks.workflows_servers import OURS, server_process
 
 FLOOD_AT_ONCE = 600
@@ -111,8 +112,9 @@ def main() -> None:
             alone_ms, beside_ms, flood_per_s = asyncio.run(measure(server.address))
         ratio = beside_ms / alone_ms
         print(f"{name:24}{alone_ms:10.1f}{beside_ms:11.1f}{ratio:7.1f}{flood_per_s:16.0f}")
-    if ratio > RATIO_MAX:
-        sys.exit(f"the neighbour's median start is {ratio:.1f} times as long beside the flood, at most {RATIO_MAX}")
+    title = "median start of a neighbour beside a flood of another namespace, against alone"
+    if missed := show_aims([Aim(title, ratio, RATIO_MAX, "less", reached_min=1.0)]):
+        sys.exit("missed by more than noise: " + "; ".join(missed))
 
 
 if __name__ == "__main__":

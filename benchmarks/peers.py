@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from benchmarks.aims import Aim, show_aims
 from benchmarks.peers_servers import (
     Missing,
     Serve,
@@ -157,6 +158,23 @@ def markdown(found: "Sequence[tuple[Peer, Figures]]", tasks: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def aims(found: "Sequence[tuple[Peer, Figures]]") -> list[Aim]:
+    """The aims: the public client adds and drains at least as fast as each measured peer."""
+    measured = {peer.name: figures for peer, figures in found if not figures.skipped}
+    ours = measured.get(PEERS[0].name)
+    others = {name: figures for name, figures in measured.items() if not name.startswith("Fairlead")}
+    if ours is None:
+        return []
+    return [
+        aim
+        for name, figures in others.items()
+        for aim in (
+            Aim(f"tasks added per second, times {name}", ours.added_per_s / figures.added_per_s, 1.0),
+            Aim(f"tasks drained per second, times {name}", ours.drained_per_s / figures.drained_per_s, 1.0),
+        )
+    ]
+
+
 def draw(found: "Sequence[tuple[Peer, Figures]]", picture: Path) -> None:
     """Draw both rates of each peer."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to load
@@ -212,6 +230,8 @@ def main() -> None:
     if options.write:
         write_page(table)
         draw(found, PICTURE)
+    if missed := show_aims(aims(found)):
+        sys.exit("missed by more than noise: " + "; ".join(missed))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from temporalio.api.common.v1 import WorkflowType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
+from benchmarks.aims import Aim, show_aims
 from benchmarks.workflows_servers import COMMANDS, OURS, ServerProcess, await_port, free_port, killed
 from fairlead.authorization import access_of
 from fairlead.authorization.api_keys import ApiKeys, new_key, store_key
@@ -193,10 +194,19 @@ def main() -> None:
         table.add_row(case.name, f"{case.best_us:.0f}", f"{case.best_us / base - 1:+.1%}")
     Console().print(table)
     Console().print(f"the gate alone: {alone[0]:.1f} µs per call with an API key, {alone[1]:.1f} with a JWT")
-    Console().print(f"aim: below {SHARE_MAX:.0%} for each")
-    missed = [case.name for case in cases if case.best_us / base - 1 >= SHARE_MAX]
-    if missed:
-        sys.exit(f"above {SHARE_MAX:.0%}: {', '.join(missed)}")
+    # The aim is a factor, since a share near 0 has no ratio to its aim.
+    aims = [
+        Aim(
+            f"CPU of a start with {case.name}, times that with neither",
+            case.best_us / base,
+            1 + SHARE_MAX,
+            "less",
+            reached_min=1.0,
+        )
+        for case in cases[1:]
+    ]
+    if missed := show_aims(aims):
+        sys.exit("; ".join(missed))
 
 
 if __name__ == "__main__":
