@@ -147,8 +147,10 @@ async def get_reverse(context: OperationContext, request: GetWorkflowExecutionHi
     end = token.next_event_id if token is not None else moment.next_event_id
     events_max = min(request.maximum_page_size or PAGE_EVENTS, PAGE_EVENTS_MAX)
     answer = GetWorkflowExecutionHistoryReverseResponse(history=History())
+    # Read no further than this page: the next page would read the rest again.
+    begin = max(1, end - events_max)
     batches = await context.services.store.read_branch(
-        state.identity.tree_id, state.identity.branch_id, 1, end, limit_bytes=PAGE_BYTES_MAX, reverse=True
+        state.identity.tree_id, state.identity.branch_id, begin, end, limit_bytes=PAGE_BYTES_MAX, reverse=True
     )
     first = end
     for batch in batches:
