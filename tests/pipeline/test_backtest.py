@@ -31,13 +31,13 @@ from fairlead.pipeline.kernels.scaler import (
     grid,
     replay,
 )
-from fairlead.pipeline.schemas import differences
 from fairlead.pipeline.schemas_backtest import ARRIVALS, BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
 from fairlead.pipeline.stages import backtest as stage
 from fairlead.pipeline.stages.backtest import BUCKETS_A_ROW, BUCKETS_MAX, Span, arrivals, span_of
 from fairlead.settings import DynamicSettings, InvalidSettings, Scope, scaler_settings
 from fairlead.settings.dynamic import matching
 from tests.depth import IS_DEEP
+from tests.pipeline.schemas import differences
 from tests.pipeline.test_traffic import LakeOfFrames, frame_of
 
 BUCKET_S = 5.0

@@ -134,7 +134,7 @@ def damaged_schema(_journal: Path, lake: Path) -> None:
         (other_things, 2, "has files, but is not a lake"),
         (other_layout, 2, "has layout 99"),
         (damaged_lake, 2, "_lake.json is damaged"),
-        (other_schema, 2, "the table 'task' of this lake has another schema"),
+        (other_schema, 2, "can't read the table 'task' of this lake"),
         (damaged_schema, 1, "_schema.json is damaged"),
     ],
 )

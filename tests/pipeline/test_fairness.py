@@ -17,10 +17,10 @@ from fairlead.core.partitions import STICKY
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import fairness, ingest
 from fairlead.pipeline.lake import Lake
-from fairlead.pipeline.schemas import differences
 from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
 from fairlead.pipeline.stages.fairness import CARRIED_WINDOWS_MAX, MISSED_MIN, key_fairness, window_fairness
 from fairlead.pipeline.synth.traffic import TrafficShape, write_traffic
+from tests.pipeline.schemas import differences
 from tests.pipeline.test_traffic import FEW, LakeOfFrames, frame_of
 
 WINDOW_US = 10_000_000

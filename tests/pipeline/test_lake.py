@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from fairlead.pipeline import lake as module
@@ -113,12 +114,36 @@ def test_a_lake_with_another_schema_is_refused_with_the_difference(spark: SparkS
     lake = filled(spark, tmp_path)
     file = lake.root / "task" / "_schema.json"
     schema = json.loads(file.read_text())
-    schema["fields"] = [field for field in schema["fields"] if field["name"] != "wait_us"]
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != "kind"]
     schema["fields"][0]["type"] = "string"
+    file.write_text(json.dumps(schema))
+    with pytest.raises(NotALake, match="kind is missing, time_us is string, not bigint"):
+        Lake(lake.root)
+
+
+def test_lakes_of_older_and_newer_releases_are_read_and_extended(spark: SparkSession, tmp_path: Path) -> None:
+    lake = filled(spark, tmp_path)
+    before = lake.read(spark, "task").count()
+    file = lake.root / "task" / "_schema.json"
+    schema = json.loads(file.read_text())
+    # An older release did not have the column `wait_us`, and a newer one has `colour`.
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != "wait_us"]
     schema["fields"].append({"name": "colour", "type": "string", "nullable": True, "metadata": {}})
     file.write_text(json.dumps(schema))
-    with pytest.raises(NotALake, match="wait_us is missing, colour is not known, time_us is string, not bigint"):
-        Lake(lake.root)
+    for written in lake.table("task").rglob("*.parquet"):
+        rows = parquet.ParquetFile(written).read().drop_columns(["wait_us"])
+        parquet.write_table(rows.append_column("colour", rows.column("kind")), written)
+        written.with_name(f".{written.name}.crc").unlink(missing_ok=True)
+    later = Lake(lake.root)
+    rows = later.read(spark, "task")
+    assert rows.count() == before
+    assert "colour" not in rows.columns
+    assert {row["wait_us"] for row in rows.select("wait_us").distinct().collect()} == {None}
+    write_segment(tmp_path / "journal", task_records(3), number=50)
+    ingest.run(JobContext(spark=spark, lake=later, journal=tmp_path / "journal"))
+    assert later.read(spark, "task").count() == before + 3
+    names = [field["name"] for field in json.loads(file.read_text())["fields"]]
+    assert {"wait_us", "colour"} <= set(names)
 
 
 def test_a_damaged_manifest_is_reported(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from fairlead.core.routing import GradualChange, HashRing, NoHosts, Router, basi
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import placement
 from fairlead.pipeline.kernels.routing import RingTooLarge, TaskQueues, ring_table
-from fairlead.pipeline.schemas import differences
 from fairlead.pipeline.schemas_placement import (
     LISTS,
     PLACEMENT,
@@ -38,6 +37,7 @@ from fairlead.pipeline.stages.placement import (
     timetable,
     with_hashes,
 )
+from tests.pipeline.schemas import differences
 from tests.pipeline.test_traffic import LakeOfFrames, frame_of
 
 HOSTS = st.sets(st.text("abcdef0123.:", min_size=1, max_size=8), min_size=1, max_size=12)

@@ -15,6 +15,7 @@ from fairlead.pipeline.sources import journal as source
 from tests.depth import IS_DEEP
 from tests.pipeline import kills
 from tests.pipeline.journals import frames_of, task_records, write_journal, write_segment
+from tests.pipeline.upkeep.lakes import commit, tasks
 
 KILLS = 20 if IS_DEEP else 1
 
@@ -50,6 +51,18 @@ def test_a_batch_job_between_two_streams_doubles_nothing(spark: SparkSession, tm
     write_segment(tmp_path / "journal", task_records(40, start_us=1_700_000_000_000_000), number=1)
     assert stream.run(context(spark, tmp_path, once=True)).rows["task"] == 40
     assert len(kills.table(tmp_path / "lake", "task")) == 70
+
+
+def test_a_stream_merges_small_batches(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "COMPACT_BATCHES", 1)
+    lake = Lake(tmp_path / "lake")
+    for _ in range(8):
+        commit(lake, "task", tasks(2))
+    write_segment(tmp_path / "journal", task_records(10), number=5)
+    stream.run(context(spark, tmp_path, once=True))
+    assert len(list(lake.table("task").glob("batch=*"))) == 1
+    assert lake.read(spark, "task").count() == 26
+    assert stream.run(context(spark, tmp_path, once=True)).rows == {"task": 0, "history": 0}
 
 
 def test_folders_whose_names_look_like_patterns_are_read_literally(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from fairlead.core.partitions import STICKY
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import traffic
 from fairlead.pipeline.lake import Lake
-from fairlead.pipeline.schemas import TASK, differences
+from fairlead.pipeline.schemas import TASK
 from fairlead.pipeline.schemas_traffic import TRAFFIC, TRAFFIC_LISTS
 from fairlead.pipeline.stages.traffic import InvalidWindow, list_traffic, partition_traffic, window_us_of
+from tests.pipeline.schemas import differences
 
 KINDS = ("added", "added", "matched", "matched", "forwarded", "acked", "poll_empty", "config", "backlog")
 COLUMNS = tuple(TASK.names)

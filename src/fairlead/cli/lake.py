@@ -3,17 +3,25 @@
 import csv
 import json
 import math
+import re
 import sys
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fairlead.core.errors import FixRequest
 from fairlead.report import Cell, Output, Report, Table, counted, show
 
+if TYPE_CHECKING:
+    from fairlead.pipeline.lake import Lake
+
 # Rows of a query that people see; JSON and CSV have all of them.
 ROWS_SHOWN_MAX = 200
+# The tables of the journal's records, which are written in batches; named here so that `--help` loads no Spark.
+JOURNAL_TABLES = ("task", "history")
 CSV = "csv"
 
 _LAKE = click.option(
@@ -37,7 +45,7 @@ _OUTPUT = click.option(
 
 @click.group(no_args_is_help=True)
 def lake() -> None:
-    """Query and describe the tables of a lake, without Spark."""
+    """Query, describe and tidy the tables of a lake, without Spark."""
 
 
 @lake.command()
@@ -114,6 +122,99 @@ def tables(*, table: str | None, lake: Path, output: str) -> None:
     )
     columns = ["column", "type", "unit", "meaning", "example"]
     show(Report(table, summary, {}, [Table("columns", "", columns, described)]), output=Output(output), plot=None)
+
+
+_TABLE = click.option(
+    "--table",
+    "only",
+    type=click.Choice(JOURNAL_TABLES),
+    help="Only this table of journal records. [default: all]",
+)
+
+
+@lake.command()
+@_LAKE
+@_TABLE
+@click.option(
+    "--batches",
+    "batches_min",
+    type=click.IntRange(2, 10_000),
+    default=8,
+    show_default=True,
+    help="Merge only where at least this many small batches follow each other.",
+)
+@_OUTPUT
+def compact(*, lake: Path, only: str | None, batches_min: int, output: str) -> None:
+    """Merge small batches of journal records, so that the tables stay quick to read.
+
+    Readers see all of it at once, and jobs that are running go on. `fairlead pipeline stream` does it by itself.
+    """
+    from fairlead.pipeline.lake import Lake  # noqa: PLC0415 - loads Spark's types
+    from fairlead.pipeline.upkeep.compaction import compact as merge  # noqa: PLC0415 - loads Arrow
+
+    there = Lake(lake)
+    there.check_there()
+    with there.locked():
+        done = [merge(there, table, batches_min=batches_min) for table in _journal_tables(there, only)]
+    rows: list[list[Cell]] = [
+        [one.table, one.batches_before, one.batches, one.files_before, one.files, one.rows_rewritten] for one in done
+    ]
+    columns = ["table", "batches before", "batches", "files before", "files", "rows rewritten"]
+    merged = sum(one.batches_before - one.batches for one in done)
+    tables = [Table("tables", "", columns, rows)] if rows else []
+    report = Report("lake compact", f"{merged:,} fewer batches", {"lake": str(lake)}, tables)
+    show(report, output=Output(output), plot=None)
+
+
+@lake.command()
+@_LAKE
+@click.option(
+    "--keep",
+    multiple=True,
+    required=True,
+    metavar="TABLE=DAYS",
+    help="Days of records to keep in a table: --keep task=90 --keep history=365.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@_OUTPUT
+def retain(*, lake: Path, keep: tuple[str, ...], dry_run: bool, output: str) -> None:
+    """Remove old days of journal records; a run's history stays as long as the run has newer events.
+
+    Tables of jobs change with the next run of the job. Segments that are still in the journal are not ingested again.
+    """
+    from fairlead.pipeline.lake import Lake  # noqa: PLC0415 - loads Spark's types
+    from fairlead.pipeline.upkeep.retention import retain as remove  # noqa: PLC0415 - loads Arrow
+
+    days = dict(_kept_days(text) for text in keep)
+    there = Lake(lake)
+    there.check_there()
+    today = datetime.now(tz=UTC).date()
+    with there.locked():
+        done = [
+            remove(there, table, before=today - timedelta(days=days[table]), today=today, is_dry_run=dry_run)
+            for table in _journal_tables(there, None)
+            if table in days
+        ]
+    rows: list[list[Cell]] = [
+        [one.table, str(one.before), one.rows_removed, one.files_removed, one.files_rewritten, one.bytes_removed]
+        for one in done
+    ]
+    columns = ["table", "first day kept", "rows removed", "files removed", "files rewritten", "bytes removed"]
+    removed = counted(sum(one.rows_removed for one in done), "row") + (" would be removed" if dry_run else " removed")
+    report = Report("lake retain", removed, {"lake": str(lake)}, [Table("tables", "", columns, rows)] if rows else [])
+    show(report, output=Output(output), plot=None)
+
+
+def _journal_tables(lake: "Lake", only: str | None) -> list[str]:
+    """The tables of journal records that the lake has."""
+    return [table for table in JOURNAL_TABLES if only in (None, table) and lake.has(table)]
+
+
+def _kept_days(text: str) -> tuple[str, int]:
+    table, _, days = text.partition("=")
+    if table not in JOURNAL_TABLES or not re.fullmatch(r"[0-9]{1,5}", days):
+        raise FixRequest(f"--keep {text}: give a table and a number of days, like {JOURNAL_TABLES[0]}=90")
+    return table, int(days)
 
 
 @lake.command()

@@ -4,6 +4,7 @@
     <lake>/task/_schema.json               the columns of the table
     <lake>/task/batch=<n>/_batch.json      the segments of the batch
     <lake>/task/batch=<n>/cluster=<c>/day=<d>/*.parquet
+    <lake>/task -> _tables/task/<generation>   replaced by a compaction (`upkeep.generations`)
     <lake>/traffic -> _runs/traffic/<run>  a derived table, written whole by each run
     <lake>/_quarantine/<cluster>/<segment>.json
     <lake>/_staging/                       unfinished writes; not read
@@ -40,7 +41,7 @@ from fairlead.pipeline.dictionary.comments import described
 from fairlead.pipeline.lake_files import keep_newest, read_json, remove_old, sync_tree, write_json
 from fairlead.pipeline.namespaces import base_of, ids_of, namespace_names, with_names
 from fairlead.pipeline.paths import to_read
-from fairlead.pipeline.schemas import BRONZE, differences
+from fairlead.pipeline.schemas import BRONZE, conflicts, united
 
 LAYOUT = 1
 LOCK_WAIT_S_MAX = 10.0
@@ -123,11 +124,13 @@ class Lake:
         """
         schema = BRONZE[table]
         self.check_there()
-        self._check_schema(table, schema)
-        if not any(self.table(table).glob("batch=*")):
+        self._check_schema(table)
+        # Resolve the link, so that a reader stays with one generation of the table.
+        folder = self.table(table).resolve()
+        if not any(folder.glob("batch=*/cluster=*")):
             return spark.createDataFrame([], schema)
         # Select the columns of the schema: Spark adds the batch number, a part of the path, as a column.
-        rows = spark.read.schema(schema).parquet(to_read(self.table(table))).select(*schema.names)
+        rows = spark.read.schema(schema).parquet(to_read(folder)).select(*schema.names)
         if since is not None:
             rows = rows.where((F.col("day") >= F.lit(_day(since))) & (F.col("time_us") >= since))
         if until is not None:
@@ -328,20 +331,20 @@ class Lake:
             raise NotALake(f"{self.root / '_lake.json'} is damaged: is this a lake?") from None
         if layout != LAYOUT:
             raise NotALake(
-                f"{self.root}: this lake has layout {layout}, but this release reads {LAYOUT}: use another lake"
+                f"{self.root}: this lake has layout {layout}, but this release reads {LAYOUT}: use the release that "
+                "wrote it"
             )
-        for table, schema in BRONZE.items():
-            self._check_schema(table, schema)
+        for table in BRONZE:
+            self._check_schema(table)
 
-    def _check_schema(self, table: str, schema: StructType) -> None:
+    def _check_schema(self, table: str) -> None:
         file = self.table(table) / "_schema.json"
         if not file.exists():
             return
-        found = StructType.fromJson(read_json(file))
-        different = differences(expected=schema, found=found)
+        different = conflicts(table, StructType.fromJson(read_json(file)))
         if different:
             raise NotALake(
-                f"{self.root}: the table {table!r} of this lake has another schema ({', '.join(different)}): "
+                f"{self.root}: this release can't read the table {table!r} of this lake ({', '.join(different)}): "
                 "ingest into a new lake"
             )
 
@@ -355,9 +358,17 @@ class Lake:
 
     def _make_table(self, table: str, schema: StructType) -> Path:
         folder = self.table(table)
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "_schema.json").exists():
-            write_json(folder / "_schema.json", schema.jsonValue())
+        if not folder.exists():
+            # A link from the start, so that a compaction can replace the folder below running readers.
+            place = self.root / "_tables" / table / os.urandom(8).hex()
+            place.mkdir(parents=True)
+            folder.symlink_to(os.path.relpath(place, self.root))
+        file = folder / "_schema.json"
+        there = StructType.fromJson(read_json(file)) if file.exists() else StructType([])
+        # Keep columns of a newer release, which other batches may have.
+        every = united(there, schema)
+        if every != there:
+            write_json(file, every.jsonValue())
         return folder
 
 

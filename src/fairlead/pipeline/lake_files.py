@@ -12,6 +12,8 @@ from fairlead.journal.segments import sync_path
 
 # Age in seconds after which the staged files of a killed run are removed: no run takes that long.
 STAGED_AGE_S_MAX = 86_400.0
+# Bytes of a row group in memory. A Spark task buffers as much for each open file, and may write those of several days.
+ROW_GROUP_BYTES = 32 << 20
 RUNS_KEPT = 2  # The current run, and the previous one, which a reader may still have open.
 
 

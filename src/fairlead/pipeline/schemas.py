@@ -80,9 +80,6 @@ AUDIT_RECORD = struct(
     peer=STRING,
 )
 
-# Columns that earlier releases did not write; they are read as null from such a lake.
-ADDED_LATER = frozenset({"namespace", "outline"})
-
 # Origin of a row: the segment's name, and the number of records before it in the segment.
 _ORIGIN = struct(segment=STRING, position=LONG)
 _PLACE = struct(cluster=STRING, day=DateType())
@@ -106,15 +103,19 @@ SOURCE_COLUMNS = StructType([*_ORIGIN.fields, *struct(cluster=STRING, fault=STRI
 SOURCE = {kind: StructType(record.fields + SOURCE_COLUMNS.fields) for kind, record in RECORDS.items()}
 
 
-def differences(*, expected: StructType, found: StructType) -> list[str]:
-    """Describe how two schemas differ; the order of columns and nullability are ignored."""
-    wanted = {field.name: field.dataType.simpleString() for field in expected.fields}
+def conflicts(table: str, found: StructType) -> list[str]:
+    """Describe why this release can't read a table with the schema `found`; empty if it can.
+
+    A column that the lake lacks is read as null, unless every record needs it. Columns of a newer release are not read.
+    """
     there = {field.name: field.dataType.simpleString() for field in found.fields}
-    missing = [f"{name} is missing" for name in wanted if name not in there and name not in ADDED_LATER]
-    extra = [f"{name} is not known" for name in there if name not in wanted]
-    other = [
-        f"{name} is {there[name]}, not {wanted[name]}"
-        for name in wanted
-        if there.get(name, wanted[name]) != wanted[name]
-    ]
-    return missing + extra + other
+    wanted = {field.name: field.dataType.simpleString() for field in BRONZE[table].fields}
+    needed = (*REQUIRED[table], *_ORIGIN.names, *_PLACE.names)
+    missing = [f"{name} is missing" for name in needed if name not in there]
+    other = [f"{name} is {there[name]}, not {kind}" for name, kind in wanted.items() if there.get(name, kind) != kind]
+    return missing + other
+
+
+def united(found: StructType, newer: StructType) -> StructType:
+    """Return the columns of `found`, followed by those that only `newer` has."""
+    return StructType([*found.fields, *(field for field in newer.fields if field.name not in found.names)])

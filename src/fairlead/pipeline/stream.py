@@ -23,15 +23,19 @@ from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.sources.journal import segments_as_sealed
 from fairlead.pipeline.sources.segments import find_segments
+from fairlead.pipeline.upkeep.compaction import compact
 
 INTERVAL_S = 5.0
 WAIT_S = 1
+# Number of batches after which the stream merges small ones: each micro-batch with a new segment makes a batch.
+COMPACT_BATCHES = 32
 
 
 def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) -> Summary:
     """Follow the journal until `is_wanted` returns False; with the option `once`, until all present segments are in.
 
     The position is stored in the lake, whose lock is held throughout: no second stream or ingest can run beside it.
+    So the stream also merges the small batches that it makes.
     """
     journal = context.journal
     if journal is None:
@@ -122,3 +126,5 @@ def _absorb(
             if segment.key not in bad:
                 done.add(segment)
         total.add(absorbed)
+        if total.batches % COMPACT_BATCHES == 0:
+            compact(lake, kind)

@@ -16,8 +16,10 @@ from pyspark.sql import functions as F
 
 from fairlead.core.errors import FixRequest, GiveUp
 from fairlead.journal import SCHEMA_VERSION
+from fairlead.pipeline.dictionary.comments import described
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.lake import Lake, Quarantined, SegmentEntry
+from fairlead.pipeline.lake_files import ROW_GROUP_BYTES
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.sources.cloud import CLOUD_CLUSTER, exported_histories, find_exports
 from fairlead.pipeline.sources.decoder import REASONS, Fault, Note
@@ -29,8 +31,6 @@ from fairlead.settings.static.clusters import parse_cluster_name
 # Maximum bytes of one batch: after a kill, the uncommitted batch is ingested again.
 BATCH_BYTES = 512 << 20
 BATCH_SEGMENTS_MAX = 2048
-# Bytes that a Spark task buffers for each open output file; one task may write files of several days at once.
-ROW_GROUP_BYTES = 32 << 20
 # Maximum number of segments of unknown kind that a summary lists by name.
 NAMED_MAX = 20
 # Name of the folder in which Spark puts the rows whose `fault` is null.
@@ -221,7 +221,11 @@ def _stage(
     """
     staged = lake.stage(kind)
     rows = read(spark, segments).transform(with_day)
-    writer = rows.select(*BRONZE[kind].names, "fault").write.mode("overwrite").partitionBy("fault", "cluster", "day")
+    writer = (
+        described(kind, rows.select(*BRONZE[kind].names, "fault"))
+        .write.mode("overwrite")
+        .partitionBy("fault", "cluster", "day")
+    )
     writer.option("parquet.block.size", ROW_GROUP_BYTES).parquet(str(staged))
     faults: dict[tuple[str, str], tuple[Fault, int]] = {}
     unknown: Counter[tuple[str, str]] = Counter()

@@ -1,0 +1,57 @@
+"""`fairlead lake compact` and `fairlead lake retain`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fairlead.cli.lake import JOURNAL_TABLES, lake
+from fairlead.core.errors import FixRequest
+from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.schemas import BRONZE
+from tests.pipeline.upkeep.lakes import commit, rows, tasks
+
+
+def run(*arguments: str) -> Any:
+    done = CliRunner().invoke(lake, [*arguments, "-o", "json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def filled(folder: Path) -> Lake:
+    there = Lake(folder / "lake")
+    # The days are in the past of any test run.
+    for ago in (300, 299, 298):
+        commit(there, "task", tasks(2), ago=ago)
+    return there
+
+
+def test_the_named_tables_are_those_of_the_lake() -> None:
+    assert set(JOURNAL_TABLES) == set(BRONZE)
+
+
+def test_compact_merges_batches(tmp_path: Path) -> None:
+    there = filled(tmp_path)
+    found = run("compact", "--lake", str(there.root), "--batches", "2")
+    assert found["headline"] == "2 fewer batches"
+    assert found["tables"][0]["rows rewritten"] == 6
+    assert len(list(there.table("task").glob("batch=*"))) == 1
+
+
+def test_retain_shows_what_it_would_remove_before_it_removes_it(tmp_path: Path) -> None:
+    there = filled(tmp_path)
+    run("retain", "--lake", str(there.root), "--keep", "task=30", "--dry-run")
+    assert len(rows(there.root, "task")) == 6
+    run("retain", "--lake", str(there.root), "--keep", "task=30")
+    assert not list(there.table("task").resolve().rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("text", ["task", "task=", "task=-1", "task=1h", "traffic=30", "=30"])
+def test_a_wrong_retention_is_named(tmp_path: Path, text: str) -> None:
+    there = filled(tmp_path)
+    with pytest.raises(FixRequest, match="give a table and a number of days, like task=90"):
+        CliRunner().invoke(
+            lake, ["retain", "--lake", str(there.root), "--keep", text], catch_exceptions=False, standalone_mode=False
+        )
