@@ -55,3 +55,33 @@ def test_a_wrong_retention_is_named(tmp_path: Path, text: str) -> None:
         CliRunner().invoke(
             lake, ["retain", "--lake", str(there.root), "--keep", text], catch_exceptions=False, standalone_mode=False
         )
+
+
+def test_publish_writes_both_formats(tmp_path: Path) -> None:
+    there = filled(tmp_path)
+    found = run(
+        *("publish", "--lake", str(there.root), "--delta", str(tmp_path / "delta")),
+        *("--iceberg", f"sqlite:///{tmp_path}/catalog.db", "--warehouse", str(tmp_path / "iceberg")),
+    )
+    assert found["headline"] == "2 commits"
+    assert [(row["table"], row["format"], row["rows"]) for row in found["tables"]] == [
+        ("task", "delta", 6),
+        ("task", "iceberg", 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "give --delta or --iceberg"),
+        (("--iceberg", "sqlite:///c.db"), "--iceberg and --warehouse need each other"),
+        (("--delta", "d", "--table", "colour"), "--table colour: this lake has no such table; it has task"),
+        (("--delta", "gopher://d"), "gopher://d can't be used"),
+    ],
+)
+def test_a_wrong_place_is_named(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    there = filled(tmp_path)
+    with pytest.raises(FixRequest, match=words):
+        CliRunner().invoke(
+            lake, ["publish", "--lake", str(there.root), *options], catch_exceptions=False, standalone_mode=False
+        )

@@ -205,6 +205,57 @@ def retain(*, lake: Path, keep: tuple[str, ...], dry_run: bool, output: str) -> 
     show(report, output=Output(output), plot=None)
 
 
+@lake.command()
+@_LAKE
+@click.option("--delta", metavar="URL", help="Publish Delta tables in this folder or bucket.")
+@click.option(
+    "--iceberg",
+    metavar="CATALOG",
+    help="Publish Iceberg tables in this catalog: the URL of a REST catalog, or sqlite:///FILE.",
+)
+@click.option("--warehouse", metavar="URL", help="Folder or bucket of the Iceberg tables' files.")
+@click.option("--table", "only", multiple=True, metavar="NAME", help="Only this table; may be repeated. [default: all]")
+@_OUTPUT
+def publish(
+    *, lake: Path, delta: str | None, iceberg: str | None, warehouse: str | None, only: tuple[str, ...], output: str
+) -> None:
+    """Publish the tables of the lake as Delta or Iceberg tables, in a folder or an object store.
+
+    Each run copies new files and makes one commit for each table that changed. Run it after each run of the pipeline.
+
+    \b
+    fairlead lake publish --lake lake/ --delta s3://bucket/fairlead
+    fairlead lake publish --lake lake/ --iceberg sqlite:////data/catalog.db --warehouse /data/iceberg
+    """
+    if delta is None and iceberg is None:
+        raise FixRequest("nothing to publish to: give --delta or --iceberg")
+    if (iceberg is None) != (warehouse is None):
+        raise FixRequest("--iceberg and --warehouse need each other: give both, or neither")
+    from fairlead.pipeline.lake import Lake  # noqa: PLC0415 - loads Spark's types
+    from fairlead.pipeline.lake_sql import tables_of  # noqa: PLC0415 - loads Arrow
+    from fairlead.pipeline.publish import DeltaPlace, IcebergPlace  # noqa: PLC0415 - loads Arrow
+
+    there = Lake(lake)
+    there.check_there()
+    names = [table.name for table in tables_of(lake)]
+    unknown = sorted(set(only) - set(names))
+    if unknown:
+        raise FixRequest(f"--table {unknown[0]}: this lake has no such table; it has {', '.join(names) or 'none'}")
+    places: list[DeltaPlace | IcebergPlace] = []
+    if delta is not None:
+        places.append(DeltaPlace(delta))
+    if iceberg is not None and warehouse is not None:
+        places.append(IcebergPlace(iceberg, warehouse))
+    done = [place.publish(there, table) for place in places for table in names if table in (only or names)]
+    rows: list[list[Cell]] = [
+        [one.table, one.format, one.rows, one.files_added, one.files_removed, one.location] for one in done
+    ]
+    columns = ["table", "format", "rows", "files added", "files removed", "location"]
+    commits = counted(sum(bool(one.files_added or one.files_removed) for one in done), "commit")
+    tables = [Table("tables", "", columns, rows)] if rows else []
+    show(Report("lake publish", commits, {"lake": str(lake)}, tables), output=Output(output), plot=None)
+
+
 def _journal_tables(lake: "Lake", only: str | None) -> list[str]:
     """The tables of journal records that the lake has."""
     return [table for table in JOURNAL_TABLES if only in (None, table) and lake.has(table)]

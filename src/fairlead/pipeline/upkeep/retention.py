@@ -28,7 +28,7 @@ class TooShort(FixRequest):
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What a retention removed from a table, or would remove: `before` is the first day that is kept."""
+    """The rows and files that a retention removed, or would remove; `before` is the first day that is kept."""
 
     table: str
     before: date
