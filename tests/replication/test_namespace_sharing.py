@@ -114,7 +114,7 @@ async def test_versions_that_leave_no_room_for_later_changes_are_refused(version
         assert (found.config_version, found.failover_version) == (0, 1)
 
 
-# What a cluster learns
+# Records that a cluster gets
 
 
 async def test_a_cluster_gets_only_the_namespaces_that_are_shared_with_it() -> None:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from fairlead.api.errors import ApiError, PermissionDenied
-from fairlead.api.namespaces import Namespace, Namespaces
+from fairlead.api.errors import PermissionDenied
+from fairlead.api.namespace_sharing import is_shared, is_shared_id
+from fairlead.api.namespaces import Namespaces
 from fairlead.authorization.methods import Access, MethodAccess, Scope
 from fairlead.replication.messages import (
     DeadLetterCountRequest,
@@ -81,14 +82,9 @@ class ClusterAdmission:
         self, request: RemoteReadBranch | FailOverRequest | DeadLetterCountRequest | RepairRequest, cluster: str
     ) -> bool:
         """Whether the namespace is global and includes `cluster`; if `cluster` is empty, it only has to be global."""
-        try:
-            if isinstance(request, FailOverRequest):
-                found: Namespace = await self._namespaces.find(request.namespace)
-            else:
-                found = await self._namespaces.find_id(request.namespace_id)
-        except ApiError:
-            return False
-        return found.is_global and (not cluster or cluster in found.clusters)
+        if isinstance(request, FailOverRequest):
+            return await is_shared(self._namespaces, request.namespace, cluster)
+        return await is_shared_id(self._namespaces, request.namespace_id, cluster)
 
 
 def _access(name: str) -> MethodAccess:
