@@ -8,7 +8,7 @@ from fairlead.api.errors import ApiError
 from fairlead.api.namespaces import Namespace, Namespaces
 from fairlead.authorization import Gate
 from fairlead.replication.admission import ClusterAdmission
-from fairlead.replication.clusters import is_address_allowed
+from fairlead.replication.allowed_addresses import is_address_allowed
 from fairlead.replication.messages import (
     DeadLetterCountRequest,
     Done,

@@ -34,7 +34,7 @@ def reset(peer: Peer, number: int, *, first: int) -> None:
         peer.send(frame(RST_STREAM, 0, 2 * n + 1, UINT32.pack(ErrorCode.CANCEL)))
 
 
-async def test_an_identified_caller_may_open_more_calls_and_is_told_so() -> None:
+async def test_an_identified_caller_may_open_more_calls_and_gets_the_new_limit() -> None:
     async with serving(LIMITS, stranger_limits=STRANGER_LIMITS) as served:
         add_trusted(served)
         async with await Peer.connect(served.address) as stranger, await Peer.connect(served.address) as peer:

@@ -89,7 +89,7 @@ async def test_garbage_of_strangers_is_refused_and_never_decoded(service: str, m
             for path in methods:
                 await asyncio.gather(*(refused(path) for _ in range(ATTEMPTS)))
         assert not decoded
-        # What is left are remembered headers, which end with the connection.
+        # Only remembered headers are left; they end with the connection.
         host = rpc._host
         assert host is not None
         await until(lambda: rpc.stats().streams == 0)
