@@ -49,10 +49,11 @@ async def connected_cluster(
     remotes: Mapping[str, RemoteClusterConfig] | None = None,
     store: HistoryStore | None = None,
     shards: int = 4,
+    allowed_addresses: tuple[str, ...] = (),
 ) -> AsyncIterator[ConnectedCluster]:
     """Run the cluster. It pulls from other clusters only on request, but refreshes its list of clusters quickly."""
     store = store or MemoryHistory()
-    config = ClusterConfig(name, initial_version, increment, remotes or {})
+    config = ClusterConfig(name, initial_version, increment, remotes or {}, allowed_addresses=allowed_addresses)
     namespaces = Namespaces(store, clock=lambda: 0.0, refresh_s=3600.0)
     await namespaces.open()
     registry = ClusterRegistry(store, config, connect=lambda address: GrpcRemote(address, here=name), refresh_s=0.02)

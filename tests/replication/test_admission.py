@@ -1,6 +1,6 @@
 """Every method of the service for other clusters, for each kind of caller and namespace: allowed or denied."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -8,7 +8,7 @@ from fairlead.api.errors import ApiError
 from fairlead.api.namespaces import Namespace, Namespaces
 from fairlead.authorization import Gate
 from fairlead.replication.admission import ClusterAdmission
-from fairlead.replication.clusters import is_address_allowed
+from fairlead.replication.allowed_addresses import is_address_allowed
 from fairlead.replication.messages import (
     DeadLetterCountRequest,
     Done,
@@ -19,6 +19,7 @@ from fairlead.replication.messages import (
     RemoteReadBranch,
     RepairRequest,
 )
+from fairlead.rpc.call import Call
 from fairlead.rpc.certificate import PeerCertificate
 from fairlead.settings.static.authorization import CertificateGrant
 from fairlead.storage.memory.history import MemoryHistory
@@ -55,7 +56,7 @@ def requests(cluster: str, namespace: str) -> dict[str, Any]:
         "Info": Done(),
         "Pull": PullRequest(cluster, 0, 0, 0, 1, 1, 0.0),
         "ReadBranch": RemoteReadBranch(namespace_id, "w", "r", ((1, 1),), 1, 2, 1),
-        "Namespaces": NamespacesRequest(),
+        "Namespaces": NamespacesRequest(cluster=cluster),
         "FailOver": FailOverRequest(namespace, cluster, is_graceful=False, timeout_s=1.0),
         "CountDeadLetters": DeadLetterCountRequest(cluster, namespace_id),
         "Nudge": Nudge(cluster),
@@ -64,12 +65,12 @@ def requests(cluster: str, namespace: str) -> dict[str, Any]:
 
 
 OF_NAMESPACE = {"ReadBranch", "FailOver", "CountDeadLetters", "Repair"}
-OF_ITSELF = {"Pull", "Nudge", "CountDeadLetters"}
+OF_ITSELF = {"Pull", "Nudge", "CountDeadLetters", "Namespaces"}
 
 
 async def admits(admitting: ClusterAdmission, peer: Any, name: str, request: Any) -> bool:
     try:
-        await admitting.admit(peer, name, request)
+        await admitting.check(peer, await admitting.identify(peer, name), name, request)
     except ApiError as refused:
         return str(refused) != "Request unauthorized."
     return True
@@ -82,6 +83,14 @@ async def test_a_cluster_asks_only_for_itself_and_about_what_it_shares(cluster: 
     for name, request in requests(cluster, namespace).items():
         allowed = (name not in OF_NAMESPACE or namespace == "ab") and (name not in OF_ITSELF or cluster == "b")
         assert await admits(admitting, B, name, request) is allowed, name
+
+
+async def test_a_cluster_that_does_not_say_its_name_gets_its_own_namespaces() -> None:
+    """As of an older release, whose requests have no such field."""
+    admitting = await admission(make_gate(certificates=GRANTS))
+    claims = await admitting.identify(cast("Call", B), "Namespaces")
+    found = await admitting.check(cast("Call", B), claims, "Namespaces", NamespacesRequest("digest"))
+    assert found == NamespacesRequest("digest", cluster="b")
 
 
 @pytest.mark.parametrize("permission", ["", "ab:admin", "temporal-system:write", "temporal-system:admin"])

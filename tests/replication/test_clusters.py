@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.core.versions import UnknownCluster
 from fairlead.replication.clusters import (
@@ -17,6 +18,7 @@ from fairlead.replication.clusters import (
 )
 from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.remote import RemoteUnavailable
+from fairlead.rpc import RpcServer
 from fairlead.settings.static.config import RemoteClusterConfig
 from fairlead.storage.history import StoredMetadata
 from tests.replication.connected_cluster import connected_cluster
@@ -132,7 +134,7 @@ async def test_a_cluster_that_does_not_fit_is_refused_and_nothing_changes(
 
 async def test_an_unreachable_address_is_reported() -> None:
     async with connected_cluster("a", 1) as a:
-        with pytest.raises(ClusterUnreachable, match=r"no cluster responds at 127\.0\.0\.1:1 "):
+        with pytest.raises(ClusterUnreachable, match=r"no cluster responds at 127\.0\.0\.1:1: check"):
             await a.registry.add(NOWHERE, is_connected=True, is_replicated=True)
         assert a.registry.remotes() == []
 
@@ -194,3 +196,63 @@ async def test_the_configuration_overrides_a_contradicting_stored_cluster() -> N
         store = a.store
     async with connected_cluster("a", 1, remotes={"c": RemoteClusterConfig(2, NOWHERE)}, store=store) as later:
         assert later.registry.clusters.versions.initial_versions == {"a": 1, "c": 2}
+
+
+# cluster.allowedAddresses
+
+
+async def test_a_stored_cluster_is_disconnected_when_its_address_is_no_longer_allowed() -> None:
+    async with connected_cluster("b", 2) as b, connected_cluster("a", 1) as a:
+        await a.registry.add(b.address, is_connected=True, is_replicated=True)
+        await until(lambda: is_connected(a.registry, "b"))
+        async with connected_cluster("a", 1, store=a.store, allowed_addresses=("10.0.0.0/8",)) as later:
+            assert later.registry.clusters.remotes == frozenset()
+            with pytest.raises(NotConnected, match=r"not one to which this cluster may connect"):
+                later.registry.remote("b")
+            # Calls are not forwarded there either.
+            with pytest.raises(NotConnected, match=r"add it to cluster\.allowedAddresses"):
+                later.registry.address("b")
+            # Its failover versions are valid all the same, and operators see it.
+            assert later.registry.clusters.versions.owner(12) == "b"
+            assert [(one.name, one.is_connected) for one in later.registry.remotes()] == [("b", False)]
+        async with connected_cluster("a", 1, store=a.store, allowed_addresses=("127.0.0.1",)) as again:
+            await until(lambda: is_connected(again.registry, "b"))
+
+
+async def test_the_address_of_the_configuration_needs_no_permission_and_replaces_a_forbidden_one() -> None:
+    remotes = {"b": RemoteClusterConfig(2, NOWHERE)}
+    async with connected_cluster("b", 2) as b, connected_cluster("a", 1, remotes=remotes) as a:
+        await a.registry.add(b.address, is_connected=True, is_replicated=True)
+        assert a.registry.address("b") == b.address
+        allowed = ("10.0.0.0/8",)
+        async with connected_cluster("a", 1, remotes=remotes, store=a.store, allowed_addresses=allowed) as later:
+            assert later.registry.address("b") == NOWHERE
+        remotes = {"b": RemoteClusterConfig(2, b.address)}
+        async with connected_cluster("a", 1, remotes=remotes, allowed_addresses=allowed) as another:
+            await until(lambda: is_connected(another.registry, "b"))
+
+
+async def test_an_address_that_is_not_allowed_explicitly_is_not_described() -> None:
+    """Otherwise the server would be a port scanner: only its log says why no cluster responds."""
+    closed = RpcServer("127.0.0.1:0")
+    address = await closed.start()
+    web = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    host, port = web.sockets[0].getsockname()[:2]
+    targets = (address, f"{host}:{port}", NOWHERE)
+    try:
+        async with connected_cluster("a", 1) as a, connected_cluster("c", 3, allowed_addresses=("127.0.0.1",)) as c:
+            texts, reasons = set(), set()
+            for target in targets:
+                with pytest.raises(ClusterUnreachable) as refused, capture_logs() as logs:
+                    await a.registry.add(target, is_connected=True, is_replicated=True)
+                texts.add(str(refused.value).replace(target, "X"))
+                [logged] = [each for each in logs if each["event"] == "cluster not added"]
+                reasons.add(logged["reason"].replace(target, "X"))
+                with pytest.raises(ClusterUnreachable) as described:
+                    await c.registry.add(target, is_connected=True, is_replicated=True)
+                assert logged["reason"].split(" at ")[0] in str(described.value)
+            assert len(texts) == 1
+            assert len(reasons) == len(targets)
+    finally:
+        web.close()
+        await closed.stop(0)

@@ -128,12 +128,17 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def serving(limits: RpcLimits | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    limits: RpcLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+    *,
+    stranger_limits: RpcLimits | None = None,
+) -> AsyncIterator[Serving]:
     """Fails the test on errors that are not awaited, such as those in callbacks."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     handlers = Handlers()
-    server = RpcServer("127.0.0.1:0", limits=limits, tls=tls)
+    server = RpcServer("127.0.0.1:0", limits=limits, stranger_limits=stranger_limits, tls=tls)
     server.add(ECHO, handlers.echo)
     server.add(FAIL, handlers.fail)
     server.add(CRASH, handlers.crash)

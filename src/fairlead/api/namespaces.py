@@ -80,6 +80,8 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     failovers: tuple[tuple[int, int], ...] = ()
     # Serialized `WorkflowRule` messages by their ids.
     workflow_rules: dict[str, bytes] = {}
+    # Clusters that were removed from a global namespace here, so that they learn of it. Not replicated.
+    former_clusters: tuple[str, ...] = ()
 
     def attribute_type(self, name: str) -> int | None:
         """The number of a search attribute's `IndexedValueType`, system attributes included; None if it is unknown."""
@@ -329,7 +331,14 @@ def configured(before: Namespace, after: Namespace) -> Namespace:
     """The namespace to store after a change of its configuration; other clusters apply a higher config version."""
     if not after.is_global or after == before:
         return after
-    return msgspec.structs.replace(after, config_version=before.config_version + 1)
+    return with_former_clusters(before, msgspec.structs.replace(after, config_version=before.config_version + 1))
+
+
+def with_former_clusters(before: Namespace, after: Namespace) -> Namespace:
+    """The namespace `after` a change, with all clusters that were ever removed from it and not added again."""
+    left = before.clusters if before.is_global else ()
+    former = {*before.former_clusters, *left}.difference(after.clusters)
+    return msgspec.structs.replace(after, former_clusters=tuple(sorted(former)))
 
 
 def check_name(name: str) -> None:

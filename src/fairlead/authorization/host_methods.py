@@ -40,6 +40,10 @@ HOST_METHODS: Final = {
 }
 
 
+def _access_of(name: str) -> MethodAccess:
+    return HOST_METHODS.get(name) or _access(name, Scope.CLUSTER, Access.ADMIN)
+
+
 class HostAdmission:
     """Lets calls to a host's own port in, or raises PERMISSION_DENIED. Hosts of the cluster may call everything."""
 
@@ -50,15 +54,27 @@ class HostAdmission:
 
     async def admit(self, call: WithCredentials, name: str, request: Any) -> None:
         """Raise unless the caller may call the method `name` with this request."""
-        access = HOST_METHODS.get(name) or _access(name, Scope.CLUSTER, Access.ADMIN)
+        await self.check(call, await self.identify(call, name), name, request)
+
+    async def identify(self, call: WithCredentials, name: str) -> Claims | None:
+        """Identify the caller before its request is decoded, so that strangers cost little.
+
+        Raises for strangers, and for methods that only hosts may call.
+        """
+        access = _access_of(name)
         claims = await self._gate.identify(call, access)
+        if name not in HOST_METHODS and (claims is None or claims.kind != "host"):
+            raise self._gate.refuse(call, claims, access, "", "the method is for hosts of the cluster")
+        return claims
+
+    async def check(self, call: WithCredentials, claims: Claims | None, name: str, request: Any) -> None:
+        """Raise unless the identified caller may call the method with this request."""
+        access = _access_of(name)
         if claims is not None and claims.kind == "host":
             # Operators on a host may use its secret: their commands are in the audit, calls between hosts are not.
             if name in HOST_METHODS:
                 self._gate.note(call, claims, access, "", request)
             return
-        if name not in HOST_METHODS:
-            raise self._gate.refuse(call, claims, access, "", "the method is for hosts of the cluster")
         if name in _ANY:
             return
         if name in _WRITE and self._is_reserved(request.task.payload):

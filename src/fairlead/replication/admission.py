@@ -2,12 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fairlead.api.errors import ApiError, PermissionDenied
-from fairlead.api.namespaces import Namespace, Namespaces
+from msgspec.structs import replace
+
+from fairlead.api.errors import PermissionDenied
+from fairlead.api.namespace_sharing import is_shared, is_shared_id
+from fairlead.api.namespaces import Namespaces
 from fairlead.authorization.methods import Access, MethodAccess, Scope
 from fairlead.replication.messages import (
     DeadLetterCountRequest,
     FailOverRequest,
+    NamespacesRequest,
     Nudge,
     PullRequest,
     RemoteReadBranch,
@@ -35,26 +39,35 @@ class ClusterAdmission:
         self._namespaces = namespaces
         self._gate = gate
 
-    async def admit(self, call: Call, name: str, request: Any) -> None:
-        """Raise unless the caller may call the method `name` with this request."""
+    async def identify(self, call: Call, name: str) -> "Claims | None":
+        """Identify the caller, or refuse it, before the request is decoded, so that strangers cost little."""
+        return None if self._gate is None else await self._gate.identify(call, _access(name))
+
+    async def check(self, call: Call, claims: "Claims | None", name: str, request: Any) -> Any:
+        """Raise unless the caller may call the method `name` with this request; return the request to answer."""
         gate = self._gate
         if gate is None:
             if isinstance(request, RemoteReadBranch) and not await self._is_shared(request, ""):
                 raise PermissionDenied(DENIED)
-            return
-        access = MethodAccess(f"/{SERVICE}/{name}", name, Scope.CLUSTER, Access.ADMIN, is_audited=True)
-        claims = await gate.identify(call, access)
+            return request
+        access = _access(name)
         if claims is None or not claims.cluster:
             # Operators with the role admin may do what a cluster may.
             await gate.check(call, claims, access, "", request)
         elif not await self._may(claims, request):
             reason = f"cluster {claims.cluster} may not ask for this"
             raise gate.refuse(call, claims, access, "", reason)
+        elif isinstance(request, NamespacesRequest):
+            # An older release does not say which cluster asks.
+            return replace(request, cluster=claims.cluster)
+        return request
 
     async def _may(self, claims: "Claims", request: Any) -> bool:
         match request:
             case PullRequest(cluster=cluster) | Nudge(cluster=cluster):
                 return cluster == claims.cluster
+            case NamespacesRequest(cluster=cluster):
+                return cluster in ("", claims.cluster)
             case DeadLetterCountRequest(source=source):
                 return source == claims.cluster and await self._is_shared(request, claims.cluster)
             case RepairRequest(namespace_id=""):
@@ -62,18 +75,17 @@ class ClusterAdmission:
             case RemoteReadBranch() | FailOverRequest() | RepairRequest():
                 return await self._is_shared(request, claims.cluster)
             case _:
-                # Info and Namespaces: every cluster may know of them before it shares any namespace.
+                # Info: clusters ask for it before they share any namespace.
                 return True
 
     async def _is_shared(
         self, request: RemoteReadBranch | FailOverRequest | DeadLetterCountRequest | RepairRequest, cluster: str
     ) -> bool:
         """Whether the namespace is global and includes `cluster`; if `cluster` is empty, it only has to be global."""
-        try:
-            if isinstance(request, FailOverRequest):
-                found: Namespace = await self._namespaces.find(request.namespace)
-            else:
-                found = await self._namespaces.find_id(request.namespace_id)
-        except ApiError:
-            return False
-        return found.is_global and (not cluster or cluster in found.clusters)
+        if isinstance(request, FailOverRequest):
+            return await is_shared(self._namespaces, request.namespace, cluster)
+        return await is_shared_id(self._namespaces, request.namespace_id, cluster)
+
+
+def _access(name: str) -> MethodAccess:
+    return MethodAccess(f"/{SERVICE}/{name}", name, Scope.CLUSTER, Access.ADMIN, is_audited=True)

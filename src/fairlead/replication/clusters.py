@@ -1,10 +1,7 @@
 """The registry of clusters: those of the configuration, and those that operators added at runtime."""
 
 import asyncio
-import fnmatch
-import ipaddress
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -13,6 +10,7 @@ from msgspec.structs import replace
 from fairlead.api.clusters import Clusters
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater
 from fairlead.core.versions import ClusterVersions, UnknownCluster
+from fairlead.replication.allowed_addresses import is_address_allowed
 from fairlead.replication.messages import ClusterInfo
 from fairlead.replication.remote import Remote
 from fairlead.settings.static.config import ClusterConfig
@@ -102,6 +100,8 @@ class ClusterRegistry:
             for name, remote in config.remotes.items()
         }
         self._known: dict[str, KnownCluster] = dict(self._configured)
+        # Stored clusters whose address is not allowed (any more).
+        self._forbidden: frozenset[str] = frozenset()
         self._connections: dict[str, tuple[str, ClosableRemote]] = {}
         self._infos: dict[str, ClusterInfo] = {}
         self._wrong: dict[str, NotThatCluster] = {}
@@ -130,13 +130,16 @@ class ClusterRegistry:
 
     def address(self, name: str) -> str:
         """The frontend address of another cluster."""
-        return self._cluster(name).address
+        cluster = self._cluster(name)
+        self._check_allowed(cluster)
+        return cluster.address
 
     def remote(self, name: str) -> Remote:
         """Another cluster, if its identity is confirmed."""
         cluster = self._cluster(name)
         if name in self._wrong:
             raise self._wrong[name]
+        self._check_allowed(cluster)
         if not cluster.is_connected or name not in self._infos:
             raise NotConnected(
                 f"cluster {name!r} at {cluster.address} "
@@ -156,19 +159,13 @@ class ClusterRegistry:
     async def add(self, address: str, *, is_connected: bool, is_replicated: bool) -> KnownCluster:
         """Add the cluster at `address`, or change it; the cluster itself reports its name and version."""
         if not is_address_allowed(address, self._config.allowed_addresses):
-            raise ClusterRejected(
-                f"address {address} is not one to which this cluster may connect: an operator of the server can add it "
-                "to cluster.allowedAddresses"
-            )
+            raise ClusterRejected(_not_allowed(f"address {address}"))
         trial = self._connect(address)
         try:
             async with asyncio.timeout(INFO_S_MAX):
                 info = await trial.info()
         except (FairleadError, TimeoutError) as failure:
-            raise ClusterUnreachable(
-                f"no cluster responds at {address} ({str(failure) or f'within {INFO_S_MAX:g} s'}): check that it runs, "
-                "that it is Fairlead with `cluster` in its configuration, and that this is its frontend's address"
-            ) from None
+            raise self._unreachable(address, str(failure) or f"no response within {INFO_S_MAX:g} s") from None
         finally:
             await trial.close()
         self._check_addable(info)
@@ -202,11 +199,21 @@ class ClusterRegistry:
         """Read the stored clusters, and drop connections whose cluster or address has changed."""
         stored = await self._store.list_metadata(prefix=PREFIX, after=None, limit=CLUSTERS_MAX)
         known = dict(self._configured)
+        forbidden = set()
         for row in stored:
             cluster = _decoded(row)
-            if not self._contradicts(cluster, known):
-                known[cluster.name] = cluster
+            if self._contradicts(cluster, known):
+                continue
+            if not is_address_allowed(cluster.address, self._config.allowed_addresses):
+                # The setting may be stricter than when the cluster was added.
+                if cluster.name in known:
+                    continue
+                # Its failover versions stay valid.
+                forbidden.add(cluster.name)
+                cluster = replace(cluster, is_connected=False, is_replicated=False)
+            known[cluster.name] = cluster
         self._known = known
+        self._note_forbidden(frozenset(forbidden))
         versions = {name: cluster.initial_version for name, cluster in known.items()}
         shared = [name for name, cluster in known.items() if cluster.is_connected and cluster.is_replicated]
         present = ClusterVersions(self._config.increment, {self._config.name: self._config.initial_version, **versions})
@@ -214,7 +221,7 @@ class ClusterRegistry:
             self.clusters.update(present, shared)
             _log.info("clusters changed", here=self.clusters.here, remotes=sorted(shared))
         for name in list(self._connections):
-            if name not in known or known[name].address != self._connections[name][0]:
+            if name in forbidden or name not in known or known[name].address != self._connections[name][0]:
                 self._disconnect(name)
 
     async def _refresh_forever(self) -> None:
@@ -254,6 +261,29 @@ class ClusterRegistry:
                 f"{_described(*expected)}: nothing is exchanged until both configurations agree"
             )
             _log.error("cluster not connected", cluster=cluster.name, reason=str(wrong))
+
+    def _note_forbidden(self, names: frozenset[str]) -> None:
+        for name in sorted(names - self._forbidden):
+            address = self._known[name].address
+            _log.error("cluster not connected", cluster=name, reason=_not_allowed(f"its address {address}"))
+        self._forbidden = names
+
+    def _check_allowed(self, cluster: KnownCluster) -> None:
+        if cluster.name in self._forbidden:
+            raise NotConnected(_not_allowed(f"the address {cluster.address} of cluster {cluster.name!r}"))
+
+    def _unreachable(self, address: str, reason: str) -> ClusterUnreachable:
+        """The error for an address without a cluster.
+
+        It has the reason only for an address that is allowed explicitly: otherwise operators could scan ports with it.
+        """
+        _log.warning("cluster not added", address=address, reason=reason)
+        shown = f" ({reason})" if self._config.allowed_addresses else ""
+        hint = "" if shown else "; the log of the server has the reason"
+        return ClusterUnreachable(
+            f"no cluster responds at {address}{shown}: check that it runs, that it is Fairlead with `cluster` in its "
+            f"configuration, and that this is its frontend's address{hint}"
+        )
 
     def _described(self, cluster: KnownCluster) -> KnownCluster:
         info = self._infos.get(cluster.name)
@@ -330,21 +360,6 @@ class ClusterRegistry:
         )
 
 
-def is_address_allowed(address: str, patterns: Sequence[str]) -> bool:
-    """Whether HOST:PORT matches one of the patterns; every address does if there are none."""
-    if not patterns:
-        return True
-    address = address.lower()
-    host = address.rpartition(":")[0].strip("[]")
-    for pattern in patterns:
-        if fnmatch.fnmatchcase(address, pattern) or fnmatch.fnmatchcase(host, pattern):
-            return True
-        with suppress(ValueError):
-            if ipaddress.ip_address(host) in ipaddress.ip_network(pattern):
-                return True
-    return False
-
-
 def _decoded(row: StoredMetadata) -> KnownCluster:
     try:
         return _decode(row.payload)
@@ -356,6 +371,13 @@ def _decoded(row: StoredMetadata) -> KnownCluster:
 
 def _row(cluster: KnownCluster) -> tuple[str, bytes]:
     return PREFIX + cluster.name, _encode(cluster)
+
+
+def _not_allowed(shown: str) -> str:
+    return (
+        f"{shown} is not one to which this cluster may connect: an operator of the server can add it to "
+        "cluster.allowedAddresses"
+    )
 
 
 def _described(name: str, initial_version: int, increment: int) -> str:

@@ -100,7 +100,7 @@ class Endpoint:
         return decode(await self._read_branch(request), ReadBranchResponse)
 
     async def namespaces(self, request: NamespacesRequest) -> NamespacesResponse:
-        """The global namespaces of this cluster."""
+        """The global namespaces of this cluster that the sender shares."""
         return self._namespaces(request)
 
     async def fail_over(self, request: FailOverRequest) -> FailOverResponse:
@@ -198,9 +198,10 @@ def _in_parts(answer: UnaryHandler) -> Callable[[bytes, Call], AsyncIterator[byt
 def _answerer(method: ClusterCall[Any, Any], handle: Handle, admission: ClusterAdmission | None) -> UnaryHandler:
     async def answer(data: bytes, call: Call) -> bytes:
         try:
-            request = decode(data, method.request) if data else Done()
+            claims = None if admission is None else await admission.identify(call, method.name)
+            request: Any = decode(data, method.request) if data else Done()
             if admission is not None:
-                await admission.admit(call, method.name, request)
+                request = await admission.check(call, claims, method.name, request)
             return await handle(request)
         except FairleadError as failure:
             call.set_trailer(ERROR_KEY, ERRORS.encode(failure))

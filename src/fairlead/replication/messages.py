@@ -45,10 +45,14 @@ class NamespaceRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NamespacesRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Request the global namespaces after an id, unless the sender has all of them already, as `digest` shows."""
+    """Request the global namespaces after an id, unless the sender has all of them already, as `digest` shows.
+
+    The response has the namespaces of `cluster`, which sends the request; if it is empty, all global namespaces.
+    """
 
     digest: str = ""
     after_id: str = ""
+    cluster: str = ""
 
 
 class NamespacesResponse(msgspec.Struct, array_like=True, frozen=True):

@@ -7,14 +7,17 @@ A namespace has two blocks that are replaced as wholes, each by its own version,
 - the failover (active cluster), by `failover_version`. A version belongs to one cluster: equal ones say the same.
 
 The list of past failovers is the union of both. Values of one cluster only (a handover, the store's version) are kept.
+
+A record counts only if it comes from a cluster of the namespace: `accepted` compares the sender with the present list
+of clusters, since the arriving one says what its sender likes.
 """
 
 import msgspec
 import xxhash
 from msgspec.structs import replace
 
-from fairlead.api.namespaces import Namespace
-from fairlead.core.errors import FixRequest
+from fairlead.api.namespaces import Namespace, with_former_clusters
+from fairlead.core.errors import FixRequest, GiveUp
 
 # Number of latest failovers that are kept, as in Temporal's server.
 FAILOVERS_MAX = 10
@@ -24,6 +27,41 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 class DifferentNamespaces(FixRequest):
     """Two different namespaces have the same name, or the same id."""
+
+
+class NotShared(GiveUp):
+    """A cluster sends a namespace that is not shared with it."""
+
+
+def accepted(present: Namespace | None, arriving: Namespace, *, sender: str, here: str) -> Namespace:
+    """The record after merging one that `sender` has sent to the cluster `here`; `NotShared` if it has no say in it.
+
+    A new namespace must include both clusters. In a present one, the sender must be among the present clusters.
+    """
+    if present is None:
+        if sender not in arriving.clusters or here not in arriving.clusters:
+            raise NotShared(
+                f"cluster {sender!r} sends namespace {arriving.name!r} of the clusters {', '.join(arriving.clusters)}: "
+                f"a new namespace must include both {sender!r} and {here!r}; add them in a cluster of the namespace"
+            )
+        return merge(None, arriving)
+    if not present.is_global or sender not in present.clusters:
+        kind = f"one of {', '.join(present.clusters)}" if present.is_global else "local"
+        raise NotShared(
+            f"cluster {sender!r} sends namespace {present.name!r}, which is {kind} here, not one of {sender!r}: if it "
+            f"was removed from {sender!r}, remove it there as well; if {sender!r} shall have it, add it here"
+        )
+    if here not in arriving.clusters:
+        return with_former_clusters(present, _without_here(present, arriving, here=here))
+    return with_former_clusters(present, merge(present, arriving))
+
+
+def told_to(cluster: str, namespace: Namespace) -> Namespace:
+    """The record as it is sent to a cluster: one that was removed only learns of the clusters and the active one."""
+    record = replicated(namespace)
+    if cluster in namespace.clusters:
+        return record
+    return replace(record, description="", owner_email="", data={}, search_attributes={}, workflow_rules={})
 
 
 def merge(present: Namespace | None, arriving: Namespace) -> Namespace:
@@ -67,7 +105,24 @@ def merge(present: Namespace | None, arriving: Namespace) -> Namespace:
 
 def replicated(namespace: Namespace) -> Namespace:
     """The record without the values of one cluster only: as it is sent, and as it is first stored elsewhere."""
-    return replace(namespace, version=0, purge_after_ns=0, handover_until_ns=0, handover_to="")
+    return replace(namespace, version=0, purge_after_ns=0, handover_until_ns=0, handover_to="", former_clusters=())
+
+
+def _without_here(present: Namespace, arriving: Namespace, *, here: str) -> Namespace:
+    """The record after the removal of this cluster: it keeps its own configuration, except for the list of clusters.
+
+    At equal versions the removal wins, since the other clusters ignore this cluster's change from then on.
+    """
+    versions = arriving.config_version, present.config_version
+    if versions[0] > versions[1] or (versions[0] == versions[1] and here in present.clusters):
+        present = replace(present, clusters=arriving.clusters, config_version=arriving.config_version)
+    failover = replace(
+        present,
+        failover_version=arriving.failover_version,
+        active_cluster=arriving.active_cluster,
+        failovers=arriving.failovers,
+    )
+    return merge(present, failover)
 
 
 def united(ours: tuple[tuple[int, int], ...], theirs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

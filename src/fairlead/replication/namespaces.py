@@ -10,11 +10,19 @@ import msgspec
 from fairlead.aio.coalescing import Coalescer
 from fairlead.api.clusters import Clusters
 from fairlead.api.errors import AlreadyExists
-from fairlead.api.namespaces import DELETED, Namespace, Namespaces
+from fairlead.api.namespaces import DELETED, USABLE_STATES, Namespace, Namespaces
 from fairlead.core.errors import FairleadError, GiveUp
 from fairlead.core.versions import LOCAL_VERSION, UnownedVersion
 from fairlead.replication.messages import NamespaceRecord, NamespacesRequest, NamespacesResponse
-from fairlead.replication.namespace_merge import DifferentNamespaces, digest_of, merge, replicated
+from fairlead.replication.namespace_merge import (
+    DifferentNamespaces,
+    NotShared,
+    accepted,
+    digest_of,
+    merge,
+    replicated,
+    told_to,
+)
 from fairlead.replication.remote import Remote
 from fairlead.telemetry import NAMESPACE_CONFLICTS, Metrics, get_log
 
@@ -24,6 +32,15 @@ PAGE_BYTES_MAX = 1 << 20
 # Pages of one pull: more than the largest possible set of namespaces needs.
 PAGES_MAX = 1_000
 FAILED_REFRESHES_REPORTED = 5
+# Number of pulls with a record whose sender does not share the namespace, until that is an error: a cluster that was
+# just added may send the namespace before this cluster knows of it.
+REFUSALS_LOGGED = 5
+# Number of records that are remembered because they can't be merged; then all are forgotten.
+REMEMBERED_MAX = 10_000
+# Number of clusters whose namespaces are kept sorted in memory.
+READERS_MAX = 65
+# Configuration and failover versions must stay below: the next ones must fit into 64 bits.
+VERSIONS_END = 1 << 53
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Namespace).decode
@@ -31,14 +48,14 @@ _log = get_log("replication.namespaces")
 
 
 class ContradictoryRecord(GiveUp):
-    """A record says that a namespace is active in a cluster that does not own its version."""
+    """A record can't be true: for example, the cluster in which it is active does not own its version."""
 
 
 class NamespaceSync:
     """Pulls the global namespaces of every other cluster, each second and when a cluster reports changes.
 
-    A new namespace is created with the same id, if it includes this cluster. A namespace whose name another namespace
-    has here is skipped, and an error is logged once.
+    A cluster gets and changes only the namespaces that include it. A new namespace is created with the same id, if it
+    includes both clusters. A namespace whose name another namespace has here is skipped, and an error is logged once.
     """
 
     def __init__(
@@ -64,9 +81,12 @@ class NamespaceSync:
         # Failed pulls in a row, by cluster.
         self._failed: Counter[str] = Counter()
         self._logged: set[tuple[str, str]] = set()
+        # Pulls with a record that was refused because its sender does not share the namespace.
+        self._refused: Counter[tuple[str, str]] = Counter()
         self._running: asyncio.Task[None] | None = None
-        self._shared: tuple[list[Namespace], str] | None = None
-        namespaces.on_change(self._forget_global)
+        # By cluster: the namespaces that it gets, and their digest.
+        self._shared: dict[str, tuple[list[Namespace], str]] = {}
+        namespaces.on_change(self._forget_shared)
 
     def open(self) -> None:
         """Start pulling."""
@@ -81,8 +101,8 @@ class NamespaceSync:
         await self._refreshes.close()
 
     def answer(self, request: NamespacesRequest) -> NamespacesResponse:
-        """The response to another cluster's pull."""
-        shared, digest = self._all_global()
+        """The response to the pull of `request.cluster`: the global namespaces that include it, or have included it."""
+        shared, digest = self._shared_with(request.cluster)
         if request.digest == digest:
             return NamespacesResponse(digest)
         records: list[NamespaceRecord] = []
@@ -105,7 +125,8 @@ class NamespaceSync:
         remote = self._remotes(cluster)
         after_id, digest, is_whole = "", "", True
         for _ in range(PAGES_MAX):
-            asked = NamespacesRequest("" if after_id else self._digests.get(cluster, ""), after_id)
+            known = "" if after_id else self._digests.get(cluster, "")
+            asked = NamespacesRequest(known, after_id, self._clusters.here)
             page = await remote.namespaces(asked)
             # Namespaces that changed during this pull are pulled again next time.
             is_whole = is_whole and digest in ("", page.digest)
@@ -128,8 +149,14 @@ class NamespaceSync:
             )
             return False
         try:
-            self._check(arriving)
-            await self._merge(arriving)
+            await self._merge(cluster, arriving)
+        except NotShared as foreign:
+            if len(self._refused) >= REMEMBERED_MAX:
+                self._refused.clear()
+            self._refused[cluster, record.name] += 1
+            if self._refused[cluster, record.name] >= REFUSALS_LOGGED:
+                self._log_once(cluster, record, str(foreign))
+            return False
         except DifferentNamespaces as different:
             self._log_once(cluster, record, str(different))
         except (ContradictoryRecord, UnownedVersion) as wrong:
@@ -144,6 +171,8 @@ class NamespaceSync:
     def _log_once(self, cluster: str, record: NamespaceRecord, reason: str) -> None:
         """Log a record that can't be merged: once, although it is pulled again and again."""
         if (cluster, record.name) not in self._logged:
+            if len(self._logged) >= REMEMBERED_MAX:
+                self._logged.clear()
             self._logged.add((cluster, record.name))
             self._metrics.count(NAMESPACE_CONFLICTS, cluster)
             _log.error("namespace not replicated", namespace=record.name, source=cluster, reason=reason)
@@ -151,9 +180,13 @@ class NamespaceSync:
     def _check(self, arriving: Namespace) -> None:
         """Raise for a namespace that no cluster, or more than one, could write to."""
         version = arriving.failover_version
+        if arriving.state not in USABLE_STATES or max(version, arriving.config_version) >= VERSIONS_END:
+            raise ContradictoryRecord(
+                f"namespace {arriving.name!r} has state {arriving.state} and versions {arriving.config_version} and "
+                f"{version}: the state must be registered or deprecated, the versions must be below {VERSIONS_END}; "
+                "check the cluster that sent it"
+            )
         if version == LOCAL_VERSION or not arriving.is_global:
-            if self._clusters.here not in arriving.clusters:
-                return
             raise ContradictoryRecord(
                 f"namespace {arriving.name!r} has the clusters {', '.join(arriving.clusters)}, but is not global "
                 f"(version {version}): promote it in the cluster that sent it"
@@ -165,27 +198,35 @@ class NamespaceSync:
                 f"{owner!r} owns: check the configuration of the cluster that sent it"
             )
 
-    async def _merge(self, arriving: Namespace) -> None:
+    async def _merge(self, cluster: str, arriving: Namespace) -> None:
         present = self._namespaces.cached_id(arriving.id)
         if present is not None and present.state == DELETED:
             return
+        here = self._clusters.here
+        if present is None and here not in arriving.clusters:
+            # The namespace belongs to other clusters only, or this cluster does not have it any more.
+            return
+        self._check(arriving)
+
+        def change(stored: Namespace) -> Namespace:
+            return accepted(stored, arriving, sender=cluster, here=here)
+
         if present is not None:
-            if merge(present, arriving) != present:
-                await self._namespaces.change(arriving.id, lambda stored: merge(stored, arriving))
+            if change(present) != present:
+                await self._namespaces.change(arriving.id, change)
             return
-        if self._clusters.here not in arriving.clusters:
-            return
+        new = accepted(None, arriving, sender=cluster, here=here)
         holder = self._namespaces.cached(arriving.name)
         if holder is not None:
             merge(holder, arriving)
         try:
-            await self._namespaces.create(merge(None, arriving))
+            await self._namespaces.create(new)
         except AlreadyExists:
             # Another host of this cluster created the namespace first, or another namespace has the name. In the second
             # case the merge below raises an error.
             stored = await self._namespaces.read(arriving.name)
             merge(stored, arriving)
-            await self._namespaces.change(stored.id, lambda now: merge(now, arriving))
+            await self._namespaces.change(stored.id, change)
 
     async def _refresh_forever(self) -> None:
         while True:
@@ -206,21 +247,32 @@ class NamespaceSync:
                     "namespaces of another cluster not pulled", source=cluster, reason=str(failure), exc_info=unexpected
                 )
 
-    def _all_global(self) -> tuple[list[Namespace], str]:
-        if self._shared is None:
-            shared = sorted(
+    def _shared_with(self, cluster: str) -> tuple[list[Namespace], str]:
+        found = self._shared.get(cluster)
+        if found is None:
+            records = sorted(
                 (
-                    replicated(namespace)
+                    told_to(cluster, namespace) if cluster else replicated(namespace)
                     for namespace in self._namespaces.all()
-                    if namespace.is_global and namespace.state != DELETED
+                    if _is_for(cluster, namespace)
                 ),
                 key=lambda namespace: namespace.id,
             )
-            self._shared = (shared, f"{digest_of(shared):016x}")
-        return self._shared
+            found = (records, f"{digest_of(records):016x}")
+            if len(self._shared) >= READERS_MAX:
+                self._shared.clear()
+            self._shared[cluster] = found
+        return found
 
-    def _forget_global(self, _namespace: Namespace) -> None:
-        self._shared = None
+    def _forget_shared(self, _namespace: Namespace) -> None:
+        self._shared.clear()
+
+
+def _is_for(cluster: str, namespace: Namespace) -> bool:
+    """Whether a cluster gets the namespace; a cluster without a name gets all global ones."""
+    if not namespace.is_global or namespace.state == DELETED:
+        return False
+    return not cluster or cluster in namespace.clusters or cluster in namespace.former_clusters
 
 
 async def nudge_all(remotes: Callable[[str], Remote], clusters: Clusters, *, timeout_s: float = INTERVAL_S) -> None:

@@ -41,6 +41,11 @@ class Budget:
         self._tokens = self._burst_max * share
         self._spent_s = now_s
 
+    def raise_to(self, *, burst_max: int, per_s_max: int) -> None:
+        """Allow a larger burst and rate from now on; what is spent stays spent."""
+        self._tokens += burst_max - self._burst_max
+        self._burst_max, self._per_s_max = burst_max, per_s_max
+
     def spent_share(self, now_s: float) -> float:
         """Share of the burst, from 0 to 1, that is spent and not refilled."""
         tokens = self._tokens + (now_s - self._spent_s) * self._per_s_max

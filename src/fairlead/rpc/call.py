@@ -63,6 +63,9 @@ class Call:
         """The call's headers whose names end in -bin, decoded."""
         return self.head.binary_metadata
 
+    def trust(self) -> None:
+        """Note that the caller is identified: its connection gets the server's whole limits, not those of strangers."""
+
     def remaining_s(self) -> float | None:
         """Seconds until the deadline; None if the caller set none."""
         return None if self.deadline_s is None else max(0.0, self.deadline_s - self._clock())

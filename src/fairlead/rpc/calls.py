@@ -38,7 +38,7 @@ RUNNING_FACTOR_MAX = 2
 class Calls(Responses):
     """Opens streams and passes their messages to the handlers; checks the order of frames within a stream."""
 
-    __slots__ = ("_certificate", "_heads", "_message_bytes_max", "_refusals", "last_id")
+    __slots__ = ("_certificate", "_heads", "_limits", "_message_bytes_max", "_on_trust", "_refusals", "last_id")
 
     def __init__(
         self,
@@ -51,10 +51,16 @@ class Calls(Responses):
         peer: str,
         certificate: PeerCertificate | None,
         on_idle: Callable[[], None],
+        on_trust: Callable[[], None],
     ) -> None:
-        """`refusals` is the budget of refused calls, which the connection's resets share."""
+        """`refusals` is the budget of refused calls, which the connection's resets share.
+
+        `on_trust` is called when the caller is identified, if that changes the limits.
+        """
         super().__init__(host, outbox, intake, account=account, peer=peer, on_idle=on_idle)
         self._refusals = refusals
+        self._limits = host.stranger_limits
+        self._on_trust = on_trust
         self._certificate = certificate
         self._message_bytes_max = host.limits.message_bytes_max
         list_bytes_max = host.limits.header_list_bytes_max
@@ -193,6 +199,12 @@ class Calls(Responses):
         """End a call whose deadline has passed."""
         self._cut_off(stream, RpcStatus(Code.DEADLINE_EXCEEDED, f"the deadline of {stream.path} has passed"))
 
+    def trust(self) -> None:
+        """Give the connection the limits of an identified caller."""
+        if self._limits is not self._host.limits:
+            self._limits = self._host.limits
+            self._on_trust()
+
     def sent(self, stream: Stream) -> None:
         """Close a stream whose waiting response was sent completely."""
         self._close(stream)
@@ -202,7 +214,7 @@ class Calls(Responses):
 
     def _opened(self, stream_id: int, head: Head, timeout_s: float | None, *, is_last: bool) -> Stream | None:
         """Open a stream, or refuse it and return None."""
-        host, limits = self._host, self._host.limits
+        host, limits = self._host, self._limits
         if (
             len(self.streams) >= limits.streams_max
             or self._running >= limits.streams_max * RUNNING_FACTOR_MAX
@@ -216,7 +228,7 @@ class Calls(Responses):
             route is None
             or head.refusal is not None
             or len(host.tasks) >= limits.calls_max
-            or (host.memory.is_short and not self._account.may_open)
+            or (self._account.memory.is_short and not self._account.may_open)
         ):
             self._refuse(stream_id, head, is_last=is_last)
             return None
@@ -262,7 +274,7 @@ class Calls(Responses):
             elif head.path not in self._host.routes:
                 status = RpcStatus(Code.UNIMPLEMENTED, f"method {head.path} is not implemented here")
             elif not self._account.may_open:
-                used = self._host.memory.used_bytes
+                used = self._account.memory.used_bytes
                 status = RpcStatus(
                     Code.RESOURCE_EXHAUSTED, f"the server holds {used} bytes of messages: send fewer at once"
                 )

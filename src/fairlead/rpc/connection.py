@@ -45,10 +45,10 @@ class Connection(Http2Connection):
     _calls: Calls
 
     def __init__(self, host: Host) -> None:
-        super().__init__(host.limits, loop=host.loop, clock=host.clock, log=host.log)
+        super().__init__(host.stranger_limits, loop=host.loop, clock=host.clock, log=host.log)
         self._host = host
         self._origin = ""
-        self.account = Account(host.memory)
+        self.account = Account(host.stranger_memory)
         self._is_preface_read = False
         # Time in seconds when GOAWAY was sent; None before.
         self._drained_s: float | None = None
@@ -59,7 +59,7 @@ class Connection(Http2Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send our SETTINGS at once; the peer sends its own without waiting for them."""
         self._transport = as_transport(transport)
-        limits = self._host.limits
+        limits = self._host.stranger_limits
         account = self.account
         outbox = self._outbox = ServerOutbox(self._host.loop, self._transport, on_sent=self._sent, account=account)
         self._intake = Intake(self._outbox, receive_bytes_max=limits.receive_bytes_max, account=account)
@@ -75,6 +75,7 @@ class Connection(Http2Connection):
             peer=_peer(self._transport),
             certificate=certificate,
             on_idle=self._end_when_idle,
+            on_trust=self._trust,
         )
         is_other = not negotiated_http2(transport)
         # A context that was chosen by host name may require more than the handshake did.
@@ -169,6 +170,14 @@ class Connection(Http2Connection):
         if share < 1:
             self._resets.begin_with(share, now_s)
             self._control.begin_with(share, now_s)
+
+    def _trust(self) -> None:
+        """Replace the limits of strangers."""
+        limits = self._host.limits
+        self._resets.raise_to(burst_max=limits.resets_burst_max, per_s_max=limits.resets_per_s_max)
+        self.account.move(self._host.memory)
+        self._intake.raise_to(limits.receive_bytes_max)
+        self._outbox.write(settings(((SETTING_STREAMS_MAX, limits.streams_max),)))
 
     def _is_one_too_many(self) -> bool:
         host = self._host

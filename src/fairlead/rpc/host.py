@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Host:
-    """The parts of a server that its connections use."""
+    """The parts of a server that its connections use.
+
+    `stranger_limits` and `stranger_memory` are for connections whose caller is not identified yet; a server that does
+    not distinguish callers has the same for all.
+    """
 
     limits: RpcLimits
+    stranger_limits: RpcLimits
     loop: asyncio.AbstractEventLoop
     clock: Callable[[], float]
     log: FilteringBoundLogger
     routes: dict[str, Route]
     memory: Memory
+    stranger_memory: Memory
     descriptors: Descriptors
     spent_budgets: SpentBudgets = field(default_factory=SpentBudgets)
     connections: "set[Connection]" = field(default_factory=set)

@@ -50,6 +50,11 @@ class Intake:
         """Send the connection's window to the peer; the streams' window is in our SETTINGS."""
         self._outbox.write(window_update(0, CONNECTION_WINDOW_BYTES - WINDOW_DEFAULT))
 
+    def raise_to(self, receive_bytes_max: int) -> None:
+        """Receive more bytes of unfinished messages from now on."""
+        self._receive_bytes_max = receive_bytes_max
+        self._give_turns()
+
     def received(self, size: int) -> None:
         """Count a DATA frame, with its padding, against the connection's window."""
         # The window is refilled at half, so it can't be overdrawn.

@@ -119,6 +119,13 @@ class Account:
         if not self._is_closed:
             self.memory.add(-size)
 
+    def move(self, memory: Memory) -> None:
+        """Count the bytes against another budget from now on."""
+        if not self._is_closed:
+            self.memory.add(-self.held_bytes)
+            memory.add(self.held_bytes)
+        self.memory = memory
+
     def close(self) -> None:
         """Count nothing from now on: the connection has ended, and all that it holds is freed in a moment."""
         if not self._is_closed:

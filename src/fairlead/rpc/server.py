@@ -63,17 +63,20 @@ class RpcServer:
         *,
         listens: bool = True,
         limits: RpcLimits | None = None,
+        stranger_limits: RpcLimits | None = None,
         tls: ssl.SSLContext | None = None,
         log: FilteringBoundLogger | None = None,
         memory_bytes_max: Callable[[], int] | None = None,
     ) -> None:
         """Without `listens`, another process accepts the connections at `listen`; see `adopt`.
 
-        `memory_bytes_max` replaces that of the limits, and is asked again while the server runs.
+        `memory_bytes_max` replaces that of the limits, and is asked again while the server runs. `stranger_limits` are
+        for connections until a handler calls `Call.trust`; their sizes of messages and headers must be the same.
         """
         self._listen = listen
         self._listens = listens
         self._limits = limits or RpcLimits()
+        self._stranger_limits = stranger_limits or self._limits
         self._tls = tls
         self._memory_bytes_max = memory_bytes_max or (lambda: self._limits.memory_bytes_max)
         # A peer that does not finish its handshake must not keep its connection for long.
@@ -85,8 +88,8 @@ class RpcServer:
         self._host: Host | None = None
         self._server: asyncio.Server | None = None
         self._check_timer: asyncio.TimerHandle | None = None
-        # Time in seconds since which the server is short of memory; None if it is not.
-        self._short_s: float | None = None
+        # By memory budget that is short: the time in seconds since when.
+        self._short_s: dict[Memory, float] = {}
 
     def add(self, path: str, handler: UnaryHandler) -> None:
         """Add a unary handler: `async def handle(request: bytes, call: Call) -> bytes`."""
@@ -117,14 +120,20 @@ class RpcServer:
         address = self.bind()
         loop = asyncio.get_running_loop()
         log = self._log.bind(address=address)
-        memory = Memory(self._memory_bytes_max(), loop=loop, on_excess=self._cut_excess)
+        memory = stranger_memory = Memory(self._memory_bytes_max(), loop=loop, on_excess=self._cut_excess)
+        if self._stranger_limits is not self._limits:
+            stranger_memory = Memory(
+                self._stranger_limits.memory_bytes_max, loop=loop, on_excess=self._cut_excess_of_strangers
+            )
         host = self._host = Host(
             limits=self._limits,
+            stranger_limits=self._stranger_limits,
             loop=loop,
             clock=loop.time,
             log=log,
             routes=self._routes,
             memory=memory,
+            stranger_memory=stranger_memory,
             descriptors=Descriptors(log),
         )
         if self._tls is not None:
@@ -237,31 +246,43 @@ class RpcServer:
         for connection in tuple(host.connections):
             connection.check(now_s)
         host.descriptors.check()
-        self._check_memory(host, now_s)
+        host.memory.bytes_max = self._memory_bytes_max()
+        for memory in dict.fromkeys((host.memory, host.stranger_memory)):
+            self._check_memory(host, memory, now_s)
         self._check_later(host)
 
-    def _check_memory(self, host: Host, now_s: float) -> None:
-        host.memory.bytes_max = self._memory_bytes_max()
-        if not host.memory.is_short:
-            self._short_s = None
-        elif self._short_s is None:
-            self._short_s = now_s
-            host.log.warning("rpc server is short of memory: large messages wait", bytes=host.memory.used_bytes)
-        elif now_s - self._short_s > SHORT_S_MAX:
-            self._cut_largest(host)
+    def _check_memory(self, host: Host, memory: Memory, now_s: float) -> None:
+        if not memory.is_short:
+            self._short_s.pop(memory, None)
+        elif memory not in self._short_s:
+            self._short_s[memory] = now_s
+            host.log.warning("rpc server is short of memory: large messages wait", bytes=memory.used_bytes)
+        elif now_s - self._short_s[memory] > SHORT_S_MAX:
+            self._cut_largest(host, memory)
 
     def _cut_excess(self) -> None:
-        host = self._host
-        while host is not None and host.memory.is_excessive and host.connections:
-            self._cut_largest(host)
+        if self._host is not None:
+            self._cut_until_enough(self._host, self._host.memory)
 
-    def _cut_largest(self, host: Host) -> None:
-        """Cut the connection that holds most bytes, so that the others can go on."""
-        largest = max(host.connections, key=lambda connection: connection.account.held_bytes)
+    def _cut_excess_of_strangers(self) -> None:
+        if self._host is not None:
+            self._cut_until_enough(self._host, self._host.stranger_memory)
+
+    def _cut_until_enough(self, host: Host, memory: Memory) -> None:
+        while memory.is_excessive and self._cut_largest(host, memory):
+            pass
+
+    def _cut_largest(self, host: Host, memory: Memory) -> bool:
+        """Cut the connection that holds most bytes of a budget, so that others can go on; False if there is none."""
+        sharing = [one for one in host.connections if one.account.memory is memory]
+        largest = max(sharing, key=lambda connection: connection.account.held_bytes, default=None)
+        if largest is None:
+            return False
         held_bytes = largest.account.held_bytes
         host.log.warning("rpc connection cut: it holds most of the server's message memory", bytes=held_bytes)
         host.connections.discard(largest)
         largest.cut(f"this connection holds {held_bytes} bytes of messages, and the server is short of memory")
+        return True
 
 
 def _bound_socket(listen: str) -> socket.socket:

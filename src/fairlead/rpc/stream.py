@@ -116,6 +116,10 @@ class StreamOwner(Protocol):
         """End a call whose deadline has passed."""
         ...
 
+    def trust(self) -> None:
+        """Give the connection the limits of an identified caller."""
+        ...
+
 
 class Stream(Call):
     """A call with the connection's state for it."""
@@ -176,3 +180,7 @@ class Stream(Call):
         self.has_begun = False
         # The deadline's tick; None without a deadline.
         self.tick: int | None = None
+
+    def trust(self) -> None:
+        """See `Call.trust`."""
+        self.owner.trust()

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from fairlead.aio.coalescing import Coalescer
@@ -54,8 +54,12 @@ class GlobalNamespaceServices:
         settings: DynamicSettings,
         metrics: Metrics,
         credentials: Callable[[str], Credentials],
+        credential_headers: Collection[str] = (),
     ) -> None:
-        """A host without the history role has no `history`. `registry` is open already; `close` closes it."""
+        """A host without the history role has no `history`. `registry` is open already; `close` closes it.
+
+        `credential_headers` are the headers with callers' credentials, which other clusters don't get.
+        """
         self.registry = registry
         self._namespaces = namespaces
         self._client = client
@@ -97,7 +101,7 @@ class GlobalNamespaceServices:
         )
         registry.clusters.on_change(self._expect_events)
         self._expect_events()
-        self._forwarder = Forwarder(registry.address, credentials)
+        self._forwarder = Forwarder(registry.address, credentials, credential_headers=credential_headers)
         self._settling = Coalescer(self._settle)
 
     @property

@@ -52,7 +52,7 @@ class Guard:
             mapper = self._jwt_mapper(config)
         authorizer: Authorizer = make_authorizer(authorization) if authorization.is_on else DefaultAuthorizer()
 
-        def gate(is_host: Callable[[PeerCertificate], bool]) -> Gate:
+        def gate(secret: str, is_host: Callable[[PeerCertificate], bool]) -> Gate:
             return Gate(
                 authorization,
                 authorizer=authorizer,
@@ -60,14 +60,16 @@ class Guard:
                 api_keys=self._api_keys,
                 settings=settings,
                 metrics=metrics,
-                secret=config.secret,
+                secret=secret,
                 is_host=is_host,
                 on_decision=audit.record,
             )
 
-        self.frontend = gate(lambda _: False) if authorization.is_on else None
+        # Hosts call each other at their own ports only: their secret opens no other port.
+        self.frontend = gate("", lambda _: False) if authorization.is_on else None
         # On the host's own port, the TLS layer has verified that a certificate is of the hosts' authority.
-        self.hosts = HostAdmission(gate(lambda _: config.has_host_certificates), is_reserved=is_of_history)
+        of_hosts = gate(config.secret, lambda _: config.has_host_certificates)
+        self.hosts = HostAdmission(of_hosts, is_reserved=is_of_history)
 
     async def open(self) -> Self:
         """Read the keys. If this raises, everything is closed again."""

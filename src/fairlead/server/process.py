@@ -246,7 +246,7 @@ class Server:
             host=self._name,
         )
         self._closing.push_async_callback(guard.close)
-        self._grpc.use_gate(guard.hosts.admit)
+        self._grpc.use_gate(guard.hosts)
 
     async def _make_workflows(
         self, ring: HostRing, store: WatchedStore, caller: GrpcCaller, directory: NamespaceDirectory

@@ -163,6 +163,7 @@ class Workflows:
         if registry is not None:
             from fairlead.server import global_namespaces as built  # noqa: PLC0415 - see above
 
+            authorization = config.security.authorization
             global_namespaces = built.GlobalNamespaceServices(
                 registry,
                 host=name,
@@ -175,6 +176,7 @@ class Workflows:
                 settings=settings,
                 metrics=metrics,
                 credentials=built.cluster_credentials(registry.config, tls),
+                credential_headers=(authorization.header, authorization.extras_header),
             )
         frontend: FrontendServer | None = None
         if Role.FRONTEND in config.roles:

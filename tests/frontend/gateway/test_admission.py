@@ -123,6 +123,34 @@ def gate_of_cluster() -> Gate:
     return make_gate(mapper=Named(), certificates=(CertificateGrant("b.example", cluster="b"),))
 
 
+@pytest.mark.parametrize("kind", ["child", "signal", "cancel"])
+async def test_a_cluster_forwards_commands_into_another_namespace_if_it_shares_both(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(gate=gate_of_cluster()) as served:
+        for number, (name, clusters) in enumerate({"one": "ab", "two": "ab", "others": "ac"}.items(), 3):
+            await served.frontend.namespaces.ensure(
+                Namespace(
+                    id=OTHER_ID[:-1] + str(number),
+                    name=name,
+                    retention_ns=DAY_NS,
+                    is_global=True,
+                    clusters=tuple(clusters),
+                )
+            )
+        monkeypatch.setattr(
+            "fairlead.rpc.connection.peer_certificate", lambda _: PeerCertificate("CN=b.example", "b.example")
+        )
+
+        async def complete(target: str) -> tuple[str, str]:
+            request = RespondWorkflowTaskCompletedRequest(namespace="one", commands=[commands(target)[kind]])
+            return await code_and_message(served.workflow.RespondWorkflowTaskCompleted(request))
+
+        assert await complete("two") == ("INVALID_ARGUMENT", "Task token not set on request.")
+        for target in ("others", "default", "absent"):
+            assert await complete(target) == UNAUTHORIZED
+
+
 @pytest.mark.parametrize(
     ("name", "is_global", "clusters", "is_allowed"),
     [

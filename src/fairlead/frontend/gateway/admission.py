@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.api.enums.v1 import CommandType
 
-from fairlead.api.errors import ApiError
+from fairlead.api.namespace_sharing import is_shared
 from fairlead.api.principals import NOBODY, PrincipalPair, use_principal
 from fairlead.authorization.methods import WORKFLOW_SERVICE, Access, MethodAccess, Scope, access_of
 from fairlead.authorization.roles import Role
@@ -69,22 +69,19 @@ class CallGate:
     async def check(self, call: Call, claims: Claims | None, request: Any) -> None:
         """Whether the caller may do what the request asks for."""
         namespace: str = request.namespace if self._has_namespace else ""
-        if claims is not None and claims.cluster:
-            claims = await self._of_cluster(claims, namespace)
-        await self._gate.check(call, claims, self._access, namespace, request)
+        allowed = await self._widened(claims, self._access, namespace)
+        await self._gate.check(call, allowed, self._access, namespace, request)
         if self._completes_tasks:
             await self._check_commands(call, claims, request)
         use_principal(NOBODY if claims is None else principal_of(claims, call))
 
-    async def _of_cluster(self, claims: Claims, namespace: str) -> Claims:
+    async def _widened(self, claims: Claims | None, access: MethodAccess, namespace: str) -> Claims | None:
         """A remote cluster forwards calls that it has authorized itself: it may write to the namespaces it shares."""
-        if self._access.scope is not Scope.NAMESPACE or self._access.access is Access.ADMIN or not namespace:
+        if claims is None or not claims.cluster:
             return claims
-        try:
-            found = await self._frontend.namespaces.find(namespace)
-        except ApiError:
+        if access.scope is not Scope.NAMESPACE or access.access is Access.ADMIN or not namespace:
             return claims
-        if not found.is_global or claims.cluster not in found.clusters:
+        if not await is_shared(self._frontend.namespaces, namespace, claims.cluster):
             return claims
         return replace(claims, namespaces={namespace: Role.WRITER})
 
@@ -98,4 +95,4 @@ class CallGate:
             field, access = known
             target: str = getattr(command, field).namespace
             if target and target != request.namespace:
-                await self._gate.check(call, claims, access, target)
+                await self._gate.check(call, await self._widened(claims, access, target), access, target)

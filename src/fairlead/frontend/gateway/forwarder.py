@@ -1,7 +1,7 @@
 """Forwards calls to the frontend of another cluster, unchanged, and returns the response unchanged."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from fairlead.api.principals import current_principal
@@ -25,16 +25,22 @@ class Forwarder:
     """Calls the frontends of other clusters, with one connection to each address."""
 
     def __init__(
-        self, address: Callable[[str], str], credentials: Callable[[str], Credentials] = lambda _: ANONYMOUS
+        self,
+        address: Callable[[str], str],
+        credentials: Callable[[str], Credentials] = lambda _: ANONYMOUS,
+        *,
+        credential_headers: Collection[str] = (),
     ) -> None:
         """`address` returns the address of a cluster's frontend, `credentials` returns this cluster's credentials for
         it.
 
         With them, the other cluster trusts that this one has authorized the caller, and the caller's own credentials
-        are not forwarded. Without them, the caller's credentials are forwarded.
+        are not forwarded. Without them, the caller's credentials are forwarded. `credential_headers` are the headers
+        that have them, beside the usual one.
         """
         self._address = address
         self._credentials = credentials
+        self._credential_headers = frozenset((AUTHORIZATION_HEADER, *credential_headers))
         self._channels: dict[str, Channel] = {}
         # The client sides of TLS whose changes this object follows.
         self._sides: list[ClientSide] = []
@@ -48,7 +54,9 @@ class Forwarder:
         address = self._address(cluster)
         credentials = self._credentials(address)
         channel = self._channel(cluster, address, credentials)
-        headers = _headers(call, credentials)
+        is_vouched = bool(credentials.headers) or (credentials.tls is not None and bool(credentials.tls.certificate))
+        left_out = _NOT_SENT_ON | self._credential_headers if is_vouched else _NOT_SENT_ON
+        headers = _headers(call, credentials, left_out)
         try:
             return await channel.unary(call.path, data, timeout_s=call.remaining_s(), metadata=headers)
         except CallFailed as failure:
@@ -85,14 +93,12 @@ class Forwarder:
         return channel
 
 
-def _headers(call: Call, credentials: Credentials) -> tuple[tuple[str, str | bytes], ...]:
+def _headers(call: Call, credentials: Credentials, left_out: Collection[str]) -> tuple[tuple[str, str | bytes], ...]:
     headers: list[tuple[str, str | bytes]] = [(REDIRECTION_HEADER, "false"), *credentials.headers]
     kind, name = current_principal()
     if name and name.isascii() and name.isprintable():
         headers.append((PRINCIPAL_HEADER, f"{kind}/{name}"))
     sent: Mapping[str, str | bytes] = {**call.metadata, **call.binary_metadata}
-    is_vouched = bool(credentials.headers) or (credentials.tls is not None and bool(credentials.tls.certificate))
-    left_out = _NOT_SENT_ON | {AUTHORIZATION_HEADER} if is_vouched else _NOT_SENT_ON
     headers += [
         (name, value) for name, value in sent.items() if name not in left_out and not name.startswith(_OWN_PREFIXES)
     ]

@@ -28,6 +28,7 @@ from fairlead.history.ndc.buffered_events import flush
 from fairlead.history.ndc.current_run import CurrentRunResolution
 from fairlead.history.ndc.incoming_batch import Arriving, read_batch
 from fairlead.history.ndc.passive_state import follow, replay, settle
+from fairlead.history.ndc.sources import shared_namespace
 from fairlead.history.ndc.task_refresh import refresh
 from fairlead.history.shard.commit import Step, Written
 from fairlead.history.shard.context import OperationContext
@@ -79,15 +80,15 @@ async def apply_batch(context: OperationContext, replicated: ReplicatedBatch) ->
     arriving = read_batch(replicated)
     key = RunKey(context.namespace.id, replicated.workflow_id, replicated.run_id)
     with context.shard.handover_writes.applying(key.namespace_id):
-        namespace = await _namespace(context, arriving)
+        namespace = await _namespace(context, replicated, arriving)
         context.shard.handover_writes.check_stays(namespace)
         async with context.shard.lock(*key.workflow):
             return encode_answer(await _Application(context.shard, namespace, key, replicated, arriving).run())
 
 
-async def _namespace(context: OperationContext, arriving: Arriving) -> Namespace:
+async def _namespace(context: OperationContext, replicated: ReplicatedBatch, arriving: Arriving) -> Namespace:
     """The namespace, read again if the events are newer; `UnownedVersion` if the version belongs to no cluster."""
-    known = context.services.namespaces.cached_id(context.namespace.id) or context.namespace
+    known = await shared_namespace(context, replicated)
     version = arriving.batch.version
     if version > known.failover_version:
         known = await context.services.namespaces.read_id(known.id)

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from fairlead.aio.cancellation import is_cancelled
 from fairlead.aio.condition import until
@@ -32,11 +32,22 @@ LINGER_S = 0.1
 # Characters of the status text; it is for people who read a network trace: callers get the error from the metadata.
 STATUS_TEXT_CHARACTERS_MAX = 200
 
-# Bytes of large messages of all callers together.
+# Bytes of large messages of all identified callers together, and of all others together.
 MEMORY_BYTES_MAX = 1024 * 1024 * 1024
+STRANGER_MEMORY_BYTES_MAX = 64 * 1024 * 1024
 
-# Raises if a caller may not call a method, by its name, with a request.
-Admit: TypeAlias = Callable[[Call, str, Any], Awaitable[None]]
+
+class Admission(Protocol):
+    """Decides who may call the methods of a host."""
+
+    async def identify(self, call: Call, name: str) -> Any:
+        """The caller's claims; raises for callers that may not call the method `name` with any request."""
+        ...
+
+    async def check(self, call: Call, claims: Any, name: str, request: Any) -> None:
+        """Raise unless the caller may call the method with this request."""
+        ...
+
 
 # A host has one connection to each other host; most calls on it are waiting polls.
 # When that host's clients go, all their polls are reset at once.
@@ -47,6 +58,16 @@ LIMITS = RpcLimits(
     streams_max=CALLS_MAX,
     resets_burst_max=2 * CALLS_MAX,
     resets_per_s_max=CALLS_MAX,
+)
+# Until its first identified call, a connection has just enough for one host that begins to call.
+STRANGER_LIMITS = RpcLimits(
+    message_bytes_max=MESSAGE_BYTES_MAX,
+    receive_bytes_max=2 * MESSAGE_BYTES_MAX,
+    memory_bytes_max=STRANGER_MEMORY_BYTES_MAX,
+    calls_max=2 * CALLS_MAX,
+    streams_max=256,
+    resets_burst_max=1_000,
+    resets_per_s_max=100,
 )
 
 
@@ -83,8 +104,8 @@ class GrpcServer:
         self._is_draining = False
         self._is_stopping = False
         self._is_started = False
-        self._rpc = RpcServer(listen, limits=LIMITS, tls=tls)
-        self._admit: Admit | None = None
+        self._rpc = RpcServer(listen, limits=LIMITS, stranger_limits=STRANGER_LIMITS, tls=tls)
+        self._admission: Admission | None = None
         self._address = ""
 
     def bind(self) -> str:
@@ -104,9 +125,9 @@ class GrpcServer:
         self._is_started = True
         return self._address
 
-    def use_gate(self, admit: Admit) -> None:
-        """Call `admit` before each call, with its method and request; it raises if the caller may not call it."""
-        self._admit = admit
+    def use_gate(self, admission: Admission) -> None:
+        """Identify the caller of each call before its request is decoded, and check it before it is handled."""
+        self._admission = admission
 
     def set_able(self, *, is_able: bool) -> None:
         """Report to health checks whether this host can serve; calls are still answered."""
@@ -153,11 +174,15 @@ class GrpcServer:
             # The time at which the handler began; 0 while none runs.
             began_s = 0.0
             try:
+                admission, claims = self._admission, None
+                if admission is not None:
+                    claims = await admission.identify(call, method.name)
+                call.trust()
                 request = codec.decode_request(data)
                 # A call may wait for a minute: don't keep its bytes meanwhile.
                 del data
-                if self._admit is not None:
-                    await self._admit(call, method.name, request)
+                if admission is not None:
+                    await admission.check(call, claims, method.name, request)
                 began_s = time.perf_counter()
                 answering = handle(request)
                 del request
