@@ -11,15 +11,14 @@ from msgspec import Struct
 
 from fairlead.console.context import Context
 from fairlead.console.held_back import PartitionFacts, QueueFacts
+from fairlead.console.limits import NO_LIMIT, key_limit, queue_limit_source
 from fairlead.console.view import workflow_method
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.core.namespaces import QualifiedNamespaceId, split_version
 from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.history.messages.slots import RunningRequest, RunningResponse
 from fairlead.history.service import RUNNING
-from fairlead.matching.messages import DescribeResponse, RateSource
 from fairlead.matching.operator_client import OperatorClient, TaskQueueDescription
-from fairlead.settings.dynamic.matching import OVERRIDE_TASK_QUEUE_RPS
 
 # Seconds between two loads of a namespace's stored task queues; a host unloads an idle one after five minutes.
 LOAD_STORED_S = 240.0
@@ -168,13 +167,14 @@ async def running_of(context: Context, queue: TaskQueueId) -> RunningResponse | 
 
 
 def facts_of(
-    queue: TaskQueueId, described: TaskQueueDescription, *, now_s: float, running: RunningResponse | None = None
+    context: Context, queue: TaskQueueId, described: TaskQueueDescription, *, running: RunningResponse | None = None
 ) -> QueueFacts:
     """The facts that `held_back` needs."""
+    now_s, settings = context.now_s, context.backend.settings
     answers = described.partitions
     root = answers.get(0)
     pollers = [one for one in described.pollers() if now_s - one.seen_s <= POLLED_S_MAX]
-    key_rate = None if root is None or root.rules.key_rate is None else root.rules.key_rate.rate_per_s
+    of_key = NO_LIMIT if root is None else key_limit(settings, queue, root)
     return QueueFacts(
         name=queue.name,
         version=split_version(queue.namespace_id)[1],
@@ -188,8 +188,9 @@ def facts_of(
         oldest_s=max((one.report.age_s for one in answers.values()), default=0.0),
         dispatches_per_s=sum(one.dispatches_per_s for one in answers.values()),
         rate_per_s=inf if root is None else root.whole_rate_per_s,
-        rate_source="" if root is None else rate_source(root),
-        key_rate_per_s=key_rate,
+        rate_source="" if root is None else queue_limit_source(settings, queue, root),
+        key_rate_per_s=of_key.rate_per_s,
+        key_rate_source=of_key.source,
         keys_waiting=len({key.fairness_key for one in answers.values() for key in one.keys if key.tasks_waiting}),
         running=0 if running is None else sum(running.running.values()),
         running_max=0 if running is None else running.queue_max,
@@ -198,16 +199,3 @@ def facts_of(
         if running is None or not running.key_max
         else sorted(key for key, count in running.running.items() if count >= running.key_max),
     )
-
-
-def rate_source(root: DescribeResponse) -> str:
-    """The source of the rate limit of the whole task queue, as a sentence."""
-    rule = root.rules.queue_rate
-    match root.rate_source:
-        case RateSource.CALL if rule is not None:
-            reason = f", because: {rule.reason}" if rule.reason else ""
-            return f"set with UpdateTaskQueueConfig by {rule.identity or 'an unknown caller'}{reason}"
-        case RateSource.WORKER:
-            return "set by a worker: max_task_queue_activities_per_second"
-        case _:
-            return f"set by the dynamic setting {OVERRIDE_TASK_QUEUE_RPS.key}"

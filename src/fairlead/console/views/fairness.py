@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from fairlead.console.context import Context
+from fairlead.console.limits import key_limit
 from fairlead.console.queues import find_queue, running_of, trusted_client
 from fairlead.console.view import View
 from fairlead.console.views.task_queue import DESCRIBE_S_MAX, QueueParameters
@@ -40,6 +41,7 @@ class Fairness(Struct, frozen=True, kw_only=True):
     waiting: int
     dispatched: int
     key_rate_per_s: float | None
+    key_rate_source: str
     key_running_max: int | None
     floods: list[str]
     starved: list[str]
@@ -56,13 +58,14 @@ async def load(context: Context, asked: QueueParameters) -> Fairness:
     flows = flows_of([info for one in described.partitions.values() for info in one.keys])
     running = await running_of(context, queue)
     lanes = lanes_of(flows, {} if running is None else running.running)
-    rule = described.partitions[0].rules.key_rate
+    of_key = key_limit(context.backend.settings, queue, described.partitions[0])
     return Fairness(
         lanes=lanes[:LANES_MAX],
         keys=len(lanes),
         waiting=sum(lane.waiting for lane in lanes),
         dispatched=sum(lane.dispatched for lane in lanes),
-        key_rate_per_s=None if rule is None else rule.rate_per_s,
+        key_rate_per_s=of_key.rate_per_s,
+        key_rate_source=of_key.source,
         key_running_max=None if running is None else running.key_max or None,
         floods=[lane.key for lane in lanes if lane.is_flood],
         starved=[lane.key for lane in lanes if lane.is_starved],

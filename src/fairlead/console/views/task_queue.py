@@ -11,8 +11,9 @@ from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.console import sampler
 from fairlead.console.context import Context
 from fairlead.console.held_back import Held, held_back
+from fairlead.console.limits import key_limit, queue_limit_source
 from fairlead.console.problems import Problem, problem_of
-from fairlead.console.queues import TASK_TYPES, facts_of, find_queue, rate_source, running_of, trusted_client
+from fairlead.console.queues import TASK_TYPES, facts_of, find_queue, running_of, trusted_client
 from fairlead.console.series import Point
 from fairlead.console.text import plural
 from fairlead.console.tree import Node
@@ -94,6 +95,7 @@ class TaskQueueData(Struct, frozen=True, kw_only=True):
     rate_per_s: float | None
     rate_source: str
     key_rate_per_s: float | None
+    key_rate_source: str
     # Running activities and their limits, of the task queue and of a key; None without a limit.
     running: int | None
     running_max: int | None
@@ -124,11 +126,11 @@ async def load(context: Context, asked: QueueParameters) -> TaskQueueData:
     config = described.config
     rows = _rows(context, queue, described, acknowledged)
     tasks, tasks_problem = await _peek(context, queue, described)
-    rule = root.rules.key_rate
+    of_key = key_limit(context.backend.settings, queue, root)
     running = await running_of(context, queue)
     return TaskQueueData(
         type=asked.type,
-        held=held_back(facts_of(queue, described, now_s=context.now_s, running=running)),
+        held=held_back(facts_of(context, queue, described, running=running)),
         running=None if running is None else sum(running.running.values()),
         running_max=None if running is None else running.queue_max or None,
         key_running_max=None if running is None else running.key_max or None,
@@ -137,8 +139,9 @@ async def load(context: Context, asked: QueueParameters) -> TaskQueueData:
         write=config.write,
         counts=root.counts,
         rate_per_s=None if isinf(root.whole_rate_per_s) else root.whole_rate_per_s,
-        rate_source=rate_source(root),
-        key_rate_per_s=None if rule is None else rule.rate_per_s,
+        rate_source=queue_limit_source(context.backend.settings, queue, root),
+        key_rate_per_s=of_key.rate_per_s,
+        key_rate_source=of_key.source,
         rows=rows,
         workers=_workers(described),
         tasks=tasks,

@@ -112,7 +112,7 @@ async def _held(context: Context, rows: list[QueueFigures]) -> dict[tuple[str, s
         queue = TaskQueueId(row.namespace_id, row.name, TASK_TYPES[row.type])
         described = await client.describe(queue, keys_max=20, timeout_s=DESCRIBE_S_MAX)
         running = await running_of(context, queue)
-        found[_key(queue)] = held_back(facts_of(queue, described, now_s=context.now_s, running=running))
+        found[_key(queue)] = held_back(facts_of(context, queue, described, running=running))
 
     await asyncio.gather(*(ask(row) for row in rows))
     return found
