@@ -24,6 +24,7 @@ class Cause(StrEnum):
     PARTITION_WITHOUT_POLLS = "partition without polls"
     STORE = "store"
     BUSY_WORKERS = "busy workers"
+    UNKNOWN = "not known yet"
 
 
 class PartitionFacts(Struct, frozen=True, kw_only=True):

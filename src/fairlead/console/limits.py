@@ -24,7 +24,7 @@ NO_LIMIT: Final = RateLimit(None, "")
 
 
 def queue_limit_source(settings: DynamicSettings, queue: TaskQueueId, root: DescribeResponse) -> str:
-    """What set the rate limit of the whole task queue, as a sentence."""
+    """The source of the rate limit of the whole task queue, as a sentence."""
     rule = root.rules.queue_rate
     match root.rate_source:
         case RateSource.CALL if rule is not None:
