@@ -7,8 +7,12 @@ from contextlib import suppress
 from itertools import islice
 from math import inf
 
+from google.protobuf.message import DecodeError
 from msgspec import Struct
+from temporalio.api.enums.v1 import WorkerVersioningMode
+from temporalio.api.taskqueue.v1 import PollerInfo
 
+from fairlead.api.worker_versions import Version
 from fairlead.console.context import Context
 from fairlead.console.directory import Loaded
 from fairlead.console.held_back import PartitionFacts, QueueFacts
@@ -34,6 +38,7 @@ _ENDS_WITH_UUID = re.compile(r"[-:][0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-
 RUNNING_S_MAX = 3.0
 # Seconds since its last poll for which a worker counts as present.
 POLLED_S_MAX = 300.0
+VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 TASK_TYPES = {each.name.lower(): each for each in TaskType}
 
 
@@ -185,6 +190,16 @@ async def running_of(context: Context, queue: TaskQueueId) -> RunningResponse | 
         # A host without the history service can't count them: the page shows the rest.
         return None
     return found if found.key_max or found.queue_max else None
+
+
+def poller_version(worker: bytes) -> str:
+    """The worker version, such as app.v2, in a worker's description of itself; empty for an unversioned worker."""
+    try:
+        options = PollerInfo.FromString(worker).deployment_options
+    except DecodeError:
+        return ""
+    is_versioned = bool(options.deployment_name and options.worker_versioning_mode == VERSIONED)
+    return Version(options.deployment_name, options.build_id).dotted if is_versioned else ""
 
 
 def facts_of(

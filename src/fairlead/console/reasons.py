@@ -1,4 +1,4 @@
-"""What holds the task queues of a list back, kept for some seconds: reading it calls every partition of a queue."""
+"""Reasons for which task queues wait, kept for some seconds: reading one calls every partition of a task queue."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ class Reasons:
         stale = [one for one in queues if self._is_right(one) and now_s - self._known[_key(one)].read_s > FRESH_S]
         stale.sort(key=lambda one: self._known[_key(one)].read_s)
         room = PARTITIONS_MAX
-        asked = []
+        asked: list[LoadedQueue] = []
         for one in [*missing, *stale[:REFRESHED_MAX]]:
             # A task queue with more partitions than that is read alone.
             if one.partitions <= room or not asked:

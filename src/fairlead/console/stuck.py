@@ -21,7 +21,7 @@ from fairlead.api.worker_versions import Version
 from fairlead.console import text
 from fairlead.console.context import Context
 from fairlead.console.limits import key_limit, queue_limit_source
-from fairlead.console.queues import running_of
+from fairlead.console.queues import poller_version, running_of
 from fairlead.console.stuck_facts import Facts, NexusFacts, PartitionFacts, Poller, QueueFacts, TaskFacts
 from fairlead.console.timeline import pending_timers
 from fairlead.console.views.workflow import RUNNING, failure_text, read_events, read_last_events
@@ -304,9 +304,7 @@ async def _pollers(context: Context, namespace: str, queue: TaskQueue, task_type
 
 
 def _version_of(poller: PollerInfo) -> str:
-    options = poller.deployment_options
-    is_versioned = bool(options.deployment_name and options.worker_versioning_mode == 2)
-    return Version(options.deployment_name, options.build_id).dotted if is_versioned else ""
+    return poller_version(poller.SerializeToString())
 
 
 async def _plain_facts(

@@ -42,7 +42,8 @@ class KeyInfo(Message, frozen=True):
 
     `lead` is how many rounds the key's last task is behind the tasks that are dispatched now. `tasks_waiting` is an
     estimate of all its tasks in the backlog, loaded or not, from its lead and its weight. `tasks_dispatched` counts
-    since the partition was loaded.
+    since the partition was loaded, `dispatched_lately` the last `DescribeResponse.keys_window_s` seconds. `is_held`:
+    polls wait, and a limit of the key holds its tasks back.
     """
 
     fairness_key: str
@@ -51,6 +52,17 @@ class KeyInfo(Message, frozen=True):
     tasks_dispatched: int
     lead: float
     tasks_waiting: int = 0
+    dispatched_lately: int = 0
+    is_held: bool = False
+
+
+class Forwarded(Message, frozen=True):
+    """Tasks and polls that a partition offered to its parent since it was loaded, and a second lately."""
+
+    tasks: int
+    polls: int
+    tasks_per_s: float
+    polls_per_s: float
 
 
 class PriorityInfo(Message, frozen=True):
@@ -108,6 +120,12 @@ class DescribeResponse(Message, frozen=True):
     rate_source: RateSource = RateSource.SETTING
     rules: DispatchRules = DispatchRules()
     counts: CountsInfo | None = None
+    # None at a root, and from hosts of an older release.
+    forwarded: Forwarded | None = None
+    # Number of fairness keys of which `keys` are the first; 0 if no keys were asked for, or not known.
+    keys_total: int = 0
+    # Seconds of `KeyInfo.dispatched_lately`; 0 if not known.
+    keys_window_s: float = 0.0
 
 
 class ExplainRequest(Message, frozen=True):
