@@ -4,8 +4,8 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,12 +125,19 @@ async def filled_console() -> AsyncIterator[tuple[Server, str]]:
 
 @contextmanager
 def filled_server() -> Iterator[Filled]:
-    """The same in a thread of its own, since Playwright's loop runs in that of the test."""
+    """The same in a thread of its own."""
+    with in_thread(filled_console) as found:
+        yield found
+
+
+@contextmanager
+def in_thread(console: Callable[[], AbstractAsyncContextManager[tuple[Server, str]]]) -> Iterator[Filled]:
+    """A server in a thread of its own, since Playwright's loop runs in that of the test."""
     ready, ended = threading.Event(), threading.Event()
     found: list[Filled] = []
 
     async def serve() -> None:
-        async with filled_console() as (server, namespace_id):
+        async with console() as (server, namespace_id):
             loop = asyncio.get_running_loop()
             found.append(Filled(server, loop, namespace_id))
             ready.set()

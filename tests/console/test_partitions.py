@@ -8,7 +8,7 @@ from fairlead.console.tree import Node, partition_tree
 from fairlead.console.waiting_tasks import PEEKED_MAX
 from fairlead.core.errors import RetryLater
 from fairlead.core.partitions import Partition, TaskQueueId
-from fairlead.matching import inspection
+from fairlead.matching.handlers import inspect_tasks
 from fairlead.matching.messages import AddRequest, NewTask
 from fairlead.matching.partition.config_manager import ConfigManager
 from fairlead.server.process import Server
@@ -121,14 +121,14 @@ async def test_a_partition_that_does_not_list_its_tasks_leaves_those_of_the_othe
         for number in range(2):
             await add(server, queue, number)
         await data_when(visitor, lambda data: data["stored"] == 2)
-        peek = inspection.peek_tasks
+        peek = inspect_tasks.peek_tasks
 
         async def fail(manager: Any, request: Any) -> Any:
             if manager.number == 1:
                 raise RetryLater("the store is busy")
             return await peek(manager, request)
 
-        with patch.object(inspection, "peek_tasks", fail):
+        with patch("fairlead.matching.inspection.peek_tasks", fail):
             found = await visitor.data("task-queue", **QUEUE)
         assert [task["partition"] for task in found["tasks"]] == [0]
         assert "the store is busy" in found["tasks_problem"]["message"]

@@ -37,6 +37,7 @@ from fairlead.matching.messages.descriptions import (
     PriorityInfo,
     PriorityStats,
     RateSource,
+    ScalerClocks,
 )
 from fairlead.matching.messages.errors import (
     NotARoot,
@@ -125,6 +126,7 @@ __all__ = [
     "ReportResponse",
     "ReviewRequest",
     "ReviewResponse",
+    "ScalerClocks",
     "ScalerIsOn",
     "ShutdownRequest",
     "ShutdownResponse",

@@ -147,6 +147,16 @@ class DecisionInfo(Message, frozen=True):
     reason: str
 
 
+class ScalerClocks(Message, frozen=True):
+    """The scaler's state between two ticks; see `core.scaling.ScalerState`."""
+
+    ticked_s: float | None = None
+    thresholds_qps: tuple[float, float] | None = None
+    above_since_s: float | None = None
+    below_since_s: float | None = None
+    below_peak_qps: float = 0.0
+
+
 class ExplainResponse(Message, frozen=True):
     """`changes` are the latest decisions that changed the counts, the newest last; `latest` is the last decision.
 
@@ -159,6 +169,10 @@ class ExplainResponse(Message, frozen=True):
     changes: list[DecisionInfo]
     acknowledged: dict[int, int]  # Configuration version that each partition last acknowledged, by partition.
     waits_for: str = ""
+    # None from hosts of an older release.
+    clocks: ScalerClocks | None = None
+    # When the root began to record changes; earlier ones are not known. 0: not known.
+    changes_since_s: float = 0.0
 
 
 class ListRequest(Message, frozen=True):
