@@ -32,6 +32,7 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("neighbours",),
     ("abuse",),
     ("console",),
+    ("console_size",),
 )
 
 

@@ -35,9 +35,14 @@ def facts(**changes: object) -> QueueFacts:
         ),
         (facts(rate_per_s=10.0, dispatches_per_s=2.0), Cause.BUSY_WORKERS, "2 workers poll here"),
         (
-            facts(partitions={0: PartitionFacts(backlog=3, loaded=3, polls=1)}, key_rate_per_s=5.0, keys_waiting=1),
+            facts(
+                partitions={0: PartitionFacts(backlog=3, loaded=3, polls=1)},
+                key_rate_per_s=5.0,
+                key_rate_source="set by x",
+                keys_waiting=1,
+            ),
             Cause.KEY_LIMIT,
-            "1 fairness key waits for the limit of 5 tasks a second",
+            "the limit of 5 tasks a second for each key of weight 1, while polls wait (set by x).",
         ),
         (
             facts(partitions={0: IDLE, 1: BUSY}),

@@ -1,7 +1,7 @@
 """Time series: fine and coarse points, missing ones, and the bound on their number."""
 
 from fairlead.console.sampler import CPU, STARTS, Sampler
-from fairlead.console.series import COARSE_S, FINE_POINTS, FINE_S, Point, TimeSeries
+from fairlead.console.series import COARSE_S, FINE_POINTS, FINE_S, IDLE_S, Point, TimeSeries
 from fairlead.core.partitions import TaskType
 from fairlead.telemetry import Metrics
 from fairlead.telemetry.gauges import PartitionGauges
@@ -49,10 +49,27 @@ def test_zeros_begin_no_series_and_the_series_that_was_idle_longest_ends_first()
     series.record(("a",), 1.0, 10.0)
     series.record(("b",), 1.0, 10.0)
     series.record(("a",), 1.0, 20.0)
-    series.record(("b",), 0.0, 20.0)
-    series.record(("c",), 1.0, 20.0)
+    later_s = 10.0 + IDLE_S
+    series.record(("b",), 0.0, later_s)
+    series.record(("c",), 1.0, later_s)
     assert series.names() == [("a",), ("c",)]
-    assert series.points(("b",), span_s=HOUR_S, now_s=20.0) == []
+    assert series.points(("b",), span_s=HOUR_S, now_s=later_s) == []
+
+
+def test_with_more_busy_objects_than_series_the_first_ones_keep_their_curves() -> None:
+    series = TimeSeries(series_max=3)
+    for at_s in range(0, 1_000, FINE_S):
+        for number in range(10):
+            series.record((str(number),), 1.0, at_s)
+    assert series.names() == [("0",), ("1",), ("2",)]
+    assert len(series.points(("0",), span_s=HOUR_S, now_s=990.0)) == 100
+
+
+def test_the_series_of_the_process_begin_without_room() -> None:
+    series = TimeSeries(series_max=1)
+    series.record(("a",), 1.0, 10.0)
+    series.record(("cpu",), 0.0, 10.0, begins_at_zero=True)
+    assert ("cpu",) in series.names()
 
 
 def test_a_sample_records_the_process_and_the_sums_of_each_task_queue() -> None:

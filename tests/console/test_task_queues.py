@@ -1,7 +1,11 @@
 """The views of task queues in a browser: the list, one queue with its tree, fairness, the scaler, and the ring."""
 
+import asyncio
+
 import pytest
 from playwright.sync_api import expect
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 from temporalio.common import Priority
 
@@ -102,6 +106,39 @@ def test_the_lanes_show_each_key_with_its_weight(seen: Seen) -> None:
     expect(lanes.first).to_contain_text("flood")
     expect(page.locator("#lanes")).to_contain_text("<i>third</i>")
     seen.shoot("fairness")
+
+
+def test_a_flood_is_marked_when_its_tasks_go_and_those_of_others_wait(seen: Seen, place: Place) -> None:
+    async def dispatch() -> None:
+        """Dispatch 60 of 110 tasks, all of the tenant with the higher priority."""
+        client = await Client.connect(place.frontend)
+
+        async def start(tenant: str, number: int, priority: int) -> None:
+            await client.start_workflow(
+                "Nobody",
+                id=f"{tenant}-of-flood-{number}",
+                task_queue="flooded",
+                priority=Priority(priority_key=priority, fairness_key=tenant),
+            )
+
+        await asyncio.gather(*(start("noisy", number, 1) for number in range(100)))
+        await asyncio.gather(*(start("quiet", number, 5) for number in range(10)))
+        for _ in range(60):
+            request = PollWorkflowTaskQueueRequest(
+                namespace="default", task_queue=TaskQueue(name="flooded"), identity="a poller"
+            )
+            assert (await client.workflow_service.poll_workflow_task_queue(request)).task_token
+
+    in_another_thread(dispatch())
+    page = seen.page
+    seen.goto("fairness?type=workflow&name=flooded")
+    expect(page.locator("#verdict")).to_contain_text("noisy floods this task queue: 1 key got less than a tenth")
+    lanes = page.locator("#lanes tbody tr")
+    expect(lanes.filter(has_text="noisy")).to_contain_text("flood")
+    expect(lanes.filter(has_text="noisy")).to_contain_text("100.0 %")
+    expect(lanes.filter(has_text="quiet")).to_contain_text("starved")
+    expect(page.locator("#lanes")).to_contain_text("tasks dispatched in the last 5m")
+    seen.shoot("fairness-flood")
 
 
 def test_the_scaler_says_that_it_is_off_and_shows_its_settings(seen: Seen) -> None:

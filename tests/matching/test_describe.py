@@ -2,11 +2,21 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from fairlead.core.partitions import PartitionConfig
-from fairlead.matching.messages import BacklogReport, DescribeResponse, PollerInfo, PollRequest, PriorityStats
+from fairlead.matching.messages import (
+    BacklogReport,
+    DescribeResponse,
+    Forwarded,
+    KeyInfo,
+    PollerInfo,
+    PollRequest,
+    PriorityStats,
+)
 from fairlead.matching.operator_client import OperatorClient, TaskQueueDescription
+from fairlead.matching.partition.dispatch_counts import RECENT_BUCKET_S, RECENT_S
 from fairlead.matching.partition.priority_rates import RATE_BUCKET_S, PriorityRates
 from fairlead.matching.service import WORKER_BYTES_MAX, InvalidRequest
 from fairlead.settings import Plain
@@ -155,3 +165,80 @@ async def test_a_poll_with_too_large_worker_details_is_rejected() -> None:
 async def test_describe_root_returns_the_configuration() -> None:
     async with hosts("one", "two", overrides=partitions(4)) as there:
         assert (await operator(there).describe_root(ORDERS)).config == PartitionConfig(version=1, read=4, write=4)
+
+
+@on_virtual_time
+async def test_a_description_counts_the_polls_and_tasks_that_a_partition_forwards_and_a_root_forwards_none() -> None:
+    async with hosts(overrides=partitions(2)) as there:
+        await operator(there).describe_root(ORDERS)
+        await asyncio.sleep(2)
+        polling = asyncio.create_task(poll_at(there, 1, timeout_s=30))
+        await asyncio.sleep(1)
+        await add_to(there, 0, "for the poll of the child")
+        assert (await polling).task == b"for the poll of the child"
+        polling = asyncio.create_task(poll_at(there, 0, timeout_s=30))
+        await asyncio.sleep(1)
+        await add_to(there, 1, "for the poll of the root")
+        assert (await polling).task == b"for the poll of the root"
+        await asyncio.sleep(6)
+        described = (await operator(there).describe(ORDERS)).partitions
+        assert described[0].forwarded is None
+        forwarded = described[1].forwarded
+        assert forwarded is not None
+        assert (forwarded.tasks, forwarded.polls) == (1, 1)
+        assert forwarded.tasks_per_s > 0
+        assert forwarded.polls_per_s > 0
+        await asyncio.sleep(120)
+        later = (await operator(there).describe(ORDERS)).partitions[1].forwarded
+        assert later == Forwarded(1, 1, 0.0, 0.0)
+
+
+@on_virtual_time
+async def test_the_dispatches_of_a_key_are_counted_since_the_start_and_over_the_last_minutes() -> None:
+    async with hosts() as there:
+        for number in range(3):
+            await there.client.add(ORDERS, new(str(number), key="tenant"))
+            await poll_at(there, 0)
+
+        async def tenant() -> KeyInfo:
+            root = (await operator(there).describe(ORDERS, keys_max=1)).partitions[0]
+            assert root.keys_window_s == RECENT_S
+            return root.keys[0]
+
+        assert ((await tenant()).tasks_dispatched, (await tenant()).dispatched_lately) == (3, 3)
+        # Polls keep the task queue loaded.
+        for _ in range(6):
+            await asyncio.sleep((RECENT_S + RECENT_BUCKET_S) / 6)
+            await poll_at(there, 0, timeout_s=0.1)
+        assert ((await tenant()).tasks_dispatched, (await tenant()).dispatched_lately) == (3, 0)
+
+
+@on_virtual_time
+async def test_the_first_keys_come_with_the_number_of_all_keys() -> None:
+    async with hosts() as there:
+        for number in range(7):
+            await there.client.add(ORDERS, new(str(number), key=f"key-{number}"))
+        described = (await operator(there).describe(ORDERS, keys_max=3)).partitions[0]
+        assert (len(described.keys), described.keys_total) == (3, 7)
+
+
+@on_virtual_time
+async def test_a_key_is_held_only_while_polls_wait_for_its_limit() -> None:
+    async with hosts(overrides={"matching.fairnessKeyRps": 0.01}) as there:
+        for number in range(3):
+            await there.client.add(ORDERS, new(str(number), key="tenant"))
+
+        async def is_held() -> bool:
+            return (await operator(there).describe(ORDERS, keys_max=1)).partitions[0].keys[0].is_held
+
+        assert not await is_held()
+        assert (await poll_at(there, 0)).task == b"0"
+        assert (await poll_at(there, 0, timeout_s=5)).task is None
+        assert await is_held()
+
+
+def test_an_old_hosts_description_is_read_without_the_newer_fields() -> None:
+    new_one = answer(0)
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(new_one))[:-3]
+    read = msgspec.convert(old, DescribeResponse)
+    assert (read.forwarded, read.keys_total, read.keys_window_s) == (None, 0, 0.0)

@@ -29,7 +29,7 @@ def inspected(there: Hosts) -> OperatorClient:
 
 def _register(there: Hosts, host: Host) -> None:
     handlers = host.service.handlers()
-    Inspection(host.service.engine, host.service.gauges, is_owned=is_owned).add_to(handlers)
+    Inspection(host.service.engine, is_owned=is_owned).add_to(handlers)
     there.network.register(host.name, handlers)
 
 

@@ -18,7 +18,7 @@ Add a view
    with `ui.pager`.
 
 Read only through `Context`: `call` for Temporal's API, `operators` and `ask_host` for the methods of `fairlead admin`,
-`require` before figures from memory (`queues.queue_figures`, `context.points`). All of them use the viewer's rights. A
+`require` before figures from memory (`queues.waiting_queues`, `context.points`). All of them use the viewer's rights. A
 part that the viewer may not see, or that fails, becomes a `Problem` in the data (`problem_of`), shown by `ui.problem`;
 an error that reaches the console becomes the error page.
 

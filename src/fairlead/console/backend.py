@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fairlead.aio.background import Background
+from fairlead.console.directory import Directory
+from fairlead.console.reasons import Reasons
 from fairlead.console.series import TimeSeries
 from fairlead.membership.ring import RingView
 from fairlead.rpc.hosts.caller import Caller
@@ -40,7 +42,9 @@ class Backend:
     gate: "Gate | None" = None
     # Decisions of the last minutes; None without authorization.
     audit: "Audit | None" = None
-    # When the stored task queues of a namespace were last loaded for a viewer, and the tasks that load them.
+    directory: Directory = field(default_factory=Directory)
+    reasons: Reasons = field(default_factory=Reasons)
+    # When the task queues of a namespace, or one of them, were last loaded for a viewer, and the tasks that load them.
     loaded_at_s: dict[str, float] = field(default_factory=dict)
     background: Background = field(default_factory=lambda: Background(get_log("console")))
     admit: Admit | None = None

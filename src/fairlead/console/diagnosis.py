@@ -220,7 +220,7 @@ def _held_by_limit(task: TaskFacts, queue: QueueFacts, _: list[Poller], waits: s
             task,
             Cause.RATE_LIMIT,
             f"{waits}, whose rate limit of {text.number(queue.rate_per_s)} tasks a second is reached.",
-            f"Raise or remove the limit, which was set by {queue.rate_source}.",
+            f"Raise or remove the limit, which was {queue.rate_source}.",
         )
     if queue.key_rate_per_s is not None and queue.key_waiting > 0 and (queue.polls or not queue.key_rate_per_s):
         key = f"fairness key {queue.key!r}" if queue.key else "tasks without a fairness key"

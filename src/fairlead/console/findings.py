@@ -100,7 +100,7 @@ def evidence_of(task: TaskFacts) -> Iterator[tuple[str, str]]:
         (
             "none"
             if queue.rate_per_s is None
-            else f"{text.number(queue.rate_per_s)} tasks a second, set by {queue.rate_source}"
+            else f"{text.number(queue.rate_per_s)} tasks a second, {queue.rate_source}"
         ),
     )
     if queue.running_max:
@@ -108,7 +108,8 @@ def evidence_of(task: TaskFacts) -> Iterator[tuple[str, str]]:
     if queue.key_running_max:
         yield "Running activities of the fairness key", f"{queue.key_running} of {queue.key_running_max}"
     if queue.key or queue.key_rate_per_s is not None:
-        limit = "no limit" if queue.key_rate_per_s is None else f"{text.number(queue.key_rate_per_s)} tasks a second"
+        rate, source = queue.key_rate_per_s, queue.key_rate_source
+        limit = "no limit" if rate is None else f"{text.number(rate)} tasks a second for weight 1 ({source})"
         yield (
             "Fairness key",
             (

@@ -24,6 +24,7 @@ class Cause(StrEnum):
     PARTITION_WITHOUT_POLLS = "partition without polls"
     STORE = "store"
     BUSY_WORKERS = "busy workers"
+    UNKNOWN = "not known yet"
 
 
 class PartitionFacts(Struct, frozen=True, kw_only=True):
@@ -51,7 +52,9 @@ class QueueFacts(Struct, frozen=True, kw_only=True):
     dispatches_per_s: float = 0.0
     rate_per_s: float = inf
     rate_source: str = ""
+    # Rate limit of a fairness key of weight 1.
     key_rate_per_s: float | None = None
+    key_rate_source: str = ""
     keys_waiting: int = 0
     # Running activities of the task queue, and of the keys at their limit; only known if there is a limit.
     running: int = 0
@@ -129,7 +132,8 @@ def _rate_limit(facts: QueueFacts) -> Held | None:
         return Held(
             cause=Cause.KEY_LIMIT,
             sentence=f"{plural(facts.keys_waiting, 'fairness key')} {'waits' if facts.keys_waiting == 1 else 'wait'} "
-            f"for the limit of {number(facts.key_rate_per_s)} tasks a second for each key, while polls wait.",
+            f"for the limit of {number(facts.key_rate_per_s)} tasks a second for each key of weight 1, while polls "
+            f"wait ({facts.key_rate_source}).",
             advice="Raise the limit of a key, or give the key a higher weight.",
         )
     return None

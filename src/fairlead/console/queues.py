@@ -3,36 +3,42 @@
 import asyncio
 import random
 import re
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from itertools import islice
 from math import inf
 
+from google.protobuf.message import DecodeError
 from msgspec import Struct
+from temporalio.api.enums.v1 import WorkerVersioningMode
+from temporalio.api.taskqueue.v1 import PollerInfo
 
+from fairlead.api.worker_versions import Version
 from fairlead.console.context import Context
+from fairlead.console.directory import Loaded
 from fairlead.console.held_back import PartitionFacts, QueueFacts
+from fairlead.console.limits import NO_LIMIT, key_limit, queue_limit_source
 from fairlead.console.view import workflow_method
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.core.namespaces import QualifiedNamespaceId, split_version
 from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.history.messages.slots import RunningRequest, RunningResponse
 from fairlead.history.service import RUNNING
-from fairlead.matching.messages import DescribeResponse, RateSource
+from fairlead.matching.messages.inspection import LoadedQueue
 from fairlead.matching.operator_client import OperatorClient, TaskQueueDescription
-from fairlead.settings.dynamic.matching import OVERRIDE_TASK_QUEUE_RPS
 
 # Seconds between two loads of a namespace's stored task queues; a host unloads an idle one after five minutes.
 LOAD_STORED_S = 240.0
 # Task queues that are loaded for one look, and those that are loaded at the same time.
 LOADED_MAX = 300
 LOADED_AT_ONCE = 4
-# Namespaces whose last load is remembered.
-NAMESPACES_MAX = 1_000
+# Namespaces and task queues whose last load is remembered.
+LOADS_REMEMBERED_MAX = 10_000
 _ENDS_WITH_UUID = re.compile(r"[-:][0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
 # Seconds for the count of running activities.
 RUNNING_S_MAX = 3.0
 # Seconds since its last poll for which a worker counts as present.
 POLLED_S_MAX = 300.0
+VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 TASK_TYPES = {each.name.lower(): each for each in TaskType}
 
 
@@ -52,8 +58,6 @@ class QueueFigures(Struct, frozen=True, kw_only=True):
     dispatches_per_s: float
     polls: int
     version: str = ""
-    # Whether the task queue belongs to one worker, which caches workflows.
-    is_sticky: bool = False
 
 
 class NoSuchTaskQueue(FixRequest):
@@ -65,36 +69,38 @@ def trusted_client(context: Context) -> OperatorClient:
     return OperatorClient(context.backend.caller, context.backend.ring, random=random.random)
 
 
-async def queue_figures(context: Context, namespace: str) -> list[QueueFigures]:
-    """The loaded task queues of a namespace on all hosts, without sticky ones.
+async def waiting_queues(context: Context, namespace: str) -> list[LoadedQueue]:
+    """The loaded task queues of a namespace on all hosts that have waiting tasks, without sticky ones.
 
     Raises `RpcStatus` if the viewer may not read the namespace.
     """
-    return [one for one in await all_figures(context, namespace) if not one.is_sticky]
+    _, loaded = await loaded_queues(context, namespace)
+    return [one for one in loaded.queues.values() if one.backlog and not one.is_sticky]
 
 
-async def all_figures(context: Context, namespace: str) -> list[QueueFigures]:
-    """The same with the sticky task queues."""
+async def loaded_queues(context: Context, namespace: str) -> tuple[str, Loaded]:
+    """The namespace's id, and its loaded task queues on all hosts; they may be some seconds old."""
     await context.require(workflow_method("DescribeTaskQueue"), namespace)
     namespace_id = await context.namespace_id(namespace)
-    found, _missing = await trusted_client(context).figures(namespace_id)
-    _load_stored(context, namespace_id, {(one.name, one.type) for one in found})
-    return [
-        QueueFigures(
-            namespace_id=one.namespace_id,
-            name=one.name,
-            type=TaskType(one.type).name.lower(),
-            partitions=one.partitions,
-            backlog=one.backlog,
-            age_s=one.age_s,
-            adds_per_s=one.adds_per_s,
-            dispatches_per_s=one.dispatches_per_s,
-            polls=one.polls,
-            version=split_version(one.namespace_id)[1],
-            is_sticky=one.is_sticky,
-        )
-        for one in found
-    ]
+    loaded = await context.backend.directory.loaded(trusted_client(context), namespace_id)
+    _load_stored(context, namespace_id, loaded)
+    return namespace_id, loaded
+
+
+def figures_of(one: LoadedQueue) -> QueueFigures:
+    """The figures of a task queue for a page."""
+    return QueueFigures(
+        namespace_id=one.namespace_id,
+        name=one.name,
+        type=TaskType(one.type).name.lower(),
+        partitions=one.partitions,
+        backlog=one.backlog,
+        age_s=one.age_s,
+        adds_per_s=one.adds_per_s,
+        dispatches_per_s=one.dispatches_per_s,
+        polls=one.polls,
+        version=split_version(one.namespace_id)[1],
+    )
 
 
 def is_sticky_name(name: str) -> bool:
@@ -102,37 +108,54 @@ def is_sticky_name(name: str) -> bool:
     return _ENDS_WITH_UUID.search(name) is not None
 
 
-def _load_stored(context: Context, namespace_id: str, loaded: AbstractSet[tuple[str, int]]) -> None:
+def _load_stored(context: Context, namespace_id: str, loaded: Loaded) -> None:
     """Load stored task queues in the background, so that the next look at them has their backlog.
 
     A host loads a task queue at its first request. After a restart, tasks without a worker would stay unseen.
     """
-    known = context.backend.loaded_at_s
-    if context.backend.background.is_ended:
+    if not _is_due(context, namespace_id):
         return
-    if context.now_s - known.get(namespace_id, 0.0) < LOAD_STORED_S:
-        return
-    if len(known) >= NAMESPACES_MAX:
-        known.clear()
-    known[namespace_id] = context.now_s
     client = trusted_client(context)
 
     async def load() -> None:
-        stored = await client.list_task_queues(namespace_id)
-        waiting = iter(
-            [one for one in stored if (one.name, int(one.type)) not in loaded and not is_sticky_name(one.name)][
-                :LOADED_MAX
-            ]
+        stored = await context.backend.directory.stored(client, namespace_id)
+        unloaded = (
+            one
+            for one in stored
+            if (one.namespace_id, one.name, int(one.type)) not in loaded.queues and not is_sticky_name(one.name)
         )
-
-        async def describe() -> None:
-            for queue in waiting:
-                with suppress(FairleadError):
-                    await client.describe_root(queue)
-
-        await asyncio.gather(*(describe() for _ in range(LOADED_AT_ONCE)))
+        await _load(client, list(islice(unloaded, LOADED_MAX)))
 
     context.backend.background.begin(load())
+
+
+def load_queues(context: Context, queues: list[TaskQueueId]) -> None:
+    """Load these task queues in the background, so that the next look at them has their figures."""
+    due = [one for one in queues if _is_due(context, f"{one.namespace_id}/{int(one.type)}/{one.name}")]
+    if due:
+        context.backend.background.begin(_load(trusted_client(context), due[:LOADED_MAX]))
+
+
+def _is_due(context: Context, what: str) -> bool:
+    """Whether a namespace or a task queue should be loaded now; if so, not again for `LOAD_STORED_S`."""
+    known = context.backend.loaded_at_s
+    if context.backend.background.is_ended or context.now_s - known.get(what, 0.0) < LOAD_STORED_S:
+        return False
+    if len(known) >= LOADS_REMEMBERED_MAX:
+        known.clear()
+    known[what] = context.now_s
+    return True
+
+
+async def _load(client: OperatorClient, queues: list[TaskQueueId]) -> None:
+    waiting = iter(queues)
+
+    async def describe() -> None:
+        for queue in waiting:
+            with suppress(FairleadError):
+                await client.describe_root(queue)
+
+    await asyncio.gather(*(describe() for _ in range(LOADED_AT_ONCE)))
 
 
 async def find_queue(context: Context, namespace: str, name: str, task_type: str, version: str = "") -> TaskQueueId:
@@ -148,7 +171,9 @@ async def find_queue(context: Context, namespace: str, name: str, task_type: str
     if task_type not in TASK_TYPES:
         raise NoSuchTaskQueue(f"{task_type!r} is not a type of tasks: {', '.join(TASK_TYPES)}")
     queue = TaskQueueId(namespace_id, name, TASK_TYPES[task_type])
-    if queue not in await trusted_client(context).list_task_queues(namespace_id):
+    directory, client = context.backend.directory, trusted_client(context)
+    is_known = queue in await directory.stored(client, namespace_id)
+    if not is_known and queue not in await directory.stored(client, namespace_id, is_new=True):
         raise NoSuchTaskQueue(f"no task queue {name!r} for {task_type} tasks in namespace {namespace!r}")
     return queue
 
@@ -167,14 +192,25 @@ async def running_of(context: Context, queue: TaskQueueId) -> RunningResponse | 
     return found if found.key_max or found.queue_max else None
 
 
+def poller_version(worker: bytes) -> str:
+    """The worker version, such as app.v2, in a worker's description of itself; empty for an unversioned worker."""
+    try:
+        options = PollerInfo.FromString(worker).deployment_options
+    except DecodeError:
+        return ""
+    is_versioned = bool(options.deployment_name and options.worker_versioning_mode == VERSIONED)
+    return Version(options.deployment_name, options.build_id).dotted if is_versioned else ""
+
+
 def facts_of(
-    queue: TaskQueueId, described: TaskQueueDescription, *, now_s: float, running: RunningResponse | None = None
+    context: Context, queue: TaskQueueId, described: TaskQueueDescription, *, running: RunningResponse | None = None
 ) -> QueueFacts:
     """The facts that `held_back` needs."""
+    now_s, settings = context.now_s, context.backend.settings
     answers = described.partitions
     root = answers.get(0)
     pollers = [one for one in described.pollers() if now_s - one.seen_s <= POLLED_S_MAX]
-    key_rate = None if root is None or root.rules.key_rate is None else root.rules.key_rate.rate_per_s
+    of_key = NO_LIMIT if root is None else key_limit(settings, queue, root)
     return QueueFacts(
         name=queue.name,
         version=split_version(queue.namespace_id)[1],
@@ -188,8 +224,9 @@ def facts_of(
         oldest_s=max((one.report.age_s for one in answers.values()), default=0.0),
         dispatches_per_s=sum(one.dispatches_per_s for one in answers.values()),
         rate_per_s=inf if root is None else root.whole_rate_per_s,
-        rate_source="" if root is None else rate_source(root),
-        key_rate_per_s=key_rate,
+        rate_source="" if root is None else queue_limit_source(settings, queue, root),
+        key_rate_per_s=of_key.rate_per_s,
+        key_rate_source=of_key.source,
         keys_waiting=len({key.fairness_key for one in answers.values() for key in one.keys if key.tasks_waiting}),
         running=0 if running is None else sum(running.running.values()),
         running_max=0 if running is None else running.queue_max,
@@ -198,16 +235,3 @@ def facts_of(
         if running is None or not running.key_max
         else sorted(key for key, count in running.running.items() if count >= running.key_max),
     )
-
-
-def rate_source(root: DescribeResponse) -> str:
-    """The source of the rate limit of the whole task queue, as a sentence."""
-    rule = root.rules.queue_rate
-    match root.rate_source:
-        case RateSource.CALL if rule is not None:
-            reason = f", because: {rule.reason}" if rule.reason else ""
-            return f"set with UpdateTaskQueueConfig by {rule.identity or 'an unknown caller'}{reason}"
-        case RateSource.WORKER:
-            return "set by a worker: max_task_queue_activities_per_second"
-        case _:
-            return f"set by the dynamic setting {OVERRIDE_TASK_QUEUE_RPS.key}"

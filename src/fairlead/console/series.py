@@ -11,8 +11,11 @@ FINE_S: Final = 10
 FINE_POINTS: Final = 360
 COARSE_S: Final = 60
 COARSE_POINTS: Final = 720
-# Number of series. Each takes up to 4.3 kB; the one that changed longest ago ends first.
+# Number of series. Each takes up to 4.3 kB; an idle one ends for a new one. If none is idle, the new one does not
+# begin: with more busy objects than that, every series would end before it is of use.
 SERIES_MAX: Final = 2_000
+# Seconds without a value above zero after which a series is idle.
+IDLE_S: Final = 300.0
 # Factor by which a part may exceed its number of points before it is cut.
 _SLACK: Final = 1.25
 
@@ -64,9 +67,10 @@ class _Part:
 
 
 class _Series:
-    __slots__ = ("coarse", "fine")
+    __slots__ = ("coarse", "fine", "used_s")
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: float) -> None:
+        self.used_s = now_s
         self.fine = _Part(FINE_S, FINE_POINTS)
         self.coarse = _Part(COARSE_S, COARSE_POINTS)
 
@@ -91,13 +95,23 @@ class TimeSeries:
         if series is None:
             if not value and not begins_at_zero:
                 return
-            if len(self._series) >= self._series_max:
-                self._series.popitem(last=False)
-            series = self._series[name] = _Series()
+            if not begins_at_zero and not self._has_room(now_s):
+                return
+            series = self._series[name] = _Series(now_s)
         elif value or begins_at_zero:
             self._series.move_to_end(name)
+            series.used_s = now_s
         series.fine.record(value, now_s)
         series.coarse.record(value, now_s)
+
+    def _has_room(self, now_s: float) -> bool:
+        """Whether a series may begin; ends the one that is idle for the longest time, if there are too many."""
+        while len(self._series) >= self._series_max:
+            name, oldest = next(iter(self._series.items()))
+            if now_s - oldest.used_s < IDLE_S:
+                return False
+            del self._series[name]
+        return True
 
     def points(self, name: SeriesName, *, span_s: float, now_s: float) -> list[Point]:
         """The points of the last `span_s` seconds: fine ones up to one hour. Empty without such a series."""

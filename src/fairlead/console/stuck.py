@@ -20,7 +20,8 @@ from temporalio.api.workflowservice.v1 import (
 from fairlead.api.worker_versions import Version
 from fairlead.console import text
 from fairlead.console.context import Context
-from fairlead.console.queues import running_of
+from fairlead.console.limits import key_limit, queue_limit_source
+from fairlead.console.queues import poller_version, running_of
 from fairlead.console.stuck_facts import Facts, NexusFacts, PartitionFacts, Poller, QueueFacts, TaskFacts
 from fairlead.console.timeline import pending_timers
 from fairlead.console.views.workflow import RUNNING, failure_text, read_events, read_last_events
@@ -33,8 +34,6 @@ from fairlead.matching.messages import QueueKind, RateSource
 from fairlead.matching.messages.inspection import PEEKED_MAX
 from fairlead.matching.operator_client import TaskQueueDescription
 from fairlead.rpc import RpcStatus
-from fairlead.settings import Scope
-from fairlead.settings.dynamic.matching import FAIRNESS_KEY_RPS
 
 # Number of last events that are searched for the last workflow task, and maximum number that is read for timers.
 LAST_EVENTS: Final = 100
@@ -46,9 +45,9 @@ SEARCHED_PARTITIONS_MAX: Final = 16
 KEYS_MAX: Final = 1_000
 
 _SOURCES: Final = {
-    RateSource.CALL: "a call of UpdateTaskQueueConfig",
-    RateSource.WORKER: "a worker (max_task_queue_activities_per_second)",
-    RateSource.SETTING: "a setting",
+    RateSource.CALL: "set by a call of UpdateTaskQueueConfig",
+    RateSource.WORKER: "set by a worker (max_task_queue_activities_per_second)",
+    RateSource.SETTING: "set by a setting",
 }
 _NO_TIME_S: Final = 0.0
 
@@ -266,10 +265,7 @@ def _described(
     root = found.partitions.get(0) or next(iter(found.partitions.values()))
     total = found.total()
     rate = root.whole_rate_per_s
-    scope = Scope(QualifiedNamespaceId.parse(task_queue.namespace_id).namespace_id, task_queue.name)
-    key_rate = context.backend.settings.get(FAIRNESS_KEY_RPS, scope) or None
-    if root.rules.key_rate is not None and root.rules.key_rate.rate_per_s is not None:
-        key_rate = root.rules.key_rate.rate_per_s
+    of_key = key_limit(context.backend.settings, task_queue, root)
     keys = [one for each in found.partitions.values() for one in each.keys if one.fairness_key == priority.fairness_key]
     return QueueFacts(
         name=task_queue.name,
@@ -284,9 +280,10 @@ def _described(
         dispatches_per_s=total.dispatches_per_s,
         polls=sum(one.polls_waiting for one in found.partitions.values()),
         rate_per_s=None if math.isinf(rate) else rate,
-        rate_source=_SOURCES.get(root.rate_source, "a setting"),
+        rate_source=queue_limit_source(context.backend.settings, task_queue, root),
         key=priority.fairness_key,
-        key_rate_per_s=key_rate,
+        key_rate_per_s=of_key.rate_per_s,
+        key_rate_source=of_key.source,
         key_waiting=sum(one.tasks_waiting or one.tasks_loaded for one in keys),
         key_weight=keys[0].weight if keys else priority.fairness_weight or 1.0,
         partition=place[0],
@@ -307,9 +304,7 @@ async def _pollers(context: Context, namespace: str, queue: TaskQueue, task_type
 
 
 def _version_of(poller: PollerInfo) -> str:
-    options = poller.deployment_options
-    is_versioned = bool(options.deployment_name and options.worker_versioning_mode == 2)
-    return Version(options.deployment_name, options.build_id).dotted if is_versioned else ""
+    return poller_version(poller.SerializeToString())
 
 
 async def _plain_facts(
@@ -334,7 +329,7 @@ async def _plain_facts(
         oldest_s=age.seconds + age.nanos / 1e9,
         dispatches_per_s=found.stats.tasks_dispatch_rate,
         rate_per_s=limit.requests_per_second if math.isfinite(limit.requests_per_second) and is_limited else None,
-        rate_source=_SOURCES.get(RateSource(limit.rate_limit_source or 3), "a setting"),
+        rate_source=_SOURCES.get(RateSource(limit.rate_limit_source or 3), "set by a setting"),
     )
 
 

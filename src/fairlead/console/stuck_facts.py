@@ -36,6 +36,7 @@ class QueueFacts(Struct, frozen=True, kw_only=True):
     rate_source: str = ""
     key: str = ""
     key_rate_per_s: float | None = None
+    key_rate_source: str = ""
     key_waiting: int = 0
     key_weight: float = 1.0
     # Running activities of the task queue and of the key, with their limits; 0 without a limit.

@@ -9,7 +9,7 @@ from fairlead.console.text import number
 
 # Size of a partition's box, and the gaps between boxes, in pixels.
 BOX = (86, 38)
-GAP = (10, 30)
+GAP = (10, 36)
 # Boxes in a row; more of one depth go on in the next row.
 ROW_MAX = 12
 
@@ -23,14 +23,21 @@ class Node(Struct, frozen=True, kw_only=True):
     polls: int = 0
     is_written: bool = True
     problem: str = ""
+    # Tasks and polls that the partition offers to its parent, a second.
+    tasks_up_per_s: float = 0.0
+    polls_up_per_s: float = 0.0
 
 
 def partition_tree(nodes: Sequence[Node]) -> Markup:
-    """The tree from the root down. Tasks and polls are forwarded along the lines, upwards."""
+    """The tree from the root down. Tasks and polls are forwarded along the lines, upwards; figures say how many."""
     places = _places(nodes)
     width = max((x + BOX[0] for x, _ in places.values()), default=BOX[0])
     height = max((y + BOX[1] for _, y in places.values()), default=BOX[1])
-    lines = Markup("").join(_line(places[node.number], places[node.parent]) for node in nodes if node.parent in places)
+    lines = Markup("").join(
+        _line(places[node.number], places[node.parent]) + _forwarded(node, *places[node.number])
+        for node in nodes
+        if node.parent in places
+    )
     boxes = Markup("").join(_box(node, *places[node.number]) for node in nodes)
     waiting = sum(node.backlog for node in nodes)
     return Markup(
@@ -60,6 +67,18 @@ def _line(child: tuple[int, int], parent: tuple[int, int]) -> Markup:
     return Markup('<path d="M{} {}V{}H{}V{}"/>').format(
         child[0] + BOX[0] // 2, child[1], child[1] - GAP[1] // 2, parent[0] + BOX[0] // 2, parent[1] + BOX[1]
     )
+
+
+def _forwarded(node: Node, x: int, y: int) -> Markup:
+    if not node.tasks_up_per_s and not node.polls_up_per_s:
+        return Markup("")
+    return Markup(
+        '<text class="edge" x="{x}" y="{y}"><title>Partition {number} forwards {tasks} tasks and {polls} polls a second'
+        "</title>{tasks} · {polls}</text>"
+    ).format(
+        x=x + BOX[0] // 2 + 4, y=y - 5, number=node.number,
+        tasks=number(node.tasks_up_per_s), polls=number(node.polls_up_per_s),
+    )  # fmt: skip
 
 
 def _box(node: Node, x: int, y: int) -> Markup:

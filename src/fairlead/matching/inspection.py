@@ -1,12 +1,13 @@
 """Requests of operators to the task queues of one host: figures, waiting tasks, and the removal of clients' tasks."""
 
-from collections.abc import Callable, Iterable
 from functools import partial
 
 from fairlead.core.errors import FixRequest
-from fairlead.core.namespaces import split_version
+from fairlead.core.namespaces import VERSION_MARK
+from fairlead.core.partitions import TaskQueueId
 from fairlead.matching.engine import Engine
 from fairlead.matching.handlers.inspect_tasks import IsOwned, peek_tasks, purge_tasks
+from fairlead.matching.messages import QueueKind
 from fairlead.matching.messages.inspection import (
     FIGURES,
     PEEK,
@@ -19,9 +20,10 @@ from fairlead.matching.messages.inspection import (
     PeekResponse,
     PurgeRequest,
     PurgeResponse,
+    together,
 )
+from fairlead.matching.partition.manager import PartitionManager
 from fairlead.rpc.hosts.caller import Handlers
-from fairlead.telemetry import PartitionGauges
 
 
 class InvalidPeek(FixRequest):
@@ -34,9 +36,8 @@ class Inspection:
     `is_owned` returns whether the history service owns the task with a payload.
     """
 
-    def __init__(self, engine: Engine, gauges: Callable[[], Iterable[PartitionGauges]], *, is_owned: IsOwned) -> None:
+    def __init__(self, engine: Engine, *, is_owned: IsOwned) -> None:
         self._engine = engine
-        self._gauges = gauges
         self._is_owned = is_owned
 
     def add_to(self, handlers: Handlers) -> None:
@@ -58,24 +59,33 @@ class Inspection:
 
     async def figures(self, request: FiguresRequest) -> FiguresResponse:
         """Return the figures of the task queues that this host has loaded."""
-        found: dict[tuple[str, str, int], list[PartitionGauges]] = {}
-        for gauges in self._gauges():
-            if request.namespace_id in {None, split_version(gauges.namespace)[0]}:
-                key = (gauges.namespace, gauges.task_queue, int(gauges.task_type))
-                found.setdefault(key, []).append(gauges)
-        return FiguresResponse([_sums(*key, partitions) for key, partitions in found.items()])
+        wanted = request.namespace_id
+        versions = f"{wanted}{VERSION_MARK}"
+        found: dict[TaskQueueId, LoadedQueue] = {}
+        for manager in self._engine.managers():
+            task_queue = manager.partition_id.task_queue
+            namespace_id = task_queue.namespace_id
+            if wanted is not None and namespace_id != wanted and not namespace_id.startswith(versions):
+                continue
+            one, known = _figures(manager), found.get(task_queue)
+            found[task_queue] = one if known is None else together(known, one)
+        return FiguresResponse(list(found.values()))
 
 
-def _sums(namespace_id: str, name: str, task_type: int, partitions: list[PartitionGauges]) -> LoadedQueue:
+def _figures(manager: PartitionManager) -> LoadedQueue:
+    """The figures of a partition. A console reads them of thousands of partitions every few seconds."""
+    task_queue, queue = manager.partition_id.task_queue, manager.queue
+    now_s = manager.clock()
     return LoadedQueue(
-        namespace_id,
-        name,
-        task_type,
-        partitions=len(partitions),
-        backlog=int(sum(one.approximate_backlog_count or 0 for one in partitions)),
-        age_s=max(one.approximate_backlog_age_seconds or 0.0 for one in partitions),
-        adds_per_s=sum(one.task_add_rate or 0.0 for one in partitions),
-        dispatches_per_s=sum(one.task_dispatch_rate or 0.0 for one in partitions),
-        polls=int(sum(one.pending_polls or 0 for one in partitions)),
-        is_sticky=any(one.is_sticky for one in partitions),
+        task_queue.namespace_id,
+        task_queue.name,
+        int(task_queue.type),
+        partitions=1,
+        backlog=queue.backlog.priorities.tasks,
+        age_s=max(0.0, now_s - queue.oldest_s()) if queue.tasks_loaded else 0.0,
+        adds_per_s=manager.adds.by_priority.rate(now_s),
+        dispatches_per_s=queue.dispatches.rate(now_s),
+        polls=queue.polls_waiting,
+        is_sticky=manager.kind is QueueKind.STICKY,
+        is_polled=queue.pollers.has_recent,
     )

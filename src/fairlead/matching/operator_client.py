@@ -40,6 +40,7 @@ from fairlead.matching.messages.inspection import (
     PeekResponse,
     PurgeRequest,
     PurgeResponse,
+    together,
 )
 from fairlead.membership.ring import RING, RingRequest, RingResponse, RingView
 from fairlead.rpc.hosts.caller import Caller, Method, Request, Response
@@ -240,7 +241,7 @@ class OperatorClient:
         for answer in answers.values():
             for one in answer.queues:
                 key = (one.namespace_id, one.name, one.type)
-                queues[key] = _together(queues[key], one) if key in queues else one
+                queues[key] = together(queues[key], one) if key in queues else one
         return list(queues.values()), missing
 
     async def rings(self, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> dict[str, RingResponse | FairleadError]:
@@ -300,21 +301,6 @@ def _sum(one: PriorityStats, other: PriorityStats) -> PriorityStats:
         age_s=max(one.age_s, other.age_s),
         adds_per_s=one.adds_per_s + other.adds_per_s,
         dispatches_per_s=one.dispatches_per_s + other.dispatches_per_s,
-    )
-
-
-def _together(one: LoadedQueue, other: LoadedQueue) -> LoadedQueue:
-    return LoadedQueue(
-        one.namespace_id,
-        one.name,
-        one.type,
-        partitions=one.partitions + other.partitions,
-        backlog=one.backlog + other.backlog,
-        age_s=max(one.age_s, other.age_s),
-        adds_per_s=one.adds_per_s + other.adds_per_s,
-        dispatches_per_s=one.dispatches_per_s + other.dispatches_per_s,
-        polls=one.polls + other.polls,
-        is_sticky=one.is_sticky or other.is_sticky,
     )
 
 

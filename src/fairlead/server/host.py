@@ -133,7 +133,7 @@ class Host:
         )
         self.handlers = self.matching.handlers()
         is_owned = _is_of_nobody if start is start_plainly else is_of_history
-        Inspection(self.matching.engine, self.matching.gauges, is_owned=is_owned).add_to(self.handlers)
+        Inspection(self.matching.engine, is_owned=is_owned).add_to(self.handlers)
         ring.nudges.add_to(self.handlers)
 
         def note_change(present: HashRing) -> None:

@@ -1,5 +1,8 @@
 """The overview: what needs attention, workflows by status, task queues that wait, and curves of this host."""
 
+from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -9,9 +12,10 @@ from temporalio.api.workflowservice.v1 import CountWorkflowExecutionsRequest, Co
 from fairlead.console import sampler, text
 from fairlead.console.context import Context
 from fairlead.console.problems import Problem, problem_of
-from fairlead.console.queues import QueueFigures, queue_figures
+from fairlead.console.queues import QueueFigures, figures_of, waiting_queues
 from fairlead.console.series import Point
 from fairlead.console.view import Parameters, View, workflow_method
+from fairlead.matching.messages.inspection import LoadedQueue
 from fairlead.rpc import RpcStatus
 
 # Rows of the table of task queues, and sentences on what needs attention.
@@ -74,23 +78,22 @@ async def load(context: Context, asked: Parameters) -> Home:
     if any(one.status == "Running" for one in counts):
         found, counts_problem = await count_by_status(context, asked.namespace, PROBLEMS_QUERY)
         reporting = sum(one.count for one in found)
-    queues: list[QueueFigures] = []
+    queues: list[LoadedQueue] = []
     queues_problem: Problem | None = None
     try:
-        queues = await queue_figures(context, asked.namespace)
+        queues = await waiting_queues(context, asked.namespace)
     except RpcStatus as failure:
         queues_problem = problem_of(failure)
     return Home(
-        attention=_attention(queues, counts, reporting, asked.namespace)[:ATTENTION_MAX],
+        attention=[*islice(_attention(queues, counts, reporting, asked.namespace), ATTENTION_MAX)],
         counts=counts,
         queues=[
             WaitingQueue(
                 **{name: getattr(one, name) for name in QueueFigures.__struct_fields__},
                 points=context.points(("queue", one.namespace_id, one.name, one.type, sampler.BACKLOG)),
             )
-            for one in sorted(queues, key=lambda one: (-one.age_s, -one.backlog))
-            if one.backlog
-        ][:QUEUES_MAX],
+            for one in map(figures_of, nsmallest(QUEUES_MAX, queues, key=lambda one: (-one.age_s, -one.backlog)))
+        ],
         curves=await _curves(context),
         counts_problem=counts_problem,
         queues_problem=queues_problem,
@@ -113,28 +116,26 @@ async def count_by_status(
 
 
 def _attention(
-    queues: list[QueueFigures], counts: list[StatusCount], reporting: int, namespace: str
-) -> list[Attention]:
-    found: list[Attention] = []
+    queues: list[LoadedQueue], counts: list[StatusCount], reporting: int, namespace: str
+) -> Iterator[Attention]:
     if reporting:
         verb = "reports" if reporting == 1 else "report"
         sentence = f"{text.plural(reporting, 'workflow')} {verb} a problem: workflow tasks fail again and again."
-        found.append(Attention(sentence, "workflows", {"namespace": namespace, "query": PROBLEMS_QUERY}, "bad"))
-    for queue in sorted(queues, key=lambda one: -one.backlog):
+        yield Attention(sentence, "workflows", {"namespace": namespace, "query": PROBLEMS_QUERY}, "bad")
+    for queue in map(figures_of, sorted(queues, key=lambda one: -one.backlog)):
         waiting = f"Task queue {queue.name} ({queue.type}): {text.plural(queue.backlog, 'task')}"
         parameters = {"namespace": namespace, "name": queue.name, "type": queue.type, "version": queue.version}
-        if queue.backlog and not queue.polls and not queue.dispatches_per_s:
-            found.append(Attention(f"{waiting} and no worker that polls.", "task-queue", parameters, "bad"))
-        elif queue.backlog and queue.age_s > WAIT_S_MAX:
+        if not queue.polls and not queue.dispatches_per_s:
+            yield Attention(f"{waiting} and no worker that polls.", "task-queue", parameters, "bad")
+        elif queue.age_s > WAIT_S_MAX:
             sentence = f"{waiting}, the oldest waits for {text.duration(queue.age_s)}."
-            found.append(Attention(sentence, "task-queue", parameters))
+            yield Attention(sentence, "task-queue", parameters)
     failed = sum(one.count for one in counts if one.status in {"Failed", "TimedOut"})
     if failed:
         query = 'ExecutionStatus IN ("Failed", "TimedOut")'
         verb = "has" if failed == 1 else "have"
         sentence = f"{text.plural(failed, 'workflow')} {verb} failed or timed out."
-        found.append(Attention(sentence, "workflows", {"namespace": namespace, "query": query}))
-    return found
+        yield Attention(sentence, "workflows", {"namespace": namespace, "query": query})
 
 
 async def _curves(context: Context) -> list[Curve]:

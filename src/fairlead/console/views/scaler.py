@@ -1,20 +1,27 @@
 """The adaptive scaler of a task queue: load against both thresholds over hours, and each decision with its reason."""
 
 import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
-from fairlead.console import lake, sampler
+from fairlead.console import lake, sampler, text
 from fairlead.console.context import Context
 from fairlead.console.problems import Problem, problem_of
 from fairlead.console.queues import find_queue, trusted_client
 from fairlead.console.series import Point
 from fairlead.console.view import View
-from fairlead.console.views.task_queue import QueueParameters
+from fairlead.console.views.task_queue import DESCRIBE_S_MAX, QueueParameters
 from fairlead.core.errors import FairleadError
-from fairlead.matching.messages import DecisionInfo
-from fairlead.settings import Scope, Setting, as_text
+from fairlead.core.scaling import ScalerSettings, ScalerState
+from fairlead.core.scaling.forecast import forecast
+from fairlead.matching.client_configs import new_scope
+from fairlead.matching.messages import DecisionInfo, ExplainResponse
+from fairlead.settings import Setting, as_text, scaler_settings
 from fairlead.settings.dynamic.matching import (
     ADAPTIVE_SCALER_UPDATE_INTERVAL,
     ENABLE_ADAPTIVE_SCALER,
@@ -68,6 +75,15 @@ class Recommendation(Struct, frozen=True):
     problem: Problem | None = None
 
 
+class Next(Struct, frozen=True, kw_only=True):
+    """What the scaler does next if the load stays, or what it would do if it were on; `at_s` is None if nothing."""
+
+    sentence: str
+    load: float
+    at_s: float | None = None
+    write: int | None = None
+
+
 class Scaler(Struct, frozen=True, kw_only=True):
     """The data of the view."""
 
@@ -77,6 +93,9 @@ class Scaler(Struct, frozen=True, kw_only=True):
     write: int
     version: int
     latest: Decision | None
+    next: Next
+    # When the root began to record changes; 0 if it is not known.
+    changes_since_s: float
     raises_above: float | None
     lowers_below: float | None
     changes: list[Decision]
@@ -92,8 +111,10 @@ class Scaler(Struct, frozen=True, kw_only=True):
 async def load(context: Context, asked: QueueParameters) -> Scaler:
     """Read the scaler of a task queue."""
     queue = await find_queue(context, asked.namespace, asked.name, asked.type, asked.version)
-    found = await trusted_client(context).explain(queue)
-    scope = Scope(namespace=queue.namespace_id, task_queue=queue.name, type=queue.type)
+    client = trusted_client(context)
+    found = await client.explain(queue)
+    described = await client.describe(queue, timeout_s=DESCRIBE_S_MAX)
+    scope = new_scope(queue)
     series = ("scaler", queue.namespace_id, queue.name, queue.type.name.lower())
     version = found.config.version
     recommendation, rules = await asyncio.to_thread(_recommended, context)
@@ -104,6 +125,13 @@ async def load(context: Context, asked: QueueParameters) -> Scaler:
         write=found.config.write,
         version=version,
         latest=None if found.latest is None else _decision(found.latest),
+        next=next_step(
+            context.now_s,
+            found,
+            {number: one.scaler_adds_per_s for number, one in described.partitions.items()},
+            scaler_settings(context.backend.settings, scope),
+        ),
+        changes_since_s=found.changes_since_s,
         raises_above=None if found.latest is None else found.latest.upscale_threshold_qps,
         lowers_below=None if found.latest is None else found.latest.downscale_threshold_qps,
         changes=[_decision(change) for change in reversed(found.changes)],
@@ -123,6 +151,28 @@ async def load(context: Context, asked: QueueParameters) -> Scaler:
         down_points=context.points((*series, sampler.LOWER), span_s=SPAN_S),
         write_points=context.points((*series, sampler.WRITE), span_s=SPAN_S),
     )
+
+
+def next_step(now_s: float, found: ExplainResponse, rates: Mapping[int, float], settings: ScalerSettings) -> Next:
+    """The scaler's next change under the load of these partitions."""
+    read = {number: rate for number, rate in rates.items() if number < found.config.read}
+    load = sum(read.values())
+    if found.waits_for:
+        return Next(sentence="Nothing until the scaler no longer waits.", load=load)
+    clocks = found.clocks if found.enabled else None
+    state = ScalerState() if clocks is None else ScalerState(*msgspec.structs.astuple(clocks))
+    expected = forecast(now_s, state, found.config, read, replace(settings, enabled=True))
+    before = found.config.write
+    begins = "If the load stays, it" if found.enabled else "If it were on and the load stayed, it would"
+    if expected.change is None:
+        changes = "changes" if found.enabled else "change"
+        return Next(sentence=f"{begins} {changes} nothing: write stays at {before}.", load=load)
+    write = expected.change.after.write
+    verb = ("raise" if write > before else "lower") + ("s" if found.enabled else "")
+    in_s = max(0.0, expected.at_s - now_s)
+    when = f"in {text.duration(math.ceil(in_s))}" if in_s else "at once"
+    sentence = f"{begins} {verb} the write partitions from {before} to {write} {when}."
+    return Next(sentence=sentence, load=load, at_s=expected.at_s, write=write)
 
 
 def _recommended(context: Context) -> tuple[Recommendation | None, RuleSet | None]:

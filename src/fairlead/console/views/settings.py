@@ -1,13 +1,13 @@
 """Dynamic settings: the value in force in this namespace, and its source."""
 
-from typing import Any, Final
+from typing import Final
 
 from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.console.context import Context
 from fairlead.console.grid import TEMPLATE, Grid, Grids, text
+from fairlead.console.limits import source_of
 from fairlead.console.view import Parameters, View
-from fairlead.settings import EVERYWHERE, SETTINGS, Scope, as_text
-from fairlead.settings.dynamic.rules import Rule
+from fairlead.settings import SETTINGS, Scope, as_text
 
 
 class Asked(Parameters, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ async def load(context: Context, asked: Asked) -> Grids:
                 text(one.key),
                 text(value),
                 text(default),
-                text(_source(rule)),
+                text(source_of(rule)),
                 text(one.about),
             ]
         )
@@ -47,13 +47,6 @@ async def load(context: Context, asked: Asked) -> Grids:
         note="" if asked.all else "The address with all=true lists every setting.",
     )
     return Grids(grids=[grid])
-
-
-def _source(rule: Rule[Any] | None) -> str:
-    if rule is None:
-        return "default"
-    within = "" if rule.within == EVERYWHERE else f" for {rule.within}"
-    return ("command line" if rule.line is None else f"settings file, line {rule.line}") + within
 
 
 VIEW: Final = View(

@@ -11,27 +11,29 @@ from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.console import sampler
 from fairlead.console.context import Context
 from fairlead.console.held_back import Held, held_back
-from fairlead.console.problems import Problem, problem_of
-from fairlead.console.queues import TASK_TYPES, facts_of, find_queue, rate_source, running_of, trusted_client
+from fairlead.console.limits import key_limit, queue_limit_source
+from fairlead.console.problems import Problem
+from fairlead.console.queues import TASK_TYPES, facts_of, find_queue, poller_version, running_of, trusted_client
 from fairlead.console.series import Point
 from fairlead.console.text import plural
 from fairlead.console.tree import Node
 from fairlead.console.view import Action, Field, Form, Parameters, View, workflow_method
-from fairlead.core.errors import FairleadError, FixRequest
+from fairlead.console.waiting_tasks import WaitingRow, first_tasks
+from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import Partition, TaskQueueId
 from fairlead.core.partitions.tree import parent
-from fairlead.history.messages.matching_tasks import decode_matched
-from fairlead.matching.messages import CountsInfo, DescribeResponse
+from fairlead.matching.messages import CountsInfo, DescribeResponse, Forwarded
 from fairlead.matching.operator_client import TaskQueueDescription
 from fairlead.settings import Scope
 from fairlead.settings.dynamic.matching import FORWARDER_MAX_CHILDREN_PER_NODE
 
-# Waiting tasks that are shown, over all partitions; fairness keys and workers that are listed.
-PEEKED_MAX: Final = 50
+# Fairness keys and workers that are listed.
 KEYS_MAX: Final = 100
 WORKERS_MAX: Final = 100
 # Repetitions of a purge that is not done; each takes some seconds.
 PURGES_MAX: Final = 20
+# For partitions without a parent, and for those of an older release.
+NOT_FORWARDED: Final = Forwarded(0, 0, 0.0, 0.0)
 # Partitions that are drawn as a tree.
 DRAWN_MAX: Final = 64
 # Seconds for the descriptions of all partitions.
@@ -49,7 +51,7 @@ class QueueParameters(Parameters, frozen=True, kw_only=True):
 
 
 class PartitionRow(Node, frozen=True, kw_only=True):
-    """A partition. `acknowledged` is the version of the configuration that it confirmed; None if it is the root."""
+    """A partition. `acknowledged` is the version of the configuration that it confirmed; None if it has not yet."""
 
     host: str = ""
     age_s: float = 0.0
@@ -57,29 +59,18 @@ class PartitionRow(Node, frozen=True, kw_only=True):
     dispatches_per_s: float = 0.0
     lease: int = 0
     acknowledged: int | None = None
+    # Tasks and polls that it offered to its parent since it was loaded.
+    tasks_up: int = 0
+    polls_up: int = 0
 
 
 class Worker(Struct, frozen=True):
-    """A worker that polled in the last minutes."""
+    """A worker that polled in the last minutes; `version` is empty for an unversioned one."""
 
     identity: str
     polled_at_s: float
     partitions: int
-
-
-class WaitingRow(Struct, frozen=True, kw_only=True):
-    """A waiting task; `workflow_id` is empty for a task of a client of task queues."""
-
-    partition: int
-    position: int
-    priority: int
-    pass_number: int
-    key: str
-    weight: float
-    added_at_s: float
-    workflow_id: str = ""
-    run_id: str = ""
-    bytes: int = 0
+    version: str = ""
 
 
 class TaskQueueData(Struct, frozen=True, kw_only=True):
@@ -94,6 +85,7 @@ class TaskQueueData(Struct, frozen=True, kw_only=True):
     rate_per_s: float | None
     rate_source: str
     key_rate_per_s: float | None
+    key_rate_source: str
     # Running activities and their limits, of the task queue and of a key; None without a limit.
     running: int | None
     running_max: int | None
@@ -123,12 +115,12 @@ async def load(context: Context, asked: QueueParameters) -> TaskQueueData:
     acknowledged = (await client.explain(queue)).acknowledged
     config = described.config
     rows = _rows(context, queue, described, acknowledged)
-    tasks, tasks_problem = await _peek(context, queue, described)
-    rule = root.rules.key_rate
+    tasks, tasks_problem = await first_tasks(context, queue, described)
+    of_key = key_limit(context.backend.settings, queue, root)
     running = await running_of(context, queue)
     return TaskQueueData(
         type=asked.type,
-        held=held_back(facts_of(queue, described, now_s=context.now_s, running=running)),
+        held=held_back(facts_of(context, queue, described, running=running)),
         running=None if running is None else sum(running.running.values()),
         running_max=None if running is None else running.queue_max or None,
         key_running_max=None if running is None else running.key_max or None,
@@ -137,13 +129,14 @@ async def load(context: Context, asked: QueueParameters) -> TaskQueueData:
         write=config.write,
         counts=root.counts,
         rate_per_s=None if isinf(root.whole_rate_per_s) else root.whole_rate_per_s,
-        rate_source=rate_source(root),
-        key_rate_per_s=None if rule is None else rule.rate_per_s,
+        rate_source=queue_limit_source(context.backend.settings, queue, root),
+        key_rate_per_s=of_key.rate_per_s,
+        key_rate_source=of_key.source,
         rows=rows,
         workers=_workers(described),
         tasks=tasks,
         stored=sum(one.report.tasks for one in described.partitions.values()),
-        behind=[row.number for row in rows if row.acknowledged is not None and row.acknowledged < config.version],
+        behind=[number for number in range(1, config.read) if acknowledged.get(number, -1) < config.version],
         tasks_problem=tasks_problem,
         is_drawn=len(rows) <= DRAWN_MAX,
         backlog_points=_points(context, queue, sampler.BACKLOG),
@@ -177,8 +170,13 @@ def _rows(
 def _row(
     one: DescribeResponse, number: int, above: int | None, *, is_written: bool, acknowledged: int | None
 ) -> PartitionRow:
+    up = one.forwarded or NOT_FORWARDED
     return PartitionRow(
         number=number,
+        tasks_up=up.tasks,
+        polls_up=up.polls,
+        tasks_up_per_s=up.tasks_per_s,
+        polls_up_per_s=up.polls_per_s,
         parent=above,
         host=one.host,
         is_written=is_written,
@@ -197,39 +195,10 @@ def _workers(described: TaskQueueDescription) -> list[Worker]:
     for answer in described.partitions.values():
         for poller in answer.pollers:
             partitions[poller.identity] = partitions.get(poller.identity, 0) + 1
-    return [Worker(one.identity, one.seen_s, partitions[one.identity]) for one in described.pollers()[:WORKERS_MAX]]
-
-
-async def _peek(
-    context: Context, queue: TaskQueueId, described: TaskQueueDescription
-) -> tuple[list[WaitingRow], Problem | None]:
-    """The first waiting tasks of each partition with a backlog."""
-    client = trusted_client(context)
-    found: list[WaitingRow] = []
-    try:
-        for number, one in sorted(described.partitions.items()):
-            if not one.report.tasks or len(found) >= PEEKED_MAX:
-                continue
-            peeked = await client.peek(Partition(queue, number), limit=PEEKED_MAX - len(found))
-            for position, task in enumerate(peeked.tasks, 1):
-                owner = decode_matched(task.payload, "", b"")
-                found.append(
-                    WaitingRow(
-                        partition=number,
-                        position=position,
-                        priority=task.priority,
-                        pass_number=task.pass_number,
-                        key=task.fairness_key,
-                        weight=task.weight,
-                        added_at_s=task.created_s,
-                        workflow_id="" if owner is None else owner[1].workflow_id,
-                        run_id="" if owner is None else owner[1].task.run_id,
-                        bytes=len(task.payload),
-                    )
-                )
-    except FairleadError as failure:
-        return found, problem_of(failure)
-    return found, None
+    return [
+        Worker(one.identity, one.seen_s, partitions[one.identity], poller_version(one.worker))
+        for one in described.pollers()[:WORKERS_MAX]
+    ]
 
 
 async def _update(context: Context, asked: QueueParameters, form: Form) -> str:

@@ -1,31 +1,36 @@
 """All task queues of a namespace: backlog, oldest wait, tasks in and out, waiting polls, and what holds them back."""
 
-import asyncio
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
 
 from fairlead.console import sampler
 from fairlead.console.context import Context
-from fairlead.console.held_back import Held, held_back
+from fairlead.console.directory import Loaded, QueueKey
+from fairlead.console.held_back import Cause, Held, PartitionFacts, QueueFacts, held_back
 from fairlead.console.queues import (
-    TASK_TYPES,
     QueueFigures,
-    all_figures,
     facts_of,
+    figures_of,
     is_sticky_name,
+    load_queues,
+    loaded_queues,
     running_of,
     trusted_client,
 )
 from fairlead.console.series import Point
 from fairlead.console.view import Parameters, View, workflow_method
+from fairlead.core.errors import FairleadError
 from fairlead.core.namespaces import split_version
-from fairlead.core.partitions import TaskQueueId
+from fairlead.core.partitions import TaskQueueId, TaskType
+from fairlead.matching.messages.inspection import LoadedQueue
 
-# Rows of a page, and task queues of a page that are asked what holds them back.
+# Rows of a page.
 ROWS_MAX: Final = 100
-HELD_MAX: Final = 20
+# Fairness keys that each partition reports for its reason.
+KEYS_MAX: Final = 20
 # Seconds for the descriptions of one page.
 DESCRIBE_S_MAX: Final = 3.0
 
@@ -49,7 +54,7 @@ class QueueList(Parameters, frozen=True, kw_only=True):
 
 
 class Row(QueueFigures, frozen=True, kw_only=True):
-    """A task queue of the list. `held` is None if nothing waits, or if the queue was not asked."""
+    """A task queue of the list. `held` is None if nothing waits, or if the task queue is not loaded."""
 
     is_loaded: bool = True
     held: Held | None = None
@@ -66,93 +71,112 @@ class TaskQueues(Struct, frozen=True, kw_only=True):
     pages: int
     waiting: int
     backlog: int
+    # Task queues that no host has loaded; their backlog is not known.
+    unloaded: int
+
+
+# The columns of each order, from the highest value down; rows with the same values are in the order of their names.
+COLUMNS: Final = {
+    Order.OLDEST: attrgetter("age_s", "backlog"),
+    Order.BACKLOG: attrgetter("backlog", "age_s"),
+    Order.ADDED: attrgetter("adds_per_s"),
+    Order.DISPATCHED: attrgetter("dispatches_per_s"),
+}
+_NOT_READ: Final = Held(
+    cause=Cause.UNKNOWN,
+    sentence="Not read yet: the page has too many partitions to read at once.",
+    advice="Wait a moment, or open the task queue.",
+)
 
 
 async def load(context: Context, asked: QueueList) -> TaskQueues:
     """Read one page of the list."""
-    known = await all_figures(context, asked.namespace)
-    loaded = {(one.namespace_id, one.name, one.type) for one in known}
-    figures = [one for one in known if not one.is_sticky]
-    namespace_id = await context.namespace_id(asked.namespace)
-    stored = await trusted_client(context).list_task_queues(namespace_id)
-    rows = [
-        *figures,
-        *(
-            _unloaded(queue, len(numbers))
-            for queue, numbers in stored.items()
-            if _key(queue) not in loaded and not is_sticky_name(queue.name)
-        ),
-    ]
+    namespace_id, loaded = await loaded_queues(context, asked.namespace)
+    stored = await context.backend.directory.stored(trusted_client(context), namespace_id)
+    queues = [one for one in loaded.queues.values() if not one.is_sticky]
+    unloaded = _unloaded(stored, loaded)
+    rows = [*queues, *unloaded.values()]
     if asked.search:
         wanted = asked.search.casefold()
         rows = [one for one in rows if wanted in one.name.casefold()]
-    rows.sort(key=lambda one: _sort_key(one, asked.sort))
+    if unloaded:
+        rows.sort(key=attrgetter("name", "type"))
+    if asked.sort in COLUMNS:
+        rows.sort(key=COLUMNS[asked.sort], reverse=True)
     pages = max(1, -(-len(rows) // ROWS_MAX))
     page = min(max(1, asked.page), pages)
     first = (page - 1) * ROWS_MAX
     shown = rows[first : first + ROWS_MAX]
-    held = await _held(context, [one for one in shown if one.backlog][:HELD_MAX])
+    load_queues(context, [_id(one) for one in shown if _key(one) in unloaded])
+    held = await _held(context, [one for one in shown if one.backlog], loaded)
     return TaskQueues(
-        rows=[_row(context, one, held, is_loaded=(one.namespace_id, one.name, one.type) in loaded) for one in shown],
+        rows=[_row(context, one, held, is_loaded=_key(one) not in unloaded) for one in shown],
         total=len(rows),
         first=first + 1 if rows else 0,
         page=page,
         pages=pages,
-        waiting=sum(one.backlog > 0 for one in figures),
-        backlog=sum(one.backlog for one in figures),
+        waiting=sum(one.backlog > 0 for one in queues),
+        backlog=sum(one.backlog for one in queues),
+        unloaded=len(unloaded),
     )
 
 
-async def _held(context: Context, rows: list[QueueFigures]) -> dict[tuple[str, str, str], Held]:
-    """The cause for which each of these task queues waits; queues that do not answer in time are left out."""
-    client = trusted_client(context)
-    found: dict[tuple[str, str, str], Held] = {}
-
-    async def ask(row: QueueFigures) -> None:
-        queue = TaskQueueId(row.namespace_id, row.name, TASK_TYPES[row.type])
-        described = await client.describe(queue, keys_max=20, timeout_s=DESCRIBE_S_MAX)
-        running = await running_of(context, queue)
-        found[_key(queue)] = held_back(facts_of(queue, described, now_s=context.now_s, running=running))
-
-    await asyncio.gather(*(ask(row) for row in rows))
-    return found
-
-
-def _row(context: Context, one: QueueFigures, held: dict[tuple[str, str, str], Held], *, is_loaded: bool) -> Row:
-    key = (one.namespace_id, one.name, one.type)
-    values = {name: getattr(one, name) for name in QueueFigures.__struct_fields__}
-    points = context.points(("queue", *key, sampler.BACKLOG)) if is_loaded else []
-    return Row(**values, is_loaded=is_loaded, held=held.get(key), points=points)
-
-
-def _unloaded(queue: TaskQueueId, partitions: int) -> QueueFigures:
-    return QueueFigures(
-        namespace_id=queue.namespace_id,
-        name=queue.name,
-        type=queue.type.name.lower(),
-        partitions=partitions,
-        backlog=0,
-        age_s=0.0,
-        adds_per_s=0.0,
-        dispatches_per_s=0.0,
-        polls=0,
-        version=split_version(queue.namespace_id)[1],
-    )
-
-
-def _key(queue: TaskQueueId) -> tuple[str, str, str]:
-    return (queue.namespace_id, queue.name, queue.type.name.lower())
-
-
-def _sort_key(one: QueueFigures, order: Order) -> tuple[float, float, str, str]:
-    by: dict[Order, tuple[float, float]] = {
-        Order.OLDEST: (-one.age_s, -one.backlog),
-        Order.BACKLOG: (-one.backlog, -one.age_s),
-        Order.ADDED: (-one.adds_per_s, 0.0),
-        Order.DISPATCHED: (-one.dispatches_per_s, 0.0),
-        Order.NAME: (0.0, 0.0),
+def _unloaded(stored: dict[TaskQueueId, list[int]], loaded: Loaded) -> dict[QueueKey, LoadedQueue]:
+    """The stored task queues that no host has loaded."""
+    return {
+        key: LoadedQueue(*key, len(numbers), 0, 0.0, 0.0, 0.0, 0)
+        for queue, numbers in stored.items()
+        if (key := (queue.namespace_id, queue.name, int(queue.type))) not in loaded.queues
+        and not is_sticky_name(queue.name)
     }
-    return (*by[order], one.name, one.type)
+
+
+async def _held(context: Context, rows: list[LoadedQueue], loaded: Loaded) -> dict[QueueKey, Held]:
+    """The cause for which each of these task queues waits."""
+    client = trusted_client(context)
+
+    async def read(one: LoadedQueue) -> Held:
+        queue = _id(one)
+        try:
+            described = await client.describe(queue, keys_max=KEYS_MAX, timeout_s=DESCRIBE_S_MAX)
+        except FairleadError as failure:
+            return Held(cause=Cause.UNKNOWN, sentence=f"The task queue did not answer: {failure}")
+        running = await running_of(context, queue)
+        return held_back(facts_of(context, queue, described, running=running))
+
+    # The figures alone tell that nobody polls, if all hosts have answered.
+    alone = [one for one in rows if not one.polls and not one.is_polled and not loaded.missing]
+    found = {_key(one): held_back(_facts_without_workers(one)) for one in alone}
+    others = [one for one in rows if _key(one) not in found]
+    return dict.fromkeys(map(_key, others), _NOT_READ) | await context.backend.reasons.of(others, read) | found
+
+
+def _facts_without_workers(one: LoadedQueue) -> QueueFacts:
+    return QueueFacts(
+        name=one.name,
+        version=split_version(one.namespace_id)[1],
+        partitions={0: PartitionFacts(backlog=one.backlog, loaded=one.backlog, polls=0)},
+        oldest_s=one.age_s,
+    )
+
+
+def _row(context: Context, one: LoadedQueue, held: dict[QueueKey, Held], *, is_loaded: bool) -> Row:
+    figures = figures_of(one)
+    name = ("queue", one.namespace_id, one.name, figures.type, sampler.BACKLOG)
+    return Row(
+        **{name: getattr(figures, name) for name in QueueFigures.__struct_fields__},
+        is_loaded=is_loaded,
+        held=held.get(_key(one)),
+        points=context.points(name) if is_loaded else [],
+    )
+
+
+def _key(one: LoadedQueue) -> QueueKey:
+    return one.namespace_id, one.name, one.type
+
+
+def _id(one: LoadedQueue) -> TaskQueueId:
+    return TaskQueueId(one.namespace_id, one.name, TaskType(one.type))
 
 
 VIEW: Final = View(

@@ -124,6 +124,7 @@ class BackloggedTasks:
         assert parent is not None  # noqa: S101 - only called where there is one
         request = AddRequest(parent, task, forwarded_from=dependencies.number, wait_s=wait_s)
         dependencies.counts.forwarded_tasks += 1
+        dependencies.forwarder.note_task()
         dependencies.queue.note_forwarded(matched)
         is_started = False
         full: Full | None = None

@@ -4,8 +4,10 @@ import heapq
 from dataclasses import dataclass
 
 from fairlead.core.rates import Rate
+from fairlead.core.scaling import RateWindow
 from fairlead.matching.clock import Clock
 from fairlead.matching.messages import BacklogReport
+from fairlead.matching.partition.priority_rates import RATE_BUCKET_S, RATE_BUCKETS
 from fairlead.settings import DynamicSettings, Scope
 from fairlead.settings.dynamic import matching
 
@@ -20,7 +22,18 @@ class Forwarder:
     parent are not called back. After a failure, nothing is forwarded during a pause.
     """
 
-    __slots__ = ("_clock", "_paused_until_s", "_rate", "_rate_per_s", "_scope", "_settings", "polls_out", "tasks_out")
+    __slots__ = (
+        "_clock",
+        "_paused_until_s",
+        "_polls",
+        "_rate",
+        "_rate_per_s",
+        "_scope",
+        "_settings",
+        "_tasks",
+        "polls_out",
+        "tasks_out",
+    )
 
     def __init__(self, settings: DynamicSettings, scope: Scope, *, clock: Clock) -> None:
         self._settings = settings
@@ -31,6 +44,9 @@ class Forwarder:
         self._paused_until_s = 0.0
         self.tasks_out = 0
         self.polls_out = 0
+        # Made at the first one.
+        self._tasks: RateWindow | None = None
+        self._polls: RateWindow | None = None
 
     @property
     def has_poll_token(self) -> bool:
@@ -78,6 +94,27 @@ class Forwarder:
         self.tasks_out -= 1
         if not was_sent:
             self._rate.give_back()
+
+    def note_task(self) -> None:
+        """Count a task that is offered to the parent."""
+        self._tasks = self._counted(self._tasks)
+
+    def note_poll(self) -> None:
+        """Count a poll that is offered to the parent."""
+        self._polls = self._counted(self._polls)
+
+    def rates_per_s(self) -> tuple[float, float]:
+        """Tasks and polls a second that were offered to the parent lately."""
+        now_s = self._clock()
+        tasks, polls = (0.0 if window is None else window.rate(now_s) for window in (self._tasks, self._polls))
+        return tasks, polls
+
+    def _counted(self, window: RateWindow | None) -> RateWindow:
+        now_s = self._clock()
+        if window is None:
+            window = RateWindow(bucket_s=RATE_BUCKET_S, buckets=RATE_BUCKETS, started_s=now_s)
+        window.add(1, now_s)
+        return window
 
     def pause(self, seconds: float) -> None:
         """Forward nothing for some seconds: the parent was unreachable or is busy."""

@@ -197,6 +197,7 @@ class IdlePolls:
             worker=request.worker,
         )
         dependencies.counts.forwarded_polls += 1
+        dependencies.forwarder.note_poll()
         self._at_parent[request.poll_id] = None
         was_called_back = False
         try:

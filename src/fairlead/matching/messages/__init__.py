@@ -29,6 +29,7 @@ from fairlead.matching.messages.descriptions import (
     DescribeResponse,
     ExplainRequest,
     ExplainResponse,
+    Forwarded,
     KeyInfo,
     ListRequest,
     ListResponse,
@@ -36,6 +37,7 @@ from fairlead.matching.messages.descriptions import (
     PriorityInfo,
     PriorityStats,
     RateSource,
+    ScalerClocks,
 )
 from fairlead.matching.messages.errors import (
     NotARoot,
@@ -98,6 +100,7 @@ __all__ = [
     "DispatchRules",
     "ExplainRequest",
     "ExplainResponse",
+    "Forwarded",
     "FreeSlotRequest",
     "FreeSlotResponse",
     "KeyInfo",
@@ -123,6 +126,7 @@ __all__ = [
     "ReportResponse",
     "ReviewRequest",
     "ReviewResponse",
+    "ScalerClocks",
     "ScalerIsOn",
     "ShutdownRequest",
     "ShutdownResponse",

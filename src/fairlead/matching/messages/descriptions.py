@@ -42,7 +42,8 @@ class KeyInfo(Message, frozen=True):
 
     `lead` is how many rounds the key's last task is behind the tasks that are dispatched now. `tasks_waiting` is an
     estimate of all its tasks in the backlog, loaded or not, from its lead and its weight. `tasks_dispatched` counts
-    since the partition was loaded.
+    since the partition was loaded, `dispatched_lately` the last `DescribeResponse.keys_window_s` seconds. `is_held`:
+    polls wait, and a limit of the key holds its tasks back.
     """
 
     fairness_key: str
@@ -51,6 +52,17 @@ class KeyInfo(Message, frozen=True):
     tasks_dispatched: int
     lead: float
     tasks_waiting: int = 0
+    dispatched_lately: int = 0
+    is_held: bool = False
+
+
+class Forwarded(Message, frozen=True):
+    """Tasks and polls that a partition offered to its parent since it was loaded, and a second lately."""
+
+    tasks: int
+    polls: int
+    tasks_per_s: float
+    polls_per_s: float
 
 
 class PriorityInfo(Message, frozen=True):
@@ -108,6 +120,12 @@ class DescribeResponse(Message, frozen=True):
     rate_source: RateSource = RateSource.SETTING
     rules: DispatchRules = DispatchRules()
     counts: CountsInfo | None = None
+    # None at a root, and from hosts of an older release.
+    forwarded: Forwarded | None = None
+    # Number of fairness keys of which `keys` are the first; 0 if no keys were asked for, or not known.
+    keys_total: int = 0
+    # Seconds of `KeyInfo.dispatched_lately`; 0 if not known.
+    keys_window_s: float = 0.0
 
 
 class ExplainRequest(Message, frozen=True):
@@ -129,6 +147,16 @@ class DecisionInfo(Message, frozen=True):
     reason: str
 
 
+class ScalerClocks(Message, frozen=True):
+    """The scaler's state between two ticks; see `core.scaling.ScalerState`."""
+
+    ticked_s: float | None = None
+    thresholds_qps: tuple[float, float] | None = None
+    above_since_s: float | None = None
+    below_since_s: float | None = None
+    below_peak_qps: float = 0.0
+
+
 class ExplainResponse(Message, frozen=True):
     """`changes` are the latest decisions that changed the counts, the newest last; `latest` is the last decision.
 
@@ -141,6 +169,10 @@ class ExplainResponse(Message, frozen=True):
     changes: list[DecisionInfo]
     acknowledged: dict[int, int]  # Configuration version that each partition last acknowledged, by partition.
     waits_for: str = ""
+    # None from hosts of an older release.
+    clocks: ScalerClocks | None = None
+    # When the root began to record changes; earlier ones are not known. 0: not known.
+    changes_since_s: float = 0.0
 
 
 class ListRequest(Message, frozen=True):

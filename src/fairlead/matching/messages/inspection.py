@@ -74,6 +74,25 @@ class LoadedQueue(Message, frozen=True):
     dispatches_per_s: float
     polls: int
     is_sticky: bool = False
+    # Whether a worker polled one of the partitions in the last minutes; True from hosts that can't tell.
+    is_polled: bool = True
+
+
+def together(one: LoadedQueue, other: LoadedQueue) -> LoadedQueue:
+    """The sums of two parts of a task queue."""
+    return LoadedQueue(
+        one.namespace_id,
+        one.name,
+        one.type,
+        partitions=one.partitions + other.partitions,
+        backlog=one.backlog + other.backlog,
+        age_s=max(one.age_s, other.age_s),
+        adds_per_s=one.adds_per_s + other.adds_per_s,
+        dispatches_per_s=one.dispatches_per_s + other.dispatches_per_s,
+        polls=one.polls + other.polls,
+        is_sticky=one.is_sticky or other.is_sticky,
+        is_polled=one.is_polled or other.is_polled,
+    )
 
 
 class FiguresResponse(Message, frozen=True):

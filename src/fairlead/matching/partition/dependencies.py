@@ -63,6 +63,11 @@ class Dependencies:
         return self._forwarder
 
     @property
+    def forwarded_per_s(self) -> tuple[float, float]:
+        """Tasks and polls a second that were offered to the parent lately."""
+        return (0.0, 0.0) if self._forwarder is None else self._forwarder.rates_per_s()
+
+    @property
     def number(self) -> int:
         """The number of this partition."""
         return self.partition_id.number

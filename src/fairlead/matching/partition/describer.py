@@ -6,11 +6,19 @@ from collections.abc import Callable
 from heapq import nsmallest
 
 from fairlead.core.partitions import DrainReport
-from fairlead.matching.messages import CountsInfo, DescribeRequest, DescribeResponse, KeyInfo, PriorityStats
+from fairlead.matching.messages import (
+    CountsInfo,
+    DescribeRequest,
+    DescribeResponse,
+    Forwarded,
+    KeyInfo,
+    PriorityStats,
+)
 from fairlead.matching.partition.add_rates import AddRates
 from fairlead.matching.partition.backlog_reports import backlog_report
 from fairlead.matching.partition.config_manager import ConfigManager
 from fairlead.matching.partition.dependencies import Dependencies
+from fairlead.matching.partition.dispatch_counts import RECENT_S
 from fairlead.matching.partition.priority_backlogs import WaitingKey
 
 
@@ -39,6 +47,7 @@ class Describer:
         """Describe the partition; with a drain report if `request.with_drain`."""
         now_s, queue, limits = self._dependencies.clock(), self._queue, self._configs.limits
         whole_rate_per_s, rate_source = limits.of_all()
+        keys, keys_total = self._keys(request.keys_max, now_s) if request.keys_max > 0 else ([], 0)
         return DescribeResponse(
             partition=self._dependencies.number,
             host=self._host,
@@ -53,13 +62,23 @@ class Describer:
             scaler_adds_per_s=self._adds.scaler_rate(now_s),
             rate_limit_per_s=queue.dispatcher.rate_per_s,
             drain=await self._drain_report() if request.with_drain else None,
-            keys=self._keys(request.keys_max) if request.keys_max > 0 else [],
+            keys=keys,
             by_priority=self._by_priority(now_s),
             whole_rate_per_s=whole_rate_per_s,
             rate_source=rate_source,
             rules=limits.rules,
             counts=self._counts_info(),
+            forwarded=self._forwarded(),
+            keys_total=keys_total,
+            keys_window_s=RECENT_S,
         )
+
+    def _forwarded(self) -> Forwarded | None:
+        dependencies = self._dependencies
+        if dependencies.parent is None:
+            return None
+        counts = dependencies.counts
+        return Forwarded(counts.forwarded_tasks, counts.forwarded_polls, *dependencies.forwarded_per_s)
 
     async def _drain_report(self) -> DrainReport:
         """Make the drain report, in the order that makes it true: see `core.partitions.drain`."""
@@ -92,17 +111,22 @@ class Describer:
             oldest[priority] = min(oldest.get(priority, math.inf), task.created_s)
         return oldest
 
-    def _keys(self, keys_max: int) -> list[KeyInfo]:
-        """List at most `keys_max` fairness keys: most tasks waiting first, then most tasks dispatched."""
+    def _keys(self, keys_max: int, now_s: float) -> tuple[list[KeyInfo], int]:
+        """List at most `keys_max` fairness keys: most tasks waiting first, then most tasks dispatched; count all."""
         priorities = self._queue.backlog.priorities
         waiting, is_loaded = priorities.waiting_keys(), priorities.is_loaded
         loaded = Counter(task.fairness_key for task in self._queue.dispatcher.matcher.held())
         dispatched = self._queue.dispatched_keys
+        lately, matcher = dispatched.recent(now_s), self._queue.dispatcher.matcher
 
-        def info(key: str) -> KeyInfo:
-            known = waiting.get(key) or WaitingKey(0, 0.0, dispatched.weight(key))
+        def rank(key: str) -> tuple[int, int, str]:
+            known = waiting.get(key)
             # With the whole backlog loaded the count is exact; otherwise the key's last level gives an estimate.
-            tasks = loaded[key] if is_loaded else max(loaded[key], known.tasks)
+            tasks = loaded[key] if is_loaded or known is None else max(loaded[key], known.tasks)
+            return -tasks, -dispatched.count(key), key
+
+        def info(key: str, tasks: int) -> KeyInfo:
+            known = waiting.get(key) or WaitingKey(0, 0.0, dispatched.weight(key))
             return KeyInfo(
                 fairness_key=key,
                 weight=known.weight,
@@ -110,9 +134,10 @@ class Describer:
                 tasks_dispatched=dispatched.count(key),
                 lead=known.lead if tasks else 0.0,
                 tasks_waiting=tasks,
+                dispatched_lately=lately.get(key, 0),
+                is_held=loaded[key] > 0 and matcher.is_held(key),
             )
 
         keys = waiting.keys() | loaded.keys() | dispatched.keys()
-        return nsmallest(
-            keys_max, map(info, keys), key=lambda one: (-one.tasks_waiting, -one.tasks_dispatched, one.fairness_key)
-        )
+        first = nsmallest(keys_max, map(rank, keys))
+        return [info(key, -tasks) for tasks, _, key in first], len(keys)

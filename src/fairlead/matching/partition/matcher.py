@@ -238,6 +238,11 @@ class Matcher(Generic[Payload]):
         self._wake_lane(fairness_key)
         return self.wake(now_s)
 
+    def is_held(self, fairness_key: str) -> bool:
+        """Whether polls have met tasks of a key that a limit of the key holds back."""
+        lane = self._lanes.get(fairness_key)
+        return lane is not None and lane.is_asleep
+
     def change_rates(self, *, rate_per_s: float, key_rate_per_s: float, now_s: float) -> list[Match[Payload]]:
         """Change the rate limits of the partition and of a key of weight 1, and return the resulting matches."""
         self._rate.change(rate_per_s)

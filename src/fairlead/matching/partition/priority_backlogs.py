@@ -84,7 +84,9 @@ class PriorityBacklogs:
     @property
     def tasks(self) -> int:
         """Number of stored tasks that have not been started: exact once all of them have been read."""
-        if self.is_loaded:
+        if not self.by_priority:
+            self.tasks_counted = 0
+        elif self.is_loaded:
             self.tasks_counted = sum(len(backlog.loaded) for backlog in self.by_priority.values())
         return max(0, self.tasks_counted)
 

@@ -30,7 +30,9 @@ class PriorityRates:
 
     def rate(self, now_s: float) -> float:
         """Return the tasks a second of all priorities together."""
-        return sum(window.rate(now_s) for window in self._windows or () if window is not None)
+        if self._windows is None:
+            return 0.0
+        return sum(window.rate(now_s) for window in self._windows if window is not None)
 
     def rates(self, now_s: float) -> dict[int, float]:
         """Return the tasks a second of each priority."""

@@ -168,7 +168,7 @@ class PhysicalQueue:
         self.dispatches.add(matched.priority, now_s)
         if matched.created_s:
             self.wait_s += _WAIT_SMOOTHING * (max(0.0, now_s - matched.created_s) - self.wait_s)
-        self.dispatched_keys.add(matched.fairness_key, matched.weight)
+        self.dispatched_keys.add(matched.fairness_key, matched.weight, now_s)
 
     def note_forwarded(self, matched: MatchedTask) -> None:
         """Record in the journal that a task is offered to the parent."""

@@ -16,7 +16,7 @@ for itself.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import structlog
@@ -42,6 +42,7 @@ from fairlead.matching.messages import (
     DescribeResponse,
     DispatchRules,
     ExplainResponse,
+    ScalerClocks,
     ScalerIsOn,
     UpdateResponse,
 )
@@ -98,7 +99,7 @@ class RootCoordinator:
         self._clock = clock
         self._log = log.bind(task_queue=scope.task_queue)
         self._scaler = AdaptiveScaler()
-        self.decisions = DecisionLog(counts)
+        self.decisions = DecisionLog(counts, began_s=clock())
         self._background = Background(self._log)
         self._durable = DurableState(state, store, on_use=self._use, on_lease_lost=self.stop, log=self._log)
         self._pushes = Pushes(
@@ -204,6 +205,8 @@ class RootCoordinator:
             changes=self.decisions.changes,
             acknowledged={0: self.config.version, **self._pushes.acknowledged},
             waits_for=self._goal.scaler_waits_for(self._durable.current.source),
+            clocks=ScalerClocks(*astuple(self._scaler.state)),
+            changes_since_s=self.decisions.began_s,
         )
 
     @property

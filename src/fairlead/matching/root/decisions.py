@@ -20,7 +20,9 @@ FROM_DATABASE = "database"
 class DecisionLog:
     """Keeps the last decision and the latest `CHANGES_KEPT_MAX` changes, and counts those of the scaler."""
 
-    def __init__(self, counts: PartitionMetrics) -> None:
+    def __init__(self, counts: PartitionMetrics, *, began_s: float = 0.0) -> None:
+        # When the log began: the store does not keep the changes.
+        self.began_s = began_s
         self.latest: Decision | None = None
         self.counts = counts
         self._changes: deque[DecisionInfo] = deque(maxlen=CHANGES_KEPT_MAX)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fairlead.core.fairness import LEVEL_ZERO, Level, StoredKey
 from fairlead.core.partitions import PartitionConfig
+from fairlead.core.partitions.names import RESERVED_PREFIX
 from fairlead.storage.memory.faults import FaultsAt, FaultyStore
 from fairlead.storage.memory.history import MemoryHistory
 from fairlead.storage.memory.sorted_tasks import SortedTasks
@@ -41,11 +42,15 @@ class MemoryStore(FaultyStore[QueueId | None]):
         super().__init__(faults)
         self.history = MemoryHistory()
         self._queues: dict[QueueId, _Queue] = {}
+        # The other partitions of each root, so that loading a root does not search all queues.
+        self._partitions: dict[QueueId, list[QueueId]] = {}
         self._members: dict[str, Member] = {}
 
     async def take_lease(self, queue: QueueId) -> Lease:
         def take() -> Lease:
-            stored = self._queues.setdefault(queue, _Queue())
+            if queue not in self._queues:
+                self._create(queue)
+            stored = self._queues[queue]
             stored.range_id += 1
             return Lease(stored.range_id, dict(stored.levels), stored.config)
 
@@ -139,9 +144,8 @@ class MemoryStore(FaultyStore[QueueId | None]):
     async def list_partitions(self, root: QueueId) -> dict[int, bool]:
         def find() -> dict[int, bool]:
             found = (
-                (queue.name, any(len(tasks) for tasks in stored.tasks.values()))
-                for queue, stored in self._queues.items()
-                if queue._replace(name=root.name) == root
+                (queue.name, any(len(tasks) for tasks in self._queues[queue].tasks.values()))
+                for queue in self._partitions.get(root, ())
             )
             return partitions_of(root, found)
 
@@ -184,6 +188,12 @@ class MemoryStore(FaultyStore[QueueId | None]):
     def _alive(self, now_s: float) -> list[Member]:
         alive = [member for member in self._members.values() if member.expires_s > now_s]
         return sorted(alive, key=lambda member: member.host)
+
+    def _create(self, queue: QueueId) -> None:
+        self._queues[queue] = _Queue()
+        if queue.name.startswith(RESERVED_PREFIX):
+            name = queue.name.removeprefix(RESERVED_PREFIX).rpartition("/")[0]
+            self._partitions.setdefault(queue._replace(name=name), []).append(queue)
 
     def _owned(self, queue: QueueId, range_id: int) -> _Queue:
         stored = self._queues.get(queue)
