@@ -9,7 +9,7 @@ from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCa
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY, PAUSED, STATUS_NAMES, next_run_id
+from fairlead.pipeline.statuses import CLOSED_BY, PAUSED, STATUS_NAMES, next_run_id
 
 MESSAGE_CHARACTERS_MAX = 500
 CAUSES_MAX = 20
