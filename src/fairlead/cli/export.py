@@ -77,6 +77,7 @@ def _cluster(_context: click.Context, _option: click.Parameter, name: str | None
 @click.pass_context
 def export(
     context: click.Context,
+    /,
     *,
     file: Path | None,
     db: Path | None,

@@ -55,7 +55,7 @@ class KnownRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def listed(self) -> tuple[int, int, int]:
-        """What changes when the run does, as far as the server lists it."""
+        """The listed facts that change when the run does."""
         return (self.status, self.history_length, self.closed_us)
 
     def has(self, event: HistoryEvent) -> bool:
@@ -114,7 +114,7 @@ async def export_namespace(source: SourceServer, folder: Path, *, notify: Callab
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of a changed run."""
+    """The new events of a changed run, as records."""
 
     known: KnownRun
     records: Sequence[HistoryRecord] = ()
