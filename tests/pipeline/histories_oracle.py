@@ -1,6 +1,8 @@
 """A second implementation of the facts about a run: it searches the JSON form of the events for each fact."""
 
-from datetime import datetime
+import re
+from collections import Counter
+from datetime import UTC, date, datetime
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -97,7 +99,101 @@ def workflow_row(events: list[Event], run_id: str) -> dict[str, Any]:
         "cron_schedule": started.get("cronSchedule") or None,
         "failure_type": failure_type,
         "failure_message": failure_message,
+        "build_id": next((each["build_id"] for each in reversed(workflow_tasks(events)) if each["build_id"]), None),
     }
+
+
+def of_task(event: Event) -> str:
+    """The id of the event that scheduled the task of this event."""
+    return str(said_in(event)["scheduledEventId"])
+
+
+def workflow_tasks(events: list[Event]) -> list[dict[str, Any]]:
+    """The workflow tasks of a run."""
+    tasks = []
+    for scheduled in of_type(events, "WORKFLOW_TASK_SCHEDULED"):
+        queue = said_in(scheduled).get("taskQueue", {})
+        name = queue.get("name") if queue.get("kind") != "TASK_QUEUE_KIND_STICKY" else None
+        of_this = [
+            next(
+                (one for one in of_type(events, kind) if said_in(one)["scheduledEventId"] == scheduled["eventId"]), None
+            )
+            for kind in ("WORKFLOW_TASK_STARTED", "WORKFLOW_TASK_COMPLETED")
+        ]
+        said = said_in(of_this[1]) if of_this[1] else {}
+        builds = [said.get(key, {}).get("buildId") for key in ("deploymentVersion", "workerVersion")]
+        tasks.append(
+            {
+                "task_list": queue.get("normalName") or name or said_in(events[0])["taskQueue"]["name"],
+                "build_id": builds[0] or builds[1] or None,
+                "scheduled_us": time_us(scheduled),
+                "started_us": None if of_this[0] is None else time_us(of_this[0]),
+            }
+        )
+    return tasks
+
+
+def actions(events: list[Event], run_id: str) -> Counter[tuple[date, str]]:
+    """The billable actions of a run by day and kind."""
+    resets = [place for place, event in enumerate(events) if said_in(event).get("newRunId") == run_id]
+    own = events[resets[0] :] if resets else events
+    found: Counter[tuple[date, str]] = Counter()
+
+    def add(event: Event, kind: str, actions: int = 1) -> None:
+        found[datetime.fromtimestamp(time_us(event) / 1e6, UTC).date(), kind] += actions
+
+    single = {
+        "TIMER_STARTED": "timer",
+        "WORKFLOW_EXECUTION_UPDATE_ACCEPTED": "update",
+        "START_CHILD_WORKFLOW_EXECUTION_INITIATED": "child_workflow",
+        "WORKFLOW_EXECUTION_OPTIONS_UPDATED": "options_update",
+        "NEXUS_OPERATION_SCHEDULED": "nexus_operation",
+        "NEXUS_OPERATION_CANCELED": "nexus_operation",
+        "WORKFLOW_EXECUTION_STARTED": "workflow_start",
+    }
+    for name, kind in single.items():
+        for event in of_type(own, name):
+            add(event, kind)
+    for event in of_type(own, "WORKFLOW_EXECUTION_STARTED"):
+        if "TemporalScheduledById" in said_in(event).get("searchAttributes", {}).get("indexedFields", {}):
+            add(event, "schedule", 2)
+    for event in of_type(own, "ACTIVITY_TASK_STARTED"):
+        add(event, "activity", said_in(event).get("attempt", 1))
+    for event in of_type(own, "WORKFLOW_EXECUTION_SIGNALED"):
+        if event["eventId"] != "2":
+            add(event, "signal")
+    for event in upserts(own):
+        add(event, "search_attributes")
+    for event in marked(own):
+        add(event, "marker")
+    if resets:
+        add(own[0], "workflow_reset")
+    return found
+
+
+def upserts(own: list[Event]) -> list[Event]:
+    """The changes of search attributes, without those of versions."""
+    found = of_type(own, "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES")
+    return [
+        one for one in found if said_in(one)["searchAttributes"]["indexedFields"].keys() != {"TemporalChangeVersion"}
+    ]
+
+
+def marked(own: list[Event]) -> list[Event]:
+    """The first marker of each workflow task, without markers of versions."""
+    first = {
+        said_in(event).get("workflowTaskCompletedEventId"): event
+        for event in reversed(of_type(own, "MARKER_RECORDED"))
+        if said_in(event).get("markerName") not in ("Version", "core_patch")
+    }
+    return list(first.values())
+
+
+def message_class(message: str) -> str:
+    """The message without what differs from case to case."""
+    message = re.sub("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "<id>", message)
+    message = re.sub("0x[0-9a-fA-F]+|[0-9a-fA-F]{16,}", "<id>", message)
+    return re.sub("[0-9]+", "<n>", re.sub('"[^"]*"', "<text>", message))[:200]
 
 
 def activity_rows(events: list[Event]) -> list[dict[str, Any]]:
@@ -136,4 +232,6 @@ def _activity_row(events: list[Event], scheduled: Event, *, is_closed: bool) -> 
         "failure_type": failure_of(failure)[0] if failure is not None else None,
         "failure_message": failure_of(failure)[1] if failure is not None else None,
         "retried_failure_type": failure_of(last_failure)[0] if last_failure else None,
+        "retried_failure_message": failure_of(last_failure)[1] if last_failure else None,
+        "build_id": (said_in(started).get("workerVersion", {}).get("buildId") or None) if started else None,
     }

@@ -11,7 +11,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import History, HistoryEvent
 
 from fairlead.history.shard.outline import outline_event
-from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY
+from fairlead.pipeline.statuses import CLOSED_BY
 from tests.pipeline.journals import START_US
 
 Record = dict[str, Any]

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from fairlead.cli.pipeline.runner import EXIT_ALARM
-from fairlead.pipeline.sources.decoder import Fault
+from fairlead.pipeline.sources.faults import Fault
 from fairlead.pipeline.synth.history_defects import DEFECTS
 from fairlead.pipeline.synth.journals import JournalManifest, read_manifest
 from fairlead.pipeline.synth.scores import OTHERS, score, score_names, table_of

@@ -25,7 +25,8 @@ from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import BRONZE, RECORDS, REQUIRED
-from fairlead.pipeline.sources.decoder import Faulty, read_records
+from fairlead.pipeline.sources.decoder import read_records
+from fairlead.pipeline.sources.faults import Faulty
 from tests.pipeline import kills
 from tests.pipeline.journals import Record, frames_of, history_records, task_records, write_journal, write_segment
 

@@ -19,7 +19,7 @@ from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import histories, ingest, reconcile
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import SOURCE
-from fairlead.pipeline.sources import cloud_decoder
+from fairlead.pipeline.sources import run_records
 from fairlead.pipeline.sources.cloud import NoExports, file_name, find_exports, namespace_of
 from fairlead.pipeline.sources.cloud_decoder import read_export
 from tests.history.recordings import NAMES, load
@@ -140,7 +140,7 @@ def test_a_reset_run_has_its_own_id_and_versions_have_batches_of_their_own(
         base.add("TIMER_STARTED", timer_id="1")
     path = tmp_path / "file"
     path.write_bytes(exported(reset, base.events))
-    monkeypatch.setattr(cloud_decoder, "EVENTS_MAX", 3)
+    monkeypatch.setattr(run_records, "EVENTS_MAX", 3)
     rows = read(path)
     [made] = {
         event.workflow_task_failed_event_attributes.new_run_id

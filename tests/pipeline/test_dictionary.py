@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 # Schemas of intermediate data, which no reader of the lake sees.
 INTERNAL = {
     "ARRIVALS", "REPLAYED", "CANDIDATES", "RECORDS", "FLATTENED", "LISTS", "HASHED", "PARTIAL", "ITEM", "BATCH",
-    "RUN_BATCHES", "FINDING", "COPY", "PAIR", "SEND", "LOST_SIGNAL", "JUDGED", "FOUND",
+    "RUN_BATCHES", "HISTORY_TASKS", "FINDING", "COPY", "PAIR", "SEND", "LOST_SIGNAL", "JUDGED", "FOUND",
 }  # fmt: skip
 
 

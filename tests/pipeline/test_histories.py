@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.pipeline.histories_world import Writer, go_on, open_part, records_of,
 from tests.pipeline.histories_world import histories as random_histories
 from tests.pipeline.journals import write_segment
 
+EPOCH = date(1970, 1, 1).toordinal()
 Rows = dict[str, dict[str, Any]]
 
 
@@ -63,10 +65,14 @@ def check(row: dict[str, Any], events: list[HistoryEvent], run_id: str = "run-1"
     assert row["problem"] is None
     assert {name: row[name] for name in WorkflowRow._fields} == oracle.workflow_row(plain, run_id)
     assert row["activity_rows"] == oracle.activity_rows(plain)
+    assert row["workflow_task_rows"] == oracle.workflow_tasks(plain)
+    counted = {(each["day"], each["kind"]): each["actions"] for each in row["action_rows"]}
+    expected = oracle.actions(plain, run_id)
+    assert counted == {(day.toordinal() - EPOCH, kind): actions for (day, kind), actions in expected.items()}
 
 
 def test_the_columns_are_the_fields_of_the_rows() -> None:
-    assert tuple(FLATTENED.names[4:-3]) == WorkflowRow._fields
+    assert tuple(FLATTENED.names[4:-5]) == WorkflowRow._fields
     assert tuple(ACTIVITIES.names[5:]) == ActivityRow._fields
 
 
@@ -292,5 +298,6 @@ def test_runs_since_a_time_are_listed_with_all_their_events(spark: SparkSession,
     ingest.run(context)
     since_us = new.events[-1].event_time.ToMicroseconds()
     summary = histories.run(JobContext(spark=spark, lake=lake, since_us=since_us))
-    assert summary.rows == {"workflows": 1, "activities": 0, "workflow_types": 1, "activity_types": 0}
+    expected = {"workflows": 1, "activities": 0, "workflow_types": 1, "activity_types": 0, "failures": 0}
+    assert summary.rows == expected | {"waits": 0, "history_traffic": 0, "actions": 0}
     assert [(row.run_id, row.events) for row in lake.read_derived(spark, "workflows").collect()] == [("new", 2)]

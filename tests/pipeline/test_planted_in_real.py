@@ -24,7 +24,7 @@ from fairlead.journal import read_segment
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest, reconcile
 from fairlead.pipeline.lake import Lake
-from fairlead.pipeline.sources.decoder import Fault
+from fairlead.pipeline.sources.faults import Fault
 from fairlead.pipeline.synth.history_defects import Expected, Planted
 from fairlead.pipeline.synth.scores import OTHERS, Score, score, score_names, table_of
 from tests.journal.victim import Victim

@@ -21,7 +21,15 @@ from fairlead.pipeline.report.page import Finding, Section, page
 from fairlead.pipeline.report.tables import length
 from fairlead.pipeline.schemas_backtest import BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
 from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
-from fairlead.pipeline.schemas_histories import ACTIVITIES, ACTIVITY_TYPES, WORKFLOW_TYPES, WORKFLOWS
+from fairlead.pipeline.schemas_histories import (
+    ACTIONS,
+    ACTIVITIES,
+    ACTIVITY_TYPES,
+    FAILURES,
+    WAITS,
+    WORKFLOW_TYPES,
+    WORKFLOWS,
+)
 from fairlead.pipeline.schemas_placement import PLACEMENT, PLACEMENT_HOSTS, PLACEMENT_MOVES
 from fairlead.pipeline.schemas_reconcile import PAIRS, REPAIR_PLAN, VERDICTS
 from fairlead.pipeline.schemas_traffic import TRAFFIC_LISTS
@@ -50,6 +58,9 @@ TABLES: dict[str, StructType] = {
     "activities": ACTIVITIES,
     "workflow_types": WORKFLOW_TYPES,
     "activity_types": ACTIVITY_TYPES,
+    "waits": WAITS,
+    "failures": FAILURES,
+    "actions": ACTIONS,
 }
 # The tables of the section on workflows.
 HISTORIES = ("workflows", "activities", "workflow_types", "activity_types")
@@ -73,6 +84,8 @@ def filled(spark: SparkSession, lake: Lake, *, rows: int, text: str, tables: Ite
                 value = F.concat(F.lit(text), (number % FEW[field.name]).cast("string"))
             elif field.name in {"window_us", "time_us"}:
                 value = F.lit(START_US) + number * 60_000_000
+            elif kind == "date":
+                value = F.lit("2026-01-31")
             elif field.name == "verdict":
                 value = F.lit("wrong")
             elif field.name in {"setting", "batch_size"}:
@@ -119,7 +132,7 @@ def test_a_section_without_tables_names_the_command_that_fills_it(spark: SparkSe
     summary, text = written(spark, lake)
     assert summary.findings["report"] == str(lake.root / "report.html")
     commands = re.findall(r"<code>fairlead pipeline (\w+)</code> fills this part", text)
-    assert commands == ["traffic", "fairness", "backtest", "placement", "reconcile", "histories", "ingest"]
+    assert commands == ["traffic", "fairness", "backtest", "placement", "reconcile", *["histories"] * 4, "ingest"]
 
 
 def test_every_status_of_a_run_is_shown(spark: SparkSession, tmp_path: Path) -> None:

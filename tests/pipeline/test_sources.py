@@ -15,7 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from fairlead.journal import HistoryRecord, Kind, TaskRecord, encode_records, frames
 from fairlead.pipeline.schemas import HISTORY_RECORD, RECORDS, REQUIRED, SOURCE, TASK_RECORD
 from fairlead.pipeline.sources import decoder
-from fairlead.pipeline.sources.decoder import Fault, Faulty, read_records, read_rows
+from fairlead.pipeline.sources.decoder import read_records, read_rows
+from fairlead.pipeline.sources.faults import Fault, Faulty
 from fairlead.pipeline.sources.journal import rows_of, segments_at_rest
 from fairlead.pipeline.sources.segments import find_segments
 from tests.pipeline.journals import frames_of, history_records, task_records, write_segment

@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from fairlead.client import FairleadError
 from fairlead.client import connect as connect_to_queues
+from fairlead.journal import read_segment
 from tests.authorization.tokens import Issuer
 from tests.cli.processes import Done, run, server
 from tests.frontend.served import TEMPORAL, needs_command_line
@@ -232,3 +233,34 @@ async def test_our_own_command_line_and_client(locked: Locked) -> None:
 async def test_clear_text_is_refused(locked: Locked) -> None:
     with pytest.raises(RuntimeError):
         await Client.connect(locked.frontend, namespace="orders")
+
+
+async def test_a_reader_exports_over_tls(locked: Locked, tmp_path: Path) -> None:
+    """The export needs no more than the right to read."""
+    made = await locked.admin("key", "create", "--namespace", "orders", "--role", "writer", "--name", "starter")
+    starter = await locked.client(api_key=made.out.strip())
+    async with worker(starter):
+        await starter.execute_workflow(Greeting.run, "world", id="exported", task_queue=QUEUE)
+
+    async def export(role: str) -> Done:
+        made = await locked.admin("key", "create", "--namespace", "orders", "--role", role, "--name", role)
+        environment = {"FAIRLEAD_API_KEY": made.out.strip()}
+        arguments = ("--from", locked.frontend, "--namespace", "orders", "--journal", str(tmp_path / role))
+        ca = str(locked.authority.certificate)
+        return await run("export", *arguments, "--tls-ca-path", ca, "--rate", "1000", environment=environment)
+
+    done = await export("reader")
+    assert (done.code, done.err) == (0, "")
+    assert "new events" in done.out
+    assert "exported" in workflows_in(tmp_path / "reader")
+    refused = await export("worker")
+    assert refused.code == 2
+    assert "ListWorkflowExecutions was refused with PERMISSION_DENIED" in refused.line
+    plain = await run("export", "--from", locked.frontend, "--namespace", "orders", "--journal", str(tmp_path))
+    assert plain.code == 1
+    assert "DescribeNamespace failed 3 times" in plain.line
+    assert "needs --tls" in plain.line
+
+
+def workflows_in(journal: Path) -> set[str]:
+    return {record["workflow_id"] for path in journal.glob("*/*.zst") for record in read_segment(path)}

@@ -1,6 +1,6 @@
 """The tables of the `histories` job. Times are µs since the epoch, in UTC; durations are seconds."""
 
-from pyspark.sql.types import ArrayType, BinaryType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DateType, StructType
 
 from fairlead.pipeline.schemas import DOUBLE, INT, LONG, STRING, struct
 
@@ -49,6 +49,7 @@ _WORKFLOW = struct(
     cron_schedule=STRING,
     failure_type=STRING,
     failure_message=STRING,
+    build_id=STRING,  # of the worker that completed the last workflow task
 )
 _ACTIVITY = struct(
     activity_id=STRING,
@@ -68,7 +69,11 @@ _ACTIVITY = struct(
     failure_type=STRING,
     failure_message=STRING,
     retried_failure_type=STRING,  # failure of the attempt before the last one
+    retried_failure_message=STRING,
+    build_id=STRING,  # of the worker of the last attempt
 )
+_WORKFLOW_TASK = struct(task_list=STRING, build_id=STRING, scheduled_us=LONG, started_us=LONG)
+_ACTIONS = struct(day=INT, kind=STRING, actions=LONG)  # days since the epoch
 
 WORKFLOWS = StructType([*_RUN.fields, *_WORKFLOW.fields])
 ACTIVITIES = StructType([*_RUN.fields, *struct(workflow_type=STRING).fields, *_ACTIVITY.fields])
@@ -77,6 +82,7 @@ FLATTENED = StructType(
     [
         *WORKFLOWS.fields,
         *struct(problem=STRING, last_us=LONG, activity_rows=ArrayType(_ACTIVITY)).fields,
+        *struct(workflow_task_rows=ArrayType(_WORKFLOW_TASK), action_rows=ArrayType(_ACTIONS)).fields,
     ]
 )
 
@@ -126,3 +132,26 @@ ACTIVITY_TYPES = StructType(
         *_FAILURE_TYPES.fields,
     ]
 )
+
+_TASK_KEY = struct(cluster=STRING, namespace_id=STRING, task_list=STRING, task_type=INT)
+# Workflow tasks and activities of all runs, one row each; `tries` is the number of attempts that are known.
+HISTORY_TASKS = StructType(
+    [*_TASK_KEY.fields, *struct(type=STRING, build_id=STRING, scheduled_us=LONG, started_us=LONG, tries=LONG).fields]
+)
+WAITS = StructType(
+    [
+        *_TASK_KEY.fields,
+        *struct(type=STRING, build_id=STRING, window_us=LONG, tasks=LONG).fields,
+        *_percentiles("wait_s").fields,
+    ]
+)
+HISTORY_TRAFFIC = StructType(
+    [*_TASK_KEY.fields, *struct(window_us=LONG, added=LONG, started=LONG, retries=LONG).fields]
+)
+FAILURES = StructType(
+    [
+        *struct(cluster=STRING, namespace_id=STRING, source=STRING, type=STRING, failure_type=STRING).fields,
+        *struct(message_class=STRING, count=LONG, first_us=LONG, last_us=LONG, workflow_ids=ArrayType(STRING)).fields,
+    ]
+)
+ACTIONS = struct(cluster=STRING, namespace_id=STRING, day=DateType(), kind=STRING, actions=LONG)

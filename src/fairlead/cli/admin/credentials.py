@@ -1,4 +1,4 @@
-"""Options of `fairlead admin` that authenticate the caller, and the credentials that they make."""
+"""Options that authenticate the caller, and the credentials that they make."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +20,22 @@ class BadSecret(FixRequest):
     """The file of --secret-file has no secret."""
 
 
+_SECRET_FILE = click.option(
+    "--secret-file",
+    envvar="FAIRLEAD_SECRET_FILE",
+    type=_FILE,
+    metavar="FILE",
+    help="The file of internode.secretFile, on a host of the cluster; or set FAIRLEAD_SECRET_FILE.",
+)
+
+
 def credential_options(command: C) -> C:
-    """Add the options to a command or group."""
+    """Add the options of an administrator to a command or group."""
+    return client_options(_SECRET_FILE(command))
+
+
+def client_options(command: C) -> C:
+    """Add the options that any client of a server has to a command or group."""
     for add in reversed(
         (
             click.option(
@@ -29,13 +43,6 @@ def credential_options(command: C) -> C:
                 envvar="FAIRLEAD_API_KEY",
                 metavar="KEY",
                 help="An API key, or a token; better set FAIRLEAD_API_KEY: other users may see a command line.",
-            ),
-            click.option(
-                "--secret-file",
-                envvar="FAIRLEAD_SECRET_FILE",
-                type=_FILE,
-                metavar="FILE",
-                help="The file of internode.secretFile, on a host of the cluster; or set FAIRLEAD_SECRET_FILE.",
             ),
             click.option("--tls", "is_tls", is_flag=True, help="Use TLS; the other --tls options imply it."),
             click.option(
@@ -64,7 +71,7 @@ def credential_options(command: C) -> C:
 def credentials_of(
     *,
     api_key: str | None,
-    secret_file: Path | None,
+    secret_file: Path | None = None,
     is_tls: bool,
     tls_ca_path: Path | None,
     tls_cert_path: Path | None,

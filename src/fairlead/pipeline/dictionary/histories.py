@@ -1,7 +1,16 @@
 """Tables of the job `histories`."""
 
 from fairlead.pipeline.dictionary.entry import Column, Table
-from fairlead.pipeline.schemas_histories import ACTIVITIES, ACTIVITY_TYPES, WORKFLOW_TYPES, WORKFLOWS
+from fairlead.pipeline.schemas_histories import (
+    ACTIONS,
+    ACTIVITIES,
+    ACTIVITY_TYPES,
+    FAILURES,
+    HISTORY_TRAFFIC,
+    WAITS,
+    WORKFLOW_TYPES,
+    WORKFLOWS,
+)
 
 _TIME = "µs since the epoch"
 _TYPE = {
@@ -42,6 +51,7 @@ _RUN = {
     "parent_workflow_id": Column("id of the parent workflow", '"batch-7"'),
     "parent_run_id": Column("run of the parent workflow", '"019a4b6d-0001-7aaa-8bbb-1f2e3d4c5b6a"'),
     "cron_schedule": Column("cron expression of the workflow", '"0 * * * *"'),
+    "build_id": Column("build id of the worker that completed the last workflow task", '"1.4.2"'),
 }
 _ACTIVITY = {
     **_TYPE,
@@ -61,6 +71,8 @@ _ACTIVITY = {
     "total_s": Column("time from scheduling to the end, with all retries", "2.0", "s"),
     "timeout_type": Column("type of the timeout that ended it", '"START_TO_CLOSE"'),
     "retried_failure_type": Column("type of the failure of the attempt before the last", '"ConnectionError"'),
+    "retried_failure_message": Column("message of that failure, at most 500 characters", '"connection refused"'),
+    "build_id": Column("build id of the worker of the last attempt", '"1.4.2"'),
 }
 
 
@@ -99,9 +111,52 @@ _COUNTS = {
     **_percentiles("total_s", "the times with all retries"),
 }
 
+_TASKS = {
+    "task_list": Column("name of the task queue; for tasks on a sticky queue, the worker's normal one", '"packing"'),
+    "task_type": Column("1 for workflow tasks, 2 for activities", "2"),
+    "type": Column("type of the workflow or of the activity", '"charge_card"'),
+    "build_id": Column("build id of the worker that got the tasks", '"1.4.2"'),
+    "tasks": Column("tasks that were scheduled in the window and started, without retried activities", "120", "tasks"),
+    "added": Column("workflow tasks and activities that were scheduled in the window", "120", "tasks"),
+    "started": Column("workflow tasks and activities whose last attempt started in the window", "118", "tasks"),
+    "retries": Column("attempts of these before the last", "4", "attempts"),
+    **{
+        f"wait_s_p{share}": Column(f"percentile {share} of the waits from scheduling to start", "1.5", "s")
+        for share in (50, 95, 99)
+    },
+}
+_FAILURES = {
+    "source": Column(
+        "`workflow`, `activity`, or `activity_retry` for the failure of the attempt before an activity's last",
+        '"activity"',
+    ),
+    "type": Column("type of the workflow or of the activity", '"charge_card"'),
+    "failure_type": _FAILURE["failure_type"],
+    "message_class": Column(
+        "message with `<id>`, `<text>` and `<n>` for ids, quoted texts and numbers", '"card <n> was declined"'
+    ),
+    "count": Column("number of failures", "9"),
+    "first_us": Column("time of the first failure", "1769860812345678", _TIME),
+    "last_us": Column("time of the last failure", "1769860912345678", _TIME),
+    "workflow_ids": Column("up to five ids of workflows that failed so, the first in order", '["order-1042"]'),
+}
+_ACTIONS = {
+    "day": Column("day of the events", '"2026-01-31"'),
+    "kind": Column(
+        "`workflow_start`, `workflow_reset`, `schedule`, `child_workflow`, `activity`, `marker`, `timer`, `signal`, "
+        "`update`, `search_attributes`, `options_update` or `nexus_operation`",
+        '"activity"',
+    ),
+    "actions": Column("actions that Temporal Cloud would bill at least", "3600", "actions"),
+}
+
 TABLES = (
     Table("workflows", "histories", "a run of a workflow", WORKFLOWS, _RUN),
     Table("activities", "histories", "a scheduled activity", ACTIVITIES, _ACTIVITY),
     Table("workflow_types", "histories", "a workflow type in a task queue", WORKFLOW_TYPES, _COUNTS),
     Table("activity_types", "histories", "an activity type in a task queue", ACTIVITY_TYPES, _COUNTS),
+    Table("waits", "histories", "a window of a type and build id in a task queue", WAITS, _TASKS),
+    Table("history_traffic", "histories", "a window of a task queue, by the events", HISTORY_TRAFFIC, _TASKS),
+    Table("failures", "histories", "a failure type and a class of messages", FAILURES, _FAILURES),
+    Table("actions", "histories", "a kind of billable action on a day", ACTIONS, _ACTIONS),
 )

@@ -22,7 +22,8 @@ from fairlead.pipeline.lake import Lake, Quarantined, SegmentEntry
 from fairlead.pipeline.lake_files import ROW_GROUP_BYTES
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.sources.cloud import CLOUD_CLUSTER, exported_histories, find_exports
-from fairlead.pipeline.sources.decoder import REASONS, Fault, Note
+from fairlead.pipeline.sources.decoder import Note
+from fairlead.pipeline.sources.faults import REASONS, Fault
 from fairlead.pipeline.sources.journal import plain_name, rows_of, segments_at_rest
 from fairlead.pipeline.sources.segments import Segment, find_sealed, find_unknown_kinds
 from fairlead.settings import InvalidValue

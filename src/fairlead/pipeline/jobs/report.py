@@ -16,12 +16,13 @@ from fairlead.pipeline.report.journal import journal
 from fairlead.pipeline.report.page import Section, page
 from fairlead.pipeline.report.placement import placement
 from fairlead.pipeline.report.tables import Tables
+from fairlead.pipeline.report.totals import actions, failures, waits
 from fairlead.pipeline.report.traffic import traffic
 from fairlead.pipeline.report.workflows import workflows
 
 REPORT_FILE = "report.html"
 SECTIONS: tuple[Callable[[Tables], Section], ...] = (
-    traffic, fairness, backtest, placement, clusters, workflows, journal
+    traffic, fairness, backtest, placement, clusters, workflows, waits, failures, actions, journal
 )  # fmt: skip
 
 OPTIONS = [

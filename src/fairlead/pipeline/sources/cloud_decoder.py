@@ -11,7 +11,6 @@ An export lacks some fields of the journal. They are filled as follows:
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,14 +21,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.export.v1 import WorkflowExecution
 from temporalio.api.history.v1 import History, HistoryEvent
 
-from fairlead.history.shard.journal import to_record
-from fairlead.history.shard.stream_rows import Streamed, StreamRow
-from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY, RUNNING, next_run_id
-from fairlead.pipeline.sources.decoder import Fault, Faulty, check_times, fault_row
-from fairlead.settings.static.journal import JournalPayloads
+from fairlead.pipeline.sources.decoder import fault_row
+from fairlead.pipeline.sources.faults import Fault, Faulty
+from fairlead.pipeline.sources.run_records import ReadRun, records_of
 
-# Maximum number of events in one record.
-EVENTS_MAX = 1_000
 # Maximum bytes of one history: more than ten times Temporal Cloud's limit.
 HISTORY_BYTES_MAX = 1 << 30
 # Rows and payload bytes after which an output batch is emitted.
@@ -47,10 +42,12 @@ def read_export(path: Path, *, name: str, cluster: str, namespace: str, schema: 
     position = size_bytes = 0
     try:
         for history in _histories(path):
-            for record in records_of(history.events, namespace=namespace):
-                rows.append(record | {"segment": name, "position": position, "cluster": cluster})
+            for record in records_of(_run(history.events, namespace)):
+                items = [{"event_id": item.event_id, "version": item.version} for item in record.items]
+                origin = {"segment": name, "position": position, "cluster": cluster}
+                rows.append(msgspec.structs.asdict(record) | {"items": items} | origin)
                 position += 1
-                size_bytes += len(record["payload"])
+                size_bytes += len(record.payload or "")
             if len(rows) >= ROWS_AT_ONCE or size_bytes >= BYTES_AT_ONCE:
                 yield pa.RecordBatch.from_pylist(rows, schema=schema)
                 rows, size_bytes = [], 0
@@ -60,45 +57,9 @@ def read_export(path: Path, *, name: str, cluster: str, namespace: str, schema: 
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def records_of(events: Sequence[HistoryEvent], *, namespace: str) -> Iterator[dict[str, Any]]:
-    """Yield the journal records of one exported run."""
-    run_id = _run_id(events)
-    workflow_id = events[0].workflow_execution_started_event_attributes.workflow_id
-    last = events[-1]
-    times = [event.event_time.ToMicroseconds() for event in events]
-    check_times(min(times), max(times))
-    items: tuple[tuple[int, int], ...] = ()
-    for part in _parts(events):
-        end = part[-1]
-        before = items[:-1] if items and items[-1][1] == end.version else items
-        if before and before[-1][1] > end.version:
-            raise Faulty(Fault.NO_RUN)
-        items = (*before, (end.event_id, end.version))
-        is_last = end is last
-        row = StreamRow(
-            *(namespace, workflow_id, run_id, run_id, run_id),
-            *(part[0].event_id, end.event_id, end.version),
-            items=items,
-            status=CLOSED_BY.get(last.event_type, RUNNING) if is_last else RUNNING,
-            new_run_id=(next_run_id(last) or "") if is_last else "",
-            time_us=end.event_time.ToMicroseconds(),
-        )
-        payload = History(events=part).SerializeToString()
-        record = msgspec.structs.asdict(to_record(Streamed(end.task_id, row, payload), payloads=JournalPayloads.WHOLE))
-        yield record | {"items": [{"event_id": event_id, "version": version} for event_id, version in items]}
-
-
-def _parts(events: Sequence[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
-    for _, row in groupby(events, key=lambda event: event.version):
-        while part := list(islice(row, EVENTS_MAX)):
-            yield part
-
-
-def _run_id(events: Sequence[HistoryEvent]) -> str:
-    """Return the run id of these events; raise `Faulty` if they are not a run from its first event on."""
+def _run(events: Sequence[HistoryEvent], namespace: str) -> ReadRun:
+    """Return the run of these events; raise `Faulty` if they are not a run from its first event on."""
     if not events or events[0].event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-        raise Faulty(Fault.NO_RUN)
-    if any(event.event_id != place for place, event in enumerate(events, 1)):
         raise Faulty(Fault.NO_RUN)
     started = events[0].workflow_execution_started_event_attributes
     run_id = started.original_execution_run_id
@@ -108,7 +69,7 @@ def _run_id(events: Sequence[HistoryEvent]) -> str:
             run_id = event.workflow_task_failed_event_attributes.new_run_id or run_id
     if not run_id or not started.workflow_id:
         raise Faulty(Fault.NO_RUN)
-    return run_id
+    return ReadRun(namespace, started.workflow_id, run_id, events)
 
 
 def _histories(path: Path) -> Iterator[History]:

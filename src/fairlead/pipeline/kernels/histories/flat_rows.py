@@ -9,7 +9,9 @@ from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCa
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY, PAUSED, STATUS_NAMES, next_run_id
+from fairlead.pipeline.kernels.histories.actions import ActionRow, count_actions
+from fairlead.pipeline.kernels.histories.workflow_tasks import WorkflowTaskRow, WorkflowTasks
+from fairlead.pipeline.statuses import CLOSED_BY, PAUSED, STATUS_NAMES, next_run_id
 
 MESSAGE_CHARACTERS_MAX = 500
 CAUSES_MAX = 20
@@ -85,6 +87,7 @@ class WorkflowRow(NamedTuple):
     cron_schedule: str | None
     failure_type: str | None
     failure_message: str | None
+    build_id: str | None
 
 
 class ActivityRow(NamedTuple):
@@ -107,6 +110,17 @@ class ActivityRow(NamedTuple):
     failure_type: str | None
     failure_message: str | None
     retried_failure_type: str | None
+    retried_failure_message: str | None
+    build_id: str | None
+
+
+class FlatRun(NamedTuple):
+    """The rows of one run, for all tables."""
+
+    workflow: WorkflowRow
+    activities: Sequence[ActivityRow]
+    workflow_tasks: Sequence[WorkflowTaskRow]
+    actions: Sequence[ActionRow]
 
 
 @dataclass(slots=True)
@@ -124,6 +138,8 @@ class _Activity:
     failure_type: str | None = None
     failure_message: str | None = None
     retried_failure_type: str | None = None
+    retried_failure_message: str | None = None
+    build_id: str | None = None
 
     def row(self, *, is_closed: bool) -> ActivityRow:
         # The history has only the last attempt of a retried activity, and not the time at which that attempt was
@@ -147,6 +163,8 @@ class _Activity:
             self.failure_type,
             self.failure_message,
             self.retried_failure_type,
+            self.retried_failure_message,
+            self.build_id,
         )
 
 
@@ -175,8 +193,9 @@ class _Activities:
         activity = self.by_scheduled.get(said.scheduled_event_id)
         if activity is not None:
             activity.attempt, activity.started_us = said.attempt or 1, _time_us(event)
+            activity.build_id = said.worker_version.build_id or None
             if said.HasField("last_failure"):
-                activity.retried_failure_type, _ = describe_failure(said.last_failure)
+                activity.retried_failure_type, activity.retried_failure_message = describe_failure(said.last_failure)
 
     def _completed(self, event: HistoryEvent) -> None:
         self._close(event, event.activity_task_completed_event_attributes.scheduled_event_id, "completed")
@@ -204,10 +223,11 @@ class _Activities:
         return activity
 
 
-def flatten(run_id: str, events: Sequence[HistoryEvent], *, status: int) -> tuple[WorkflowRow, list[ActivityRow]]:
+def flatten(run_id: str, events: Sequence[HistoryEvent], *, status: int) -> FlatRun:
     """Return the rows of a run from all of its events; `status` is used if no event closes the run."""
     activities = _Activities()
-    handlers = activities.handlers
+    tasks = WorkflowTasks(events[0].workflow_execution_started_event_attributes.task_queue.name)
+    handlers = activities.handlers | tasks.handlers
     counts: Counter[int] = Counter()
     first_of: dict[int, HistoryEvent] = {}
     resets: list[HistoryEvent] = []
@@ -223,7 +243,12 @@ def flatten(run_id: str, events: Sequence[HistoryEvent], *, status: int) -> tupl
         elif kind == _WORKFLOW_TASK_FAILED and _is_reset(event):
             resets.append(event)
     row = _workflow_row(run_id, events, counts=counts, first_of=first_of, resets=resets, closing=closing, status=status)
-    return row, [each.row(is_closed=closing is not None) for each in activities.by_scheduled.values()]
+    return FlatRun(
+        row._replace(build_id=tasks.last_build_id),
+        [each.row(is_closed=closing is not None) for each in activities.by_scheduled.values()],
+        tasks.rows(),
+        count_actions(run_id, events),
+    )
 
 
 def _workflow_row(
@@ -270,6 +295,7 @@ def _workflow_row(
         cron_schedule=said.cron_schedule or None,
         failure_type=failure_type,
         failure_message=failure_message,
+        build_id=None,
     )
 
 
