@@ -15,7 +15,8 @@ from fairlead.authorization.authorizer import AuthorizationTarget, Authorizer, D
 from fairlead.authorization.certificates import CertificateClaims
 from fairlead.authorization.claims import AuthInfo, ClaimMapper, Claims, Denied, Principal
 from fairlead.authorization.json_web_tokens import bearer
-from fairlead.authorization.methods import MethodAccess
+from fairlead.authorization.methods import Access, MethodAccess
+from fairlead.authorization.reasons import current_reason
 from fairlead.authorization.roles import Role
 from fairlead.core.errors import FairleadError
 from fairlead.rpc.certificate import PeerCertificate
@@ -29,9 +30,6 @@ MESSAGE: Final = "Request unauthorized."
 NOBODY: Final = Principal("", "")
 # A host of this cluster: it may call everything.
 HOST: Final = Claims("host", Role.ADMIN, kind="host")
-
-# Header with the reason that an operator gave for a call.
-REASON_HEADER: Final = "fairlead-reason"
 
 _BEARER_KEY: Final = f"Bearer {PREFIX}"
 
@@ -170,11 +168,18 @@ class Gate:
     def note(
         self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, request: Any = None
     ) -> None:
-        """Report an allowed call to the audit, if its method belongs there, or if an operator gave a reason for it."""
-        reason = call.metadata.get(REASON_HEADER, "")
-        if self._on_decision is not None and (method.is_audited or reason):
+        """Report an allowed call to the audit, if it belongs there.
+
+        The call belongs there because of its method, or of its caller's role, or because it is a change by an action of
+        the console. Nothing that the caller sends puts it there.
+        """
+        if self._on_decision is None:
+            return
+        reason = current_reason()
+        is_action = reason is not None and method.access is not Access.READ
+        if method.is_audited or is_action or (method.is_audited_for_admins and _is_admin(claims, namespace)):
             principal = NOBODY if claims is None else claims.principal
-            self._on_decision(Decided(principal, method, namespace, True, reason, call.peer, request))  # noqa: FBT003
+            self._on_decision(Decided(principal, method, namespace, True, reason or "", call.peer, request))  # noqa: FBT003
 
     def refuse(
         self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, reason: str
@@ -238,6 +243,10 @@ class Gate:
         if self._on_decision is not None:
             self._on_decision(Decided(principal, method, namespace, False, reason, call.peer, request))  # noqa: FBT003
         return request_unauthorized(reason if self._settings.get(EXPOSE_AUTHORIZER_ERRORS) else "")
+
+
+def _is_admin(claims: Claims | None, namespace: str) -> bool:
+    return claims is not None and Role.ADMIN in claims.role_in(namespace)
 
 
 def request_unauthorized(reason: str = "") -> ApiError:

@@ -9,10 +9,11 @@ import msgspec
 
 from fairlead.authorization.claims import Claims, Denied
 from fairlead.authorization.gate import NOBODY
+from fairlead.authorization.reasons import acting
 from fairlead.authorization.roles import Role
 from fairlead.console import session
 from fairlead.console.backend import Backend
-from fairlead.console.context import Context, Credentials, with_reason
+from fairlead.console.context import Context, Credentials
 from fairlead.console.live import LiveViews, event
 from fairlead.console.pages import Page, render, render_live
 from fairlead.console.problems import Problem, problem_of
@@ -176,7 +177,8 @@ class Console:
         form = _checked_form(action, csrf.form(context.request))
         await context.enforce(action.access, parameters.namespace)
         reason = form.get("reason", "")
-        said = await action.act(with_reason(context, reason) if reason else context, parameters, form)
+        with acting(reason):
+            said = await action.act(context, parameters, form)
         _log.info("action of the console", action=f"{view.path}/{name}", by=context.identity(), reason=reason)
         page = Page(
             base=self._base, title="", parameters=_given(parameters), path=view.path, namespace=parameters.namespace

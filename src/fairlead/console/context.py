@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 from temporalio.api.workflowservice.v1 import (
@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from fairlead.authorization.claims import Principal
-from fairlead.authorization.gate import MESSAGE, NOBODY, REASON_HEADER
+from fairlead.authorization.gate import MESSAGE, NOBODY
 from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.authorization.methods import OPERATOR_SERVICE, WORKFLOW_SERVICE, MethodAccess, access_of
 from fairlead.console.backend import Backend
@@ -147,18 +147,3 @@ class Context:
     def identity(self) -> str:
         """The name of the viewer in events."""
         return f"{self.principal.name or 'anonymous'}@console"
-
-
-def with_reason(context: Context, reason: str) -> Context:
-    """The same viewer, whose calls carry a reason to the audit."""
-    before = context.request
-    headers: dict[str, Any] = {**before.headers, f"grpc-metadata-{REASON_HEADER}": reason, REASON_HEADER: reason}
-    request = Request(
-        before.method,
-        f"{before.path}?{before.query}",
-        headers,
-        before.body,
-        peer=before.peer,
-        is_secure=before.is_secure,
-    )
-    return Context(context.backend, context.api, request, context.principal, context.now_s)

@@ -78,6 +78,8 @@ AUDIT_RECORD = struct(
     object=STRING,
     reason=STRING,
     peer=STRING,
+    left_out=LONG,
+    first_us=LONG,
 )
 
 # Columns that earlier releases did not write; they are read as null from such a lake.
