@@ -6,8 +6,8 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fairlead.authorization.claims import AuthInfo, Claims, Denied
 from fairlead.authorization.json_web_keys import KEY_SET_BYTES_MAX, KeySource
 from fairlead.authorization.json_web_tokens import JwtClaimMapper
 from fairlead.authorization.roles import Role
+from fairlead.authorization.verdicts import ACCEPTED_BYTES_MAX, REFUSED_MAX, Verdicts
 from tests.authorization.tokens import Issuer
 
 ISSUER = Issuer.make()
@@ -130,6 +131,74 @@ async def test_a_token_ends_even_if_it_was_verified_before(tmp_path: Path) -> No
     with pytest.raises(Denied):
         claims(mapper, token)
     await source.close()
+
+
+class Counting(JwtClaimMapper):
+    """Counts signature checks."""
+
+    checks = 0
+
+    def _verify(self, token: str, now_s: float) -> Claims:
+        self.checks += 1
+        return super()._verify(token, now_s)
+
+
+@asynccontextmanager
+async def counting(tmp_path: Path, clock: Callable[[], float] = time.time) -> AsyncIterator[Counting]:
+    source = KeySource([ISSUER.write(tmp_path / "jwks.json")], refresh_s=0)
+    await source.open()
+    yield Counting(source, permissions_claim="permissions", clock=clock)
+    await source.close()
+
+
+async def test_a_token_is_kept_once_however_its_header_is_padded(tmp_path: Path) -> None:
+    async with counting(tmp_path) as mapper:
+        token = ISSUER.token("x:admin")
+        for spaces in range(100):
+            assert mapper.claims(AuthInfo(f"Bearer {' ' * spaces}{token}{' ' * spaces}"))
+            assert mapper.claims(AuthInfo(f"bEARER {token}"))
+        assert mapper.checks == 1
+        assert len(mapper._verdicts) == 1
+
+
+async def test_a_refused_token_is_checked_once_in_ten_seconds(tmp_path: Path) -> None:
+    now_s = time.time()
+    async with counting(tmp_path, lambda: now_s) as mapper:
+        bogus, early = OTHER.token("x:admin"), ISSUER.token("x:admin", nbf=int(now_s) + 20, exp=int(now_s) + 600)
+        for _ in range(100):
+            for token in (bogus, early):
+                with pytest.raises(Denied):
+                    claims(mapper, token)
+        assert mapper.checks == 2
+        # The refusal does not outlast its reason for long, and a change of the keys ends it.
+        now_s += 11
+        with pytest.raises(Denied):
+            claims(mapper, bogus)
+        mapper.forget()
+        with pytest.raises(Denied):
+            claims(mapper, bogus)
+        assert mapper.checks == 4
+
+
+def test_the_cache_of_tokens_is_bounded_in_number_and_bytes() -> None:
+    verdicts = Verdicts()
+    for number in range(3 * REFUSED_MAX):
+        verdicts.refuse(b"refused %d" % number, "no", until_s=2.0)
+    assert len(verdicts) == REFUSED_MAX
+    found = Claims("alice")
+    for number in range(3_000):
+        verdicts.accept(b"accepted %d" % number, found, until_s=2.0, size_bytes=16_000)
+    assert verdicts.accepted_bytes <= ACCEPTED_BYTES_MAX
+    assert len(verdicts) == REFUSED_MAX + ACCEPTED_BYTES_MAX // 16_000
+    assert verdicts.find(b"accepted 2999", 1.0) is found
+    assert verdicts.find(b"accepted 2999", 2.0) is None
+    assert verdicts.find(b"accepted 0", 1.0) is None
+    # The same token again counts once.
+    before = verdicts.accepted_bytes
+    verdicts.accept(b"accepted 2999", found, until_s=3.0, size_bytes=16_000)
+    assert verdicts.accepted_bytes == before
+    verdicts.clear()
+    assert (len(verdicts), verdicts.accepted_bytes) == (0, 0)
 
 
 async def test_the_audience_must_match_if_one_is_configured(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from tests.patience import PATIENCE_S
 
 ECHO = "/test.Service/Echo"
 FAIL = "/test.Service/Fail"
+DENY = "/test.Service/Deny"
 CRASH = "/test.Service/Crash"
 WAIT = "/test.Service/Wait"
 ABOUT = "/test.Service/About"
@@ -70,6 +71,9 @@ class Handlers:
 
     async def crash(self, request: bytes, call: Call) -> bytes:
         raise ZeroDivisionError("secret")
+
+    async def deny(self, request: bytes, call: Call) -> bytes:
+        raise RpcStatus(Code.PERMISSION_DENIED, "Request unauthorized.")
 
     async def wait(self, request: bytes, call: Call) -> bytes:
         self.begun += 1
@@ -137,6 +141,7 @@ async def serving(limits: RpcLimits | None = None, tls: ssl.SSLContext | None = 
     server.add(ECHO, handlers.echo)
     server.add(FAIL, handlers.fail)
     server.add(CRASH, handlers.crash)
+    server.add(DENY, handlers.deny)
     server.add(WAIT, handlers.wait)
     server.add(ABOUT, handlers.about)
     server.add(LARGE, handlers.large)

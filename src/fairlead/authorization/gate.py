@@ -13,7 +13,7 @@ from fairlead.api.errors import ApiError, PermissionDenied
 from fairlead.authorization.api_keys import PREFIX, ApiKeys
 from fairlead.authorization.authorizer import AuthorizationTarget, Authorizer, Decision
 from fairlead.authorization.certificates import CertificateClaims
-from fairlead.authorization.claims import AuthInfo, ClaimMapper, Claims, Denied, Principal
+from fairlead.authorization.claims import SUBJECT_CHARACTERS_MAX, AuthInfo, ClaimMapper, Claims, Denied, Principal
 from fairlead.authorization.json_web_tokens import bearer
 from fairlead.authorization.methods import Access, MethodAccess
 from fairlead.authorization.reasons import current_reason
@@ -218,6 +218,8 @@ class Gate:
             self._metrics.count(SERVICE_ERRORS_AUTHORIZE_FAILED, "ClaimMapper")
             _log.error("claim mapper failed", exc_info=failure)
             raise Denied(f"the claim mapper failed: {type(failure).__name__}") from None
+        if found is not None and not is_name(found.subject):
+            raise Denied(f"the caller's name is not of at most {SUBJECT_CHARACTERS_MAX} printable characters")
         return found
 
     def _refused(
@@ -243,6 +245,11 @@ class Gate:
         if self._on_decision is not None:
             self._on_decision(Decided(principal, method, namespace, False, reason, call.peer, request))  # noqa: FBT003
         return request_unauthorized(reason if self._settings.get(EXPOSE_AUTHORIZER_ERRORS) else "")
+
+
+def is_name(subject: str) -> bool:
+    """Whether the name of a caller may be written into events and the audit."""
+    return len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable()
 
 
 def _is_admin(claims: Claims | None, namespace: str) -> bool:

@@ -38,7 +38,7 @@ RUNNING_FACTOR_MAX = 2
 class Calls(Responses):
     """Opens streams and passes their messages to the handlers; checks the order of frames within a stream."""
 
-    __slots__ = ("_certificate", "_heads", "_message_bytes_max", "_refusals", "last_id")
+    __slots__ = ("_certificate", "_heads", "_message_bytes_max", "_on_fault", "_refusals", "last_id")
 
     def __init__(
         self,
@@ -51,9 +51,22 @@ class Calls(Responses):
         peer: str,
         certificate: PeerCertificate | None,
         on_idle: Callable[[], None],
+        on_fault: Callable[[ConnectionFault], None],
     ) -> None:
-        """`refusals` is the budget of refused calls, which the connection's resets share."""
-        super().__init__(host, outbox, intake, account=account, peer=peer, on_idle=on_idle)
+        """`refusals` is the budget of refused calls, which the connection's resets share.
+
+        `on_fault` gets a fault that does not come from a frame.
+        """
+        super().__init__(
+            host,
+            outbox,
+            intake,
+            account=account,
+            peer=peer,
+            on_idle=on_idle,
+            on_caller_refused=self._count_refused_caller,
+        )
+        self._on_fault = on_fault
         self._refusals = refusals
         self._certificate = certificate
         self._message_bytes_max = host.limits.message_bytes_max
@@ -249,6 +262,13 @@ class Calls(Responses):
         """Count a call that is refused by the peer's own fault; raises ConnectionFault."""
         if not self._refusals.spend(self._host.clock()):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many calls that had to be refused")
+
+    def _count_refused_caller(self) -> None:
+        """Count a call whose handler refused the caller; above the budget, end the connection."""
+        try:
+            self._count_refusal()
+        except ConnectionFault as fault:
+            self._on_fault(fault)
 
     def _refuse(self, stream_id: int, head: Head, *, is_last: bool) -> None:
         refusal = head.refusal

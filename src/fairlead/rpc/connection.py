@@ -75,6 +75,7 @@ class Connection(Http2Connection):
             peer=_peer(self._transport),
             certificate=certificate,
             on_idle=self._end_when_idle,
+            on_fault=self._fail_once,
         )
         is_other = not negotiated_http2(transport)
         # A context that was chosen by host name may require more than the handshake did.
@@ -205,6 +206,10 @@ class Connection(Http2Connection):
             self._is_final = True
             self._outbox.write(goaway(self._calls.last_id, ErrorCode.NO_ERROR, "draining"))
             self._calls.finalize()
+
+    def _fail_once(self, fault: ConnectionFault) -> None:
+        if not self._is_ending:
+            self._fail(fault)
 
     def _end_when_idle(self) -> None:
         if not self._is_ending:
