@@ -132,12 +132,16 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def serving(limits: RpcLimits | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    limits: RpcLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+    ages_s: Callable[[], tuple[float, float]] | None = None,
+) -> AsyncIterator[Serving]:
     """Fails the test on errors that are not awaited, such as those in callbacks."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     handlers = Handlers()
-    server = RpcServer("127.0.0.1:0", limits=limits, tls=tls)
+    server = RpcServer("127.0.0.1:0", limits=limits, tls=tls, ages_s=ages_s)
     server.add(ECHO, handlers.echo)
     server.add(FAIL, handlers.fail)
     server.add(CRASH, handlers.crash)

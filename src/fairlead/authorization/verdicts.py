@@ -1,4 +1,4 @@
-"""What is known about tokens that were seen before, so that a repeated one costs no signature check."""
+"""Verdicts on tokens that were seen before: a repeated token costs no signature check."""
 
 from collections import OrderedDict
 from typing import Final
