@@ -164,5 +164,5 @@ def _read_facts(der: bytes) -> _Facts:
     return _Facts(sha256(der).hexdigest(), identity, read.not_valid_after_utc.timestamp())
 
 
-# Of authorities only: each client has another certificate, but few authorities sign them.
+# The cache has authorities only: each client has another certificate, but few authorities sign them.
 _facts = lru_cache(maxsize=_KNOWN_MAX)(_read_facts)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.rpc import Code, RpcLimits
+from fairlead.rpc import Call, Code, RpcLimits
+from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.client import CallFailed, Channel
 from fairlead.rpc.hosts.credentials import Credentials
 from fairlead.rpc.tls import BadCertificate, ClientSide, ServerSide, TlsProvider
 from fairlead.rpc.tls import provider as tls_provider
+from fairlead.rpc.trust import fingerprints_of
 from fairlead.settings.static.tls import ClientTls, Pem, ServerTls, TlsConfig, TlsGroup
 from tests.rpc.served import ECHO, WAIT, Serving, serving, until
 from tests.security.certificates import Authority, Issued
@@ -75,6 +77,39 @@ async def test_each_host_name_has_its_own_certificate_and_authorities(tmp_path: 
         assert await answers(served, ClientSide(client_tls(theirs, "theirs.example"), own))
         wrong = server_tls(ours.issue("client", file="wrong"))
         assert not await answers(served, ClientSide(client_tls(theirs, "theirs.example"), wrong))
+
+
+async def test_a_call_knows_which_authorities_have_signed_its_certificate(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path), Authority(tmp_path, "theirs")
+    side = ServerSide(
+        server_tls(ours.issue("ours.example"), ours),
+        {
+            "theirs.example": server_tls(theirs.issue("theirs.example"), theirs),
+            "both.example": server_tls(theirs.issue("both.example"), theirs, ours),
+        },
+    )
+    seen: list[PeerCertificate | None] = []
+
+    async def look(request: bytes, call: Call) -> bytes:
+        seen.append(call.certificate)
+        return request
+
+    async with serving(tls=side.context) as served:
+        served.server.add("/test.Service/Look", look)
+        by_us, by_them = server_tls(ours.issue("ops.example")), server_tls(theirs.issue("ops.example", file="forged"))
+        for name, trusted, own in (
+            ("ours.example", ours, by_us),
+            ("theirs.example", theirs, by_them),
+            ("both.example", theirs, by_us),
+        ):
+            async with calling(served, ClientSide(client_tls(trusted, name), own)) as channel:
+                await channel.unary("/test.Service/Look", b"", timeout_s=10)
+    of_ours, of_theirs = (tuple(fingerprints_of(each.certificate.read_bytes())) for each in (ours, theirs))
+    assert [(each.common_name, each.authorities, each.is_of_default) for each in seen if each is not None] == [
+        ("ops.example", of_ours, True),
+        ("ops.example", of_theirs, False),
+        ("ops.example", of_ours, True),
+    ]
 
 
 async def test_certificates_are_replaced_without_a_dropped_call(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ global:
     certificates:
       billing.example: {permissions: ["orders:worker", "temporal-system:read"]}
       b.example: {cluster: b}
-""",
+      ops.example: {permissions: ["temporal-system:admin"], authorities: ["AB:CDS"], authorityFiles: [ops-ca.pem]}
+""".replace("CDS", ":".join(["cd"] * 31)),
     )
     assert config.security.authorization == AuthorizationConfig(
         authorizer="default",
@@ -61,6 +62,12 @@ global:
         certificates=(
             CertificateGrant("billing.example", (("orders", "worker"), ("temporal-system", "read"))),
             CertificateGrant("b.example", (), "b"),
+            CertificateGrant(
+                "ops.example",
+                (("temporal-system", "admin"),),
+                authorities=("ab" + "cd" * 31,),
+                authority_files=(Pem(tmp_path / "ops-ca.pem"),),
+            ),
         ),
     )
 
