@@ -90,8 +90,9 @@ class Gate:
 
         `on_decision` gets every refusal, and every call of a method that is in the audit.
         """
-        self._header = config.header
-        self._extras_header = config.extras_header
+        # Names of the headers with the token, and with extra data for claim mappers.
+        self.header = config.header
+        self.extras_header = config.extras_header
         self._audience = config.audience
         self._authorizer = authorizer
         self._mapper = mapper
@@ -195,7 +196,7 @@ class Gate:
             if hmac.compare_digest(metadata[SECRET_HEADER].encode(), self._secret):
                 return HOST
             raise Denied("the secret of the cluster's hosts is wrong")
-        token = metadata.get(self._header, "")
+        token = metadata.get(self.header, "")
         if token.startswith(_BEARER_KEY) and self._api_keys is not None:
             return self._api_keys.claims(bearer(token))
         if certificate is not None and not token:
@@ -208,7 +209,7 @@ class Gate:
             if token:
                 raise Denied("the authorization header has no API key, and no claim mapper is configured")
             return None
-        info = AuthInfo(token, metadata.get(self._extras_header, ""), certificate, self._audience)
+        info = AuthInfo(token, metadata.get(self.extras_header, ""), certificate, self._audience)
         try:
             mapped = self._mapper.claims(info)
             found: Claims | None = await mapped if isawaitable(mapped) else mapped

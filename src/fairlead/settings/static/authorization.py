@@ -29,8 +29,8 @@ class CertificateGrant:
     """Rights of the holder of a client certificate: `name` is its common name or an alternative name.
 
     `permissions` are pairs of namespace and role. `cluster` is the remote cluster to which the certificate belongs.
-    One of `authorities`, which are SHA-256 fingerprints, or of `authority_files` must have signed the certificate; without
-    both, one of the authorities that count for all host names.
+    One of `authorities` (SHA-256 fingerprints) or of `authority_files` must have signed the certificate; without both,
+    one of the authorities that count for all host names.
     """
 
     name: str
