@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from fairlead.authorization import json_web_keys
 from fairlead.authorization.claims import AuthInfo, Claims, Denied
-from fairlead.authorization.json_web_keys import KEY_SET_BYTES_MAX, KeySource
+from fairlead.authorization.json_web_keys import KEY_SET_BYTES_MAX, STALE_S_MAX, KeySource
 from fairlead.authorization.json_web_tokens import JwtClaimMapper
 from fairlead.authorization.roles import Role
 from fairlead.authorization.verdicts import ACCEPTED_BYTES_MAX, REFUSED_MAX, Verdicts
@@ -249,6 +251,75 @@ async def test_a_withdrawn_key_is_gone_with_the_next_refresh(tmp_path: Path) -> 
     await source._read()
     claims(mapper, new)
     await source.close()
+
+
+async def test_sources_are_read_independently_and_the_keys_of_one_that_is_down_end(tmp_path: Path) -> None:
+    now_s = 0.0
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    kept = {**ISSUER.jwks()["keys"][0], "kid": "kept"}
+    first.write_text(json.dumps({"keys": [kept]}))
+    source = KeySource([first.as_uri(), ISSUER.write(second)], refresh_s=60, clock=lambda: now_s)
+    changes: list[str] = []
+    source.on_change(lambda: changes.append("changed"))
+    await source._read()
+    assert sorted(source._keys) == ["ec", "kept", "rsa"]
+    # The first source is down, and the second one withdraws a key.
+    first.unlink()
+    second.write_text(json.dumps({"keys": ISSUER.jwks()["keys"][:1]}))
+    now_s += STALE_S_MAX - 1
+    await source._read()
+    assert sorted(source._keys) == ["kept", "rsa"]
+    now_s += 2
+    await source._read()
+    assert sorted(source._keys) == ["rsa"]
+    assert len(changes) == 3
+    # It is back.
+    first.write_text(json.dumps({"keys": [kept]}))
+    await source._read()
+    assert sorted(source._keys) == ["kept", "rsa"]
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in its headers", "in its body"])
+async def test_a_source_that_sends_a_byte_now_and_then_delays_nobody(
+    head: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_web_keys, "FETCH_S_MAX", 0.5)
+
+    ended = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError), closing(writer):
+            writer.write(head)
+            while True:
+                writer.write(b"H")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        ended.set()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    source = KeySource([f"http://127.0.0.1:{port}/jwks", ISSUER.write(tmp_path / "jwks.json")], refresh_s=60)
+    async with asyncio.timeout(30):
+        await source.open()
+    assert sorted(source._keys) == ["ec", "rsa"]
+    await source.close()
+    # The source has noticed the end of the connection.
+    await ended.wait()
+    server.close()
+
+
+async def test_a_password_in_an_address_is_in_no_message() -> None:
+    with capture_logs() as logs:
+        for address in (
+            "http://user:hunter2@127.0.0.1:1/jwks?key=hunter2",
+            "http://user:hunter2@127.0.0.1/jwks",
+            "https://user:hunter2@[::1]:1/jwks",
+        ):
+            source = KeySource([address], refresh_s=0)
+            await source._read()
+    assert len(logs) == 3
+    assert "hunter2" not in str(logs)
+    assert "127.0.0.1" in str(logs)
 
 
 def weak_keys() -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ def read_authorization(section: Section, folder: Path = Path()) -> Authorization
     config = AuthorizationConfig(
         authorizer=section.value("authorizer", _parse_text, ""),
         claim_mapper=section.value("claimMapper", _parse_text, ""),
-        key_sources=keys.value("keySourceURIs", _parse_sources, ()),
+        key_sources=keys.value("keySourceURIs", _parse_sources, (), is_secret=True),
         keys_refresh_s=keys.value("refreshInterval", Duration(0.0, 86_400.0).parse, KEYS_REFRESH_S),
         permissions_claim=section.value("permissionsClaimName", _parse_text, "") or "permissions",
         permissions_regex=section.value("permissionsRegex", _parse_regex, ""),
@@ -138,8 +138,12 @@ def _parse_source(raw: Plain) -> str:
     try:
         parts = urlsplit(text)
         host = parts.hostname
-    except ValueError as wrong:
-        raise InvalidValue(f"has an address that can't be read: {wrong}") from wrong
+        if "@" in parts.netloc:
+            # The message must not have the password.
+            raise InvalidValue("has an address with a user name or a password, which is not supported: leave them out")
+    except ValueError:
+        # The text of the error may have a password.
+        raise InvalidValue("has an address that can't be read") from None
     if parts.scheme == "file" and parts.path and not parts.netloc:
         return text
     if parts.scheme == "https" and host:
