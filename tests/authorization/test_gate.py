@@ -144,6 +144,18 @@ async def test_an_invalid_decision_lets_nobody_in() -> None:
         await denied(make_gate(mapper=Odd(), authorizer=Odd(decided=decided)), NOBODY)
 
 
+@pytest.mark.parametrize("subject", ["x" * 257, "a\nb", "\x1b[2J", "a\u202eb"])
+async def test_a_caller_with_a_name_that_is_too_long_or_not_printable_is_refused(subject: str) -> None:
+    class Mapper:
+        def claims(self, _: AuthInfo) -> Claims | None:
+            return Claims(subject, Role.ADMIN)
+
+    await denied(make_gate(mapper=Mapper()), bearing("x"))
+    assert await make_gate(mapper=Odd(), authorizer=Odd(decided=Decision(is_allowed=True))).admit(
+        Peer({"authorization-extras": "x" * 256}), START, "orders"
+    )
+
+
 async def test_callers_get_the_reason_only_if_the_setting_says_so() -> None:
     assert reason_of(await denied(make_gate(mapper=Named()), bearing("orders:read"))) == ""
     gate = make_gate(mapper=Named(), dynamic={"frontend.exposeAuthorizerErrors": True})

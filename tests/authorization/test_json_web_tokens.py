@@ -6,8 +6,8 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from fairlead.authorization import json_web_keys
 from fairlead.authorization.claims import AuthInfo, Claims, Denied
-from fairlead.authorization.json_web_keys import KEY_SET_BYTES_MAX, KeySource
+from fairlead.authorization.json_web_keys import KEY_SET_BYTES_MAX, STALE_S_MAX, KeySource
 from fairlead.authorization.json_web_tokens import JwtClaimMapper
 from fairlead.authorization.roles import Role
+from fairlead.authorization.verdicts import ACCEPTED_BYTES_MAX, REFUSED_MAX, Verdicts
 from tests.authorization.tokens import Issuer
 
 ISSUER = Issuer.make()
@@ -132,6 +135,74 @@ async def test_a_token_ends_even_if_it_was_verified_before(tmp_path: Path) -> No
     await source.close()
 
 
+class Counting(JwtClaimMapper):
+    """Counts signature checks."""
+
+    checks = 0
+
+    def _verify(self, token: str, now_s: float) -> Claims:
+        self.checks += 1
+        return super()._verify(token, now_s)
+
+
+@asynccontextmanager
+async def counting(tmp_path: Path, clock: Callable[[], float] = time.time) -> AsyncIterator[Counting]:
+    source = KeySource([ISSUER.write(tmp_path / "jwks.json")], refresh_s=0)
+    await source.open()
+    yield Counting(source, permissions_claim="permissions", clock=clock)
+    await source.close()
+
+
+async def test_a_token_is_kept_once_however_its_header_is_padded(tmp_path: Path) -> None:
+    async with counting(tmp_path) as mapper:
+        token = ISSUER.token("x:admin")
+        for spaces in range(100):
+            assert mapper.claims(AuthInfo(f"Bearer {' ' * spaces}{token}{' ' * spaces}"))
+            assert mapper.claims(AuthInfo(f"bEARER {token}"))
+        assert mapper.checks == 1
+        assert len(mapper._verdicts) == 1
+
+
+async def test_a_refused_token_is_checked_once_in_ten_seconds(tmp_path: Path) -> None:
+    now_s = time.time()
+    async with counting(tmp_path, lambda: now_s) as mapper:
+        bogus, early = OTHER.token("x:admin"), ISSUER.token("x:admin", nbf=int(now_s) + 20, exp=int(now_s) + 600)
+        for _ in range(100):
+            for token in (bogus, early):
+                with pytest.raises(Denied):
+                    claims(mapper, token)
+        assert mapper.checks == 2
+        # The refusal does not outlast its reason for long, and a change of the keys ends it.
+        now_s += 11
+        with pytest.raises(Denied):
+            claims(mapper, bogus)
+        mapper.forget()
+        with pytest.raises(Denied):
+            claims(mapper, bogus)
+        assert mapper.checks == 4
+
+
+def test_the_cache_of_tokens_is_bounded_in_number_and_bytes() -> None:
+    verdicts = Verdicts()
+    for number in range(3 * REFUSED_MAX):
+        verdicts.refuse(b"refused %d" % number, "no", until_s=2.0)
+    assert len(verdicts) == REFUSED_MAX
+    found = Claims("alice")
+    for number in range(3_000):
+        verdicts.accept(b"accepted %d" % number, found, until_s=2.0, size_bytes=16_000)
+    assert verdicts.accepted_bytes <= ACCEPTED_BYTES_MAX
+    assert len(verdicts) == REFUSED_MAX + ACCEPTED_BYTES_MAX // 16_000
+    assert verdicts.find(b"accepted 2999", 1.0) is found
+    assert verdicts.find(b"accepted 2999", 2.0) is None
+    assert verdicts.find(b"accepted 0", 1.0) is None
+    # The same token again counts once.
+    before = verdicts.accepted_bytes
+    verdicts.accept(b"accepted 2999", found, until_s=3.0, size_bytes=16_000)
+    assert verdicts.accepted_bytes == before
+    verdicts.clear()
+    assert (len(verdicts), verdicts.accepted_bytes) == (0, 0)
+
+
 async def test_the_audience_must_match_if_one_is_configured(tmp_path: Path) -> None:
     source = KeySource([ISSUER.write(tmp_path / "jwks.json")], refresh_s=0)
     await source.open()
@@ -180,6 +251,75 @@ async def test_a_withdrawn_key_is_gone_with_the_next_refresh(tmp_path: Path) -> 
     await source._read()
     claims(mapper, new)
     await source.close()
+
+
+async def test_sources_are_read_independently_and_the_keys_of_one_that_is_down_end(tmp_path: Path) -> None:
+    now_s = 0.0
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    kept = {**ISSUER.jwks()["keys"][0], "kid": "kept"}
+    first.write_text(json.dumps({"keys": [kept]}))
+    source = KeySource([first.as_uri(), ISSUER.write(second)], refresh_s=60, clock=lambda: now_s)
+    changes: list[str] = []
+    source.on_change(lambda: changes.append("changed"))
+    await source._read()
+    assert sorted(source._keys) == ["ec", "kept", "rsa"]
+    # The first source is down, and the second one withdraws a key.
+    first.unlink()
+    second.write_text(json.dumps({"keys": ISSUER.jwks()["keys"][:1]}))
+    now_s += STALE_S_MAX - 1
+    await source._read()
+    assert sorted(source._keys) == ["kept", "rsa"]
+    now_s += 2
+    await source._read()
+    assert sorted(source._keys) == ["rsa"]
+    assert len(changes) == 3
+    # It is back.
+    first.write_text(json.dumps({"keys": [kept]}))
+    await source._read()
+    assert sorted(source._keys) == ["kept", "rsa"]
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in its headers", "in its body"])
+async def test_a_source_that_sends_a_byte_now_and_then_delays_nobody(
+    head: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_web_keys, "FETCH_S_MAX", 0.5)
+
+    ended = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError), closing(writer):
+            writer.write(head)
+            while True:
+                writer.write(b"H")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        ended.set()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    source = KeySource([f"http://127.0.0.1:{port}/jwks", ISSUER.write(tmp_path / "jwks.json")], refresh_s=60)
+    async with asyncio.timeout(30):
+        await source.open()
+    assert sorted(source._keys) == ["ec", "rsa"]
+    await source.close()
+    # The source has noticed the end of the connection.
+    await ended.wait()
+    server.close()
+
+
+async def test_a_password_in_an_address_is_in_no_message() -> None:
+    with capture_logs() as logs:
+        for address in (
+            "http://user:hunter2@127.0.0.1:1/jwks?key=hunter2",
+            "http://user:hunter2@127.0.0.1/jwks",
+            "https://user:hunter2@[::1]:1/jwks",
+        ):
+            source = KeySource([address], refresh_s=0)
+            await source._read()
+    assert len(logs) == 3
+    assert "hunter2" not in str(logs)
+    assert "127.0.0.1" in str(logs)
 
 
 def weak_keys() -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ import pytest
 
 from fairlead.console.views import VIEWS
 from fairlead.ui import csrf
-from tests.console.web import new_key, running_console
+from tests.console.web import Visitor, new_key, running_console
+from tests.frontend.http.client import Client
 
 STRICT = "default-src 'none'; script-src 'self'; style-src 'self'"
 
@@ -96,6 +97,47 @@ async def test_with_authorization_a_viewer_signs_in_with_a_key_and_out_again() -
         out = await visitor.post("sign-out", {})
         assert out.status == 303
         assert "Max-Age=0" in out.headers["set-cookie"]
+
+
+async def test_a_viewer_signs_in_where_the_token_has_another_header() -> None:
+    async with running_console(is_guarded=True, header="x-token") as (server, visitor):
+        key = await new_key(server, "read")
+        assert (await visitor.sign_in("fl_not-a-key")).status == 403
+        assert (await visitor.sign_in(key)).status == 303
+        # Calls of the API are made with the same rights as pages.
+        assert (await visitor.data("home"))["counts_problem"] is None
+        program = Visitor(visitor.port)
+        assert (await program.send("GET", "/console/home.json", x_token=f"Bearer {key}")).status == 200
+        assert (await program.send("GET", "/console/home.json", authorization=f"Bearer {key}")).status == 401
+
+
+async def test_viewers_with_different_credentials_of_any_kind_share_no_live_view() -> None:
+    async with running_console(is_guarded=True, header="x-token", namespaces=("default", "other")) as (server, visitor):
+        everything, one = await new_key(server, "read", "temporal-system"), await new_key(server, "read")
+
+        async def first_event(client: Client, key: str) -> bytes:
+            head = (
+                f"GET /console/live/home?namespace=other HTTP/1.1\r\nhost: 127.0.0.1\r\nx-token: Bearer {key}\r\n\r\n"
+            )
+            client.writer.write(head.encode())
+            await client.reader.readuntil(b"event: live")
+            return await client.reader.readuntil(b"\n\n")
+
+        async with Client(visitor.port) as first, Client(visitor.port) as second:
+            assert b"Request unauthorized." not in await first_event(first, everything)
+            assert b"Request unauthorized." in await first_event(second, one)
+
+
+async def test_refused_sign_ins_and_views_are_in_the_audit() -> None:
+    async with running_console(is_guarded=True) as (server, visitor):
+        await visitor.sign_in("fl_not-a-key")
+        await visitor.sign_in(await new_key(server, "read"))
+        assert (await visitor.get("settings")).status == 403
+        await visitor.sign_in(await new_key(server, "admin", "temporal-system", "alice"))
+        page = (await visitor.get("audit", refused="true")).body.decode()
+        assert "fairlead/console.SignIn" in page
+        assert "fairlead/matching.Describe" in page
+        assert "not-a-key" not in page
 
 
 async def test_a_sign_in_leads_only_to_pages_of_the_console() -> None:

@@ -74,6 +74,7 @@ async def running_console(
     port: int = 0,
     cluster: ClusterConfig | None = None,
     dynamic_file: Path | None = None,
+    header: str = "authorization",
 ) -> AsyncIterator[tuple[Server, Visitor]]:
     """A server with the console on loopback."""
     server = Server(
@@ -86,7 +87,7 @@ async def running_console(
             store=MemoryConfig(),
             namespaces=tuple(NamespaceConfig(name) for name in namespaces),
             journal=None if journal is None else JournalConfig(journal),
-            security=SecurityConfig(AuthorizationConfig(authorizer="default"), secret=SECRET)
+            security=SecurityConfig(AuthorizationConfig(authorizer="default", header=header), secret=SECRET)
             if is_guarded
             else SecurityConfig(),
             hand_over_s=0.0,

@@ -68,7 +68,7 @@ async def test_the_first_ten_minutes_work(tmp_path: Path) -> None:
 def test_every_example_is_a_valid_configuration(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("0123456789abcdef")
     examples = [block for language, block in FILES.findall(PAGE) if language == "yaml"]
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         file = tmp_path / "example.yaml"
         file.write_text(re.sub(r"/etc/fairlead/[\w-]+", str(tmp_path / "secret"), example))

@@ -31,6 +31,7 @@ from tests.patience import PATIENCE_S
 
 ECHO = "/test.Service/Echo"
 FAIL = "/test.Service/Fail"
+DENY = "/test.Service/Deny"
 CRASH = "/test.Service/Crash"
 WAIT = "/test.Service/Wait"
 ABOUT = "/test.Service/About"
@@ -70,6 +71,9 @@ class Handlers:
 
     async def crash(self, request: bytes, call: Call) -> bytes:
         raise ZeroDivisionError("secret")
+
+    async def deny(self, request: bytes, call: Call) -> bytes:
+        raise RpcStatus(Code.PERMISSION_DENIED, "Request unauthorized.")
 
     async def wait(self, request: bytes, call: Call) -> bytes:
         self.begun += 1
@@ -133,15 +137,17 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     *,
     stranger_limits: RpcLimits | None = None,
+    ages_s: Callable[[], tuple[float, float]] | None = None,
 ) -> AsyncIterator[Serving]:
     """Fails the test on errors that are not awaited, such as those in callbacks."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     handlers = Handlers()
-    server = RpcServer("127.0.0.1:0", limits=limits, stranger_limits=stranger_limits, tls=tls)
+    server = RpcServer("127.0.0.1:0", limits=limits, stranger_limits=stranger_limits, tls=tls, ages_s=ages_s)
     server.add(ECHO, handlers.echo)
     server.add(FAIL, handlers.fail)
     server.add(CRASH, handlers.crash)
+    server.add(DENY, handlers.deny)
     server.add(WAIT, handlers.wait)
     server.add(ABOUT, handlers.about)
     server.add(LARGE, handlers.large)

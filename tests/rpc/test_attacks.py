@@ -34,6 +34,7 @@ from fairlead.rpc.message import LOOP_BYTES_MAX, Packed, framed, plain
 from fairlead.rpc.responses import CANCELLED_A_TURN_MAX
 from tests.rpc.served import (
     COUNT,
+    DENY,
     ECHO,
     LARGE,
     TALK,
@@ -167,6 +168,21 @@ async def test_a_flood_of_calls_that_must_be_refused_ends_the_connection(path: s
     async with serving() as served:
         async with await Peer.connect(served.address) as peer:
             peer.send(b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, block) for n in range(20_000)))
+            assert await peer.goaway() is ErrorCode.ENHANCE_YOUR_CALM
+        await assert_alive(served.address)
+
+
+async def test_a_flood_of_calls_whose_caller_is_refused_ends_the_connection() -> None:
+    limits = RpcLimits(resets_burst_max=100, resets_per_s_max=1)
+    async with serving(limits) as served:
+        async with await Peer.connect(served.address) as peer:
+            peer.send(calls(DENY, 90))
+            for n in range(90):
+                assert await peer.status(2 * n + 1) == Code.PERMISSION_DENIED
+            # Other calls go on within the budget, and cost nothing.
+            peer.send(calls(ECHO, 200, first=90))
+            assert await peer.status(2 * 289 + 1) == Code.OK
+            peer.send(calls(DENY, 30, first=290))
             assert await peer.goaway() is ErrorCode.ENHANCE_YOUR_CALM
         await assert_alive(served.address)
 

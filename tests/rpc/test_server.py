@@ -384,6 +384,35 @@ async def test_draining_finishes_open_calls_and_calls_in_flight() -> None:
             await Peer.connect(served.address)
 
 
+async def test_a_connection_is_replaced_at_its_maximum_age_and_its_open_calls_may_end() -> None:
+    ages_s = [0.1, 60.0]
+    limits = RpcLimits(preface_s_max=0.2)
+    async with serving(limits, ages_s=lambda: (ages_s[0], ages_s[1])) as served:
+        async with await Peer.connect(served.address) as peer:
+            peer.call(1, WAIT)
+            assert (await peer.read_until(GOAWAY)).code is ErrorCode.NO_ERROR
+            assert served.server.stats().streams == 1
+            served.handlers.release.set()
+            assert await peer.status(1) == Code.OK
+        served.handlers.release.clear()
+        async with await Peer.connect(served.address) as peer:
+            peer.call(1, WAIT)
+            await until(lambda: served.handlers.begun == 2)
+            # Open calls have this long; then the connection is closed.
+            ages_s[1] = 0.2
+            await until(lambda: served.server.stats() == RpcStats(connections=0, streams=0, handlers=0))
+
+
+async def test_a_connection_has_no_maximum_age_by_default() -> None:
+    async with serving() as served, await Peer.connect(served.address) as peer:
+        peer.call(1, ECHO)
+        assert await peer.status(1) == Code.OK
+        [connection] = served.server._host.connections  # type: ignore[union-attr]
+        connection._made_s -= 1e6
+        connection.check(connection._clock())
+        assert not connection.is_draining
+
+
 async def test_a_peer_that_does_not_acknowledge_a_drain_is_drained_after_a_timeout() -> None:
     async with serving() as served, await Peer.connect(served.address) as peer:
         peer.call(1, ECHO)

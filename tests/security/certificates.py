@@ -27,6 +27,10 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} of a test")])
         self.certificate = folder / f"{name}.pem"
+        self.renew()
+
+    def renew(self) -> None:
+        """Write another certificate of the same authority, with the same key."""
         made = (
             _builder(self._name, self._name, self._key.public_key(), days=30.0)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)

@@ -21,6 +21,7 @@ from fairlead.settings.static.config import (
     UiConfig,
 )
 from fairlead.settings.static.tls import Pem, ServerTls, TlsConfig, TlsGroup
+from tests.patience import until
 from tests.security.certificates import Authority
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -96,5 +97,50 @@ async def test_http_has_the_tls_of_the_port_for_sdks(tmp_path: Path) -> None:
             assert (await asyncio.to_thread(ask, address, "/api/v1/system-info", "", context))[0] == 200
             with pytest.raises((http.client.HTTPException, OSError)):
                 await asyncio.to_thread(ask, address, "/api/v1/system-info")
+    finally:
+        await server.stop()
+
+
+async def test_an_open_http_connection_ends_with_the_authority_of_its_certificate(tmp_path: Path) -> None:
+    authority, gone = Authority(tmp_path), Authority(tmp_path, "gone")
+    trusted = tmp_path / "clients.pem"
+    trusted.write_bytes(authority.certificate.read_bytes() + gone.certificate.read_bytes())
+    issued = authority.issue("localhost")
+    side = ServerTls(Pem(issued.certificate), Pem(issued.key), (Pem(trusted),), requires_client=True)
+    server = Server(config(tmp_path, TlsConfig(frontend=TlsGroup(side), refresh_s=0.05)))
+    await server.start()
+    try:
+        address = server.http_address
+        assert address is not None
+        connections = []
+        for name, issuer in (("kept", authority), ("ended", gone)):
+            own = issuer.issue(name)
+            context = ssl.create_default_context(cafile=str(authority.certificate))
+            context.load_cert_chain(own.certificate, own.key)
+            connections.append(http.client.HTTPSConnection(address, timeout=20, context=context))
+
+        def status_of(connection: http.client.HTTPSConnection) -> int:
+            connection.request("GET", "/api/v1/system-info")
+            response = connection.getresponse()
+            response.read()
+            return response.status
+
+        for connection in connections:
+            # On the same connection: it must not connect again by itself.
+            connection.auto_open = 0
+            await asyncio.to_thread(connection.connect)
+            assert await asyncio.to_thread(status_of, connection) == 200
+        trusted.write_bytes(authority.certificate.read_bytes())
+
+        async def is_closed() -> bool:
+            try:
+                await asyncio.to_thread(status_of, connections[1])
+            except (http.client.HTTPException, OSError):
+                return True
+            return False
+
+        await until(is_closed)
+        assert await asyncio.to_thread(status_of, connections[0]) == 200
+        connections[0].close()
     finally:
         await server.stop()

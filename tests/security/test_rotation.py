@@ -1,6 +1,8 @@
 """Keys of tokens and certificates that are replaced while a real server serves the official SDK."""
 
+import asyncio
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,61 @@ global:
         other = Authority(tmp_path, "other")
         with pytest.raises(RuntimeError):
             await Client.connect(found[1], tls=TLSConfig(server_root_ca_cert=other.certificate.read_bytes()))
+
+
+async def test_a_withdrawn_authority_of_clients_ends_open_connections_and_disturbs_no_others(tmp_path: Path) -> None:
+    authority, gone = Authority(tmp_path), Authority(tmp_path, "gone")
+    authority.issue("localhost", file="server")
+    trusted = tmp_path / "clients.pem"
+    trusted.write_bytes(authority.certificate.read_bytes() + gone.certificate.read_bytes())
+    (tmp_path / "fairlead.yaml").write_text(
+        """
+frontend: {listen: "127.0.0.1:0"}
+listen: 127.0.0.1:0
+store: {memory: {}}
+namespaces: [orders]
+stop: {handOver: 0s, grace: 1s}
+global:
+  authorization:
+    authorizer: default
+    certificates: {shop.example: {permissions: ["orders:write"]}}
+  tls:
+    refreshInterval: 1s
+    frontend:
+      server: {certFile: server.pem, keyFile: server.key, clientCaFiles: [clients.pem], requireClientAuth: true}
+"""
+    )
+    async with server("--config", str(tmp_path / "fairlead.yaml"), folder=tmp_path) as running:
+        found = re.search(r"SDKs connect to (\S+),", running.ready)
+        assert found is not None, running.ready
+
+        async def client_of(issuer: Authority, file: str) -> Client:
+            own = issuer.issue("shop.example", file=file)
+            tls = TLSConfig(
+                server_root_ca_cert=authority.certificate.read_bytes(),
+                client_cert=own.certificate.read_bytes(),
+                client_private_key=own.key.read_bytes(),
+            )
+            return await Client.connect(found[1], namespace="orders", tls=tls)
+
+        kept, ended = await client_of(authority, "kept"), await client_of(gone, "ended")
+        async with worker(kept):
+            assert await ended.execute_workflow(Greeting.run, "world", id="1", task_queue=QUEUE) == "Hello, world!"
+            # A call of the valid client that waits meanwhile: nobody works on this task queue yet.
+            waiting = asyncio.create_task(kept.execute_workflow(Greeting.run, "again", id="2", task_queue="later"))
+            trusted.write_bytes(authority.certificate.read_bytes())
+
+            async def is_refused() -> bool:
+                try:
+                    await ended.get_workflow_handle("1").describe(rpc_timeout=timedelta(seconds=1))
+                except RPCError:
+                    return True
+                return False
+
+            await until(is_refused)
+            # It does not come back.
+            with pytest.raises(RuntimeError):
+                await client_of(gone, "again")
+            assert await kept.execute_workflow(Greeting.run, "shop", id="3", task_queue=QUEUE) == "Hello, shop!"
+        async with worker(kept, task_queue="later"):
+            assert await waiting == "Hello, again!"

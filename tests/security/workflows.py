@@ -21,5 +21,5 @@ class Greeting:
         return await workflow.execute_activity(greet, name, start_to_close_timeout=timedelta(seconds=10))
 
 
-def worker(client: Client) -> Worker:
-    return Worker(client, task_queue=QUEUE, workflows=[Greeting], activities=[greet])
+def worker(client: Client, task_queue: str = QUEUE) -> Worker:
+    return Worker(client, task_queue=task_queue, workflows=[Greeting], activities=[greet])

@@ -11,6 +11,8 @@ from fairlead.rpc.certificate import PeerCertificate
 
 # Maximum number of namespaces in the claims of one caller.
 PERMISSIONS_MAX = 10_000
+# Characters of a caller's name: it goes into each event that the caller causes.
+SUBJECT_CHARACTERS_MAX = 256
 
 
 class Denied(FixRequest):

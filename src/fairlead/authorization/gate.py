@@ -13,9 +13,10 @@ from fairlead.api.errors import ApiError, PermissionDenied
 from fairlead.authorization.api_keys import PREFIX, ApiKeys
 from fairlead.authorization.authorizer import AuthorizationTarget, Authorizer, Decision
 from fairlead.authorization.certificates import CertificateClaims
-from fairlead.authorization.claims import AuthInfo, ClaimMapper, Claims, Denied, Principal
+from fairlead.authorization.claims import SUBJECT_CHARACTERS_MAX, AuthInfo, ClaimMapper, Claims, Denied, Principal
 from fairlead.authorization.json_web_tokens import bearer
-from fairlead.authorization.methods import MethodAccess
+from fairlead.authorization.methods import Access, MethodAccess
+from fairlead.authorization.reasons import current_reason
 from fairlead.authorization.roles import Role
 from fairlead.core.errors import FairleadError
 from fairlead.rpc.certificate import PeerCertificate
@@ -29,9 +30,6 @@ MESSAGE: Final = "Request unauthorized."
 NOBODY: Final = Principal("", "")
 # A host of this cluster: it may call everything.
 HOST: Final = Claims("host", Role.ADMIN, kind="host")
-
-# Header with the reason that an operator gave for a call.
-REASON_HEADER: Final = "fairlead-reason"
 
 _BEARER_KEY: Final = f"Bearer {PREFIX}"
 
@@ -92,8 +90,9 @@ class Gate:
 
         `on_decision` gets every refusal, and every call of a method that is in the audit.
         """
-        self._header = config.header
-        self._extras_header = config.extras_header
+        # Names of the headers with the token, and with extra data for claim mappers.
+        self.header = config.header
+        self.extras_header = config.extras_header
         self._audience = config.audience
         self._authorizer = authorizer
         self._mapper = mapper
@@ -170,11 +169,18 @@ class Gate:
     def note(
         self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, request: Any = None
     ) -> None:
-        """Report an allowed call to the audit, if its method belongs there, or if an operator gave a reason for it."""
-        reason = call.metadata.get(REASON_HEADER, "")
-        if self._on_decision is not None and (method.is_audited or reason):
+        """Report an allowed call to the audit, if it belongs there.
+
+        The call belongs there because of its method, or of its caller's role, or because it is a change by an action of
+        the console. Nothing that the caller sends puts it there.
+        """
+        if self._on_decision is None:
+            return
+        reason = current_reason()
+        is_action = reason is not None and method.access is not Access.READ
+        if method.is_audited or is_action or (method.is_audited_for_admins and _is_admin(claims, namespace)):
             principal = NOBODY if claims is None else claims.principal
-            self._on_decision(Decided(principal, method, namespace, True, reason, call.peer, request))  # noqa: FBT003
+            self._on_decision(Decided(principal, method, namespace, True, reason or "", call.peer, request))  # noqa: FBT003
 
     def refuse(
         self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, reason: str
@@ -190,7 +196,7 @@ class Gate:
             if hmac.compare_digest(metadata[SECRET_HEADER].encode(), self._secret):
                 return HOST
             raise Denied("the secret of the cluster's hosts is wrong")
-        token = metadata.get(self._header, "")
+        token = metadata.get(self.header, "")
         if token.startswith(_BEARER_KEY) and self._api_keys is not None:
             return self._api_keys.claims(bearer(token))
         if certificate is not None and not token:
@@ -203,7 +209,7 @@ class Gate:
             if token:
                 raise Denied("the authorization header has no API key, and no claim mapper is configured")
             return None
-        info = AuthInfo(token, metadata.get(self._extras_header, ""), certificate, self._audience)
+        info = AuthInfo(token, metadata.get(self.extras_header, ""), certificate, self._audience)
         try:
             mapped = self._mapper.claims(info)
             found: Claims | None = await mapped if isawaitable(mapped) else mapped
@@ -213,6 +219,8 @@ class Gate:
             self._metrics.count(SERVICE_ERRORS_AUTHORIZE_FAILED, "ClaimMapper")
             _log.error("claim mapper failed", exc_info=failure)
             raise Denied(f"the claim mapper failed: {type(failure).__name__}") from None
+        if found is not None and not is_name(found.subject):
+            raise Denied(f"the caller's name is not of at most {SUBJECT_CHARACTERS_MAX} printable characters")
         return found
 
     def _refused(
@@ -238,6 +246,15 @@ class Gate:
         if self._on_decision is not None:
             self._on_decision(Decided(principal, method, namespace, False, reason, call.peer, request))  # noqa: FBT003
         return request_unauthorized(reason if self._settings.get(EXPOSE_AUTHORIZER_ERRORS) else "")
+
+
+def is_name(subject: str) -> bool:
+    """Whether the name of a caller may be written into events and the audit."""
+    return len(subject) <= SUBJECT_CHARACTERS_MAX and subject.isprintable()
+
+
+def _is_admin(claims: Claims | None, namespace: str) -> bool:
+    return claims is not None and Role.ADMIN in claims.role_in(namespace)
 
 
 def request_unauthorized(reason: str = "") -> ApiError:

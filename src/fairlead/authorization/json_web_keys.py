@@ -2,25 +2,31 @@
 
 import asyncio
 import json
+import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from http.client import HTTPResponse
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import URLError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from fairlead.core.errors import GiveUp
 from fairlead.telemetry import get_log
 
-# Maximum bytes of a key set, maximum number of its keys, and the timeout of a read in seconds.
+# Maximum bytes of a key set, maximum number of its keys, and seconds for reading it from its first to its last byte.
 KEY_SET_BYTES_MAX: Final = 1 << 20
 KEYS_MAX: Final = 1_000
 FETCH_S_MAX: Final = 10.0
 # Minimum number of bits of an RSA key.
 RSA_BITS_MIN: Final = 2_048
-# Seconds until the next attempt while no source has been read at all.
+# Seconds until the next attempt while a source has not been read at all.
 RETRY_S: Final = 5.0
+# Seconds for which the keys of a source count that can't be read: one of them may be withdrawn.
+STALE_S_MAX: Final = 3_600.0
 
 _log = get_log("authorization.keys")
 
@@ -39,17 +45,31 @@ class VerificationKey:
         self.algorithm = algorithm
 
 
-class KeySource:
-    """The keys of all sources, by their `kid`. They are replaced as a whole: a withdrawn key is gone at once.
+class _Source:
+    """One source: its last keys, and when they were read."""
 
-    If a source can't be read, the keys stay as they are.
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.text: bytes | None = None
+        self.keys: Mapping[str, VerificationKey] = {}
+        # Time in seconds of the monotonic clock.
+        self.read_s = 0.0
+
+
+class KeySource:
+    """The keys of all sources, by their `kid`.
+
+    The keys of a source are replaced as a whole: a withdrawn key is gone at once. If a source can't be read, its keys
+    stay for `STALE_S_MAX`, and those of the others are read all the same.
     """
 
-    def __init__(self, sources: Sequence[str], *, refresh_s: float) -> None:
-        self._sources = tuple(sources)
+    def __init__(
+        self, sources: Sequence[str], *, refresh_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._sources = [_Source(address) for address in sources]
         self._refresh_s = refresh_s
+        self._clock = clock
         self._on_change: Callable[[], None] = lambda: None
-        self._texts: tuple[bytes, ...] | None = None
         self._keys: Mapping[str, VerificationKey] = {}
         self._running: asyncio.Task[None] | None = None
 
@@ -74,8 +94,8 @@ class KeySource:
 
     async def _read_forever(self) -> None:
         while True:
-            if self._texts is None:
-                await asyncio.sleep(RETRY_S)
+            if any(source.text is None for source in self._sources):
+                await asyncio.sleep(min(RETRY_S, self._refresh_s or RETRY_S))
             elif self._refresh_s > 0:
                 await asyncio.sleep(self._refresh_s)
             else:
@@ -83,29 +103,58 @@ class KeySource:
             await self._read()
 
     async def _read(self) -> None:
-        try:
-            texts, keys = await asyncio.to_thread(_read_all, self._sources, self._texts)
-        except UnreadableKeys as failure:
-            _log.error("keys of tokens not read, keeping the last ones", reason=str(failure), keys=len(self._keys))
+        """Read all sources at once: a slow one does not delay the others by more than `FETCH_S_MAX`."""
+        changed = await asyncio.gather(*(self._read_one(source) for source in self._sources))
+        if not any(changed):
             return
-        if keys is not None:
-            self._texts, self._keys = texts, keys
-            self._on_change()
-            _log.info("keys of tokens read", keys=sorted(keys))
+        found: dict[str, VerificationKey] = {}
+        for source in self._sources:
+            for kid, key in source.keys.items():
+                found.setdefault(kid, key)
+        self._keys = found
+        self._on_change()
+        _log.info("keys of tokens read", keys=sorted(found))
+
+    async def _read_one(self, source: _Source) -> bool:
+        """Read one source; return whether its keys have changed."""
+        if self._refresh_s == 0 and source.text is not None:
+            return False
+        try:
+            text, keys = await asyncio.to_thread(_read, source.address, source.text)
+        except Exception as failure:  # noqa: BLE001 - whatever is wrong with one source, the others must be read
+            reason = (
+                str(failure)
+                if isinstance(failure, UnreadableKeys)
+                else f"{shown(source.address)}: {type(failure).__name__}"
+            )
+            return self._has_failed(source, reason)
+        source.read_s = self._clock()
+        if keys is None:
+            return False
+        source.text, source.keys = text, keys
+        return True
+
+    def _has_failed(self, source: _Source, reason: str) -> bool:
+        """Log the failure; return whether the keys of the source are too old, and gone."""
+        _log.error("keys of tokens not read, keeping the last ones", reason=reason, keys=len(source.keys))
+        if not source.keys or self._clock() - source.read_s < STALE_S_MAX:
+            return False
+        _log.error("keys of tokens dropped: their source was unreadable for too long", source=shown(source.address))
+        # The next read that succeeds brings them back.
+        source.keys, source.text = {}, None
+        return True
 
 
-def _read_all(
-    sources: Sequence[str], before: tuple[bytes, ...] | None
-) -> tuple[tuple[bytes, ...], Mapping[str, VerificationKey] | None]:
-    """Read the sources; the keys are None if nothing has changed."""
-    texts = tuple(_fetch(source) for source in sources)
-    if texts == before:
-        return texts, None
-    found: dict[str, VerificationKey] = {}
-    for source, text in zip(sources, texts, strict=True):
-        for kid, key in _parse(source, text).items():
-            found.setdefault(kid, key)
-    return texts, found
+def shown(source: str) -> str:
+    """The address of a source for messages, without a password or a query, which may be secret."""
+    parts = urlsplit(source)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _read(source: str, before: bytes | None) -> tuple[bytes, Mapping[str, VerificationKey] | None]:
+    """Read a source; the keys are None if nothing has changed."""
+    text = _fetch(source)
+    return text, None if text == before else _parse(shown(source), text)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -115,6 +164,35 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Keeps the connections that it opens, so that a deadline can cut them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: list[HTTPConnection] = []
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._kept(HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._kept(HTTPSConnection), request)
+
+    def cut(self) -> None:
+        """End all reads on the connections; called in another thread."""
+        for connection in self._opened:
+            opened = connection.sock
+            if opened is not None:
+                with suppress(OSError):
+                    opened.shutdown(socket.SHUT_RDWR)
+
+    def _kept(self, kind: type[HTTPConnection]) -> Any:
+        def make(host: str, **options: Any) -> HTTPConnection:
+            self._opened.append(kind(host, **options))
+            return self._opened[-1]
+
+        return make
+
+
 def _fetch(source: str) -> bytes:
     parts = urlsplit(source)
     try:
@@ -122,15 +200,39 @@ def _fetch(source: str) -> bytes:
             with Path(unquote(parts.path)).open("rb") as opened:
                 text = opened.read(KEY_SET_BYTES_MAX + 1)
         else:
-            opener = urllib.request.build_opener(_NoRedirects)
-            response: HTTPResponse
-            with opener.open(source, timeout=FETCH_S_MAX) as response:
-                text = response.read(KEY_SET_BYTES_MAX + 1)
-    except (OSError, URLError, ValueError) as failure:
-        raise UnreadableKeys(f"{source} can't be read: {failure}") from None
+            text = _downloaded(source)
+    except TimeoutError:
+        raise UnreadableKeys(f"{shown(source)} has not answered in {FETCH_S_MAX:g} s") from None
+    except (OSError, URLError) as failure:
+        raise UnreadableKeys(f"{shown(source)} can't be read: {failure}") from None
+    except (HTTPException, ValueError) as failure:
+        # Its text may have the address, with a password.
+        raise UnreadableKeys(f"{shown(source)} can't be read: {type(failure).__name__}") from None
     if len(text) > KEY_SET_BYTES_MAX:
-        raise UnreadableKeys(f"{source} has more than {KEY_SET_BYTES_MAX} bytes")
+        raise UnreadableKeys(f"{shown(source)} has more than {KEY_SET_BYTES_MAX} bytes")
     return text
+
+
+def _downloaded(source: str) -> bytes:
+    """Read an address within `FETCH_S_MAX`; a source that sends a byte now and then does not get longer."""
+    deadline_s = time.monotonic() + FETCH_S_MAX
+    connections = _Connections()
+    # The timeout of a socket is for each read: only this ends a response whose headers come byte by byte.
+    timer = threading.Timer(FETCH_S_MAX, connections.cut)
+    timer.daemon = True
+    timer.start()
+    found = bytearray()
+    try:
+        opener = urllib.request.build_opener(_NoRedirects, connections)
+        response: HTTPResponse
+        with opener.open(source, timeout=FETCH_S_MAX) as response:
+            while len(found) <= KEY_SET_BYTES_MAX and (part := response.read1(KEY_SET_BYTES_MAX + 1 - len(found))):
+                found += part
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError
+    finally:
+        timer.cancel()
+    return bytes(found)
 
 
 def _parse(source: str, text: bytes) -> dict[str, VerificationKey]:

@@ -2,19 +2,20 @@
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 from fairlead.authorization.claims import PERMISSIONS_MAX, AuthInfo, Claims, Denied, with_permissions
 from fairlead.authorization.json_web_keys import KeySource, VerificationKey
+from fairlead.authorization.verdicts import Verdicts
 from fairlead.telemetry import get_log
 
 # Characters of a token.
 TOKEN_CHARACTERS_MAX: Final = 16_384
-# Verified tokens that are kept, and seconds until a kept one is verified again.
-VERIFIED_MAX: Final = 10_000
+# Seconds until a token is verified again, and until one that was refused is.
 VERIFIED_S_MAX: Final = 60.0
+REFUSED_S_MAX: Final = 10.0
 # Seconds by which the clocks of the issuer and of this host may differ.
 LEEWAY_S: Final = 0.0
 
@@ -42,24 +43,32 @@ class JwtClaimMapper:
         self._pattern = re.compile(permissions_regex) if permissions_regex else None
         self._audience = audience
         self._clock = clock
-        self._verified: OrderedDict[str, tuple[Claims, float]] = OrderedDict()
+        self._verdicts = Verdicts()
 
     def forget(self) -> None:
         """Verify all tokens again: the keys have changed."""
-        self._verified.clear()
+        self._verdicts.clear()
 
     def claims(self, info: AuthInfo) -> Claims | None:
         """The claims of a token; None without one."""
         if not info.token:
             return None
+        token = bearer(info.token)
+        # By the digest: the token itself may be large, and its header may be padded in many ways.
+        digest = sha256(token.encode(errors="replace")).digest()
         now_s = self._clock()
-        kept = self._verified.get(info.token)
-        if kept is not None and now_s < kept[1]:
-            return kept[0]
-        claims = self._verify(bearer(info.token), now_s)
-        self._verified[info.token] = claims, min(claims.expires_s, now_s + VERIFIED_S_MAX)
-        if len(self._verified) > VERIFIED_MAX:
-            self._verified.popitem(last=False)
+        kept = self._verdicts.find(digest, now_s)
+        if isinstance(kept, str):
+            raise Denied(kept)
+        if kept is not None:
+            return kept
+        try:
+            claims = self._verify(token, now_s)
+        except Denied as denied:
+            self._verdicts.refuse(digest, str(denied), until_s=now_s + REFUSED_S_MAX)
+            raise
+        until_s = min(claims.expires_s, now_s + VERIFIED_S_MAX)
+        self._verdicts.accept(digest, claims, until_s=until_s, size_bytes=len(token))
         return claims
 
     def _verify(self, token: str, now_s: float) -> Claims:

@@ -35,6 +35,8 @@ class MethodAccess(Struct, frozen=True):
     is_open: bool = False
     # Whether a call is in the audit even if it is allowed.
     is_audited: bool = False
+    # The same for callers with the role admin: services call such a method all the time, operators now and then.
+    is_audited_for_admins: bool = False
 
 
 # The methods of both services that only read one namespace. Every method that is in no list writes to a namespace.
@@ -88,9 +90,12 @@ AUDITED: Final = frozenset(
     DeleteWorkerDeploymentVersion UpdateWorkerDeploymentVersionComputeConfig UpdateWorkerDeploymentVersionMetadata
     UpdateWorkerBuildIdCompatibility UpdateWorkerVersioningRules TerminateActivityExecution DeleteActivityExecution
     PauseActivityExecution ResetActivityExecution UnpauseActivityExecution UpdateActivityExecutionOptions
-    TerminateNexusOperationExecution DeleteNexusOperationExecution
+    TerminateNexusOperationExecution DeleteNexusOperationExecution RequestCancelWorkflowExecution
+    RequestCancelActivityExecution RequestCancelNexusOperationExecution
     """.split()  # noqa: SIM905
 )
+# Methods that are in the audit only if a caller with the role admin calls them.
+AUDITED_FOR_ADMINS: Final = frozenset(("SignalWorkflowExecution", "SignalWithStartWorkflowExecution"))
 # SDKs call it before they have sent any credential.
 OPEN_METHODS: Final = frozenset(("GetSystemInfo",))
 
@@ -106,5 +111,11 @@ def access_of(service: str, name: str) -> MethodAccess:
         return MethodAccess(api, name, Scope.NAMESPACE, Access.ADMIN, is_audited=True)
     access = Access.READ if name in _READS else Access.WRITE
     return MethodAccess(
-        api, name, Scope.NAMESPACE, access, is_worker=name in WORKER_METHODS, is_audited=name in AUDITED
+        api,
+        name,
+        Scope.NAMESPACE,
+        access,
+        is_worker=name in WORKER_METHODS,
+        is_audited=name in AUDITED,
+        is_audited_for_admins=name in AUDITED_FOR_ADMINS,
     )

@@ -9,10 +9,12 @@ import msgspec
 
 from fairlead.authorization.claims import Claims, Denied
 from fairlead.authorization.gate import NOBODY
+from fairlead.authorization.methods import Access, MethodAccess, Scope
+from fairlead.authorization.reasons import acting
 from fairlead.authorization.roles import Role
 from fairlead.console import session
 from fairlead.console.backend import Backend
-from fairlead.console.context import Context, Credentials, with_reason
+from fairlead.console.context import Context, Credentials
 from fairlead.console.live import LiveViews, event
 from fairlead.console.pages import Page, render, render_live
 from fairlead.console.problems import Problem, problem_of
@@ -29,6 +31,9 @@ from fairlead.ui import csrf
 HTML: Final = "text/html; charset=utf-8"
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+
+# The audit has refused sign-ins under this name.
+SIGN_IN: Final = MethodAccess("/fairlead/console.SignIn", "console.SignIn", Scope.CLUSTER, Access.READ)
 
 _NO_STORE: Final = ("Cache-Control", "no-store")
 _BY_PATH: Final = {view.path: view for view in VIEWS}
@@ -58,6 +63,8 @@ class Console:
         self._backend = backend
         self._options = options
         self._base = f"{options.public_path}/console"
+        gate = backend.gate
+        self._header = "authorization" if gate is None else gate.header
         self._live = LiveViews()
         endpoint = urlsplit(options.codec_endpoint)
         codec = f" {endpoint.scheme}://{endpoint.netloc}" if endpoint.netloc else ""
@@ -80,7 +87,7 @@ class Console:
         if path.startswith("/static/"):
             return static_file(path)
         try:
-            response = await self._answer(path.strip("/"), session.authorized(request))
+            response = await self._answer(path.strip("/"), session.authorized(request, self._header))
         except Exception as failure:  # noqa: BLE001 - the page shows it
             if not isinstance(failure, RpcStatus | FairleadError | HttpFault | msgspec.ValidationError):
                 _log.error("view failed", path=path[:200], exc_info=failure)
@@ -165,7 +172,8 @@ class Console:
             return event("live", render_live(view.template, page, {"data": data}))
 
         query = urlencode(sorted(_given(parameters).items()))
-        key = (view.path, query, context.request.headers.get("authorization", ""))
+        # Viewers share a sample only if no credential of any kind distinguishes them.
+        key = (view.path, query, *context.identifying_headers())
         return Response(200, self._live.open(key, sample), EVENTS, (("X-Accel-Buffering", "no"),))
 
     async def _act(self, view: View, name: str, context: Context) -> Response:
@@ -176,7 +184,8 @@ class Console:
         form = _checked_form(action, csrf.form(context.request))
         await context.enforce(action.access, parameters.namespace)
         reason = form.get("reason", "")
-        said = await action.act(with_reason(context, reason) if reason else context, parameters, form)
+        with acting(reason):
+            said = await action.act(context, parameters, form)
         _log.info("action of the console", action=f"{view.path}/{name}", by=context.identity(), reason=reason)
         page = Page(
             base=self._base, title="", parameters=_given(parameters), path=view.path, namespace=parameters.namespace
@@ -216,7 +225,7 @@ class Console:
             return Response(problem.status, msgspec.json.encode({"message": problem.message}), JSON)
         given = dict(request.parameters) if request.query else {}
         namespace = given.get("namespace", "")
-        context = Context(self._backend, self._api, session.authorized(request))
+        context = Context(self._backend, self._api, session.authorized(request, self._header))
         page = Page(
             base=self._base,
             title=_failure_title(request, problem),
@@ -260,13 +269,15 @@ class Console:
         trouble = ""
         if request.method == "POST":
             token = csrf.form(request).get("token", "").strip()
-            headers = {**request.headers, "authorization": f"Bearer {token.removeprefix('Bearer ')}"}
-            asked = Request("GET", request.path, headers, b"", peer=request.peer, is_secure=request.is_secure)
+            asked = session.with_token(request, self._header, token)
             is_usable = token.isascii() and token.isprintable() and len(token) <= session.TOKEN_CHARACTERS_MAX
             if token and is_usable and await self._is_known(asked):
                 kept = session.session_cookie(request, token, path=self._base)
                 return Response(303, headers=(("Location", f"{self._base}/{_safe(wanted)}"), kept))
             trouble = "This is not a valid API key or token: it may have ended or been revoked."
+            if (gate := self._backend.gate) is not None:
+                credentials = Credentials(request.headers, request.peer)
+                gate.refuse(credentials, None, SIGN_IN, "", "the key or token of a sign-in is not valid")
         page = Page(
             base=self._base,
             title="Sign in",

@@ -3,8 +3,9 @@
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 from temporalio.api.workflowservice.v1 import (
@@ -15,12 +16,13 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from fairlead.authorization.claims import Principal
-from fairlead.authorization.gate import MESSAGE, NOBODY, REASON_HEADER
+from fairlead.authorization.gate import MESSAGE, NOBODY
 from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.authorization.methods import OPERATOR_SERVICE, WORKFLOW_SERVICE, MethodAccess, access_of
 from fairlead.console.backend import Backend
 from fairlead.console.series import Point, SeriesName
 from fairlead.console.view import workflow_method
+from fairlead.core.errors import FairleadError
 from fairlead.frontend.http import HttpApi
 from fairlead.http import Request
 from fairlead.matching.operator_client import OperatorClient
@@ -107,6 +109,12 @@ class Context:
         caller = _AdmittedCaller(self.backend, self.credentials)
         return await caller.call(host, method, request, timeout_s=timeout_s)
 
+    def identifying_headers(self) -> tuple[str, ...]:
+        """The headers that tell viewers apart: those of the gate, and those that calls of the API forward."""
+        gate, headers = self.backend.gate, self.request.headers
+        own = () if gate is None else (headers.get(gate.header, ""), headers.get(gate.extras_header, ""))
+        return (*own, *self.api.identifying_headers(self.request))
+
     async def may(self, access: MethodAccess, namespace: str = "") -> bool:
         """Whether the viewer may call a method; asks quietly, so that nothing is logged or audited."""
         gate = self.backend.gate
@@ -117,9 +125,16 @@ class Context:
         return await self.may(HOST_METHODS[name])
 
     async def require(self, access: MethodAccess, namespace: str = "") -> None:
-        """Raise `RpcStatus` unless the viewer may call a method; for data that is read from memory."""
-        if not await self.may(access, namespace):
-            raise RpcStatus(Code.PERMISSION_DENIED, MESSAGE)
+        """Raise `RpcStatus` unless the viewer may call a method, for data that is read from memory.
+
+        A refusal is logged and audited, but not every two seconds for a live view.
+        """
+        if await self.may(access, namespace):
+            return
+        if not self.is_sample:
+            with suppress(FairleadError):
+                await self.enforce(access, namespace)
+        raise RpcStatus(Code.PERMISSION_DENIED, MESSAGE)
 
     async def enforce(self, access: MethodAccess, namespace: str = "") -> None:
         """Raise unless the viewer may call a method; a refusal is logged and audited."""
@@ -147,18 +162,3 @@ class Context:
     def identity(self) -> str:
         """The name of the viewer in events."""
         return f"{self.principal.name or 'anonymous'}@console"
-
-
-def with_reason(context: Context, reason: str) -> Context:
-    """The same viewer, whose calls carry a reason to the audit."""
-    before = context.request
-    headers: dict[str, Any] = {**before.headers, f"grpc-metadata-{REASON_HEADER}": reason, REASON_HEADER: reason}
-    request = Request(
-        before.method,
-        f"{before.path}?{before.query}",
-        headers,
-        before.body,
-        peer=before.peer,
-        is_secure=before.is_secure,
-    )
-    return Context(context.backend, context.api, request, context.principal, context.now_s)

@@ -17,15 +17,18 @@ NOTICE_S: Final = 30
 _BEARER: Final = "Bearer "
 
 
-def authorized(request: Request) -> Request:
-    """The request with the viewer's key as its Authorization header, unless it has one of its own."""
-    if "authorization" in request.headers:
+def authorized(request: Request, header: str) -> Request:
+    """The request with the viewer's key in the header of the token, unless it has such a header of its own."""
+    if header in request.headers:
         return request
     token = _read(request, COOKIE)
-    if not token:
-        return request
+    return with_token(request, header, token) if token else request
+
+
+def with_token(request: Request, header: str, token: str) -> Request:
+    """The request with a key or token in the header."""
     target = f"{request.path}?{request.query}" if request.query else request.path
-    headers = {**request.headers, "authorization": _BEARER + token}
+    headers = {**request.headers, header: _BEARER + token.removeprefix(_BEARER)}
     return Request(request.method, target, headers, request.body, peer=request.peer, is_secure=request.is_secure)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import httptools
@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._is_discarding = False
         self._peer = ""
         self._is_secure = False
+        self._is_trusted: Callable[[], bool] = lambda: True
         self.deadline_s: float | None = None
 
     # Methods that asyncio calls.
@@ -55,7 +56,11 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
         self._is_secure = transport.get_extra_info("sslcontext") is not None
-        is_unknown = self._is_secure and _lacks_certificate(transport.get_extra_info("ssl_object"))
+        # The context of a server with authorities of clients is a `TrustingContext`.
+        encryption = transport.get_extra_info("ssl_object")
+        if (check_of := getattr(getattr(encryption, "context", None), "check_of", None)) is not None:
+            self._is_trusted = check_of(encryption)
+        is_unknown = self._is_secure and _lacks_certificate(encryption)
         if is_unknown or self._host.descriptors.is_reserved(transport):
             self._is_discarding = True
             self._transport.abort()
@@ -224,8 +229,9 @@ class Connection(asyncio.Protocol):
     # Methods that the server calls.
 
     def check(self, now_s: float) -> None:
-        """Close the connection if the client was too slow."""
-        if self.deadline_s is not None and now_s >= self.deadline_s:
+        """Close the connection if the client was too slow, or if its certificate has ended or is withdrawn."""
+        is_late = self.deadline_s is not None and now_s >= self.deadline_s
+        if is_late or not self._is_trusted():
             self._transport.abort()
 
     def drain(self) -> None:

@@ -54,6 +54,7 @@ class Journal:
         self._settings = settings
         self._metrics = metrics
         self._writers: list[SegmentWriter] = []
+        self._audits: list[AuditJournal] = []
         self._subscriptions = [
             settings.subscribe(settings_of.FLUSH_INTERVAL, self._use_settings),
             settings.subscribe(settings_of.SEGMENT_BYTES, self._use_settings),
@@ -103,22 +104,24 @@ class Journal:
         queue.on_frame = self._begin(Kind.HISTORY, queue).wake
         return queue
 
-    def audit(self) -> Callable[[AuditRecord], None]:
-        """Start the stream of decisions of authorization; returns the function that writes one.
-
-        It never waits: during a flood of refused calls, records are dropped and counted.
-        """
-        queue = RecordQueue(
-            on_full=lambda: self._metrics.count(JOURNAL_RECORDS_DROPPED, Kind.AUDIT, "full"),
-            records_max=self._settings.get(settings_of.QUEUE_RECORDS),
-        )
+    def audit(self) -> "AuditJournal":
+        """Start the stream of decisions of authorization."""
+        records_max = self._settings.get(settings_of.QUEUE_RECORDS)
+        queue = RecordQueue(on_full=self._audit_dropped, records_max=records_max)
         queue.on_frame = self._begin(Kind.AUDIT, queue).wake
-        return queue.put
+        journal = AuditJournal(queue, refusals_max=records_max // 2, on_full=self._audit_dropped)
+        self._audits.append(journal)
+        return journal
+
+    def _audit_dropped(self) -> None:
+        self._metrics.count(JOURNAL_RECORDS_DROPPED, Kind.AUDIT, "full")
 
     async def close(self) -> None:
         """Write the remaining records, and seal the segments."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
+        for audit in self._audits:
+            audit.flush()
         await asyncio.gather(*(asyncio.to_thread(writer.close) for writer in self._writers))
 
     def _begin(self, kind: Kind, source: Source) -> SegmentWriter:
@@ -162,6 +165,37 @@ class TaskJournal:
             host=self._host,
             find_name=self._names.find,
         )
+
+
+class AuditJournal:
+    """The stream of decisions of authorization. It never waits: above its bound, records are dropped and counted."""
+
+    def __init__(self, queue: RecordQueue, *, refusals_max: int, on_full: Callable[[], None]) -> None:
+        """Refusals are dropped while `refusals_max` records wait: the rest of the queue is for allowed calls."""
+        self._queue = queue
+        self._refusals_max = refusals_max
+        self._on_full = on_full
+        self._flushes: list[Callable[[], None]] = []
+
+    def put(self, record: AuditRecord) -> None:
+        """Write the record of an allowed call."""
+        self._queue.put(record)
+
+    def put_refusal(self, record: AuditRecord) -> None:
+        """Write the record of a refusal, unless it would take the room of records of allowed calls."""
+        if self._queue.waiting >= self._refusals_max:
+            self._on_full()
+        else:
+            self._queue.put(record)
+
+    def before_close(self, flush: Callable[[], None]) -> None:
+        """Call `flush`, which may put more records, before the stream closes."""
+        self._flushes.append(flush)
+
+    def flush(self) -> None:
+        """Get the records that are still to come."""
+        for flush in self._flushes:
+            flush()
 
 
 class _Counted:

@@ -106,6 +106,8 @@ class AuditRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     `principal` is the name of the caller, empty if it is not known, and `principal_kind` is its means of
     authentication: jwt, api-key, certificate, cluster, host. `object` names the object of the call, such as a workflow
     id. Records have no payloads.
+
+    A record with `left_out` stands for that many refusals of one caller, its `object`, from `first_us` to `time_us`.
     """
 
     time_us: int
@@ -118,6 +120,8 @@ class AuditRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     object: str = ""
     reason: str = ""
     peer: str = ""
+    left_out: int = 0
+    first_us: int = 0
 
 
 _encode_lines = msgspec.json.Encoder().encode_lines

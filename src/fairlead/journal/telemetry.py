@@ -44,6 +44,11 @@ class RecordQueue:
         self._invalid = 0
         self._room = records_max
 
+    @property
+    def waiting(self) -> int:
+        """Number of records that are not written yet."""
+        return len(self._records) + self._chunked
+
     def put(self, record: msgspec.Struct) -> None:
         """Queue a record for writing."""
         records = self._records

@@ -78,6 +78,8 @@ AUDIT_RECORD = struct(
     object=STRING,
     reason=STRING,
     peer=STRING,
+    left_out=LONG,
+    first_us=LONG,
 )
 
 # Origin of a row: the segment's name, and the number of records before it in the segment.

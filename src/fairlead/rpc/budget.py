@@ -32,6 +32,10 @@ class Budget:
         self._tokens = min(self._burst_max, self._tokens + refill) - tokens
         return self._tokens >= 0
 
+    def may_spend(self, now_s: float) -> bool:
+        """Whether a token is left."""
+        return min(self._burst_max, self._tokens + (now_s - self._spent_s) * self._per_s_max) >= 1
+
     def earn(self, tokens: int) -> None:
         """Add tokens, for frames that a flood of control frames doesn't contain."""
         self._tokens = min(self._burst_max, self._tokens + tokens)

@@ -38,7 +38,16 @@ RUNNING_FACTOR_MAX = 2
 class Calls(Responses):
     """Opens streams and passes their messages to the handlers; checks the order of frames within a stream."""
 
-    __slots__ = ("_certificate", "_heads", "_limits", "_message_bytes_max", "_on_trust", "_refusals", "last_id")
+    __slots__ = (
+        "_certificate",
+        "_heads",
+        "_limits",
+        "_message_bytes_max",
+        "_on_fault",
+        "_on_trust",
+        "_refusals",
+        "last_id",
+    )
 
     def __init__(
         self,
@@ -52,12 +61,23 @@ class Calls(Responses):
         certificate: PeerCertificate | None,
         on_idle: Callable[[], None],
         on_trust: Callable[[], None],
+        on_fault: Callable[[ConnectionFault], None],
     ) -> None:
         """`refusals` is the budget of refused calls, which the connection's resets share.
 
-        `on_trust` is called when the caller is identified, if that changes the limits.
+        `on_trust` is called when the caller is identified, if that changes the limits. `on_fault` gets a fault that
+        does not come from a frame.
         """
-        super().__init__(host, outbox, intake, account=account, peer=peer, on_idle=on_idle)
+        super().__init__(
+            host,
+            outbox,
+            intake,
+            account=account,
+            peer=peer,
+            on_idle=on_idle,
+            on_caller_refused=self._count_refused_caller,
+        )
+        self._on_fault = on_fault
         self._refusals = refusals
         self._limits = host.stranger_limits
         self._on_trust = on_trust
@@ -261,6 +281,13 @@ class Calls(Responses):
         """Count a call that is refused by the peer's own fault; raises ConnectionFault."""
         if not self._refusals.spend(self._host.clock()):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many calls that had to be refused")
+
+    def _count_refused_caller(self) -> None:
+        """Count a call whose handler refused the caller; above the budget, end the connection."""
+        try:
+            self._count_refusal()
+        except ConnectionFault as fault:
+            self._on_fault(fault)
 
     def _refuse(self, stream_id: int, head: Head, *, is_last: bool) -> None:
         refusal = head.refusal

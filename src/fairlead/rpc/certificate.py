@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from fairlead.rpc.trust import Chain, trust_of
+
 # Subject alternative names that identify a peer, by their type in Python's `ssl`.
 _NAME_KINDS = frozenset(("DNS", "URI", "IP Address", "email"))
 # Short names of the parts of a subject, as in RFC 4514.
@@ -19,11 +21,17 @@ _SHORT = {
 
 
 class PeerCertificate(Struct, frozen=True):
-    """A certificate that the TLS layer has verified: its subject, its common name and its alternative names."""
+    """A certificate that the TLS layer has verified: its subject, its common name and its alternative names.
+
+    `authorities` are the SHA-256 fingerprints of the authorities in its chain. `is_of_default` is false if only the
+    authorities of the host name accept it for which the client has asked.
+    """
 
     subject: str
     common_name: str
     names: tuple[str, ...] = ()
+    authorities: tuple[str, ...] = ()
+    is_of_default: bool = True
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -31,17 +39,20 @@ class PeerCertificate(Struct, frozen=True):
         return (self.common_name, *self.names) if self.common_name else self.names
 
 
-def peer_certificate(encryption: ssl.SSLObject | None) -> PeerCertificate | None:
-    """Certificate of the peer; None without TLS, or if the peer presented none."""
+def peer_certificate(encryption: ssl.SSLObject | None, chain: Chain | None = None) -> PeerCertificate | None:
+    """Certificate of the peer; None without TLS, or if the peer presented none. `chain` is its verified chain."""
     if encryption is None:
         return None
     # An empty dictionary stands for a certificate that was not verified.
     found: dict[str, Any] | None = encryption.getpeercert()
     if not found:
         return None
+    trust = trust_of(encryption)
     parts = [part for relative in found.get("subject", ()) for part in relative]
     return PeerCertificate(
         ",".join(f"{_SHORT.get(kind, kind)}={value}" for kind, value in parts),
         next((value for kind, value in parts if kind == "commonName"), ""),
         tuple(value for kind, value in found.get("subjectAltName", ()) if kind in _NAME_KINDS),
+        () if chain is None else chain.fingerprints,
+        chain is None or trust is None or trust.is_of_default(chain),
     )

@@ -1,6 +1,7 @@
 """One connection of the server, from the preface to GOAWAY."""
 
 import asyncio
+import random
 import ssl
 
 from fairlead.rpc.budget import origin
@@ -32,9 +33,15 @@ from fairlead.rpc.memory import Account
 from fairlead.rpc.outbox import TRANSPORT_BYTES_MAX
 from fairlead.rpc.server_outbox import ServerOutbox
 from fairlead.rpc.stream import Stream
+from fairlead.rpc.trust import Chain, Trust, chain_of, trust_of
 
 # Seconds between asking the peer to open no more streams and ignoring the streams that it still opens.
 DRAIN_NOTICE_S = 1.0
+# Seconds for the open calls of a client whose certificate has expired: longer than a long poll.
+EXPIRED_S_MAX = 70.0
+
+# Share by which the maximum age of a connection varies, up and down.
+AGE_SPREAD = 0.1
 
 _DRAIN_PING = b"draining"
 
@@ -49,7 +56,14 @@ class Connection(Http2Connection):
         self._host = host
         self._origin = ""
         self.account = Account(host.stranger_memory)
+        self._who = ""
+        self._made_s = host.clock()
+        # Clients that have connected together don't reconnect together.
+        self._age_share = 1 + AGE_SPREAD * (2 * random.random() - 1)  # noqa: S311 - nobody has to guess it
         self._is_preface_read = False
+        # The verified chain of the client's certificate, and the authorities that accept it.
+        self._trust: Trust | None = None
+        self._chain: Chain | None = None
         # Time in seconds when GOAWAY was sent; None before.
         self._drained_s: float | None = None
         self._is_final = False
@@ -65,21 +79,27 @@ class Connection(Http2Connection):
         self._intake = Intake(self._outbox, receive_bytes_max=limits.receive_bytes_max, account=account)
         self._begin_budgets()
         encryption: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        certificate = peer_certificate(encryption)
+        self._trust = trust_of(encryption)
+        self._chain = None if encryption is None or self._trust is None else chain_of(encryption)
+        certificate = peer_certificate(encryption, self._chain)
+        self._who = _peer(self._transport)
         self._calls = Calls(
             self._host,
             outbox,
             self._intake,
             account=account,
             refusals=self._resets,
-            peer=_peer(self._transport),
+            peer=self._who,
             certificate=certificate,
             on_idle=self._end_when_idle,
-            on_trust=self._trust,
+            on_trust=self._raise_limits,
+            on_fault=self._fail_once,
         )
         is_other = not negotiated_http2(transport)
         # A context that was chosen by host name may require more than the handshake did.
         is_missing = certificate is None and _requires_certificate(encryption)
+        # A chain that can't be read can't be checked later on either.
+        is_missing |= certificate is not None and self._trust is not None and self._chain is None
         if is_other or is_missing or self._host.is_draining or self._is_one_too_many():
             self._is_ending = True
             self._transport.abort()
@@ -150,6 +170,10 @@ class Connection(Http2Connection):
         if self._is_ending:
             return
         self._calls.check(now_s)
+        self._check_certificate(now_s)
+        self._check_age(now_s)
+        if self._is_ending:
+            return
         if self._drained_s is not None and now_s - self._drained_s > DRAIN_NOTICE_S:
             self._finalize()
         if (not self._is_settled or self._block) and now_s - self._begun_s > limits.preface_s_max:
@@ -162,6 +186,28 @@ class Connection(Http2Connection):
             self._pinged_s = now_s
             self._outbox.write(frame(PING, 0, 0, KEEPALIVE_PING))
 
+    def _check_certificate(self, now_s: float) -> None:
+        """End the connection of a client whose certificate has ended, or whose authority is withdrawn."""
+        if self._trust is None or self._chain is None or self._trust.accepts(self._chain):
+            return
+        if self._trust.has_withdrawn(self._chain):
+            self._log.warning("rpc connection closed: the authority of its certificate is withdrawn", peer=self._who)
+            self.close()
+        elif self._drained_s is None:
+            # The client may have a new certificate already: its open calls may end.
+            self._log.info("rpc connection drained: its certificate has expired", peer=self._who)
+            self.drain()
+        elif now_s - self._drained_s > EXPIRED_S_MAX:
+            self.close()
+
+    def _check_age(self, now_s: float) -> None:
+        """Ask the client of an old connection to open another one, and close it when its open calls have had time."""
+        age_s_max = self._host.age_s_max * self._age_share
+        if age_s_max and now_s - self._made_s > age_s_max:
+            self.drain()
+            if self._drained_s is not None and now_s - self._drained_s > self._host.age_grace_s:
+                self.close()
+
     def _begin_budgets(self) -> None:
         """Begin with less than full budgets if earlier connections of the same address have spent theirs."""
         self._origin = origin(self._transport.get_extra_info("peername"))
@@ -171,7 +217,7 @@ class Connection(Http2Connection):
             self._resets.begin_with(share, now_s)
             self._control.begin_with(share, now_s)
 
-    def _trust(self) -> None:
+    def _raise_limits(self) -> None:
         """Replace the limits of strangers."""
         limits = self._host.limits
         self._resets.raise_to(burst_max=limits.resets_burst_max, per_s_max=limits.resets_per_s_max)
@@ -214,6 +260,10 @@ class Connection(Http2Connection):
             self._is_final = True
             self._outbox.write(goaway(self._calls.last_id, ErrorCode.NO_ERROR, "draining"))
             self._calls.finalize()
+
+    def _fail_once(self, fault: ConnectionFault) -> None:
+        if not self._is_ending:
+            self._fail(fault)
 
     def _end_when_idle(self) -> None:
         if not self._is_ending:

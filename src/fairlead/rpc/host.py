@@ -43,6 +43,9 @@ class Host:
     # One timer for all calls: a timer for each connection would keep the passed ticks of each.
     deadlines: Deadlines[Stream] = field(default_factory=lambda: Deadlines(expire))
     is_draining: bool = False
+    # Seconds until a connection is drained, 0 for no limit, and seconds for its open calls after that.
+    age_s_max: float = 0.0
+    age_grace_s: float = 0.0
 
 
 def expire(stream: Stream) -> None:

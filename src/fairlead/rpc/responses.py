@@ -18,12 +18,15 @@ from fairlead.rpc.stream import Stream
 
 # Calls of a lost connection that are cancelled in one iteration of the event loop, so that others get their turn.
 CANCELLED_A_TURN_MAX = 128
+# Statuses by which a handler refuses the caller, and which count against the budget of the connection.
+CALLER_REFUSED = frozenset((Code.PERMISSION_DENIED, Code.UNAUTHENTICATED))
 
 
 class Responses:
     """Runs the handlers of a connection's calls, and sends their responses.
 
-    Every stream ends through `_close`. `on_idle` is called when no more streams may open and the last one has ended.
+    Every stream ends through `_close`. `on_idle` is called when no more streams may open and the last one has ended,
+    `on_caller_refused` when a handler has refused its caller.
     """
 
     __slots__ = (
@@ -31,6 +34,7 @@ class Responses:
         "_host",
         "_intake",
         "_is_final",
+        "_on_caller_refused",
         "_on_idle",
         "_outbox",
         "_peer",
@@ -48,8 +52,10 @@ class Responses:
         account: Account,
         peer: str,
         on_idle: Callable[[], None],
+        on_caller_refused: Callable[[], None],
     ) -> None:
         self._account = account
+        self._on_caller_refused = on_caller_refused
         # Calls whose requests are not complete, with the time in seconds when they began; oldest first.
         self._unfinished: dict[Stream, float] = {}
         self._host = host
@@ -85,6 +91,8 @@ class Responses:
                 self._send_answer(stream, message)
         except RpcStatus as status:
             self._fail(stream, status)
+            if status.code in CALLER_REFUSED:
+                self._on_caller_refused()
         except asyncio.CancelledError:
             self._cancelled(stream)
             raise
@@ -139,6 +147,8 @@ class Responses:
                 self._outbox.end(stream, ok_trailers_block(stream.trailers or ()))
         except RpcStatus as status:
             self._fail(stream, status)
+            if status.code in CALLER_REFUSED:
+                self._on_caller_refused()
         except asyncio.CancelledError:
             self._cancelled(stream)
             raise

@@ -67,12 +67,16 @@ class RpcServer:
         tls: ssl.SSLContext | None = None,
         log: FilteringBoundLogger | None = None,
         memory_bytes_max: Callable[[], int] | None = None,
+        ages_s: Callable[[], tuple[float, float]] | None = None,
     ) -> None:
         """Without `listens`, another process accepts the connections at `listen`; see `adopt`.
 
-        `memory_bytes_max` replaces that of the limits, and is asked again while the server runs. `stranger_limits` are
-        for connections until a handler calls `Call.trust`; their sizes of messages and headers must be the same.
+        `memory_bytes_max` replaces that of the limits. `ages_s` returns the maximum age of a connection in seconds, 0
+        for no limit, and the seconds that its open calls have then. Both are asked again while the server runs.
+        `stranger_limits` are for connections until a handler calls `Call.trust`; their sizes of messages and headers
+        must be the same.
         """
+        self._ages_s = ages_s
         self._listen = listen
         self._listens = listens
         self._limits = limits or RpcLimits()
@@ -243,6 +247,8 @@ class RpcServer:
 
     def _check(self, host: Host) -> None:
         now_s = host.clock()
+        if self._ages_s is not None:
+            host.age_s_max, host.age_grace_s = self._ages_s()
         for connection in tuple(host.connections):
             connection.check(now_s)
         host.descriptors.check()

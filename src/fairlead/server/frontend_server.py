@@ -28,6 +28,7 @@ from fairlead.matching.messages import POLL, BacklogReport, PollResponse
 from fairlead.rpc import RpcServer
 from fairlead.rpc.hosts.caller import Caller, Method, Request, Response
 from fairlead.server.web import http_endpoints
+from fairlead.settings.dynamic.connections import CONNECTION_AGE_GRACE, CONNECTION_AGE_MAX
 from fairlead.settings.dynamic.quotas import MESSAGE_MEMORY
 from fairlead.settings.static.config import DEFAULTS, StaticConfig
 from fairlead.telemetry import Metrics
@@ -194,6 +195,7 @@ class FrontendServer:
             log=log,
             tls=tls,
             memory_bytes_max=lambda: frontend.settings.get(MESSAGE_MEMORY),
+            ages_s=lambda: (frontend.settings.get(CONNECTION_AGE_MAX), frontend.settings.get(CONNECTION_AGE_GRACE)),
         )
         self._frontend = frontend
         table = answerers(frontend, metrics)

@@ -33,7 +33,7 @@ def http_endpoints(
     if config.http is not None:
         endpoints["http"] = HttpEndpoint(
             config.http.listen,
-            partial(_load_api, config.http, frontend, table, metrics),
+            partial(_load_api, config, config.http, frontend, table, metrics),
             log=log,
             key=config.spelled("frontend.http.listen"),
             host_key=config.flags.get("frontend.http.listen.host"),
@@ -42,7 +42,7 @@ def http_endpoints(
     if config.ui is not None:
         endpoints["ui"] = HttpEndpoint(
             Address(config.ui.host, config.ui.port),
-            partial(_load_ui, config.ui, frontend, table, metrics, backend),
+            partial(_load_ui, config, config.ui, frontend, table, metrics=metrics, backend=backend),
             log=log,
             key=config.spelled("ui.listen"),
             host_key=config.flags.get("ui.listen.host"),
@@ -51,7 +51,15 @@ def http_endpoints(
     return endpoints
 
 
-def _load_api(config: HttpConfig, frontend: Frontend, table: Mapping[str, UnaryHandler], metrics: Metrics) -> WebApp:
+def _credential_headers(config: StaticConfig) -> tuple[str, ...]:
+    """Names of the headers by which callers authenticate themselves."""
+    authorization = config.security.authorization
+    return authorization.header, authorization.extras_header
+
+
+def _load_api(
+    whole: StaticConfig, config: HttpConfig, frontend: Frontend, table: Mapping[str, UnaryHandler], metrics: Metrics
+) -> WebApp:
     # Imported late: see `http_endpoint`.
     from fairlead.frontend.http import HttpApi  # noqa: PLC0415
     from fairlead.http.guard import Guard, is_loopback  # noqa: PLC0415
@@ -60,13 +68,16 @@ def _load_api(config: HttpConfig, frontend: Frontend, table: Mapping[str, UnaryH
         is_loopback=is_loopback(config.listen.host), allowed_hosts=lambda: frontend.settings.get(ALLOWED_HOSTS)
     )
     count = partial(metrics.count, HTTP_SERVICE_REQUESTS)
-    return HttpApi(SERVICES, table, guard=guard, forwarded_headers=config.forwarded_headers, count=count)
+    forwarded = (*config.forwarded_headers, *_credential_headers(whole))
+    return HttpApi(SERVICES, table, guard=guard, forwarded_headers=forwarded, count=count)
 
 
 def _load_ui(
+    whole: StaticConfig,
     config: UiConfig,
     frontend: Frontend,
     table: Mapping[str, UnaryHandler],
+    *,
     metrics: Metrics,
     backend: Backend | None,
 ) -> WebApp:
@@ -77,7 +88,7 @@ def _load_ui(
 
     guard = Guard(is_loopback=is_loopback(config.host), allowed_hosts=lambda: frontend.settings.get(ALLOWED_HOSTS))
     # The header that the page sends beyond the usual ones.
-    forwarded = ("Caller-Type",)
+    forwarded = ("Caller-Type", *_credential_headers(whole))
     api = HttpApi(SERVICES, table, forwarded_headers=forwarded, count=partial(metrics.count, HTTP_SERVICE_REQUESTS))
     options = UiOptions(config.asset_path, config.public_path, config.codec_endpoint)
     if backend is None:

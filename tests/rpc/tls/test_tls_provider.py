@@ -2,17 +2,20 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from fairlead.rpc import Code
+from fairlead.rpc import Call, Code, RpcLimits
+from fairlead.rpc.certificate import PeerCertificate
 from fairlead.rpc.client import CallFailed, Channel
 from fairlead.rpc.hosts.credentials import Credentials
 from fairlead.rpc.tls import BadCertificate, ClientSide, ServerSide, TlsProvider
 from fairlead.rpc.tls import provider as tls_provider
+from fairlead.rpc.trust import fingerprints_of
 from fairlead.settings.static.tls import ClientTls, Pem, ServerTls, TlsConfig, TlsGroup
 from tests.rpc.served import ECHO, WAIT, Serving, serving, until
 from tests.security.certificates import Authority, Issued
@@ -76,6 +79,39 @@ async def test_each_host_name_has_its_own_certificate_and_authorities(tmp_path: 
         assert not await answers(served, ClientSide(client_tls(theirs, "theirs.example"), wrong))
 
 
+async def test_a_call_knows_which_authorities_have_signed_its_certificate(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path), Authority(tmp_path, "theirs")
+    side = ServerSide(
+        server_tls(ours.issue("ours.example"), ours),
+        {
+            "theirs.example": server_tls(theirs.issue("theirs.example"), theirs),
+            "both.example": server_tls(theirs.issue("both.example"), theirs, ours),
+        },
+    )
+    seen: list[PeerCertificate | None] = []
+
+    async def look(request: bytes, call: Call) -> bytes:
+        seen.append(call.certificate)
+        return request
+
+    async with serving(tls=side.context) as served:
+        served.server.add("/test.Service/Look", look)
+        by_us, by_them = server_tls(ours.issue("ops.example")), server_tls(theirs.issue("ops.example", file="forged"))
+        for name, trusted, own in (
+            ("ours.example", ours, by_us),
+            ("theirs.example", theirs, by_them),
+            ("both.example", theirs, by_us),
+        ):
+            async with calling(served, ClientSide(client_tls(trusted, name), own)) as channel:
+                await channel.unary("/test.Service/Look", b"", timeout_s=10)
+    of_ours, of_theirs = (tuple(fingerprints_of(each.certificate.read_bytes())) for each in (ours, theirs))
+    assert [(each.common_name, each.authorities, each.is_of_default) for each in seen if each is not None] == [
+        ("ops.example", of_ours, True),
+        ("ops.example", of_theirs, False),
+        ("ops.example", of_ours, True),
+    ]
+
+
 async def test_certificates_are_replaced_without_a_dropped_call(tmp_path: Path) -> None:
     old, new = Authority(tmp_path), Authority(tmp_path, "new")
     side = ServerSide(server_tls(old.issue("localhost", file="server")))
@@ -107,6 +143,76 @@ async def test_a_withdrawn_authority_of_clients_is_gone_at_the_next_connection(t
         trusted.write_bytes(authority.certificate.read_bytes())
         side.refresh()
         assert not await answers(served, own)
+
+
+@asynccontextmanager
+async def trusting_two(folder: Path) -> AsyncIterator[tuple[ServerSide, Path, Authority, Authority, Serving]]:
+    """A server that trusts two authorities of clients; `trusted.pem` has both."""
+    ours, theirs = Authority(folder), Authority(folder, "theirs")
+    trusted = folder / "trusted.pem"
+    trusted.write_bytes(ours.certificate.read_bytes() + theirs.certificate.read_bytes())
+    issued = ours.issue("localhost", file="server")
+    side = ServerSide(ServerTls(Pem(issued.certificate), Pem(issued.key), (Pem(trusted),), requires_client=True))
+    limits = RpcLimits(preface_s_max=0.2)
+    async with serving(limits, tls=side.context) as served:
+        yield side, trusted, ours, theirs, served
+
+
+async def test_open_connections_end_with_the_authority_of_their_certificate_and_no_others(tmp_path: Path) -> None:
+    async with trusting_two(tmp_path) as (side, trusted, ours, theirs, served):
+        good = ClientSide(client_tls(ours), server_tls(ours.issue("good")))
+        gone = ClientSide(client_tls(ours), server_tls(theirs.issue("gone")))
+        async with calling(served, good) as kept, calling(served, gone) as ended:
+            polls = [asyncio.create_task(channel.unary(WAIT, b"poll")) for channel in (kept, ended)]
+            await until(lambda: served.handlers.begun == 2)
+            trusted.write_bytes(ours.certificate.read_bytes())
+            assert side.refresh()
+            # The open call of the withdrawn client ends at once, and it can't connect again.
+            with pytest.raises(CallFailed):
+                await polls[1]
+            with pytest.raises(CallFailed):
+                await ended.unary(ECHO, b"hello", timeout_s=10)
+            assert served.server.stats().connections == 1
+            assert await kept.unary(ECHO, b"hello") == b"hello"
+            served.handlers.release.set()
+            assert await polls[0] == b"poll"
+
+
+async def test_a_connection_is_drained_when_its_certificate_expires(tmp_path: Path) -> None:
+    async with trusting_two(tmp_path) as (side, _, ours, _theirs, served):
+        short = ClientSide(client_tls(ours), server_tls(ours.issue("short", file="short", days=1.0)))
+        async with calling(served, short) as channel:
+            poll = asyncio.create_task(channel.unary(WAIT, b"poll"))
+            await until(lambda: served.handlers.begun == 1)
+            # A day passes. The client has a new certificate by now.
+            ours.issue("short", file="short", days=3.0)
+            short.refresh()
+            side._trust._clock = lambda: time.time() + 1.5 * 86_400
+            await until(lambda: served.server.lasting_connections == 0)
+            # Its open call ends well, and its next calls come on another connection.
+            async with asyncio.timeout(20):
+                while served.server.lasting_connections == 0:
+                    assert await channel.unary(ECHO, b"hello") == b"hello"
+            served.handlers.release.set()
+            assert await poll == b"poll"
+
+
+async def test_a_renewed_certificate_of_the_same_authority_ends_no_connection(tmp_path: Path) -> None:
+    async with trusting_two(tmp_path) as (side, trusted, ours, _theirs, served):
+        good = ClientSide(client_tls(ours), server_tls(ours.issue("good")))
+        async with calling(served, good) as channel:
+            poll = asyncio.create_task(channel.unary(WAIT, b"poll"))
+            await until(lambda: served.handlers.begun == 1)
+            before = ours.certificate.read_bytes()
+            ours.renew()
+            assert ours.certificate.read_bytes() != before
+            trusted.write_bytes(ours.certificate.read_bytes())
+            assert side.refresh()
+            [connection] = served.server._host.connections  # type: ignore[union-attr]
+            connection.check(asyncio.get_running_loop().time())
+            assert not connection.is_draining
+            served.handlers.release.set()
+            assert await poll == b"poll"
 
 
 def test_only_tls_1_2_and_later_are_spoken(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fairlead.settings.dynamic.without_effect import WITHOUT_EFFECT
 FILE = b"""
 history.namespaceRPS:
   - value: 100
-frontend.KeepAliveMaxConnectionAge: [{value: 5m, constraints: {namespace: orders, shardID: 7}}]
+frontend.KeepAliveMaxConnectionIdle: [{value: 5m, constraints: {namespace: orders, shardID: 7}}]
 system.advancedVisibilityWritingMode: "on"
 limit.maxIDLength:
   - value: 255
@@ -35,7 +35,7 @@ def test_a_file_of_temporals_server_is_accepted_and_keys_without_effect_are_repo
     assert [rule.setting for rule in parsed.rules] == [limits.MAX_ID_LENGTH]
     assert parsed.without_effect == (
         "history.namespaceRPS",
-        "frontend.KeepAliveMaxConnectionAge",
+        "frontend.KeepAliveMaxConnectionIdle",
         "system.advancedVisibilityWritingMode",
     )
 
@@ -134,7 +134,7 @@ def test_the_keys_without_effect_of_command_line_and_current_file_are_listed(tmp
     assert list(settings.without_effect) == [
         "matching.rps",
         "history.namespaceRPS",
-        "frontend.KeepAliveMaxConnectionAge",
+        "frontend.KeepAliveMaxConnectionIdle",
         "system.advancedVisibilityWritingMode",
     ]
     file.write_text("no.such.key: [{value: 1}]")

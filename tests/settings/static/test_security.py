@@ -46,7 +46,8 @@ global:
     certificates:
       billing.example: {permissions: ["orders:worker", "temporal-system:read"]}
       b.example: {cluster: b}
-""",
+      ops.example: {permissions: ["temporal-system:admin"], authorities: ["AB:CDS"], authorityFiles: [ops-ca.pem]}
+""".replace("CDS", ":".join(["cd"] * 31)),
     )
     assert config.security.authorization == AuthorizationConfig(
         authorizer="default",
@@ -61,6 +62,12 @@ global:
         certificates=(
             CertificateGrant("billing.example", (("orders", "worker"), ("temporal-system", "read"))),
             CertificateGrant("b.example", (), "b"),
+            CertificateGrant(
+                "ops.example",
+                (("temporal-system", "admin"),),
+                authorities=("ab" + "cd" * 31,),
+                authority_files=(Pem(tmp_path / "ops-ca.pem"),),
+            ),
         ),
     )
 
@@ -152,3 +159,16 @@ def test_a_wrong_configuration_is_reported(tmp_path: Path, text: str, complaint:
     found = complaints(tmp_path, text)
     assert any(complaint in each for each in found), found
     assert not any(SECRET in each for each in found)
+
+
+def test_the_password_of_an_address_is_not_in_the_message(tmp_path: Path) -> None:
+    text = """
+global:
+  authorization:
+    authorizer: default
+    claimMapper: default
+    jwtKeyProvider: {keySourceURIs: ["https://user:hunter2@issuer.example/jwks.json"]}
+"""
+    found = str(complaints(tmp_path, text))
+    assert "leave them out" in found
+    assert "hunter2" not in found

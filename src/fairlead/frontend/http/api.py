@@ -12,7 +12,7 @@ from fairlead.frontend.http import openapi
 from fairlead.frontend.http.bindings import Binding, Bindings, Match, NotAllowed
 from fairlead.frontend.http.fields import InvalidField, set_parameters, set_variables
 from fairlead.frontend.http.json_codec import InvalidJson, decode, encode
-from fairlead.frontend.http.metadata import Forwarding
+from fairlead.frontend.http.metadata import FORWARDED_FOR, Forwarding
 from fairlead.frontend.http.status import HTTP_STATUS, status_body
 from fairlead.http import HttpFault, Request, Response
 from fairlead.http.guard import Guard
@@ -111,6 +111,11 @@ class HttpApi:
                 return await self._answerers[path](message.SerializeToString(), call)
         except TimeoutError:
             raise RpcStatus(Code.DEADLINE_EXCEEDED, "context deadline exceeded") from None
+
+    def identifying_headers(self, request: Request) -> tuple[str, ...]:
+        """The forwarded headers by which a server may tell callers apart."""
+        metadata = self._forwarding.head("", request).metadata
+        return tuple(f"{name}: {value}" for name, value in sorted(metadata.items()) if name != FORWARDED_FOR)
 
     async def _call(self, request: Request) -> Message:
         found = self.bindings.find(request.method, request.path)

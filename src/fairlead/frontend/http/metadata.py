@@ -12,6 +12,7 @@ from fairlead.rpc.head import IDENTITY, Head
 # Client of calls whose request does not name one.
 CLIENT_NAME = "fairlead-http"
 TIMEOUT_HEADER = "grpc-timeout"
+FORWARDED_FOR = "x-forwarded-for"
 
 _FORWARDED = ("authorization", "authorization-extras", "client-name", "client-version")
 _METADATA_PREFIX = "grpc-metadata-"
@@ -40,8 +41,8 @@ class Forwarding:
                 _add(name.removeprefix(_METADATA_PREFIX), value, metadata, binary)
             elif self._prefixes and name.startswith(self._prefixes):
                 metadata[name] = value
-        via = headers.get("x-forwarded-for")
-        metadata["x-forwarded-for"] = f"{via}, {request.peer}" if via else request.peer
+        via = headers.get(FORWARDED_FOR)
+        metadata[FORWARDED_FOR] = f"{via}, {request.peer}" if via else request.peer
         return Head(path, metadata, binary, timeout_s=_timeout_s(headers), encoding=IDENTITY, refusal=None)
 
 

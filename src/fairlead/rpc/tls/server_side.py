@@ -4,7 +4,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
-from fairlead.rpc.tls.pem import joined, load_authorities, load_chain, read_pem
+from fairlead.rpc.tls.pem import BadCertificate, joined, load_authorities, load_chain, read_pem
+from fairlead.rpc.trust import Trust, TrustingContext, Unreadable, identities_of
 from fairlead.settings.static.tls import Pem, ServerTls
 
 ALPN_H2: Final = "h2"
@@ -14,7 +15,8 @@ ALPN_HTTP1: Final = "http/1.1"
 class ServerSide:
     """Gives a listening socket its context. Each handshake uses the certificates of that moment, by host name.
 
-    Established connections go on with the certificates with which they began.
+    Established connections go on with the server's certificate with which they began. Those of clients end when their
+    certificates end or their authorities are withdrawn: `Connection.check` asks the context's `Trust`.
     """
 
     def __init__(
@@ -25,9 +27,11 @@ class ServerSide:
         self._overrides = dict(overrides or {})
         self._alpn = alpn
         self._texts: tuple[bytes, ...] = ()
-        self._by_name: dict[str, ssl.SSLContext] = {}
-        self._default = _context(config, alpn)
-        self.context = _context(config, alpn)
+        self._by_name: Mapping[str, ssl.SSLContext] = {}
+        self._trust = Trust()
+        self._trusts = {name: Trust(self._trust) for name in self._overrides}
+        self._default: ssl.SSLContext = _context(config, alpn, self._trust)
+        self.context: ssl.SSLContext = _context(config, alpn, self._trust)
         self.context.sni_callback = self._choose
         sides = (config, *self._overrides.values())
         # A context that is chosen by host name doesn't change what the handshake requests: request what any of the
@@ -49,8 +53,13 @@ class ServerSide:
         texts = tuple(read_pem(pem) for side in sides for pem in _all_of(side))
         if texts == self._texts:
             return False
-        default = _context(self._config, self._alpn)
-        by_name = {name: _context(side, self._alpn) for name, side in self._overrides.items()}
+        default = _context(self._config, self._alpn, self._trust)
+        by_name = {name: _context(side, self._alpn, self._trusts[name]) for name, side in self._overrides.items()}
+        authorities = [(self._trust, _authorities(self._config))]
+        authorities += [(self._trusts[name], _authorities(side)) for name, side in self._overrides.items()]
+        # Nothing fails from here on.
+        for trust, found in authorities:
+            trust.use(found)
         self._default, self._by_name, self._texts = default, by_name, texts
         return True
 
@@ -62,8 +71,19 @@ def _all_of(side: ServerTls) -> list[Pem]:
     return [pem for pem in (side.certificate, side.key, *side.client_authorities) if pem is not None]
 
 
-def _context(side: ServerTls, alpn: str | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def _authorities(side: ServerTls) -> frozenset[bytes]:
+    found: set[bytes] = set()
+    for pem in side.client_authorities:
+        try:
+            found |= identities_of(read_pem(pem))
+        except Unreadable as wrong:
+            raise BadCertificate(f"authorities {pem.shown} can't be used: {wrong}") from None
+    return frozenset(found)
+
+
+def _context(side: ServerTls, alpn: str | None, trust: Trust) -> TrustingContext:
+    context = TrustingContext(ssl.PROTOCOL_TLS_SERVER)
+    context.trust = trust if side.client_authorities else None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A resumed session would skip the check of the client's certificate against the present authorities.
     context.options |= ssl.OP_NO_TICKET

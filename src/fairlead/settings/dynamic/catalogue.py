@@ -2,6 +2,7 @@
 
 from fairlead.settings.dynamic import (
     authorization,
+    connections,
     history,
     http,
     journal,
@@ -22,7 +23,7 @@ SETTINGS = Registry(
     (
         declared
         for module in (
-            *(authorization, history, http, journal, limits, matching),
+            *(authorization, connections, history, http, journal, limits, matching),
             *(matching_memory, membership, nexus, quotas, redirection, replication),
         )
         for declared in vars(module).values()

@@ -187,8 +187,6 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         "frontend.keepAliveMinTime",
         "frontend.keepAlivePermitWithoutStream",
         "frontend.keepAliveMaxConnectionIdle",
-        "frontend.keepAliveMaxConnectionAge",
-        "frontend.keepAliveMaxConnectionAgeGrace",
         "frontend.keepAliveTime",
         "frontend.keepAliveTimeout",
         *rare_keys.KEEPALIVE,

@@ -2,12 +2,15 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from fairlead.settings.dynamic.kinds import Bool, Duration, Plain
 from fairlead.settings.problem import InvalidValue
 from fairlead.settings.static.section import Section
+from fairlead.settings.static.store import parse_file_name
+from fairlead.settings.static.tls import Pem
 
 DEFAULT: Final = "default"
 KEYS_REFRESH_S: Final = 60.0
@@ -15,6 +18,9 @@ SOURCES_MAX: Final = 32
 GRANTS_MAX: Final = 10_000
 TEXT_CHARACTERS_MAX: Final = 1_000
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
+# Authorities of one certificate's grant.
+AUTHORITIES_MAX: Final = 100
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _HEADER = re.compile(r"[0-9a-z_.-]+", re.ASCII)
 
 
@@ -23,11 +29,15 @@ class CertificateGrant:
     """Rights of the holder of a client certificate: `name` is its common name or an alternative name.
 
     `permissions` are pairs of namespace and role. `cluster` is the remote cluster to which the certificate belongs.
+    One of `authorities` (SHA-256 fingerprints) or of `authority_files` must have signed the certificate; without both,
+    one of the authorities that count for all host names.
     """
 
     name: str
     permissions: tuple[tuple[str, str], ...] = ()
     cluster: str = ""
+    authorities: tuple[str, ...] = ()
+    authority_files: tuple[Pem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +61,8 @@ class AuthorizationConfig:
         return bool(self.authorizer)
 
 
-def read_authorization(section: Section) -> AuthorizationConfig:
-    """Read the section `authorization`."""
+def read_authorization(section: Section, folder: Path = Path()) -> AuthorizationConfig:
+    """Read the section `authorization`; file names are relative to `folder`."""
     keys = section.section("jwtKeyProvider")
     remote = section.section("remoteClusterAuth")
     grants: list[CertificateGrant] = []
@@ -64,12 +74,14 @@ def read_authorization(section: Section) -> AuthorizationConfig:
         none: tuple[tuple[str, str], ...] = ()
         permissions = grant.value("permissions", _parse_permissions, none)
         cluster = grant.value("cluster", _parse_text, "")
+        authorities = grant.value("authorities", _parse_fingerprints, ())
+        files = grant.value("authorityFiles", lambda raw: _parse_files(raw, folder), ())
         grant.close()
-        grants.append(CertificateGrant(name, permissions, cluster))
+        grants.append(CertificateGrant(name, permissions, cluster, authorities, files))
     config = AuthorizationConfig(
         authorizer=section.value("authorizer", _parse_text, ""),
         claim_mapper=section.value("claimMapper", _parse_text, ""),
-        key_sources=keys.value("keySourceURIs", _parse_sources, ()),
+        key_sources=keys.value("keySourceURIs", _parse_sources, (), is_secret=True),
         keys_refresh_s=keys.value("refreshInterval", Duration(0.0, 86_400.0).parse, KEYS_REFRESH_S),
         permissions_claim=section.value("permissionsClaimName", _parse_text, "") or "permissions",
         permissions_regex=section.value("permissionsRegex", _parse_regex, ""),
@@ -126,8 +138,12 @@ def _parse_source(raw: Plain) -> str:
     try:
         parts = urlsplit(text)
         host = parts.hostname
-    except ValueError as wrong:
-        raise InvalidValue(f"has an address that can't be read: {wrong}") from wrong
+        if "@" in parts.netloc:
+            # The message must not have the password.
+            raise InvalidValue("has an address with a user name or a password, which is not supported: leave them out")
+    except ValueError:
+        # The text of the error may have a password.
+        raise InvalidValue("has an address that can't be read") from None
     if parts.scheme == "file" and parts.path and not parts.netloc:
         return text
     if parts.scheme == "https" and host:
@@ -135,6 +151,26 @@ def _parse_source(raw: Plain) -> str:
     if parts.scheme == "http" and host in _LOOPBACK:
         return text
     raise InvalidValue(f"has {text!r}: give https://HOST/PATH or file:///PATH; http only for this machine")
+
+
+def _parse_fingerprints(raw: Plain) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not 0 < len(raw) <= AUTHORITIES_MAX:
+        raise InvalidValue(f"is not a list of 1 to {AUTHORITIES_MAX} fingerprints")
+    return tuple(_parse_fingerprint(each) for each in raw)
+
+
+def _parse_fingerprint(raw: Plain) -> str:
+    # As `openssl x509 -fingerprint -sha256` prints it, or without colons.
+    text = raw.replace(":", "").lower() if isinstance(raw, str) else ""
+    if not _FINGERPRINT.fullmatch(text):
+        raise InvalidValue(f"has {raw!r}: give 64 hexadecimal digits of `openssl x509 -fingerprint -sha256 -in FILE`")
+    return text
+
+
+def _parse_files(raw: Plain, folder: Path) -> tuple[Pem, ...]:
+    if not isinstance(raw, list) or not 0 < len(raw) <= AUTHORITIES_MAX:
+        raise InvalidValue(f"is not a list of 1 to {AUTHORITIES_MAX} files")
+    return tuple(Pem(folder / parse_file_name(each)) for each in raw)
 
 
 def _parse_permissions(raw: Plain) -> tuple[tuple[str, str], ...]:

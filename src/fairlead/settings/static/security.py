@@ -44,7 +44,7 @@ def read_security(root: Section, folder: Path, environment: Mapping[str, str]) -
     both = root.section("global")
     internode = root.section("internode")
     config = SecurityConfig(
-        authorization=read_authorization(both.section("authorization")),
+        authorization=read_authorization(both.section("authorization"), folder),
         tls=read_tls(both.section("tls"), folder),
         secret=_read_secret(internode, folder, environment),
         is_insecure=root.value("insecure", Bool().parse, default=False),
