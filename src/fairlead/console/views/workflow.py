@@ -31,10 +31,11 @@ from fairlead.console.timeline import Span, timeline
 from fairlead.console.view import Parameters, View
 from fairlead.console.views.workflow_actions import ACTIONS
 from fairlead.console.views.workflows import status_name
-from fairlead.http import HttpFault
+from fairlead.http import HttpFault, Response
 from fairlead.rpc import RpcStatus
 from fairlead.settings import Scope
 from fairlead.settings.dynamic.limits import WORKFLOW_PAUSE_ENABLED
+from fairlead.ui.history_file import history_file
 
 # Events of a page of the table, and those from which the timeline is drawn.
 EVENTS: Final = 100
@@ -333,6 +334,18 @@ def _relations(
     return found
 
 
+async def _history(context: Context) -> Response:
+    """All events of a run as a JSON array. The first call fails before the response begins, so that it is an error."""
+    given = dict(context.request.parameters)
+    namespace = given.get("namespace") or Parameters().namespace
+    described = await describe(context, namespace, given.get("id", ""), given.get("run", ""))
+    execution = described.workflow_execution_info.execution
+    events = history_file(
+        context.api, context.request, namespace=namespace, workflow_id=execution.workflow_id, run_id=execution.run_id
+    )
+    return Response(200, events, "application/json")
+
+
 VIEW: Final = View(
     path="workflow",
     title="Workflow",
@@ -340,4 +353,5 @@ VIEW: Final = View(
     load=load,
     template="workflow.html",
     actions=ACTIONS,
+    documents={"history.json": _history},
 )
