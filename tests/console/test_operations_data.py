@@ -71,6 +71,6 @@ async def test_a_reader_of_a_namespace_sees_its_queues_and_nothing_of_the_system
             ("keys/create", {"name": "x", "role": "admin", "days": "1", "reason": "a test"}),
             ("schedules/pause", {"schedule": "s", "reason": "a test"}),
             ("task-queue/purge", {"word": "purge", "reason": "a test"}),
-            ("clusters/failover", {"failover": "default", "to": "b", "word": "fail over", "reason": "a test"}),
+            ("failover/start?name=default", {"to": "b", "word": "fail over", "reason": "a test"}),
         ):
             assert (await visitor.post(target, form)).status == 403, target

@@ -80,6 +80,8 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     failovers: tuple[tuple[int, int], ...] = ()
     # Serialized `WorkflowRule` messages by their ids.
     workflow_rules: dict[str, bytes] = {}
+    # For each of `failovers`: (failover version, the cluster that was active before, whether it was graceful).
+    failover_origins: tuple[tuple[int, str, bool], ...] = ()
 
     def attribute_type(self, name: str) -> int | None:
         """The number of a search attribute's `IndexedValueType`, system attributes included; None if it is unknown."""

@@ -16,7 +16,7 @@ RECENT_MAX: Final = 500
 # Fields of requests that name their object; the first one that is set counts.
 _OBJECTS: Final = (
     *("workflow_id", "schedule_id", "job_id", "activity_id", "operation_id", "rule_id", "frontend_address"),
-    *("cluster_name", "deployment_name", "id", "name", "cluster", "task_queue", "target"),
+    *("cluster_name", "deployment_name", "id", "name", "cluster", "task_queue", "target", "namespace"),
 )
 
 

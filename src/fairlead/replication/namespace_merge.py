@@ -9,6 +9,8 @@ A namespace has two blocks that are replaced as wholes, each by its own version,
 The list of past failovers is the union of both. Values of one cluster only (a handover, the store's version) are kept.
 """
 
+from typing import TypeAlias
+
 import msgspec
 import xxhash
 from msgspec.structs import replace
@@ -18,6 +20,9 @@ from fairlead.core.errors import FixRequest
 
 # Number of latest failovers that are kept, as in Temporal's server.
 FAILOVERS_MAX = 10
+
+# Version of a failover, the cluster that was active before it, and whether it was graceful.
+Origin: TypeAlias = tuple[int, str, bool]
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -39,6 +44,7 @@ def merge(present: Namespace | None, arriving: Namespace) -> Namespace:
         present,
         is_global=present.is_global or arriving.is_global,
         failovers=united(present.failovers, arriving.failovers),
+        failover_origins=united_origins(present.failover_origins, arriving.failover_origins),
     )
     if _config_order(arriving) > _config_order(present):
         merged = replace(
@@ -76,6 +82,14 @@ def united(ours: tuple[tuple[int, int], ...], theirs: tuple[tuple[int, int], ...
     for version, time_ns in (*ours, *theirs):
         times[version] = min(time_ns, times.get(version, time_ns))
     return tuple(sorted(times.items())[-FAILOVERS_MAX:])
+
+
+def united_origins(ours: tuple[Origin, ...], theirs: tuple[Origin, ...]) -> tuple[Origin, ...]:
+    """The origins of the latest failovers of both lists; two origins of one version can only differ by a race."""
+    by_version: dict[int, Origin] = {}
+    for origin in sorted((*ours, *theirs)):
+        by_version.setdefault(origin[0], origin)
+    return tuple(by_version[version] for version in sorted(by_version)[-FAILOVERS_MAX:])
 
 
 def digest_of(namespaces: list[Namespace]) -> int:

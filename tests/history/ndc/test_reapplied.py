@@ -1,4 +1,4 @@
-"""What became of the signals and updates of losing branches, as operators read it."""
+"""Operators read the fate of the signals and updates of losing branches."""
 
 import asyncio
 
