@@ -2,24 +2,34 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
 from fairlead.console.views.failover import _record_of
 from fairlead.journal import AuditRecord
 from fairlead.replication.preflight import PastFailover
 from tests.console.conftest import Seen, open_page
+from tests.console.test_report import BY_HAND, new_lake
 from tests.console.two_clusters import NAMESPACE, TwoClusters, two_clusters
 from tests.patience import until
+from tests.replication.test_plans import PLAN, SEND
 
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def clusters() -> Iterator[TwoClusters]:
-    with two_clusters() as running:
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake") / "lake"
+
+
+@pytest.fixture(scope="module")
+def clusters(lake: Path) -> Iterator[TwoClusters]:
+    with two_clusters(lake=lake) as running:
         running.run(running.share(NAMESPACE))
         yield running
 
@@ -182,6 +192,51 @@ async def _events(clusters: TwoClusters, name: str, namespace: str, workflow_id:
     except Exception:  # noqa: BLE001 - the caller asks again
         return 0
     return len(history.events)
+
+
+def test_a_repair_is_tried_and_applied_with_a_typed_word(
+    clusters: TwoClusters, at: Callable[[str], Seen], lake: Path
+) -> None:
+    clusters.run(clusters.share("repaired"))
+    new_lake(lake, clusters.run(_plan(clusters, "repaired")))
+    seen = at("a")
+    page = seen.page
+    seen.goto("report")
+    assert row(page, "verdicts", "agreed")[2] == "2"
+    expect(page.locator("#wrong")).to_contain_text("<b>order-2</b>")
+    expect(page.locator("#by-hand")).to_contain_text("many_open")
+    seen.shoot("report-findings")
+    page.get_by_role("link", name="Dry run of the repair").click()
+    expect(page.locator("#plan")).to_contain_text("Dry run: 0 events would be written by 1 of 2 steps, 1 failed")
+    seen.shoot("report-dry-run")
+    form = page.locator("details.action")
+    form.locator("summary").click()
+    form.get_by_label("Reason").fill("a drill")
+    form.get_by_label("Type repair").fill("mend")
+    form.get_by_role("button").click()
+    # The browser does not send the form with another word.
+    expect(page.locator("p.notice")).to_have_count(0)
+    form.get_by_label("Type repair").fill("repair")
+    form.get_by_role("button").click()
+    expect(page.locator("p.notice")).to_contain_text("0 events were written by 1 of 2 steps, 1 failed.")
+    seen.shoot("report-applied")
+
+
+async def _plan(clusters: TwoClusters, namespace: str) -> dict[str, Any]:
+    """A plan of two steps: of events that both clusters have, and of events that none has."""
+    client = await clusters.client("a", namespace)
+    handle = await client.start_workflow("Any", id="w", task_queue="q")
+    run_id = handle.result_run_id or ""
+
+    async def has_arrived() -> bool:
+        return await _events(clusters, "b", namespace, "w") == 2
+
+    await until(has_arrived)
+    described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+    place = {"namespace_id": described.namespace_info.id, "run_id": run_id, "target": "b", "source": "a"}
+    events = {"version": 1, "first_event_id": 1, "last_event_id": 2, "items": [{"event_id": 2, "version": 1}]}
+    missing = {"first_event_id": 8, "last_event_id": 9, "items": [{"event_id": 9, "version": 1}]}
+    return PLAN | {"sends": [SEND | place | events, SEND | place | events | missing], "by_hand": [BY_HAND]}
 
 
 def test_a_failover_is_attributed_to_the_last_request_that_can_have_caused_it() -> None:

@@ -1,10 +1,10 @@
-"""Two connected clusters with consoles, in a thread of their own: Playwright's loop runs in the test's thread."""
+"""Two connected clusters with consoles, in a loop of their own."""
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Register
 from temporalio.client import Client
 
 from fairlead.settings.static.clusters import ClusterConfig, RemoteClusterConfig
+from tests.console.loop_thread import LoopThread, loop_thread
 from tests.console.web import Visitor, running_console
 from tests.data_centers.wires import Wire
 from tests.frontend.http.client import free_port
@@ -29,14 +30,14 @@ T = TypeVar("T")
 class TwoClusters:
     """Clusters a and b; `wires` lead to each of them from the other."""
 
-    loop: asyncio.AbstractEventLoop
+    thread: LoopThread
     ports: dict[str, int] = field(default_factory=dict)
     visitors: dict[str, Visitor] = field(default_factory=dict)
     wires: dict[str, Wire] = field(default_factory=dict)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine where the clusters run."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        return self.thread.run(work)
 
     def console(self, name: str) -> str:
         return f"http://127.0.0.1:{self.visitors[name].port}/console"
@@ -80,30 +81,25 @@ class TwoClusters:
 
 
 @contextmanager
-def two_clusters() -> Iterator[TwoClusters]:
-    """Run both clusters until the block ends."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    clusters = TwoClusters(loop)
-    stack = AsyncExitStack()
+def two_clusters(*, lake: Path | None = None) -> Iterator[TwoClusters]:
+    """Run both clusters until the block ends; the console of a has the lake."""
+    with loop_thread() as thread:
+        clusters = TwoClusters(thread)
+        stack = AsyncExitStack()
+        try:
+            clusters.run(_start(clusters, stack, lake))
+            yield clusters
+        finally:
+            clusters.run(stack.aclose())
 
-    async def start() -> None:
-        clusters.ports |= {name: free_port() for name in NAMES}
-        for name in NAMES:
-            clusters.wires[name] = await Wire(f"127.0.0.1:{clusters.ports[name]}").open()
-            stack.push_async_callback(clusters.wires[name].close)
-        for name, other in zip(NAMES, reversed(NAMES), strict=True):
-            remote = RemoteClusterConfig(VERSIONS[other], clusters.wires[other].address)
-            config = ClusterConfig(name, VERSIONS[name], 10, {other: remote})
-            _, visitor = await stack.enter_async_context(running_console(port=clusters.ports[name], cluster=config))
-            clusters.visitors[name] = visitor
 
-    try:
-        clusters.run(start())
-        yield clusters
-    finally:
-        clusters.run(stack.aclose())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+async def _start(clusters: TwoClusters, stack: AsyncExitStack, lake: Path | None) -> None:
+    clusters.ports |= {name: free_port() for name in NAMES}
+    for name in NAMES:
+        clusters.wires[name] = await Wire(f"127.0.0.1:{clusters.ports[name]}").open()
+        stack.push_async_callback(clusters.wires[name].close)
+    for name, other in zip(NAMES, reversed(NAMES), strict=True):
+        remote = RemoteClusterConfig(VERSIONS[other], clusters.wires[other].address)
+        config = ClusterConfig(name, VERSIONS[name], 10, {other: remote})
+        started = running_console(port=clusters.ports[name], cluster=config, lake=lake if name == "a" else None)
+        _, clusters.visitors[name] = await stack.enter_async_context(started)
