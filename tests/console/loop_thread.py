@@ -30,6 +30,15 @@ def loop_thread() -> Iterator[LoopThread]:
     try:
         yield LoopThread(loop)
     finally:
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def _cancel_all() -> None:
+    """Cancel the tasks that are left, as `asyncio.run` does."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
