@@ -66,7 +66,7 @@ def test_the_departure_of_a_host_is_previewed_with_the_names_of_what_moves(
             owned[leaving] = set(moving.locator("th").all_inner_texts())
             assert set(moving.locator("td:nth-child(5)").all_inner_texts()) == {leaving}
             assert set(moving.locator("td:nth-child(3)").all_inner_texts()) == {"default"}
-        expect(page.locator("#moving")).to_contain_text("Shards of workflows to")
+        expect(page.locator("#moving")).to_contain_text("of workflows to")
         seen.shoot(f"ring-leaving-{place}")
         page.get_by_role("link", name="Clear").click()
     # Each task queue belongs to one of the hosts, and would move with it.

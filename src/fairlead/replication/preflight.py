@@ -1,4 +1,4 @@
-"""What a failover of a namespace would meet: lag, dead letters and connections of each target; and past failovers."""
+"""The preflight of a failover: connection, lag and dead letters of each target; and the list of past failovers."""
 
 import asyncio
 from collections.abc import Callable
