@@ -27,6 +27,7 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("neighbours",),
     ("abuse",),
     ("console",),
+    ("http",),
 )
 
 

@@ -37,7 +37,7 @@ async def load(context: Context, asked: Asked) -> Grids:
         raise HttpFault(400, "the address names no deployment: add name=...")
     info = (await _describe(context, asked)).worker_deployment_info
     routing = info.routing_config
-    return Grids(grids=[_versions(info)], sentence=_sentence(routing))
+    return Grids(grids=[_versions(info)], heading=f"Worker deployment {asked.name}", sentence=_sentence(routing))
 
 
 async def _describe(context: Context, asked: Asked) -> DescribeWorkerDeploymentResponse:
@@ -67,7 +67,7 @@ def _versions(info: WorkerDeploymentInfo) -> Grid:
                 text(state, _KINDS.get(state, "quiet")),
                 text(_share(routing, build_id)),
                 _drainage(one.drainage_info.status),
-                moment(shown.seconds_of(one.drainage_info.last_checked_time)),
+                moment(shown.seconds_of(one.drainage_info.last_checked_time) if one.drainage_info.status else None),
                 moment(shown.seconds_of(one.create_time)),
                 text("") if state == "current" else button("current", build_id=build_id),
                 text("") if state == "current" else button("ramp", build_id=build_id),

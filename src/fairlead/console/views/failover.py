@@ -65,7 +65,11 @@ async def load(context: Context, asked: Asked) -> Grids:
         hint="Add one with: temporal operator namespace update --cluster",
         note="Lag and dead letters are those of this namespace, as of the time at which this page was loaded.",
     )
-    return Grids(grids=[targets, await past_failovers(context, asked.name)], sentence=sentence)
+    return Grids(
+        grids=[targets, await past_failovers(context, asked.name)],
+        heading=f"Failover of {asked.name}",
+        sentence=sentence,
+    )
 
 
 def _row(found: Preflight, target: Target) -> list[Cell]:

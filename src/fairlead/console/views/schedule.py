@@ -39,6 +39,7 @@ async def load(context: Context, asked: Asked) -> Grids:
         sentence = f"{asked.id} is invalid: {info.invalid_schedule_error}"
     return Grids(
         grids=[_times(found), _upcoming(info), _recent(info), _facts(found)],
+        heading=f"Schedule {asked.id}",
         sentence=sentence,
         kind="problem" if info.invalid_schedule_error else "notice" if state.paused else "calm",
         page_actions=["resume" if state.paused else "pause", "trigger", "delete"],
