@@ -33,6 +33,7 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("abuse",),
     ("console",),
     ("console_size",),
+    ("http",),
 )
 
 

@@ -18,6 +18,17 @@ async def test_settings_show_their_source_and_all_of_them_on_request() -> None:
         assert rows[0][3]["text"] == "default"
 
 
+async def test_a_setting_that_is_set_shows_its_value_and_the_line_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "dynamic.yaml"
+    file.write_text("matching.partitionUpscaleRPS:\n  - value: 123\nfrontend.namespaceRPS: [{value: 77}]\n")
+    async with running_console(dynamic_file=file) as (_, visitor):
+        rows = (await visitor.data("settings"))["grids"][0]["rows"]
+        assert [[cell["text"] for cell in row[:4]] for row in rows] == [
+            ["frontend.namespaceRPS", "77", "0", "settings file, line 3"],
+            ["matching.partitionUpscaleRPS", "123", "200", "settings file, line 2"],
+        ]
+
+
 async def test_a_cluster_that_is_alone_and_a_server_without_keys_say_so() -> None:
     async with running_console() as (_, visitor):
         assert "This cluster is alone" in (await visitor.data("clusters"))["sentence"]
@@ -71,6 +82,6 @@ async def test_a_reader_of_a_namespace_sees_its_queues_and_nothing_of_the_system
             ("keys/create", {"name": "x", "role": "admin", "days": "1", "reason": "a test"}),
             ("schedules/pause", {"schedule": "s", "reason": "a test"}),
             ("task-queue/purge", {"word": "purge", "reason": "a test"}),
-            ("clusters/failover", {"failover": "default", "to": "b", "word": "fail over", "reason": "a test"}),
+            ("failover/start?name=default", {"to": "b", "word": "fail over", "reason": "a test"}),
         ):
             assert (await visitor.post(target, form)).status == 403, target

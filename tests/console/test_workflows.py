@@ -157,6 +157,38 @@ def test_a_workflow_is_paused_unpaused_cancelled_reset_and_terminated(seen: Seen
     expect(page.locator("#act-signal-")).to_have_count(0)
 
 
+def test_a_run_is_reset_with_the_button_at_one_of_its_events(seen: Seen, place: Place) -> None:
+    start(place, "reset-at-event")
+    page = open_workflow(seen, "reset-at-event")
+    expect(page.locator("#timeline tbody tr")).to_have_count(2)
+    started = page.locator("#event-1")
+    started.locator("summary").first.click()
+    expect(started.locator("details.action")).to_have_count(0)
+    completed = page.locator("#event-4")
+    completed.locator("summary").first.click()
+    form = completed.locator("details.action")
+    form.locator("summary").click()
+    expect(form.get_by_label("Event")).to_have_count(0)
+    form.get_by_label("Reason").fill("again")
+    form.get_by_label("Type reset").fill("reset")
+    seen.shoot("workflow-reset-at-event")
+    form.get_by_role("button", name="Reset to here").click()
+    expect(page.get_by_text("The workflow was reset.")).to_be_visible()
+    seen.shoot("workflow-reset")
+
+
+def test_a_signal_takes_several_arguments(seen: Seen, place: Place) -> None:
+    start(place, "several-arguments")
+    page = open_workflow(seen, "several-arguments")
+    expect(page.locator("#timeline tbody tr")).to_have_count(2)
+    act(page, "Signal", name="two", input='"one"\n{"two": [2]}', reason="test")
+    expect(page.get_by_text("Signal two was sent.")).to_be_visible()
+    signaled = page.locator("#events details", has_text="WorkflowExecutionSignaled").first
+    signaled.locator("summary").first.click()
+    expect(signaled.locator("pre").nth(0)).to_have_text('"one"')
+    expect(signaled.locator("pre").nth(1)).to_contain_text('"two"')
+
+
 def test_an_activity_is_paused_unpaused_and_retried(seen: Seen, place: Place) -> None:
     start(place, "<b>failing</b> " + "very-long-name-" * 20, "Stubborn")
     page = open_workflow(seen, "<b>failing</b> " + "very-long-name-" * 20)

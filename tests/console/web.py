@@ -19,6 +19,7 @@ from fairlead.settings.static.config import (
     JournalConfig,
     MemoryConfig,
     NamespaceConfig,
+    PostgresConfig,
     SecurityConfig,
     StaticConfig,
     UiConfig,
@@ -75,6 +76,7 @@ async def running_console(
     cluster: ClusterConfig | None = None,
     dynamic_file: Path | None = None,
     header: str = "authorization",
+    store: MemoryConfig | PostgresConfig | None = None,
 ) -> AsyncIterator[tuple[Server, Visitor]]:
     """A server with the console on loopback."""
     server = Server(
@@ -84,7 +86,7 @@ async def running_console(
             ui=UiConfig("127.0.0.1", 0, lake=lake),
             cluster=cluster,
             dynamic_file=dynamic_file,
-            store=MemoryConfig(),
+            store=store or MemoryConfig(),
             namespaces=tuple(NamespaceConfig(name) for name in namespaces),
             journal=None if journal is None else JournalConfig(journal),
             security=SecurityConfig(AuthorizationConfig(authorizer="default", header=header), secret=SECRET)

@@ -51,6 +51,8 @@ def test_a_failover_raises_the_version_to_the_targets_next_one() -> None:
     assert (back.active_cluster, back.failover_version) == ("a", 11)
     assert back.failovers == ((2, NOW_NS), (11, NOW_NS + 1))
     assert (back.handover_until_ns, back.handover_to) == (0, "")
+    again = moved_to(back, "b", clusters=CLUSTERS, now_ns=NOW_NS + 2, is_graceful=True)
+    assert again.failover_origins == ((2, "a", False), (11, "b", False), (12, "a", True))
     assert moved_to(back, "a", clusters=CLUSTERS, now_ns=99) == back
 
 

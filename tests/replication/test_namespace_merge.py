@@ -29,6 +29,9 @@ def views(draw: st.DrawFn) -> Namespace:
         failover_version=version,
         active_cluster=OWNERS[version % 10],
         failovers=tuple(sorted(failovers.items())[-FAILOVERS_MAX:]),
+        failover_origins=tuple((number, "a", at_ns > 2) for number, at_ns in sorted(failovers.items()))[
+            -FAILOVERS_MAX:
+        ],
     )
 
 
@@ -90,3 +93,7 @@ def test_only_the_latest_failovers_are_kept() -> None:
     here = replace(BASE, failovers=tuple((number, 1) for number in range(1, 11)))
     there = replace(BASE, failovers=((10, 9), (11, 4)))
     assert merge(here, there).failovers == (*((number, 1) for number in range(2, 11)), (11, 4))
+    here = replace(BASE, failover_origins=tuple((number, "a", True) for number in range(1, 11)))
+    there = replace(BASE, failover_origins=((10, "a", False), (11, "b", False)))
+    kept = tuple((number, "a", True) for number in range(2, 10))
+    assert merge(here, there).failover_origins == (*kept, (10, "a", False), (11, "b", False))

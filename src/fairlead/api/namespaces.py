@@ -82,6 +82,8 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     workflow_rules: dict[str, bytes] = {}
     # Clusters that were removed from a global namespace here, so that they learn of it. Not replicated.
     former_clusters: tuple[str, ...] = ()
+    # For each of `failovers`: (failover version, the cluster that was active before, whether it was graceful).
+    failover_origins: tuple[tuple[int, str, bool], ...] = ()
 
     def attribute_type(self, name: str) -> int | None:
         """The number of a search attribute's `IndexedValueType`, system attributes included; None if it is unknown."""

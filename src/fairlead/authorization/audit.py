@@ -24,7 +24,7 @@ LEFT_OUT_METHOD: Final = "fairlead/audit.RefusalsLeftOut"
 # Fields of requests that name their object; the first one that is set counts.
 _OBJECTS: Final = (
     *("workflow_id", "schedule_id", "job_id", "activity_id", "operation_id", "rule_id", "frontend_address"),
-    *("cluster_name", "deployment_name", "id", "name", "cluster", "task_queue", "target"),
+    *("cluster_name", "deployment_name", "id", "name", "cluster", "task_queue", "target", "namespace"),
 )
 
 

@@ -18,6 +18,7 @@ _READ: Final = (
     *("namespaces.find", "matching.Describe", "matching.Explain", "matching.List", "history.Tree"),
     *("matching.Peek", "matching.Figures", "history.Running"),
     *("replication.Status", "replication.ListDeadLetters", "replication.FailOverProgress"),
+    *("replication.Preflight", "replication.Failovers"),
 )
 # Methods of `fairlead.client`; the namespace is in the request.
 _WRITE: Final = ("matching.Add",)

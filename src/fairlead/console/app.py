@@ -134,11 +134,11 @@ class Console:
             raise HttpFault(405, f"the method {request.method} is not used here")
         if path.startswith("live/"):
             return self._stream(_view(path.removeprefix("live/")), context)
-        if path.endswith(_JSON_SUFFIX):
-            return await self._data(_view(path.removesuffix(_JSON_SUFFIX)), context)
         view_path, _, name = path.rpartition("/")
         if document := _documents(view_path).get(name):
             return await document(context)
+        if path.endswith(_JSON_SUFFIX):
+            return await self._data(_view(path.removesuffix(_JSON_SUFFIX)), context)
         view = _view(path)
         if dict(request.parameters).get("format") == "json":
             return await self._data(view, context)

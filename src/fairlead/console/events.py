@@ -38,6 +38,15 @@ _WORDS: Final = (
     ("task queue", "task_queue.name"),
     ("by", "identity"),
 )
+# Types of events to which a run can be reset; the new run begins with the workflow task of the event.
+RESET_POINTS: Final = frozenset(
+    (
+        EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+    )
+)
 _PAYLOAD_FIELDS: Final = ("input", "result", "details", "last_completion_result")
 
 
@@ -50,6 +59,8 @@ class ShownEvent(Struct, frozen=True):
     words: str
     json: str
     payloads: list[ShownPayload]
+    # Whether a run can be reset to this event.
+    is_reset_point: bool = False
 
 
 def type_name(event_type: int) -> str:
@@ -78,6 +89,7 @@ def shown_event(event: HistoryEvent) -> ShownEvent:
         words=" · ".join(_words(found)) if found is not None else "",
         json=json[:JSON_CHARACTERS_MAX],
         payloads=[] if found is None else _payloads(found),
+        is_reset_point=event.event_type in RESET_POINTS,
     )
 
 

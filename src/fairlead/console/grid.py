@@ -42,6 +42,8 @@ class Grids(Struct, frozen=True, kw_only=True):
     """The data of a view that consists of tables; `sentence` is its summary."""
 
     grids: list[Grid]
+    # The page's heading, if it names its object; otherwise it is the title of the view.
+    heading: str = ""
     sentence: str = ""
     kind: str = "calm"
     # Token of the next page of the first table; empty on the last.

@@ -1,6 +1,8 @@
 """Payloads as they are shown: JSON as text, other encodings for a codec server."""
 
 import base64
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -13,6 +15,11 @@ from fairlead.http import HttpFault
 # Characters of one payload on a page.
 SHOWN_CHARACTERS_MAX: Final = 20_000
 
+# Arguments of one signal, update or query.
+ARGUMENTS_MAX: Final = 100
+
+_DECODER: Final = json.JSONDecoder()
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _ENCODING: Final = "encoding"
 _JSON: Final = frozenset(("json/plain", "json/protobuf"))
 _NULL: Final = "binary/null"
@@ -66,11 +73,23 @@ def named(payloads: Mapping[str, Payload]) -> dict[str, ShownPayload]:
 
 
 def parsed(text: str) -> Payloads:
-    """One argument from a form: a JSON value, or nothing; raises `HttpFault` for a text that is not JSON."""
-    if not text.strip():
-        return Payloads()
-    try:
-        data = msgspec.json.format(text.encode(), indent=0)
-    except (msgspec.DecodeError, UnicodeEncodeError) as wrong:
-        raise HttpFault(400, f"the input is not JSON ({wrong}); a text needs quotes") from None
-    return Payloads(payloads=[Payload(metadata={_ENCODING: b"json/plain"}, data=data)])
+    """Arguments from a form: JSON values one after another, or none; raises `HttpFault` for a text that is not JSON."""
+    found: list[Payload] = []
+    start = _after_space(text, 0)
+    while start < len(text):
+        if len(found) == ARGUMENTS_MAX:
+            raise HttpFault(400, f"the input has more than {ARGUMENTS_MAX} arguments: give fewer, or one list")
+        try:
+            _, end = _DECODER.raw_decode(text, start)
+            data = msgspec.json.format(text[start:end].encode(), indent=0)
+        except (ValueError, RecursionError, msgspec.DecodeError) as wrong:
+            raise HttpFault(400, f"the input is not JSON ({wrong}); a text needs quotes") from None
+        found.append(Payload(metadata={_ENCODING: b"json/plain"}, data=data))
+        start = _after_space(text, end)
+    return Payloads(payloads=found)
+
+
+def _after_space(text: str, start: int) -> int:
+    """The position of the first character from `start` on that is no white space of JSON."""
+    match = _SPACE.match(text, start)
+    return start if match is None else match.end()

@@ -78,7 +78,7 @@ def bar(share: float, label: str, *, kind: str = "") -> Markup:
 
 
 def span(one: Span, from_s: float, until_s: float) -> Markup:
-    """A row of a timeline: thin while it waited, thick while it ran; a signal is a dot."""
+    """A row of a timeline: thin while it waited, thick while it ran, also for a failed attempt; a signal is a dot."""
     length_s = max(until_s - from_s, 1e-3)
 
     def x(at_s: float) -> float:
@@ -87,7 +87,12 @@ def span(one: Span, from_s: float, until_s: float) -> Markup:
     began, ended = x(one.began_s), x(until_s if one.ended_s is None else one.ended_s)
     ran = ended if one.ran_s is None else x(one.ran_s)
     parts = [f'<rect class="waited" x="{began}" y="6" width="{max(ran - began, 0)}" height="4"/>']
-    if one.ran_s is not None:
+    if one.failed_s is not None:
+        failed = x(one.failed_s)
+        tried = failed if one.ran_s is None else ran
+        parts.append(f'<rect class="ran failed" x="{tried}" y="3" width="{max(failed - tried, 4)}" height="10"/>')
+        parts.append(f'<rect class="waited" x="{failed + 4}" y="6" width="{max(ended - failed - 4, 0)}" height="4"/>')
+    elif one.ran_s is not None:
         parts.append(f'<rect class="ran" x="{ran}" y="3" width="{max(ended - ran, 4)}" height="10"/>')
     return Markup(
         '<svg class="span {kind}" viewBox="0 0 {w} 16" height="16" preserveAspectRatio="none" role="img">'

@@ -9,13 +9,17 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from fairlead.console import text
 from fairlead.console.events import attributes, type_name
+from fairlead.console.pending import ShownActivity
 
 # Rows of one timeline.
 SPANS_MAX: Final = 200
 
 
 class Span(Struct, frozen=True, kw_only=True):
-    """A row: from `began_s` it waited until `ran_s`, and then ran until `ended_s`; None if that has not happened."""
+    """A row: from `began_s` it waited until `ran_s`, and then ran until `ended_s`; None if that has not happened.
+
+    If an activity is pending after a failed attempt, `failed_s` is the end of that attempt.
+    """
 
     kind: str
     label: str
@@ -25,6 +29,8 @@ class Span(Struct, frozen=True, kw_only=True):
     ended_s: float | None = None
     outcome: str = "open"
     attempt: int = 0
+    activity_id: str = ""
+    failed_s: float | None = None
 
 
 class _Builder:
@@ -33,10 +39,15 @@ class _Builder:
     def __init__(self) -> None:
         self.spans: dict[int, Span] = {}
 
-    def begin(self, event: HistoryEvent, kind: str, label: str, *, runs: bool = False) -> None:
+    def begin(self, event: HistoryEvent, kind: str, label: str, *, runs: bool = False, activity_id: str = "") -> None:
         at_s = text.seconds_of(event.event_time) or 0.0
         self.spans[event.event_id] = Span(
-            kind=kind, label=label, event_id=event.event_id, began_s=at_s, ran_s=at_s if runs else None
+            kind=kind,
+            label=label,
+            event_id=event.event_id,
+            began_s=at_s,
+            ran_s=at_s if runs else None,
+            activity_id=activity_id,
         )
 
     def start(self, began_id: int, event: HistoryEvent, attempt: int = 0) -> None:
@@ -50,6 +61,19 @@ class _Builder:
         self.spans[event.event_id] = Span(
             kind=kind, label=label, event_id=event.event_id, began_s=at_s, ran_s=at_s, ended_s=at_s, outcome="done"
         )
+
+    def retry(self, activity: ShownActivity) -> None:
+        """Show the attempts of a pending activity, which have no events."""
+        for span in self.spans.values():
+            if span.activity_id == activity.id and span.kind == "activity" and span.ended_s is None:
+                is_running = activity.started_s is not None and activity.next_s is None
+                self._change(
+                    span.event_id,
+                    ran_s=activity.started_s,
+                    attempt=activity.attempt,
+                    failed_s=None if is_running else activity.failed_s,
+                    outcome="open" if activity.attempt <= 1 else "running again" if is_running else "retries",
+                )
 
     def _change(self, began_id: int, **changes: Any) -> None:
         span = self.spans.get(began_id)
@@ -92,7 +116,9 @@ _ACTIVITY: Final = "scheduled_event_id"
 _TIMER: Final = "started_event_id"
 _CHILD: Final = "initiated_event_id"
 _STEPS: Final[dict[int, _Step]] = {
-    EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED: _begins("activity", lambda found: found.activity_type.name),
+    EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED: lambda builder, event, found: builder.begin(
+        event, "activity", found.activity_type.name, activity_id=found.activity_id
+    ),
     EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED: _starts(_ACTIVITY),
     EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: _ends(_ACTIVITY),
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: _ends(_ACTIVITY),
@@ -127,14 +153,22 @@ _STEPS: Final[dict[int, _Step]] = {
 }
 
 
-def timeline(events: Iterable[HistoryEvent]) -> list[Span]:
-    """The rows in the order in which they began; the first `SPANS_MAX` of them."""
+def timeline(events: Iterable[HistoryEvent], activities: Iterable[ShownActivity] = ()) -> list[Span]:
+    """The rows in the order in which they began; pending activities have the times of their last attempt."""
     builder = _Builder()
     for event in events:
         step = _STEPS.get(event.event_type)
         if step is not None:
             step(builder, event, attributes(event))
-    return [*builder.spans.values()][:SPANS_MAX]
+    for activity in activities:
+        builder.retry(activity)
+    return [*builder.spans.values()]
+
+
+def shown_spans(spans: list[Span]) -> list[Span]:
+    """At most `SPANS_MAX` rows: the oldest and the newest half."""
+    half = SPANS_MAX // 2
+    return spans if len(spans) <= SPANS_MAX else spans[:half] + spans[-half:]
 
 
 def pending_timers(events: Iterable[HistoryEvent]) -> dict[str, float]:

@@ -236,7 +236,7 @@ class HistoryService:
 
     async def _tree(self, request: TreeRequest) -> BranchesResponse:
         namespace = await self._services.namespaces.find(request.namespace)
-        asked = BranchesRequest(request.workflow_id, request.run_id)
+        asked = BranchesRequest(request.workflow_id, request.run_id, request.with_reapplied)
         answer = await self.client.call("Branches", namespace.id, request.workflow_id, asked)
         return msgspec.msgpack.decode(answer, type=BranchesResponse)
 

@@ -15,7 +15,7 @@ from fairlead.core.errors import FairleadError, FixRequest, RetryLater
 from fairlead.history.client import HistoryClient
 from fairlead.history.messages.stream import HandedOver, HandOver, NamespaceChanged
 from fairlead.replication.messages import DeadLetterCountRequest, FailOverRequest, FailOverResponse
-from fairlead.replication.namespace_merge import united
+from fairlead.replication.namespace_merge import united, united_origins
 from fairlead.replication.namespaces import nudge_all
 from fairlead.replication.remote import Remote, RemoteUnavailable
 from fairlead.rpc.hosts.caller import Handlers, Method
@@ -184,7 +184,7 @@ class Failover:
         try:
             # First without blocking writes: the target may be far behind.
             order = HandOver(namespace.id, 0, request.to)
-            goals = await self._ask_shards(order)
+            goals = await self.ask_shards(order)
             await self._until_reached(namespace, request.to, order, goals, end_s=end_s)
             await self._check_dead_letters(namespace, request.to, end_s=end_s)
             wait_s = min(self._handover_s_max, max(end_s - loop.time(), HANDOVER_S_MIN))
@@ -207,7 +207,7 @@ class Failover:
 
         try:
             await self._namespaces.change(namespace.id, begin)
-            goals = await self._ask_shards(order)
+            goals = await self.ask_shards(order)
             await self._until_reached(namespace, to, order, goals, end_s=end_s)
             await self._check_dead_letters(namespace, to, end_s=end_s)
             moved = await self._move(namespace, to, until_ns=until_ns)
@@ -248,7 +248,7 @@ class Failover:
     async def _let_go(self, namespace: Namespace, until_ns: int) -> None:
         """Let writes go on; a shard that can't be reached lets them go on when the handover's time is over."""
         try:
-            await self._ask_shards(HandOver(namespace.id, until_ns, is_over=True))
+            await self.ask_shards(HandOver(namespace.id, until_ns, is_over=True))
         except FairleadError as failure:
             _log.warning("shards not notified of the end of a handover", namespace=namespace.name, reason=str(failure))
 
@@ -271,7 +271,7 @@ class Failover:
                     f"the handover took too long: namespace {namespace.name!r} stays active in "
                     f"{self._clusters.here!r}; try again, or fail over by force"
                 )
-            return moved_to(now, to, clusters=self._clusters, now_ns=now_ns)
+            return moved_to(now, to, clusters=self._clusters, now_ns=now_ns, is_graceful=until_ns > 0)
 
         return await self._namespaces.change(namespace.id, move)
 
@@ -293,11 +293,12 @@ class Failover:
                 )
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 1.5, POLL_S_MAX)
-            for shard_id, now in (await self._ask_shards(order, behind)).items():
+            for shard_id, now in (await self.ask_shards(order, behind)).items():
                 if now.acks.get(to, -1) >= behind[shard_id]:
                     del behind[shard_id]
 
-    async def _ask_shards(self, order: HandOver, shards: Iterable[int] | None = None) -> dict[int, HandedOver]:
+    async def ask_shards(self, order: HandOver, shards: Iterable[int] | None = None) -> dict[int, HandedOver]:
+        """The response of each shard of this cluster, by default of all."""
         answers: dict[int, HandedOver] = {}
 
         async def ask(shard_id: int) -> None:
@@ -345,8 +346,13 @@ def check_target(namespace: Namespace, to: str, clusters: Clusters) -> None:
         )
 
 
-def moved_to(namespace: Namespace, to: str, *, clusters: Clusters, now_ns: int) -> Namespace:
-    """The namespace with another active cluster, at the next failover version that this cluster owns."""
+def moved_to(
+    namespace: Namespace, to: str, *, clusters: Clusters, now_ns: int, is_graceful: bool = False, came_from: str = ""
+) -> Namespace:
+    """The namespace with another active cluster, at the next failover version that this cluster owns.
+
+    `came_from` is the cluster that was active before, by default that of `namespace`.
+    """
     version = clusters.versions.next_version(to=to, current=namespace.failover_version)
     if version == namespace.failover_version:
         return namespace
@@ -355,6 +361,9 @@ def moved_to(namespace: Namespace, to: str, *, clusters: Clusters, now_ns: int) 
         active_cluster=to,
         failover_version=version,
         failovers=united(namespace.failovers, ((version, now_ns),)),
+        failover_origins=united_origins(
+            namespace.failover_origins, ((version, came_from or namespace.active_cluster, is_graceful),)
+        ),
         handover_until_ns=0,
         handover_to="",
     )

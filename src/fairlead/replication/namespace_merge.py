@@ -12,6 +12,8 @@ A record counts only if it comes from a cluster of the namespace: `accepted` com
 of clusters, since the arriving one says what its sender likes.
 """
 
+from typing import TypeAlias
+
 import msgspec
 import xxhash
 from msgspec.structs import replace
@@ -21,6 +23,9 @@ from fairlead.core.errors import FixRequest, GiveUp
 
 # Number of latest failovers that are kept, as in Temporal's server.
 FAILOVERS_MAX = 10
+
+# Version of a failover, the cluster that was active before it, and whether it was graceful.
+Origin: TypeAlias = tuple[int, str, bool]
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -77,6 +82,7 @@ def merge(present: Namespace | None, arriving: Namespace) -> Namespace:
         present,
         is_global=present.is_global or arriving.is_global,
         failovers=united(present.failovers, arriving.failovers),
+        failover_origins=united_origins(present.failover_origins, arriving.failover_origins),
     )
     if _config_order(arriving) > _config_order(present):
         merged = replace(
@@ -131,6 +137,14 @@ def united(ours: tuple[tuple[int, int], ...], theirs: tuple[tuple[int, int], ...
     for version, time_ns in (*ours, *theirs):
         times[version] = min(time_ns, times.get(version, time_ns))
     return tuple(sorted(times.items())[-FAILOVERS_MAX:])
+
+
+def united_origins(ours: tuple[Origin, ...], theirs: tuple[Origin, ...]) -> tuple[Origin, ...]:
+    """The origins of the latest failovers of both lists; two origins of one version can only differ by a race."""
+    by_version: dict[int, Origin] = {}
+    for origin in sorted((*ours, *theirs)):
+        by_version.setdefault(origin[0], origin)
+    return tuple(by_version[version] for version in sorted(by_version)[-FAILOVERS_MAX:])
 
 
 def digest_of(namespaces: list[Namespace]) -> int:

@@ -21,6 +21,7 @@ from fairlead.replication.endpoint import Endpoint
 from fairlead.replication.failover import Failover
 from fairlead.replication.grpc_remote import GrpcRemote
 from fairlead.replication.namespaces import NamespaceSync
+from fairlead.replication.preflight import Preflights
 from fairlead.replication.repair import Repairs
 from fairlead.replication.service import Replication
 from fairlead.rpc import Call
@@ -96,6 +97,13 @@ class GlobalNamespaceServices:
             shards=shards,
             clock_ns=time.time_ns,
         )
+        self._preflights = Preflights(
+            clusters=registry.clusters,
+            remotes=registry.remote,
+            namespaces=namespaces,
+            failover=self.failover,
+            dead_letters=self._dead_letters,
+        )
         self.repairs = Repairs(
             clusters=registry.clusters, remotes=registry.remote, history=client, random=random.random
         )
@@ -112,6 +120,8 @@ class GlobalNamespaceServices:
     def handlers(self) -> Handlers:
         """Handlers of this host for `fairlead admin`."""
         handlers = self.failover.handlers()
+        for method, handle in self._preflights.handlers():
+            handlers.add(method, handle)
         for method, handle in self.repairs.handlers():
             handlers.add(method, handle)
         if self._replication is not None:

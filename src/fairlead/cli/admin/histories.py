@@ -28,7 +28,7 @@ async def tree(cluster: Cluster, *, workflow_id: str, namespace: str, run_id: st
     the other. The branch with the highest version is the current one; the events of the others are kept.
     """
     name = await cluster.namespace_name(namespace)
-    answer = await cluster.ask(TREE, TreeRequest(name, workflow_id, run_id))
+    answer = await cluster.ask(TREE, TreeRequest(name, workflow_id, run_id, with_reapplied=True))
     return tree_report(workflow_id, answer)
 
 
@@ -63,6 +63,15 @@ def tree_report(workflow_id: str, answer: BranchesResponse) -> Report:
                 "Branches",
                 ("branch_id", "is_current", "last_event_id", "last_version", "version_history"),
                 branches,
+            ),
+            Table(
+                "reapplied",
+                "Signals and updates of losing branches" + (", the first ones" if answer.is_reapplied_cut else ""),
+                ("kind", "name", "branch_id", "event_id", "version", "reapplied_to_run_id", "reapplied_event_id"),
+                [
+                    (one.kind, one.name, one.branch_id, one.event_id, one.version, one.to_run_id, one.to_event_id)
+                    for one in answer.reapplied
+                ],
             ),
         ],
     )

@@ -1,4 +1,4 @@
-"""Clusters: the lag and dead letters of each source, global namespaces, and their failover with its preflight."""
+"""Clusters: the lag and dead letters source by target, global namespaces, and past failovers."""
 
 from typing import Final
 
@@ -6,24 +6,21 @@ from temporalio.api.workflowservice.v1 import ListNamespacesRequest, ListNamespa
 
 from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.console.context import Context
-from fairlead.console.grid import TEMPLATE, Cell, Grid, Grids, button, moment, number, text
+from fairlead.console.grid import TEMPLATE, Cell, Grid, Grids, link, number, text
 from fairlead.console.problems import problem_of
 from fairlead.console.text import duration
-from fairlead.console.view import Action, Field, FieldKind, Form, Parameters, View
+from fairlead.console.text import number as number_text
+from fairlead.console.view import Parameters, View
+from fairlead.console.views.failover import past_failovers
 from fairlead.core.errors import FairleadError
-from fairlead.replication.failover import FAIL_OVER
-from fairlead.replication.messages import FailOverRequest
 from fairlead.replication.puller import StreamStatus
 from fairlead.replication.service import STATUS, StatusRequest, StatusResponse
 from fairlead.rpc import RpcStatus
 from fairlead.rpc.hosts.caller import UnknownMethod
 
-# Seconds for a failover; a graceful one that takes longer changes nothing.
-FAILOVER_S_MAX: Final = 30.0
 # Seconds of lag from which on a failover is not advised.
 LAG_S_MAX: Final = 10.0
 ROWS: Final = 1_000
-FAILOVERS_SHOWN: Final = 20
 
 
 async def load(context: Context, _asked: Parameters) -> Grids:
@@ -46,15 +43,19 @@ async def load(context: Context, _asked: Parameters) -> Grids:
     here = next((answer.here for answer in answers.values() if isinstance(answer, StatusResponse)), "")
     sources = sorted({stream.source for stream in streams} | silent.keys())
     rows = [
-        _source_row(source, [one for one in streams if one.source == source], silent.get(source)) for source in sources
+        _source_row(source, here, [one for one in streams if one.source == source], silent.get(source))
+        for source in sources
     ]
+    # Each cluster knows how far it is behind the others: the rest is in the consoles of the other targets.
+    rows += [_other_row(source, target) for target in sources for source in [here, *sources] if source != target]
     lag = Grid(
         id="lag",
-        title=f"Replication to {here}" if here else "Replication",
-        columns=["From", "State", "Streams", "Lag, tasks", "Lag", "Outstanding", "Dead letters", "Error"],
+        title="Replication",
+        columns=["From", "To", "State", "Streams", "Lag, tasks", "Lag", "Outstanding", "Dead letters", "Error"],
         rows=rows,
         empty="No other cluster is connected.",
         hint="Connect one with: temporal operator cluster upsert",
+        note="Preflight and failover of a namespace asks its other clusters for their dead letters and lag.",
     )
     hosts = Grid(
         id="hosts",
@@ -78,7 +79,11 @@ async def _statuses(context: Context) -> dict[str, StatusResponse | FairleadErro
     return None if all(isinstance(answer, UnknownMethod) for answer in answers.values()) else answers
 
 
-def _source_row(source: str, streams: list[StreamStatus], why: str | None) -> list[Cell]:
+def _other_row(source: str, target: str) -> list[Cell]:
+    return [text(source), text(target), text(f"see the console of {target}", "quiet"), *[text("")] * 6]
+
+
+def _source_row(source: str, here: str, streams: list[StreamStatus], why: str | None) -> list[Cell]:
     error = why or next((one.error for one in streams if one.error), "")
     dead = sum(one.dead_letters for one in streams)
     lag_s = max((one.lag_s for one in streams), default=0.0)
@@ -87,6 +92,7 @@ def _source_row(source: str, streams: list[StreamStatus], why: str | None) -> li
     )
     return [
         text(source),
+        text(here),
         state,
         number(len(streams)),
         number(sum(one.lag_tasks for one in streams)),
@@ -98,7 +104,7 @@ def _source_row(source: str, streams: list[StreamStatus], why: str | None) -> li
 
 
 async def _namespaces(context: Context, here: str, streams: list[StreamStatus]) -> list[Grid]:
-    """Global namespaces with the preflight of a failover, as far as this cluster can tell; and past failovers."""
+    """Global namespaces with what this cluster knows of a failover; and past failovers."""
     try:
         found = await context.call("ListNamespaces", ListNamespacesRequest(page_size=ROWS), ListNamespacesResponse)
     except RpcStatus as failure:
@@ -113,7 +119,7 @@ async def _namespaces(context: Context, here: str, streams: list[StreamStatus]) 
         name = one.namespace_info.name
         others = [cluster.cluster_name for cluster in one.replication_config.clusters if cluster.cluster_name != active]
         if active == here:
-            check = text("ask the target for its lag and dead letters: open its console", "blue")
+            check = text("active here: the preflight asks the others", "blue")
         elif behind or dead:
             check = text("this cluster is behind" if behind else f"{dead} dead letters here", "warn")
         else:
@@ -125,41 +131,19 @@ async def _namespaces(context: Context, here: str, streams: list[StreamStatus]) 
                 number(one.failover_version),
                 text(", ".join(others)),
                 check,
-                button("failover", failover=name) if others else text(""),
+                link("Preflight and failover", "failover", name=name) if others else text(""),
             ]
         )
-    past = sorted(
-        (
-            (one.failover_time.seconds, one.failover_version, namespace.namespace_info.name)
-            for namespace in found.namespaces
-            for one in namespace.failover_history
-        ),
-        reverse=True,
-    )
-    failovers = Grid(
-        id="failovers",
-        title="Failovers",
-        columns=["When", "Namespace", "Version"],
-        rows=[[moment(at_s), text(name), number(version)] for at_s, version, name in past[:FAILOVERS_SHOWN]],
-        empty="No namespace was failed over yet.",
-    )
     namespaces = Grid(
         id="namespaces",
         title="Global namespaces",
-        columns=["Namespace", "Active in", "Version", "Other clusters", "Preflight", ""],
+        columns=["Namespace", "Active in", "Version", "Other clusters", "State", ""],
         rows=rows,
         empty="No namespace is global.",
         hint="Share one with: temporal operator namespace update --promote-global --cluster a --cluster b",
+        note=f"Only the first {number_text(ROWS)} namespaces were read." if found.next_page_token else "",
     )
-    return [namespaces, failovers]
-
-
-async def _fail_over(context: Context, _asked: Parameters, form: Form) -> str:
-    is_graceful = form.get("how", "graceful") == "graceful"
-    request = FailOverRequest(form.get("failover", ""), form.get("to", ""), is_graceful, FAILOVER_S_MAX)
-    host = min(context.backend.ring.hosts)
-    done = await context.ask_host(host, FAIL_OVER, request, timeout_s=FAILOVER_S_MAX + 5.0)
-    return f"{request.namespace} is active in {done.active_cluster}, at version {done.failover_version}."
+    return [namespaces, await past_failovers(context)]
 
 
 VIEW: Final = View(
@@ -171,26 +155,4 @@ VIEW: Final = View(
     parameters=Parameters,
     load=load,
     template=TEMPLATE,
-    actions=(
-        Action(
-            name="failover",
-            label="Fail over",
-            access=HOST_METHODS["replication.FailOver"],
-            act=_fail_over,
-            word="fail over",
-            fields=(
-                Field(name="to", label="To cluster", is_required=True),
-                Field(
-                    name="how",
-                    label="How",
-                    kind=FieldKind.CHOICE,
-                    choices=(
-                        ("graceful", "graceful: wait for all events"),
-                        ("forced", "forced: at once, even if one is down"),
-                    ),
-                ),
-            ),
-            about="A graceful failover that is not complete in 30 seconds changes nothing.",
-        ),
-    ),
 )

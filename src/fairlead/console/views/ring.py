@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Final
 
 from msgspec import Struct
+from temporalio.api.workflowservice.v1 import ListNamespacesRequest, ListNamespacesResponse
 
 from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.console.context import Context
@@ -14,9 +15,13 @@ from fairlead.core.partitions import Partition
 from fairlead.core.routing import GradualChange, HashRing, Router
 from fairlead.history.client import partition_of
 from fairlead.membership.ring import RingResponse
+from fairlead.rpc import RpcStatus
 
 # Stored partitions that are placed; more are cut, and the page says so.
 PLACED_MAX: Final = 50_000
+# Partitions that are named as moving, and namespaces whose names are read for them.
+MOVES_SHOWN: Final = 200
+NAMESPACES_MAX: Final = 1_000
 
 
 class RingParameters(Parameters, frozen=True, kw_only=True):
@@ -39,6 +44,17 @@ class HostRow(Struct, frozen=True, kw_only=True):
     gains_shards: int = 0
 
 
+class Move(Struct, frozen=True, kw_only=True):
+    """A partition of a task queue that would move. `namespace` is that of its clients, or the id of an unknown one."""
+
+    namespace: str
+    task_queue: str
+    type: str
+    partition: int
+    from_host: str
+    to_host: str
+
+
 class Ring(Struct, frozen=True, kw_only=True):
     """The data of the view."""
 
@@ -50,6 +66,9 @@ class Ring(Struct, frozen=True, kw_only=True):
     leaving: str = ""
     moves: int = 0
     moves_shards: int = 0
+    # The first `MOVES_SHOWN` partitions that move, by task queue; and all shards that move, by their new host.
+    moving: list[Move] = []
+    moving_shards: dict[str, list[int]] = {}
 
 
 async def load(context: Context, asked: RingParameters) -> Ring:
@@ -68,12 +87,19 @@ async def load(context: Context, asked: RingParameters) -> Ring:
     shard_owners = [router.route(one, context.now_s) for one in shards]
     gains: Counter[str] = Counter()
     gains_shards: Counter[str] = Counter()
+    moving: list[Move] = []
+    moving_shards: dict[str, list[int]] = {}
     is_leaving = asked.leaving in names and len(names) > 1
     if is_leaving:
         rest = Router(router.ring.without_host(asked.leaving), batch_size)
         # With spread routing, partitions of other hosts may move as well.
-        gains.update(_moved(rest, placed, owners, context.now_s))
-        gains_shards.update(_moved(rest, shards, shard_owners, context.now_s))
+        moved = _moved(rest, placed, owners, context.now_s)
+        moved_shards = _moved(rest, shards, shard_owners, context.now_s)
+        gains.update(new for _, _, new in moved)
+        gains_shards.update(new for _, _, new in moved_shards)
+        moving = await _named(context, placed, moved)
+        for number, _, new in moved_shards:
+            moving_shards.setdefault(new, []).append(number)
     shares = router.ring.shares()
     partitions_of, shards_of = Counter(owners), Counter(shard_owners)
     rows = []
@@ -101,13 +127,43 @@ async def load(context: Context, asked: RingParameters) -> Ring:
         leaving=asked.leaving if is_leaving else "",
         moves=gains.total(),
         moves_shards=gains_shards.total(),
+        moving=moving,
+        moving_shards=moving_shards,
     )
 
 
-def _moved(rest: Router, placed: list[Partition], owners: list[str], now_s: float) -> list[str]:
-    """The new owners of the partitions that move."""
+def _moved(rest: Router, placed: list[Partition], owners: list[str], now_s: float) -> list[tuple[int, str, str]]:
+    """The partitions that move, by their place in the list, with the old and the new owner."""
     after = (rest.route(one, now_s) for one in placed)
-    return [new for new, old in zip(after, owners, strict=True) if new != old]
+    return [(place, old, new) for place, (new, old) in enumerate(zip(after, owners, strict=True)) if new != old]
+
+
+async def _named(context: Context, placed: list[Partition], moved: list[tuple[int, str, str]]) -> list[Move]:
+    """The partitions that move as people know them, sorted by task queue."""
+    names = await _namespace_names(context)
+    found = [
+        Move(
+            namespace=names.get(placed[place].task_queue.namespace_id, placed[place].task_queue.namespace_id),
+            task_queue=placed[place].task_queue.name,
+            type=placed[place].task_queue.type.name.lower(),
+            partition=placed[place].number,
+            from_host=old,
+            to_host=new,
+        )
+        for place, old, new in moved
+    ]
+    return sorted(found, key=lambda one: (one.namespace, one.task_queue, one.type, one.partition))[:MOVES_SHOWN]
+
+
+async def _namespace_names(context: Context) -> dict[str, str]:
+    """The names of namespaces by their ids; the ids stay for viewers who may not list namespaces."""
+    try:
+        found = await context.call(
+            "ListNamespaces", ListNamespacesRequest(page_size=NAMESPACES_MAX), ListNamespacesResponse
+        )
+    except RpcStatus:
+        return {}
+    return {one.namespace_info.id: one.namespace_info.name for one in found.namespaces}
 
 
 def _seen(names: tuple[str, ...], answer: RingResponse | FairleadError) -> tuple[int | None, str, bool]:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import msgspec
 from temporalio.api.workflowservice.v1 import (
     ListWorkerDeploymentsRequest,
     ListWorkerDeploymentsResponse,
@@ -11,7 +12,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from fairlead.console import text as shown
 from fairlead.console.context import Context
-from fairlead.console.grid import TEMPLATE, Grid, Grids, moment, number, text
+from fairlead.console.grid import TEMPLATE, Grid, Grids, link, moment, number, text
 from fairlead.console.problems import problem_of
 from fairlead.console.view import Parameters, View, workflow_method
 from fairlead.rpc import RpcStatus
@@ -54,7 +55,7 @@ async def _workers(context: Context, namespace: str) -> Grid:
             [
                 text(one.worker_identity),
                 text(one.task_queue),
-                text(f"{version.deployment_name}:{version.build_id}" if version.build_id else ""),
+                text(f"{version.deployment_name}:{version.build_id}" if version.deployment_name else version.build_id),
                 text(f"{one.sdk_name} {one.sdk_version}".strip()),
                 text(one.host_info.host_name),
                 number(one.workflow_task_slots_info.current_used_slots),
@@ -62,7 +63,11 @@ async def _workers(context: Context, namespace: str) -> Grid:
                 moment(shown.seconds_of(one.heartbeat_time)),
             ]
         )
-    return grid
+    return msgspec.structs.replace(grid, note=_cut(found.next_page_token, "temporal worker list"))
+
+
+def _cut(token: bytes, command: str) -> str:
+    return f"These are the first {ROWS}; all of them: {command}" if token else ""
 
 
 async def _deployments(context: Context, namespace: str) -> Grid:
@@ -77,7 +82,7 @@ async def _deployments(context: Context, namespace: str) -> Grid:
         share = routing.ramping_version_percentage
         rows.append(
             [
-                text(one.name),
+                link(one.name, "deployment", name=one.name),
                 text(routing.current_deployment_version.build_id or "unversioned"),
                 text(f"{routing.ramping_deployment_version.build_id} ({share:g} %)" if share else ""),
                 moment(shown.seconds_of(one.create_time)),
@@ -90,6 +95,7 @@ async def _deployments(context: Context, namespace: str) -> Grid:
         rows=rows,
         empty="This namespace has no worker deployment.",
         hint="A worker with a deployment version creates one with its first poll.",
+        note=_cut(found.next_page_token, "temporal worker deployment list"),
     )
 
 

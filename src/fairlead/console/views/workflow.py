@@ -7,10 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.query.v1 import WorkflowQuery
-from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
@@ -26,19 +25,23 @@ from fairlead.console import text
 from fairlead.console.context import Context
 from fairlead.console.events import ShownEvent, attributes, shown_event
 from fairlead.console.payloads import ShownPayload, all_shown, named, parsed
+from fairlead.console.pending import ShownActivity, Waiting, pending_activities, waiting
 from fairlead.console.problems import Problem, problem_of
-from fairlead.console.timeline import Span, timeline
+from fairlead.console.timeline import Span, pending_timers, shown_spans, timeline
 from fairlead.console.view import Parameters, View
 from fairlead.console.views.workflow_actions import ACTIONS
 from fairlead.console.views.workflows import status_name
-from fairlead.http import HttpFault
+from fairlead.http import HttpFault, Response
 from fairlead.rpc import RpcStatus
 from fairlead.settings import Scope
 from fairlead.settings.dynamic.limits import WORKFLOW_PAUSE_ENABLED
+from fairlead.ui.history_file import history_file
 
 # Events of a page of the table, and those from which the timeline is drawn.
 EVENTS: Final = 100
 TIMELINE_EVENTS: Final = 1_000
+# Newest events of a longer run, from which the timeline is drawn, too.
+NEWEST_EVENTS: Final = 500
 
 RUNNING: Final = frozenset(("Running", "Paused"))
 
@@ -61,24 +64,6 @@ class Relation(Struct, frozen=True):
     id: str
     run: str
     type: str = ""
-
-
-class ShownActivity(Struct, frozen=True, kw_only=True):
-    """A pending activity."""
-
-    id: str
-    type: str
-    state: str
-    task_queue: str
-    attempt: int
-    attempts_max: int
-    scheduled_s: float | None
-    started_s: float | None
-    heartbeat_s: float | None
-    next_s: float | None
-    failure: str
-    worker: str
-    is_paused: bool
 
 
 class Asking(Struct, frozen=True):
@@ -114,12 +99,14 @@ class Workflow(Struct, frozen=True, kw_only=True):
     workflow_task: str
     workflow_task_s: float | None
     workflow_task_attempt: int
-    nexus: list[str]
+    waiting: list[Waiting]
     input: list[ShownPayload]
     result: list[ShownPayload]
     failure: str
     spans: list[Span]
-    is_timeline_cut: bool
+    spans_total: int
+    # Ranges of event ids from which the timeline is drawn; the events between them are left out.
+    drawn: list[tuple[int, int]]
     events: list[ShownEvent]
     next: str
     # End of the timeline: the end of the run, or a time not long after now, so that an idle run has the same picture.
@@ -140,6 +127,13 @@ async def load(context: Context, asked: Asked) -> Workflow:
     info = described.workflow_execution_info
     execution = info.execution
     first = await read_events(context, asked.namespace, execution)
+    newest = await _newest_events(context, asked.namespace, execution, first, info.history_length)
+    drawn = [*first, *newest]
+    activities = pending_activities(described)
+    spans = timeline(drawn, activities)
+    ranges = _ranges(drawn)
+    # A timer that began before a gap may have ended in it.
+    timers = pending_timers(newest if len(ranges) > 1 else drawn)
     shown, token = await _page_of_events(context, asked, execution)
     closing = await _last_event(context, asked.namespace, execution) if info.close_time.seconds else None
     started = attributes(first[0]) if first else None
@@ -165,17 +159,18 @@ async def load(context: Context, asked: Asked) -> Workflow:
         can_pause=await _can_pause(context, asked.namespace),
         memo=named(info.memo.fields),
         search_attributes=named(info.search_attributes.indexed_fields),
-        relations=_relations(described, first, closing),
-        activities=[_activity(one) for one in described.pending_activities],
-        workflow_task=_state(pending.state, "PendingWorkflowTaskState") if pending.state else "",
+        relations=_relations(described, drawn, closing),
+        activities=activities,
+        workflow_task={0: "", 2: "started"}.get(pending.state, "scheduled"),
         workflow_task_s=text.seconds_of(pending.scheduled_time),
         workflow_task_attempt=pending.attempt,
-        nexus=[f"{one.service}/{one.operation} at {one.endpoint}" for one in described.pending_nexus_operations],
+        waiting=waiting(described, timers),
         input=[] if started is None else all_shown(started.input),
         result=all_shown(closed.result) if closed is not None and "result" in closed.DESCRIPTOR.fields_by_name else [],
         failure=closed.failure.message if closed is not None and hasattr(closed, "failure") else "",
-        spans=timeline(first),
-        is_timeline_cut=info.history_length > len(first),
+        spans=shown_spans(spans),
+        spans_total=len(spans),
+        drawn=ranges,
         events=shown,
         next=token,
         drawn_until_s=text.seconds_of(info.close_time)
@@ -206,6 +201,27 @@ async def read_events(
         if not answer.next_page_token or len(found) >= limit:
             return found
         asked.next_page_token = answer.next_page_token
+
+
+async def _newest_events(
+    context: Context, namespace: str, execution: WorkflowExecution, first: list[HistoryEvent], total: int
+) -> list[HistoryEvent]:
+    """The newest events of a long run, in their order, without those that were read already."""
+    if not first or total <= len(first):
+        return []
+    found, _ = await read_last_events(context, namespace, execution, NEWEST_EVENTS)
+    return [event for event in reversed(found) if event.event_id > first[-1].event_id]
+
+
+def _ranges(events: list[HistoryEvent]) -> list[tuple[int, int]]:
+    """The ids of the events as ranges without gaps, as (first, last)."""
+    found: list[tuple[int, int]] = []
+    for event in events:
+        if found and event.event_id == found[-1][1] + 1:
+            found[-1] = (found[-1][0], event.event_id)
+        else:
+            found.append((event.event_id, event.event_id))
+    return found
 
 
 async def read_last_events(
@@ -258,37 +274,6 @@ async def _can_pause(context: Context, namespace: str) -> bool:
     return context.backend.settings.get(WORKFLOW_PAUSE_ENABLED, Scope(await context.namespace_id(namespace)))
 
 
-def _activity(info: PendingActivityInfo) -> ShownActivity:
-    return ShownActivity(
-        id=info.activity_id,
-        type=info.activity_type.name,
-        state="paused" if info.paused else _state(info.state, "PendingActivityState"),
-        task_queue=info.activity_options.task_queue.name,
-        attempt=info.attempt,
-        attempts_max=info.maximum_attempts,
-        # The time of an attempt that waits is its next time.
-        scheduled_s=None if info.next_attempt_schedule_time.seconds else text.seconds_of(info.scheduled_time),
-        started_s=text.seconds_of(info.last_started_time),
-        heartbeat_s=text.seconds_of(info.last_heartbeat_time),
-        next_s=text.seconds_of(info.next_attempt_schedule_time),
-        failure=failure_text(info.last_failure.message, info.last_failure.cause.message),
-        worker=info.last_worker_identity,
-        is_paused=info.paused,
-    )
-
-
-def failure_text(message: str, cause: str) -> str:
-    """The message of a failure with that of its cause."""
-    return f"{message}: {cause}" if cause and cause != message else message
-
-
-def _state(state: int, enum: str) -> str:
-    if enum == "PendingActivityState":
-        name = PendingActivityState.Name(PendingActivityState.ValueType(state))
-        return name.removeprefix("PENDING_ACTIVITY_STATE_").replace("_", " ").lower()
-    return {1: "scheduled", 2: "started"}.get(state, "scheduled")
-
-
 def _drawn_until_s(started_s: float, now_s: float) -> float:
     """A time shortly after now, rounded up in steps of 1 to 10 % of the run's length."""
     past_s = max(now_s - started_s, 1.0)
@@ -333,6 +318,18 @@ def _relations(
     return found
 
 
+async def _history(context: Context) -> Response:
+    """All events of a run as a JSON array. The first call fails before the response begins, so that it is an error."""
+    given = dict(context.request.parameters)
+    namespace = given.get("namespace") or Parameters().namespace
+    described = await describe(context, namespace, given.get("id", ""), given.get("run", ""))
+    execution = described.workflow_execution_info.execution
+    events = history_file(
+        context.api, context.request, namespace=namespace, workflow_id=execution.workflow_id, run_id=execution.run_id
+    )
+    return Response(200, events, "application/json")
+
+
 VIEW: Final = View(
     path="workflow",
     title="Workflow",
@@ -340,4 +337,5 @@ VIEW: Final = View(
     load=load,
     template="workflow.html",
     actions=ACTIONS,
+    documents={"history.json": _history},
 )

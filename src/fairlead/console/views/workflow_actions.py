@@ -35,7 +35,10 @@ from fairlead.console.view import Action, Field, FieldKind, Form, workflow_metho
 from fairlead.http import HttpFault
 
 _INPUT: Final = Field(
-    name="input", label="Input", kind=FieldKind.LONG_TEXT, hint='One argument as JSON, such as "text" or {"a": 1}.'
+    name="input",
+    label="Input",
+    kind=FieldKind.LONG_TEXT,
+    hint='Arguments as JSON, one after another, such as "text" 5 {"a": 1}.',
 )
 _ACTIVITY: Final = Field(name="activity", label="Activity id", is_required=True)
 
@@ -230,7 +233,8 @@ ACTIONS: Final = (
                 name="event",
                 label="Event",
                 is_required=True,
-                hint="Number of a WorkflowTaskCompleted, Failed, TimedOut or Started event; the new run starts there.",
+                hint="Number of a WorkflowTaskCompleted, Failed, TimedOut or Started event; the new run starts there. "
+                "These events have a button of their own in the list of events.",
             ),
         ),
         about="A new run gets the events before this one. This run is terminated.",

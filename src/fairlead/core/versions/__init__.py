@@ -19,7 +19,7 @@ from fairlead.core.versions.branches import (
     MalformedTree,
     StaleDecision,
 )
-from fairlead.core.versions.drawing import draw_tree
+from fairlead.core.versions.drawing import CURRENT_MARK, draw_tree
 from fairlead.core.versions.failover import (
     LOCAL_VERSION,
     ClusterVersions,
@@ -54,6 +54,7 @@ from fairlead.core.versions.runs import (
 from fairlead.core.versions.tasks import DropReason, DropTask, ReloadState, RunTask, StateView, verify_task
 
 __all__ = [
+    "CURRENT_MARK",
     "FIRST_EVENT_ID",
     "LOCAL_VERSION",
     "Append",

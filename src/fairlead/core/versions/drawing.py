@@ -7,7 +7,8 @@ from fairlead.core.versions.batches import EventRange, cut_batches
 from fairlead.core.versions.branches import BranchTree
 from fairlead.core.versions.history import FIRST_EVENT_ID, VersionHistory
 
-_CURRENT_MARK = "  <- current"
+# End of the line of the current branch.
+CURRENT_MARK = "  <- current"
 
 
 def draw_tree(tree: BranchTree) -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def _draw(branches: Sequence[VersionHistory], *, from_event_id: int, current: Ve
     """Draw branches that are equal up to `from_event_id` at least: the common part, then each continuation."""
     first, *others = branches
     if not others:
-        mark = _CURRENT_MARK if first == current else ""
+        mark = CURRENT_MARK if first == current else ""
         return [_segments(first, EventRange(from_event_id, first.last.event_id)) + mark]
     forked_after = min(lowest_common_ancestor(first, other).event_id for other in others)
     lines = [_segments(first, EventRange(from_event_id, forked_after))]

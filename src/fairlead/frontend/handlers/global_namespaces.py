@@ -104,7 +104,13 @@ def _versioned(
     from fairlead.replication.failover import moved_to  # noqa: PLC0415
 
     now_ns = int(frontend.clock() * SECOND_NS)
-    return moved_to(changed, changed.active_cluster, clusters=global_namespaces.registry.clusters, now_ns=now_ns)
+    return moved_to(
+        changed,
+        changed.active_cluster,
+        clusters=global_namespaces.registry.clusters,
+        now_ns=now_ns,
+        came_from=before.active_cluster,
+    )
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from fairlead.history.messages.stream import (
     ReadBranchRequest,
     ReadBranchResponse,
 )
+from fairlead.history.ndc.reapplied import reapplied_events
 from fairlead.history.shard.context import Operation, OperationContext
 from fairlead.history.shard.stream_rows import progress_of
 from fairlead.history.state import RunState
@@ -64,8 +65,16 @@ async def branches(context: OperationContext, request: BranchesRequest) -> bytes
         state = run.state
         found = [(state.identity.branch_id, () if state.versions is None else state.versions.to_pairs())]
         found += [(branch.branch_id, tuple(branch.items)) for branch in state.live.branches]
+        reapplied, is_cut = await reapplied_events(shard, run) if request.with_reapplied else ([], False)
         return _encode(
-            BranchesResponse(run.key.run_id, tuple(found), status=state.status, is_zombie=state.live.is_zombie)
+            BranchesResponse(
+                run.key.run_id,
+                tuple(found),
+                status=state.status,
+                is_zombie=state.live.is_zombie,
+                reapplied=tuple(reapplied),
+                is_reapplied_cut=is_cut,
+            )
         )
 
 

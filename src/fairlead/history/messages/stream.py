@@ -115,19 +115,42 @@ class ReadBranchResponse(msgspec.Struct, array_like=True, frozen=True):
 
 
 class BranchesRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Request the branches of a run; without `run_id`, of the current run."""
+    """Request the branches of a run; without `run_id`, of the current run. `with_reapplied` reads losing branches."""
 
     workflow_id: str
     run_id: str = ""
+    with_reapplied: bool = False
+
+
+class ReappliedEvent(msgspec.Struct, array_like=True, frozen=True):
+    """A signal or update of a losing branch, and its copy in the run `to_run_id`.
+
+    `to_run_id` is empty if no run has a copy; `to_event_id` is 0 unless the copy is on the run's own current branch.
+    """
+
+    kind: str
+    name: str
+    branch_id: str
+    event_id: int
+    version: int
+    time_s: float
+    to_run_id: str = ""
+    to_event_id: int = 0
 
 
 class BranchesResponse(msgspec.Struct, array_like=True, frozen=True):
-    """The id and version history of each branch; the first branch is the current one."""
+    """The id and version history of each branch; the first branch is the current one.
+
+    `reapplied` has at most `ndc.reapplied.EVENTS_MAX` events, in the order of their branches; it is empty unless
+    requested.
+    """
 
     run_id: str
     branches: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
     status: int
     is_zombie: bool
+    reapplied: tuple[ReappliedEvent, ...] = ()
+    is_reapplied_cut: bool = False
 
 
 class TreeRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -136,3 +159,4 @@ class TreeRequest(msgspec.Struct, array_like=True, frozen=True):
     namespace: str
     workflow_id: str
     run_id: str = ""
+    with_reapplied: bool = False

@@ -62,9 +62,9 @@ async def events_to_reapply(shard: Shard, run: LoadedRun) -> list[EventToReapply
     found: dict[str, EventToReapply] = {}
 
     async def collect(branch: StoredBranch, after: int) -> None:
-        async for event in _events(shard, tree_id, branch, after + 1):
+        async for event in events_on(shard, tree_id, branch, after + 1):
             key = key_of(event, run_id)
-            if key and key not in found and not _is_without_request(event):
+            if key and key not in found and not is_without_request(event):
                 found[key] = EventToReapply(key, event)
 
     for side in sorted(sides, key=lambda side: side.history.last.version):
@@ -85,7 +85,9 @@ async def keys_on(shard: Shard, run: LoadedRun) -> frozenset[str]:
     last_event_id = current.history.last.event_id
     if reapplied.last_event_id < last_event_id:
         tree_id = run.state.identity.tree_id
-        read = {key_of(event, run_id) async for event in _events(shard, tree_id, current, reapplied.last_event_id + 1)}
+        read = {
+            key_of(event, run_id) async for event in events_on(shard, tree_id, current, reapplied.last_event_id + 1)
+        }
         reapplied = ReappliedKeys(current.branch_id, last_event_id, reapplied.keys | read)
     run.reapplied = reapplied
     waiting = map(HistoryEvent.FromString, run.state.live.buffered)
@@ -93,13 +95,21 @@ async def keys_on(shard: Shard, run: LoadedRun) -> frozenset[str]:
 
 
 async def missing(shard: Shard, run: LoadedRun, wanted: Iterable[EventToReapply]) -> list[EventToReapply]:
-    """The events that no run of the workflow has on its current branch: any run may have reapplied them.
+    """The events that no run of the workflow has on its current branch: any run may have reapplied them."""
+    by_key = {one.key: one for one in wanted}
+    found = await runs_with(shard, run, by_key)
+    return [one for key, one in by_key.items() if key not in found]
+
+
+async def runs_with(shard: Shard, run: LoadedRun, keys: Iterable[str]) -> dict[str, str]:
+    """The id of the run that has each key on its current branch, without the keys that no run of the workflow has.
 
     Another cluster may have reapplied an event, even more than once; only the events of the runs show it. Runs that
     were terminated for a newer run don't count: their own events must be reapplied. Reading stops when all events are
     found.
     """
-    left = {one.key: one for one in wanted}
+    left = set(keys)
+    found: dict[str, str] = {}
     after = RunKey(*run.key.workflow, "")
     while left:
         page = await shard.services.store.list_runs(shard.shard_id, after=after, limit=PAGE_MAX)
@@ -110,22 +120,24 @@ async def missing(shard: Shard, run: LoadedRun, wanted: Iterable[EventToReapply]
                 break
             other = await shard.load(*RunKey.of(one))
             if other.state.closed_by != ClosedBy.NEWER_RUN:
-                for key in await keys_on(shard, other):
-                    left.pop(key, None)
+                on_it = left & await keys_on(shard, other)
+                found |= dict.fromkeys(on_it, other.key.run_id)
+                left -= on_it
         if len(listed) < PAGE_MAX:
             break
         after = RunKey(*listed[-1][:3])
-    return list(left.values())
+    return found
 
 
-def _is_without_request(event: HistoryEvent) -> bool:
+def is_without_request(event: HistoryEvent) -> bool:
     """Whether the update's request is in an earlier event, which admitted the update."""
     return event.event_type == _ACCEPTED and not (
         event.workflow_execution_update_accepted_event_attributes.HasField("accepted_request")
     )
 
 
-async def _events(shard: Shard, tree_id: str, branch: StoredBranch, first: int) -> AsyncIterator[HistoryEvent]:
+async def events_on(shard: Shard, tree_id: str, branch: StoredBranch, first: int) -> AsyncIterator[HistoryEvent]:
+    """The events of a branch from an event id on."""
     end = branch.history.last.event_id + 1
     async for batch in read_branch(shard, tree_id, branch, first, end):
         for event in History.FromString(batch.payload).events:
