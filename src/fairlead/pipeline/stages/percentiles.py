@@ -30,7 +30,8 @@ def percentiles_of(ordered: Column, shares: Sequence[float] = PERCENTILES) -> Co
         between = (above - position) * F.get(ordered, below) + (position - below) * F.get(ordered, above)
         return F.when(below == above, F.get(ordered, below).cast("double")).otherwise(between)
 
-    return F.when(F.size(ordered) > 0, F.transform(F.array(*map(F.lit, shares)), at))
+    # Not F.transform: Spark compiles no lambda functions.
+    return F.when(F.size(ordered) > 0, F.array(*(at(F.lit(share)) for share in shares)))
 
 
 def with_percentiles(
