@@ -72,7 +72,7 @@ def queries_on(lake: "Lake", *tables: str, with_names: bool = False) -> Iterator
     `with_names` puts the name of a namespace into `namespace_id`, in place of a column `namespace`.
     """
     with tempfile.TemporaryDirectory(prefix="fairlead-queries-") as folder:
-        config = {
+        config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": MEMORY_MAX,
             "temp_directory": folder,
             "default_null_order": "nulls_first_on_asc_last_on_desc",
