@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.aio.deadlines import GRAIN_S, Deadlines, new_wakes, shared_moment
+from tests.patience import until
 from tests.virtual_time import on_virtual_time
 
 
@@ -16,7 +17,7 @@ def test_a_deadline_fires_once_and_never_early() -> None:
         begin_s = loop.time()
         for item, after_s in (("b", 0.05), ("a", 0.02), ("c", 0.0501)):
             deadlines.add(item, begin_s + after_s)
-        await asyncio.sleep(0.2)
+        await until(lambda: len(fired) == 3)
         assert [item for item, _ in fired] == ["a", "b", "c"]
         for (_, at_s), after_s in zip(fired, (0.02, 0.05, 0.0501), strict=True):
             assert begin_s + after_s - 1e-6 <= at_s

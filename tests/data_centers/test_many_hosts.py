@@ -90,6 +90,7 @@ async def live(teller: Acknowledged, number: int) -> list[int]:
     name = f"order-{number}"
     await teller.start(name, number, SIGNALS)
     for each in range(SIGNALS):
+        # The signals are spread over the time in which hosts are killed.
         await asyncio.sleep(1.0)
         await teller.signal(name, each)
     return await teller.result(name)

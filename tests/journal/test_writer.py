@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.journal import CannotOpenJournal, CannotRecord, Journal, Kind, SegmentName, TaskRecord, read_segment
 from fairlead.journal.telemetry import CHUNK_RECORDS, RecordQueue
+from fairlead.journal.writer import NUMBERS_A_SECOND
 from fairlead.settings import DynamicSettings, Plain
 from fairlead.telemetry import JOURNAL_BYTES, JOURNAL_RECORDS, JOURNAL_RECORDS_DROPPED, Metric, Metrics
 
@@ -94,15 +96,21 @@ async def test_a_segment_is_sealed_at_its_maximum_age_without_further_records(tm
         assert [one["time_us"] for one in here.records()] == [1]
 
 
-async def test_segment_names_are_never_reused_even_if_segments_are_deleted(tmp_path: Path) -> None:
+async def test_segment_names_are_never_reused_even_if_segments_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = set()
-    for _ in range(3):
+    began_s = time.time()
+    for run in range(3):
+        # Each run begins a tenth of a second after the previous one.
+        now_s = began_s + run / NUMBERS_A_SECOND
+        clock = SimpleNamespace(time=lambda now_s=now_s: now_s, monotonic=time.monotonic)
+        monkeypatch.setattr("fairlead.journal.writer.time", clock)
         async with world(tmp_path) as here:
             here.journal.tasks().partition(ORDERS, 0).poll_empty(1.0, 2.0)
         (path,) = here.sealed()
         names.add(path.name)
         path.unlink()
-        await asyncio.sleep(0.1)
     assert len(names) == 3
 
 
@@ -122,6 +130,7 @@ async def test_telemetry_is_written_in_order_with_frequent_flushes(tmp_path: Pat
         for number in range(20 * CHUNK_RECORDS + 7):
             partition.added(number, "", 1.0, 3)
             if number % 333 == 0:
+                # Longer than the flush interval.
                 await asyncio.sleep(0.011)
     assert [one["time_us"] for one in here.records()] == [n * 1_000_000 for n in range(20 * CHUNK_RECORDS + 7)]
     assert here.count(JOURNAL_RECORDS_DROPPED, Kind.TASK, "full") == 0
@@ -238,6 +247,7 @@ def killed_after(folder: Path, first: int, seconds: float) -> int:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
         assert child.stdout is not None
         line = child.stdout.readline()
+        # The moment of the kill is arbitrary: it may be in the middle of a write.
         time.sleep(seconds)
         child.kill()
         lines: Sequence[str] = [line, *child.stdout.read().splitlines()]

@@ -31,6 +31,7 @@ async def warm(there: Hosts, partitions: int) -> None:
     for number in range(partitions):
         await add_to(there, number, "warm")
         assert (await poll_at(there, number)).task == b"warm"
+    # Virtual time.
     await asyncio.sleep(2)
 
 

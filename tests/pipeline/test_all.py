@@ -26,6 +26,8 @@ pytestmark = pytest.mark.timeout(1500)
 
 FAIRLEAD = (sys.executable, "-m", "fairlead", "pipeline")
 SEED = 4
+# Half a day of traffic: with less of it, no flood starves others.
+SCALE = 0.5
 # Seconds between the ingest and the reconcile of this run, at most: after that, late events count as lost. Synthetic
 # defects are two hours old.
 GRACE_S = 3600
@@ -45,7 +47,9 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.journal, self.lake = folder / "journal", folder / "lake"
         self.page = folder / "page.html"
-        subprocess.run([*FAIRLEAD, "synth", "--journal", self.journal, "--seed", str(SEED)], check=True)
+        subprocess.run(
+            [*FAIRLEAD, "synth", "--journal", self.journal, "--seed", str(SEED), "--scale", str(SCALE)], check=True
+        )
         self.manifest: JournalManifest = read_manifest(self.journal)
         histories = self.manifest.histories
         versions = [f"--initial-version={name}={version}" for name, version in histories.initial_versions.items()]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyspark.sql
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -31,6 +30,7 @@ from fairlead.pipeline.kernels.scaler import (
     grid,
     replay,
 )
+from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas_backtest import ARRIVALS, BACKTEST, BACKTEST_SETTINGS, BACKTEST_TIMELINE
 from fairlead.pipeline.stages import backtest as stage
 from fairlead.pipeline.stages.backtest import BUCKETS_A_ROW, BUCKETS_MAX, Span, arrivals, span_of
@@ -362,14 +362,16 @@ def test_a_backtest_that_leaves_out_most_arrivals_reports_it(
     assert summary.alarm.startswith("3 of 4 tasks were left out (75%)")
 
 
-def test_the_settings_file_leaves_out_unknown_task_types(spark: SparkSession) -> None:
+def test_the_settings_file_leaves_out_unknown_task_types(spark: SparkSession, tmp_path: Path) -> None:
     rows: list[Row] = [
         {"cluster": "c", "task_list": str(kind), "task_type": kind, "setting": 1, "is_recommended": True, "tasks": 1}
         for kind in (1, 9, None)
     ]
     tried = spark.createDataFrame([tuple(row.get(name) for name in BACKTEST.names) for row in rows], BACKTEST)
-    found = backtest._exceptions(tried, pyspark.sql.Row(cluster="c", setting=0))
-    assert [row.task_list for row in found] == ["1"]
+    lake = Lake(tmp_path)
+    lake.write("backtest", tried, "run")
+    found = backtest._exceptions(lake, {"cluster": "c", "setting": 0})
+    assert [row["task_list"] for row in found] == ["1"]
 
 
 def test_an_empty_recording_gives_empty_tables_and_no_recommendation(spark: SparkSession, tmp_path: Path) -> None:

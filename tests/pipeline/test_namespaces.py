@@ -11,7 +11,7 @@ from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest, reconcile, traffic
 from fairlead.pipeline.lake import Lake, NoSuchNamespace
 from fairlead.pipeline.namespaces import FILE, name_findings, namespace_names
-from fairlead.pipeline.report.tables import Tables, place
+from fairlead.pipeline.report.tables import place, tables_of
 from fairlead.replication.plans import read_plan
 from tests.pipeline.journals import DAY_US, START_US, history_records, task_records, write_segment
 
@@ -68,7 +68,8 @@ def test_derived_tables_findings_and_the_report_have_names(spark: SparkSession, 
     }
     reported = name_findings(summary.findings, namespace_names(lake, spark))["busiest"]
     assert {(one["namespace"], one["namespace_id"]) for one in reported} == {tuple(reversed(row)) for row in rows}
-    shown = {place(row) for row in Tables(spark, lake).read("traffic_lists").collect()}
+    with tables_of(lake) as tables:
+        shown = {place(row) for row in tables.queries.rows("FROM traffic_lists")}
     assert {text.rpartition(",")[0] for text in shown} == {
         f"orders of {name} (workflow tasks" for name in ("shop", "shop (version app:v1)", "bare")
     }

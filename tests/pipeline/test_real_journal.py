@@ -131,6 +131,7 @@ async def tell_order(client: Client, number: int) -> list[str]:
     with suppress(RPCError):
         await handle.signal(Order.tell, "early")
     for word in ("one", "two", "end"):
+        # The signals are spread over the time in which the server is killed.
         await asyncio.sleep(0.2)
         await persistently(lambda word=word: handle.signal(Order.tell, word))  # type: ignore[misc]
     return list(await persistently(handle.result))
@@ -145,6 +146,7 @@ async def live(client: Client, victim: Victim) -> None:
     for number in range(ORDERS):
         await start(Order.run, f"order-{number}", None, task_timeout=timedelta(seconds=2))
     telling = [asyncio.create_task(tell_order(client, number)) for number in range(ORDERS)]
+    # The server is killed between the first signals and the last.
     await asyncio.sleep(0.4)
     victim.kill()
     await victim.start()

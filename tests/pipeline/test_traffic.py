@@ -19,7 +19,13 @@ from fairlead.pipeline.jobs import traffic
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import TASK
 from fairlead.pipeline.schemas_traffic import TRAFFIC, TRAFFIC_LISTS
-from fairlead.pipeline.stages.traffic import InvalidWindow, list_traffic, partition_traffic, window_us_of
+from fairlead.pipeline.stages.traffic import (
+    InvalidWindow,
+    list_traffic,
+    partition_flows,
+    partition_traffic,
+    window_us_of,
+)
 from tests.pipeline.schemas import differences
 
 KINDS = ("added", "added", "matched", "matched", "forwarded", "acked", "poll_empty", "config", "backlog")
@@ -145,21 +151,24 @@ def same(found: list[dict[str, Any]], expected: list[dict[str, Any]], *, by: tup
 def test_the_figures_of_partitions_and_task_queues_agree_with_duckdb(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
     records = random_records(random, random.choice((1, 50, 400)))
-    tasks = frame_of(spark, records).cache()
-    partitions = partition_traffic(tasks)
-    lists = list_traffic(tasks, partitions)
+    tasks = frame_of(spark, records)
+    flows = partition_flows(tasks).cache()
+    partitions, lists = partition_traffic(flows), list_traffic(flows)
     assert differences(expected=TRAFFIC, found=partitions.schema) == []
     assert differences(expected=TRAFFIC_LISTS, found=lists.schema) == []
     by = (*LIST.split(", "), "window_us")
     same([row.asDict() for row in partitions.collect()], in_duckdb(records, PARTITIONS), by=(*by, "partition"))
     same([row.asDict() for row in lists.collect()], in_duckdb(records, LISTS), by=by)
-    tasks.unpersist()
+    flows.unpersist()
 
 
 def test_a_record_at_the_edge_belongs_to_the_window_that_begins_there(spark: SparkSession) -> None:
     at = {"cluster": "a", "kind": "added", "namespace_id": "n", "task_list": "x", "task_type": 1, "partition": 0}
     tasks = frame_of(spark, [at | {"time_us": time_us} for time_us in (9_999_999, 10_000_000, 19_999_999)])
-    found = {row.window_us: row.write_qps for row in partition_traffic(tasks, window_s=10.0).collect()}
+    found = {
+        row.window_us: row.write_qps
+        for row in partition_traffic(partition_flows(tasks, window_s=10.0), window_s=10.0).collect()
+    }
     assert found == {0: 0.1, 10_000_000: 0.2}
 
 
@@ -169,8 +178,8 @@ def test_the_backlog_of_all_sticky_task_queues_together_is_unknown(spark: SparkS
         at | {"kind": "backlog", "time_us": time, "tasks": time, "age_us": time, "pollers": 1} for time in (3, 2)
     ]
     tasks = frame_of(spark, [*reported, at | {"kind": "added", "time_us": 1}])
-    partitions = partition_traffic(tasks)
-    for row in (*partitions.collect(), *list_traffic(tasks, partitions).collect()):
+    flows = partition_flows(tasks)
+    for row in (*partition_traffic(flows).collect(), *list_traffic(flows).collect()):
         assert (row.added, row.backlog, row.backlog_max, row.pollers_mean) == (1, None, None, None)
         assert row.backlog_age_s_max == 3e-6
 

@@ -68,8 +68,10 @@ async def moved_while_a_write_is_under_way(a: Cluster, timeout_s: float, held_s:
     await has_come.wait()
     acknowledge(a)
     moving = asyncio.create_task(failover_of(a).fail_over(asked(timeout_s)))
+    # Virtual time.
     await asyncio.sleep(held_s / 2)
     late = asyncio.create_task(a.host.signal(FLOW, "late"))
+    # Virtual time.
     await asyncio.sleep(held_s / 2)
     goes_on.set()
     await writing

@@ -19,12 +19,17 @@ from fairlead.settings.static.journal import JournalPayloads
 from fairlead.storage.commit import Commit, TaskWrite
 from fairlead.storage.history import HistoryStore, LeaseLost, RunKey
 from fairlead.telemetry import Metrics
+from tests.patience import step as event_loop_turns
 from tests.replication.streams import NAMESPACE_ID, SHARD, Owner
 
 
 async def settled(owner: Owner) -> list[int]:
     """The rows that are left after acknowledged ones are deleted."""
-    await asyncio.sleep(0.05)
+    await event_loop_turns()
+    # Only this task deletes rows after an acknowledgement; it ends when no row is left to delete.
+    deleting = owner.stream._deleting
+    if deleting is not None:
+        await deleting
     return await owner.left()
 
 

@@ -312,6 +312,7 @@ async def test_calls_above_the_limit_of_all_connections_get_an_error() -> None:
     async with serving(RpcLimits(calls_max=2)) as served, await Peer.connect(served.address) as peer:
         for stream_id in (1, 3, 5):
             peer.call(stream_id, WAIT)
+            # The server takes each call before the next one comes.
             await asyncio.sleep(0.01)
         assert await peer.status(5) == Code.RESOURCE_EXHAUSTED
 
@@ -395,6 +396,7 @@ async def test_the_size_of_unread_responses_is_bounded() -> None:
     async with serving(limits) as served, await Peer.connect(served.address) as peer:
         for number in range(20):
             peer.call(2 * number + 1, WAIT if number < 10 else LARGE, b"90000")
+            # The server takes each call before the next one comes.
             await asyncio.sleep(0.005)
         # The connection window has less than one response left. Four responses wait; further calls are refused.
         assert await peer.reset(39) is ErrorCode.REFUSED_STREAM
@@ -521,6 +523,7 @@ async def test_seeded_random_frames_never_stop_the_server_or_leak_a_stream() -> 
         for number in range(150):
             async with await Peer.connect(served.address) as peer:
                 peer.send(b"".join(_random_frames(rng, peer)))
+                # The server has read a part of the frames, or all, when the peer goes away.
                 await asyncio.sleep(0.001 if number % 10 else 0.05)
         await served.until_idle()
         await until(lambda: served.server.stats().connections == 0)

@@ -284,6 +284,7 @@ def test_a_termination_ends_the_wait_for_a_result(server: FairleadServer) -> Non
         handle = await desk.start(hang)
         await until(handle, is_started)
         waiting = asyncio.create_task(failure_of(handle))
+        # The termination comes while the caller already waits for the result.
         await asyncio.sleep(0.1)
         await handle.terminate(reason="enough")
         assert isinstance(await waiting, TerminatedError)
@@ -298,6 +299,7 @@ def test_a_paused_activity_waits_until_it_is_unpaused(server: FairleadServer) ->
         handle = await desk.start(greet, "you", start_delay=SECOND / 2)
         await handle.pause(reason="not yet")
         assert (await handle.describe()).status is ActivityExecutionStatus.PAUSED
+        # Only time shows that a paused activity does not start: its delay is half of this.
         await asyncio.sleep(1)
         assert (await handle.describe()).status is ActivityExecutionStatus.PAUSED
         await handle.unpause()

@@ -654,6 +654,7 @@ async def test_hosts_are_restarted_one_by_one_under_load_and_no_client_sees_an_e
             asyncio.create_task(_live_carelessly(client, number, is_over)) for number, client in enumerate(clients)
         ]
         for host in hosts:
+            # Each host is stopped under load, not at once.
             await asyncio.sleep(1.0)
             assert await host.stop() == 0
             await host.start()

@@ -287,6 +287,7 @@ async def poll_in_vain(world: World) -> None:
     gone = []
     for _ in range(2):
         gone.append(asyncio.create_task(client.poll(quiet, "worker", timeout_s=20)))
+        # The first poll has been forwarded when the second comes.
         await asyncio.sleep(0.5)
     for poll in gone:
         poll.cancel()
@@ -315,6 +316,7 @@ async def scale(world: World) -> None:
     scaled, client = world.queue("scaled"), await world.client(0)
     for _ in range(5):
         await asyncio.gather(*(client.add(scaled, task()) for _ in range(20)))
+        # The scaler measures rates over real time.
         await asyncio.sleep(0.1)
     while (await client.poll(scaled, "worker", timeout_s=0.5)).task is not None:
         pass

@@ -277,6 +277,7 @@ async def test_after_a_renewal_each_lost_append_is_stored_completely_or_never(
             assert all(rows <= seen or not rows & seen for rows in unknown)
             assert seen <= acknowledged.union(*unknown)
             if chance.random() < 0.2:
+                # A write that is still on its way would come now.
                 await asyncio.sleep(0.02)
             assert await stored_numbers(store) == seen
 

@@ -47,6 +47,8 @@ LAYOUT = 1
 LOCK_WAIT_S_MAX = 10.0
 NAMESPACES_SHOWN = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Where Spark puts the schema of a table into the metadata of its Parquet files.
+_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -145,12 +147,19 @@ class Lake:
 
         The column `namespace`, which `write` adds for people, is left out unless `with_names` is set.
         """
+        # Spark would start a job to read the schema from the files.
+        folder = self.written(table)
+        schema = _schema_in(folder)
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        rows = reader.parquet(to_read(folder))
+        return rows if with_names or "namespace_id" not in rows.columns else rows.drop("namespace")
+
+    def written(self, table: str) -> Path:
+        """Return the folder with the files of a derived table's last complete run; a later run does not change it."""
         link = self.table(table)
         if not link.is_symlink():
             raise NoSuchTable(f"{self.root}: there is no table {table!r} in this lake: run its job first")
-        # Resolve the link, so that a reader stays with one run.
-        rows = spark.read.parquet(to_read(link.resolve()))
-        return rows if with_names or "namespace_id" not in rows.columns else rows.drop("namespace")
+        return link.resolve()
 
     def has(self, table: str) -> bool:
         """Whether the table has been written at least once."""
@@ -374,3 +383,10 @@ class Lake:
 
 def _day(time_us: int) -> str:
     return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()
+
+
+def _schema_in(folder: Path) -> StructType | None:
+    """Return the schema with which Spark wrote the Parquet files of a table; None if there is no such file."""
+    file = next(folder.rglob("*.parquet"), None)
+    described = None if file is None else (parquet.read_schema(file).metadata or {}).get(_SCHEMA_KEY)
+    return None if described is None else StructType.fromJson(json.loads(described))

@@ -70,7 +70,7 @@ def tables_of(root: Path) -> list[LakeTable]:
 def connect(root: Path) -> "DuckDBPyConnection":
     """Open a database in memory with a view for each table. Queries can read the lake, and write nowhere."""
     if importlib.util.find_spec("duckdb") is None:
-        raise NoDuckDB("SQL over a lake needs DuckDB: pip install 'fairlead[lake]'")
+        raise NoDuckDB("SQL over a lake needs DuckDB: pip install 'fairlead[pipeline]'")
     import duckdb  # noqa: PLC0415 - optional
 
     tables = tables_of(root.absolute())

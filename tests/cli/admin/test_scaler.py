@@ -41,6 +41,7 @@ async def test_an_enabled_scaler_explains_its_decisions_and_manual_changes_are_r
         admin = Admin(server, client)
         for _ in range(10):
             await admin.fill(tasks=20)
+            # The scaler measures rates over real time.
             await asyncio.sleep(0.1)
         await admin.drain(tasks=1)
         reported = await admin.ask("scaler", "explain", *NAMED)

@@ -277,6 +277,7 @@ async def test_a_write_that_waited_long_for_the_end_of_a_handover_is_forwarded(m
     )
 
     async def wait_and_refuse() -> bytes:
+        # The write waits this long for the end of the handover.
         await asyncio.sleep(0.3)
         moved = await namespaces.change(made.id, lambda now: replace(now, active_cluster="b", failover_version=2))
         clusters.check_writable(moved, last_event_version=1)

@@ -37,6 +37,7 @@ async def share(several: Several, *clusters: str) -> None:
     """Set the clusters of the namespace, in all clusters."""
     for cluster in several.clusters.values():
         await cluster.host.namespaces.change(GLOBAL_NAMESPACE.id, living_in(*clusters))
+    # Virtual time: all tests of this file that call this run on it.
     await asyncio.sleep(0.1)
 
 

@@ -50,6 +50,7 @@ async def _clock_reads(clock_ns: Callable[[], int], gap_ns: int) -> int:
         fire_at_ns = began_ns + number * gap_ns
         key = queue.assign(fire_at_ns, number)
         queue.written(key, QueueRow("namespace", "workflow", str(number), RunTimeout(0, fire_at_ns)))
+    # Virtual time.
     await asyncio.sleep((TIMERS * gap_ns) / SECOND_NS + 0.1)
     assert done == TIMERS
     await queue.close()

@@ -230,6 +230,7 @@ async def live(world: World, slots: type[ShardSlots], owner_class: type[Owner] =
         if owners[shard_id].ownership.is_lost:
             await replace(shard_id)
     for _ in range(4):
+        # Virtual time.
         await asyncio.sleep(AUDIT_S)
         world.check()
     world.check_nothing_is_left()

@@ -87,6 +87,7 @@ async def test_an_unreachable_call_was_never_carried_out_and_each_call_gets_its_
     async def carry_out(request: Ask) -> Ask:
         carried_out.append(request.number)
         if request.number % 3 == 0:
+            # Some calls are still running when the connection is cut.
             await asyncio.sleep(0.001)
         return Ask(request.data, request.number)
 
@@ -107,6 +108,7 @@ async def test_an_unreachable_call_was_never_carried_out_and_each_call_gets_its_
                     answer = await caller.call(network.address, ASK, Ask(data, number), timeout_s=20.0)
                 except Unreachable:
                     outcomes[number] = "unreachable"
+                    # A caller that retries waits a moment.
                     await asyncio.sleep(0.005)
                 except CallLost:
                     outcomes[number] = "lost"

@@ -164,6 +164,7 @@ async def test_connections_that_grpc_aio_replaces_by_age_lose_no_call() -> None:
             except NotSent:
                 assert await channel.unary(f"/{SERVICE}/Echo", b"") == b""
             connections.add(channel._current)
+            # The server closes connections by their age.
             await asyncio.sleep(0.01)
         assert len(connections) > 1
 

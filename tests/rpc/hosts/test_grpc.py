@@ -246,6 +246,7 @@ async def test_a_host_that_restarts_on_its_port_is_reached_again_soon(caller: Gr
     for _ in range(5):
         with pytest.raises(Unreachable):
             await ask(caller, address)
+        # Retries that are spread over a while: the pause between connection attempts must not grow.
         await asyncio.sleep(0.1)
     async with served(echo, listen=address):
         async with asyncio.timeout(2):
@@ -283,6 +284,7 @@ async def test_no_call_is_lost_when_a_host_stops_under_load(caller: GrpcCaller) 
 
     async def work(request: Ask) -> Ask:
         begun.add(request.number)
+        # Some calls are running at any moment.
         await asyncio.sleep(0.002)
         return request
 
@@ -312,6 +314,7 @@ async def test_a_call_that_outlasts_the_grace_period_is_cancelled_and_awaited(ca
         try:
             await asyncio.Event().wait()
         finally:
+            # The end of the handler takes a while, and must be awaited.
             await asyncio.sleep(0.1)
             ended.set()
         return request

@@ -44,6 +44,7 @@ async def at_once(request: Ask) -> Ask:
 
 async def after_a_while(request: Ask) -> Ask:
     for _ in range(3):
+        # The handler responds late, not at once.
         await asyncio.sleep(0.001)
     return request
 
@@ -142,6 +143,7 @@ async def test_a_response_or_error_that_a_handler_produces_on_its_cancellation_i
     async def answer_late(request: Ask) -> Ask:
         with suppress(asyncio.CancelledError):
             await never(request)
+        # The handler responds late, not at once.
         await asyncio.sleep(0.001)
         return Ask("late")
 
@@ -200,8 +202,8 @@ async def test_a_caller_cancelled_at_the_moment_of_its_timeout_is_cancelled() ->
         try:
             return await never(request)
         except asyncio.CancelledError:
-            # The timeout has passed. Before the handler ends, the caller is cancelled as well.
             calling.cancel()
+            # The timeout has passed. Before the handler ends, the caller is cancelled as well.
             await asyncio.sleep(1)
             raise
 
@@ -231,6 +233,7 @@ async def test_a_request_with_its_own_timeout_has_no_second_timer() -> None:
     handlers = Handlers()
 
     async def within(request: AskWithin) -> Ask:
+        # The handler takes as long as the request allows.
         await asyncio.sleep(request.timeout_s)
         return Ask("done")
 

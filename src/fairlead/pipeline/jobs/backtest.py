@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 import yaml
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from fairlead.core.errors import GiveUp
 from fairlead.core.namespaces import split_version
@@ -16,7 +14,9 @@ from fairlead.core.partitions import TaskType
 from fairlead.pipeline.arrow import arrow_limits
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.scaler import BUCKETS_TO_RATE, Candidate, Model, buckets_per_tick, effective, grid
+from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.namespaces import known_names
+from fairlead.pipeline.queries import Row, queries_on
 from fairlead.pipeline.stages.backtest import (
     Objective,
     Span,
@@ -155,20 +155,18 @@ def run(context: JobContext) -> Summary:
         rows["backtest_settings"] = context.lake.write(
             "backtest_settings", overall(backtest, objective=objective), context.run_id
         )
-        compared = context.lake.read_derived(context.spark, "backtest_settings")
-        best = {row["cluster"]: row for row in compared.where("is_recommended").collect()}
+        best, present = _chosen(context.lake)
         traced = sorted({0, *(row["setting"] for row in best.values())})
         context.progress("tracing the current and the recommended settings")
         traces = timeline(lists, trials([(number, settings[number]) for number in traced]), model=model, span=span)
         rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, context.run_id)
     folder = Path(options.get("settings_out") or context.lake.root / "_recommended")
     names = known_names(context.lake)
-    present = {row["cluster"]: row for row in compared.where(F.col("setting") == 0).collect()}
     found = {
         cluster: {
             "now": _described(present[cluster]),
             "recommended": _described(row),
-            "settings_file": str(_write(folder, row, _exceptions(backtest, row), objective, names)),
+            "settings_file": str(_write(folder, row, _exceptions(context.lake, row), objective, names)),
         }
         for cluster, row in sorted(best.items())
     }
@@ -191,14 +189,30 @@ def _candidate(row: Row) -> Candidate:
     return Candidate(*(row[name] for name in Candidate._fields))
 
 
-def _exceptions(backtest: DataFrame, best: Row) -> list[Row]:
+def _chosen(lake: Lake) -> tuple[dict[str, Row], dict[str, Row]]:
+    """Return the recommended and the current setting of each cluster."""
+    with queries_on(lake, "backtest_settings") as queries:
+        best = queries.rows("FROM backtest_settings WHERE is_recommended")
+        present = queries.rows("FROM backtest_settings WHERE setting = 0")
+    return {row["cluster"]: row for row in best}, {row["cluster"]: row for row in present}
+
+
+def _exceptions(lake: Lake, best: Row) -> list[Row]:
     """Return the busiest task queues for which another setting is better than the cluster-wide one."""
-    differs = F.col("is_recommended") & (F.col("setting") != best["setting"])
-    # A settings file can't name a task type that this release does not know.
-    is_known = F.col("task_type").isin(*map(int, TaskType))
-    its = backtest.where((F.col("cluster") == best["cluster"]) & differs & is_known)
-    ordered = its.orderBy(F.desc("tasks"), "namespace_id", "task_list", "task_type")
-    return ordered.limit(TASK_QUEUES_SHOWN).collect()
+    with queries_on(lake, "backtest") as queries:
+        # A settings file can't name a task type that this release does not know.
+        return queries.rows(
+            """
+            FROM backtest
+            WHERE cluster = $cluster AND is_recommended AND setting <> $setting
+              AND task_type IN (SELECT unnest($task_types))
+            ORDER BY tasks DESC, namespace_id, task_list, task_type LIMIT $count
+            """,
+            cluster=best["cluster"],
+            setting=best["setting"],
+            task_types=list(map(int, TaskType)),
+            count=TASK_QUEUES_SHOWN,
+        )
 
 
 def settings_document(best: Candidate, exceptions: list[tuple[dict[str, Plain], Candidate]]) -> dict[str, Plain]:

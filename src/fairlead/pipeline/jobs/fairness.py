@@ -3,12 +3,14 @@
 from typing import Any
 
 import click
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from fairlead.pipeline.arrow import groups_in_memory
+from fairlead.pipeline.fairness_queries import FLOODS, STARVED
 from fairlead.pipeline.job import JobContext, Summary
-from fairlead.pipeline.stages.fairness import floods, key_fairness, starved, window_fairness
-from fairlead.pipeline.stages.traffic import TASK_QUEUE, WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
+from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.queries import queries_on
+from fairlead.pipeline.stages.fairness import MISSED_MIN, key_fairness, window_fairness
+from fairlead.pipeline.stages.traffic import WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
 
 WORST_SHOWN = 10
 
@@ -32,13 +34,12 @@ def run(context: JobContext) -> Summary:
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
     context.progress("comparing the dispatches of each key with its fair share")
-    rows = {
-        "fairness_keys": context.lake.write("fairness_keys", key_fairness(tasks, window_s=window_s), context.run_id)
-    }
+    compared = key_fairness(tasks, window_s=window_s)
+    with groups_in_memory(context.spark):
+        rows = {"fairness_keys": context.lake.write("fairness_keys", compared, context.run_id)}
     keys = context.lake.read_derived(context.spark, "fairness_keys")
     rows["fairness"] = context.lake.write("fairness", window_fairness(keys), context.run_id)
-    windows = context.lake.read_derived(context.spark, "fairness")
-    findings = _findings(windows, keys)
+    findings = _findings(context.lake)
     return Summary("fairness", rows, {"window_s": window_s, **findings}, _alarm(findings["floods"]))
 
 
@@ -53,17 +54,17 @@ def _alarm(flooding: list[dict[str, Any]]) -> str | None:
     )
 
 
-def _findings(windows: DataFrame, keys: DataFrame) -> dict[str, Any]:
-    totals = windows.agg(
-        F.min("jain").alias("jain_min"),
-        F.avg("jain").alias("jain_mean"),
-        F.count_if(F.col("starved") > 0).alias("windows_with_starved_keys"),
-    ).first()
-    assert totals is not None  # noqa: S101 - an aggregate without groups has one row
-    ordered = {
-        "starved": starved(keys).orderBy(F.desc("tasks_missed"), *TASK_QUEUE, "fairness_key"),
-        "floods": floods(windows, keys).orderBy(F.desc("tasks_missed"), *TASK_QUEUE, "flood_key"),
-    }
-    return totals.asDict() | {
-        name: [row.asDict() for row in rows.limit(WORST_SHOWN).collect()] for name, rows in ordered.items()
-    }
+def _findings(lake: Lake) -> dict[str, Any]:
+    with queries_on(lake, "fairness", "fairness_keys") as queries:
+        totals = queries.one(
+            """
+            SELECT min(jain) AS jain_min, avg(jain) AS jain_mean,
+                   count(*) FILTER (starved > 0) AS windows_with_starved_keys
+            FROM fairness
+            """
+        )
+        starved = queries.rows(f"{STARVED} LIMIT $count", count=WORST_SHOWN)
+        return totals | {
+            "starved": starved,
+            "floods": queries.rows(FLOODS, missed_min=MISSED_MIN, count=WORST_SHOWN),
+        }

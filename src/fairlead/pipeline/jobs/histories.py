@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 from fairlead.pipeline.arrow import arrow_limits
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.histories import Problem
+from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.queries import Queries, Row, queries_on
 from fairlead.pipeline.stages import histories, history_totals
 from fairlead.pipeline.stages.traffic import WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
 
@@ -56,8 +58,7 @@ def run(context: JobContext) -> Summary:
     rows["workflow_types"] = lake.write("workflow_types", histories.workflow_types(runs), run_id)
     rows["activity_types"] = lake.write("activity_types", histories.activity_types(activities), run_id)
     rows["failures"] = lake.write("failures", history_totals.failures(runs, activities), run_id)
-    types = lake.read_derived(context.spark, "activity_types")
-    return Summary("histories", rows, _findings(problems, types), _alarm(problems))
+    return Summary("histories", rows, _findings(lake, problems), _alarm(problems))
 
 
 def _write_totals(context: JobContext, flattened: DataFrame) -> dict[str, int]:
@@ -93,20 +94,26 @@ def _alarm(problems: dict[str | None, int]) -> str | None:
     return left_out_alarm(total - problems.get(None, 0), total, what="runs", why=why)
 
 
-def _findings(problems: dict[str | None, int], types: DataFrame) -> dict[str, Any]:
+def _findings(lake: Lake, problems: dict[str | None, int]) -> dict[str, Any]:
     findings: dict[str, Any] = {
         "runs_without_payloads": problems.get(Problem.NO_PAYLOADS, 0),
         "runs_incomplete": problems.get(Problem.INCOMPLETE, 0),
         "runs_unreadable": problems.get(Problem.UNREADABLE, 0),
-        "slowest_to_start": _worst(types, "queue_wait_s_p99"),
-        "most_retried": _worst(types, "retries"),
     }
+    with queries_on(lake, "activity_types") as queries:
+        findings["slowest_to_start"] = _worst(queries, "queue_wait_s_p99")
+        findings["most_retried"] = _worst(queries, "retries")
     if findings["runs_without_payloads"]:
         findings["hint"] = NO_PAYLOADS_HINT
     return findings
 
 
-def _worst(types: DataFrame, measure: str) -> list[dict[str, Any]]:
+def _worst(queries: Queries, measure: str) -> list[Row]:
     """Return the activity types with the highest value of a measure."""
-    ordered = types.where(F.col(measure) > 0).orderBy(F.desc(measure), *histories.ACTIVITY_TYPE)
-    return [row.asDict() for row in ordered.select(*histories.ACTIVITY_TYPE, measure).limit(WORST_SHOWN).collect()]
+    by = ", ".join(histories.ACTIVITY_TYPE)
+    return queries.rows(
+        f"""
+        SELECT {by}, {measure} FROM activity_types WHERE {measure} > 0
+        ORDER BY {measure} DESC, {by} LIMIT {WORST_SHOWN}
+        """  # noqa: S608 - our own names
+    )

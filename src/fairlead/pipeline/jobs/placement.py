@@ -10,6 +10,8 @@ from fairlead.core.errors import FixRequest
 from fairlead.core.routing import BATCH_SIZE_MAX, check_batch_size
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.kernels.routing import ring_table
+from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.queries import queries_on
 from fairlead.pipeline.stages.placement import (
     Plan,
     comparison,
@@ -112,7 +114,7 @@ def run(context: JobContext) -> Summary:
         "placement_timetable": timetable,
     }
     rows = {table: context.lake.write(table, stage(found), context.run_id) for table, stage in tables.items()}
-    return Summary("placement", rows, {"hosts": len(hosts), "cluster": cluster, **_findings(context)})
+    return Summary("placement", rows, {"hosts": len(hosts), "cluster": cluster, **_findings(context.lake)})
 
 
 def _lists_and_hosts(context: JobContext, cluster: str) -> tuple[DataFrame, tuple[str, ...]]:
@@ -151,8 +153,9 @@ def _tasks(context: JobContext) -> DataFrame:
     )
 
 
-def _findings(context: JobContext) -> dict[str, Any]:
-    def rows(table: str, *order: str) -> list[dict[str, Any]]:
-        return [row.asDict() for row in context.lake.read_derived(context.spark, table).orderBy(*order).collect()]
-
-    return {"batch_sizes": rows("placement", "batch_size"), "moves": rows("placement_moves", "batch_size", "change")}
+def _findings(lake: Lake) -> dict[str, Any]:
+    with queries_on(lake, "placement", "placement_moves") as queries:
+        return {
+            "batch_sizes": queries.rows("FROM placement ORDER BY batch_size"),
+            "moves": queries.rows("FROM placement_moves ORDER BY batch_size, change"),
+        }

@@ -9,15 +9,15 @@ from typing import Any
 import click
 import msgspec
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.versions import ClusterVersions
 from fairlead.pipeline.arrow import arrow_limits
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
-from fairlead.pipeline.kernels.reconcile import State
-from fairlead.pipeline.namespaces import known_names, with_names
+from fairlead.pipeline.kernels.reconcile import Kind, State
+from fairlead.pipeline.queries import Queries, Row, queries_on
 from fairlead.pipeline.stages import reconcile
 from fairlead.pipeline.stages.clocks import read_clocks, with_arrivals
 from fairlead.pipeline.stages.payloads import with_payload_faults
@@ -25,6 +25,20 @@ from fairlead.replication.plans import PLAN_SCHEMA
 
 GRACE_S = 600.0
 PLAN_FILE = "repair_plan.json"
+SENDS = "FROM repair_plan ORDER BY namespace_id, workflow_id, run_id, target, first_event_id, version"
+# The findings that can't be repaired by sending events and need an operator. Two kinds of findings repeat one of
+# missing events, which the plan already sends: extra_events (the other cluster lacks these events) and zombie (the
+# cluster lacks the event that closes the run). They are left out.
+BY_HAND = f"""
+    SELECT namespace_id, namespace, workflow_id, run_id, finding.*
+    FROM (SELECT *, unnest(findings) AS finding FROM verdicts WHERE verdict = '{State.WRONG}')
+    WHERE finding.state = '{State.WRONG}'
+      AND NOT (finding.kind IN ('{Kind.MISSING_RUN}', '{Kind.MISSING_EVENTS}', '{Kind.GAP}')
+               AND finding.other IS NOT NULL)
+      AND finding.kind <> '{Kind.EXTRA_EVENTS}'
+      AND NOT (finding.kind = '{Kind.ZOMBIE}' AND finding.cluster IS NOT NULL)
+    ORDER BY namespace_id, workflow_id, run_id, finding.kind
+"""  # noqa: S608 - our own names
 
 OPTIONS = [
     click.option(
@@ -99,16 +113,20 @@ def _write(context: JobContext, judged: DataFrame, measure: reconcile.Measure, p
     context.progress("counting differences and planning the repair")
     rows["pairs"] = lake.write("pairs", reconcile.pairs(judged), run_id)
     rows["repair_plan"] = lake.write("repair_plan", reconcile.repair_plan(judged), run_id)
-    verdicts = lake.read_derived(context.spark, "verdicts")
-    steps = lake.read_derived(context.spark, "repair_plan", with_names=True)
-    by_hand = with_names(reconcile.by_hand(verdicts), known_names(lake))
-    by_hand_count = _write_plan(plan, steps, by_hand, measure)
-    counts = {row["verdict"]: row["count"] for row in verdicts.groupBy("verdict").count().collect()}
-    kinds = verdicts.select(F.explode("kinds").alias("kind")).groupBy("kind").count().orderBy("kind").collect()
+    with queries_on(lake, "verdicts", "repair_plan") as queries:
+        by_hand_count = _write_plan(plan, queries, measure)
+        by_verdict = queries.rows("SELECT verdict, count(*) AS runs FROM verdicts GROUP BY ALL ORDER BY verdict")
+        kinds = queries.rows(
+            """
+            SELECT kind, count(*) AS runs FROM (SELECT unnest(kinds) AS kind FROM verdicts)
+            GROUP BY kind ORDER BY kind
+            """
+        )
+    counts = {row["verdict"]: row["runs"] for row in by_verdict}
     wrong = counts.get("wrong", 0)
     findings: dict[str, Any] = {
-        "verdicts": dict(sorted(counts.items())),
-        "kinds": {row["kind"]: row["count"] for row in kinds},
+        "verdicts": counts,
+        "kinds": {row["kind"]: row["runs"] for row in kinds},
         "sends": rows["repair_plan"],
         "by_hand": by_hand_count,
         "plan": str(plan),
@@ -173,19 +191,18 @@ def _expected(context: JobContext, history: DataFrame) -> DataFrame:
     return history.select("namespace_id").distinct().withColumn("expected", F.array(*map(F.lit, named)))
 
 
-def _write_plan(path: Path, steps: DataFrame, by_hand: DataFrame, measure: reconcile.Measure) -> int:
+def _write_plan(path: Path, queries: Queries, measure: reconcile.Measure) -> int:
     """Write the plan atomically; return the number of findings left for manual repair."""
     head = {"schema": PLAN_SCHEMA, "now_us": measure.now_us, "grace_us": measure.grace_us}
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with draft.open("wb") as file:
             file.write(msgspec.json.encode(head)[:-1] + b',\n"sends": [')
-            ordered = steps.orderBy("namespace_id", "workflow_id", "run_id", "target", "first_event_id", "version")
-            for place, row in enumerate(ordered.toLocalIterator()):
+            for place, row in enumerate(queries.stream(SENDS)):
                 file.write((b",\n" if place else b"\n") + _encode(row))
             file.write(b'],\n"by_hand": [')
             count = 0
-            for row in by_hand.orderBy("namespace_id", "workflow_id", "run_id", "kind").toLocalIterator():
+            for row in queries.stream(BY_HAND):
                 file.write((b",\n" if count else b"\n") + _encode(row))
                 count += 1
             file.write(b"]}\n")
@@ -198,4 +215,4 @@ def _write_plan(path: Path, steps: DataFrame, by_hand: DataFrame, measure: recon
 
 
 def _encode(row: Row) -> bytes:
-    return msgspec.json.encode({name: value for name, value in row.asDict(recursive=True).items() if value is not None})
+    return msgspec.json.encode({name: value for name, value in row.items() if value is not None})

@@ -15,7 +15,7 @@ from fairlead.pipeline.report.fairness import fairness
 from fairlead.pipeline.report.journal import journal
 from fairlead.pipeline.report.page import Section, page
 from fairlead.pipeline.report.placement import placement
-from fairlead.pipeline.report.tables import Tables
+from fairlead.pipeline.report.tables import Tables, tables_of
 from fairlead.pipeline.report.totals import actions, failures, waits
 from fairlead.pipeline.report.traffic import traffic
 from fairlead.pipeline.report.workflows import workflows
@@ -48,11 +48,11 @@ def run(context: JobContext) -> Summary:
         )
     if not file.parent.is_dir() or file.is_dir():
         raise NoPlaceForReport(f"--report {file}: give a file in an existing folder")
-    tables = Tables(context.spark, context.lake)
     sections: list[Section] = []
-    for section in SECTIONS:
-        context.progress(f"writing about {section.__name__}")
-        sections.append(section(tables))
+    with tables_of(context.lake) as tables:
+        for section in SECTIONS:
+            context.progress(f"writing about {section.__name__}")
+            sections.append(section(tables))
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     content = page(
         sections, title="Fairlead: what the journal shows", subtitle=f"{context.lake.root}, {made}. Times are UTC."

@@ -3,17 +3,17 @@
 from typing import Any
 
 import click
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from fairlead.journal import Happening
+from fairlead.pipeline.arrow import groups_in_memory
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
+from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.queries import Queries, Row, queries_on
 from fairlead.pipeline.stages.traffic import (
-    TASK_QUEUE,
     WINDOW_S,
     WINDOW_S_MAX,
     WINDOW_S_MIN,
     list_traffic,
+    partition_flows,
     partition_traffic,
 )
 
@@ -38,47 +38,59 @@ def run(context: JobContext) -> Summary:
     tasks = context.lake.read(
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
-    context.progress("counting the traffic of each partition")
-    rows = {"traffic": context.lake.write("traffic", partition_traffic(tasks, window_s=window_s), context.run_id)}
-    # Read the written table back, so that Spark counts the partitions once and not once for each table.
-    partitions = context.lake.read_derived(context.spark, "traffic")
-    context.progress("summing up the partitions of each task queue")
-    rows["traffic_lists"] = context.lake.write(
-        "traffic_lists", list_traffic(tasks, partitions, window_s=window_s), context.run_id
-    )
-    lists = context.lake.read_derived(context.spark, "traffic_lists")
-    total, unknown = _unknown_kinds(tasks)
-    findings = {"window_s": window_s, "records_of_unknown_kind": unknown, **_findings(lists)}
+    with groups_in_memory(context.spark):
+        context.progress("counting the traffic of each partition")
+        # `traffic_partial` holds the waits from which both tables are computed; it has no other reader.
+        context.lake.write("traffic_partial", partition_flows(tasks, window_s=window_s), context.run_id)
+        flows = context.lake.read_derived(context.spark, "traffic_partial")
+        rows = {"traffic": context.lake.write("traffic", partition_traffic(flows, window_s=window_s), context.run_id)}
+        context.progress("summing up the partitions of each task queue")
+        lists = list_traffic(flows, window_s=window_s)
+        rows["traffic_lists"] = context.lake.write("traffic_lists", lists, context.run_id)
+    total, unknown = _unknown_kinds(context.lake)
+    findings = {"window_s": window_s, "records_of_unknown_kind": unknown, **_findings(context.lake)}
     alarm = left_out_alarm(unknown, total, what="records", why="this release does not know their kinds")
     return Summary("traffic", rows, findings, alarm)
 
 
-def _unknown_kinds(tasks: DataFrame) -> tuple[int, int]:
+def _unknown_kinds(lake: Lake) -> tuple[int, int]:
     """Return the number of all records, and of records whose kind this release does not know."""
-    is_unknown = ~F.col("kind").isin(*map(str, Happening))
-    row = tasks.agg(F.count("*").alias("total"), F.count_if(is_unknown).alias("unknown")).first()
-    assert row is not None  # noqa: S101 - an aggregate without groups has one row
+    with queries_on(lake, "traffic_partial") as queries:
+        row = queries.one(
+            """
+            SELECT coalesce(sum(records), 0) AS total, coalesce(sum(records_unknown), 0) AS unknown
+            FROM traffic_partial
+            """
+        )
     return row["total"], row["unknown"]
 
 
-def _findings(lists: DataFrame) -> dict[str, Any]:
-    totals = lists.agg(
-        F.countDistinct(*TASK_QUEUE).alias("task_lists"),
-        F.coalesce(F.sum("added"), F.lit(0)).alias("added"),
-        F.coalesce(F.sum("matched"), F.lit(0)).alias("matched"),
-        F.try_divide(F.sum("matched_at_once"), F.sum("matched")).alias("at_once_share"),
-    ).first()
-    assert totals is not None  # noqa: S101 - an aggregate without groups has one row
-    return totals.asDict() | {
-        "busiest": _worst(lists, "write_qps"),
-        "slowest": _worst(lists, "wait_s_p99"),
-        "most_skewed": _worst(lists, "skew"),
-        "fullest": _worst(lists, "backlog_max"),
-    }
+def _findings(lake: Lake) -> dict[str, Any]:
+    with queries_on(lake, "traffic_lists") as queries:
+        totals = queries.one(
+            """
+            SELECT count(DISTINCT (cluster, namespace_id, task_list, task_type)) AS task_lists,
+                   coalesce(sum(added), 0) AS added,
+                   coalesce(sum(matched), 0) AS matched,
+                   sum(matched_at_once) / nullif(sum(matched), 0) AS at_once_share
+            FROM traffic_lists
+            """
+        )
+        return totals | {
+            "busiest": _worst(queries, "write_qps"),
+            "slowest": _worst(queries, "wait_s_p99"),
+            "most_skewed": _worst(queries, "skew"),
+            "fullest": _worst(queries, "backlog_max"),
+        }
 
 
-def _worst(lists: DataFrame, measure: str) -> list[dict[str, Any]]:
+def _worst(queries: Queries, measure: str) -> list[Row]:
     """Return the task queues with the highest value of a measure, each with its worst window."""
-    worst = lists.groupBy(*TASK_QUEUE).agg(F.max(measure).alias(measure), F.max_by("window_us", measure).alias("at_us"))
-    ordered = worst.where(F.col(measure).isNotNull()).orderBy(F.desc(measure), *TASK_QUEUE)
-    return [row.asDict() for row in ordered.limit(WORST_SHOWN).collect()]
+    return queries.rows(
+        f"""
+        SELECT cluster, namespace_id, task_list, task_type,
+               max({measure}) AS {measure}, max_by(window_us, {measure}) AS at_us
+        FROM traffic_lists WHERE {measure} IS NOT NULL GROUP BY ALL
+        ORDER BY max({measure}) DESC, cluster, namespace_id, task_list, task_type LIMIT {WORST_SHOWN}
+        """  # noqa: S608 - our own names
+    )

@@ -1,17 +1,22 @@
 """The section on the backtest: the cost and the effect of each setting, and the recommended one."""
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
-
+from fairlead.pipeline.queries import Row
 from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, scatter
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
-from fairlead.pipeline.report.tables import Tables, first_rows, length, place, points, same, thinned
-from fairlead.pipeline.stages.traffic import TASK_QUEUE
+from fairlead.pipeline.report.tables import Tables, length, place, points
 
 TITLE = "Settings of the scaler"
 CLUSTERS_SHOWN = 4
 SETTINGS_SHOWN = 400
+BUSIEST = """
+    FROM backtest WHERE cluster = $cluster AND setting = 0
+    ORDER BY tasks DESC, cluster, namespace_id, task_list, task_type LIMIT 1
+"""
+TRACED = """
+    FROM backtest_timeline SEMI JOIN replayed USING (cluster, namespace_id, task_list, task_type)
+    WHERE setting IN (SELECT unnest($settings))
+"""
 _SETTING = ("upscale_rps", "upscale_sustained_s", "downscale_sustained_s", "downscale_factor", "interval_s")
 _OUTCOME = ("late_share", "changes_per_day", "partition_hours", "above_s", "wait_s_max", "backlog_max")
 
@@ -20,15 +25,17 @@ def backtest(tables: Tables) -> Section:
     """Build the section: settings against the objective, and partitions over time."""
     if not tables.have("backtest", "backtest_settings", "backtest_timeline"):
         return missing("backtest", TITLE, job="backtest")
-    settings = tables.read("backtest_settings")
-    best = first_rows(settings.where("is_recommended"), CLUSTERS_SHOWN, F.desc("tasks"), "cluster")
+    best = tables.queries.rows(
+        "FROM backtest_settings WHERE is_recommended ORDER BY tasks DESC, cluster LIMIT $count", count=CLUSTERS_SHOWN
+    )
     plots: list[Markup] = []
     rows: list[tuple[object, ...]] = []
     findings: list[Finding] = []
     for row in best:
-        its = settings.where(F.col("cluster") == row["cluster"])
-        now = its.where("setting = 0").head()
-        plots.append(_comparison(its, row))
+        now = tables.queries.first(
+            "FROM backtest_settings WHERE cluster = $cluster AND setting = 0 LIMIT 1", cluster=row["cluster"]
+        )
+        plots.append(_comparison(tables, row))
         plots += _timeline(tables, row)
         if now is not None:
             findings.append(_finding(now, row))
@@ -70,10 +77,16 @@ def _finding(now: Row, best: Row) -> Finding:
     )
 
 
-def _comparison(its: DataFrame, best: Row) -> Markup:
+def _comparison(tables: Tables, best: Row) -> Markup:
     # The current and the recommended settings are always shown.
-    chosen = (F.col("is_recommended") | (F.col("setting") == 0)).cast("int")
-    rows = first_rows(its, SETTINGS_SHOWN, F.desc(chosen), "partition_hours", "setting")
+    rows = tables.queries.rows(
+        """
+        FROM backtest_settings WHERE cluster = $cluster
+        ORDER BY (is_recommended OR setting = 0) DESC, partition_hours, setting LIMIT $count
+        """,
+        cluster=best["cluster"],
+        count=SETTINGS_SHOWN,
+    )
     dots = [
         Dot(
             row["partition_hours"],
@@ -99,21 +112,19 @@ def _mark(row: Row) -> str:
 
 def _timeline(tables: Tables, best: Row) -> list[Markup]:
     """Plot the partitions of the cluster's busiest task queue over time, under current and recommended settings."""
-    lists = tables.read("backtest").where((F.col("cluster") == best["cluster"]) & (F.col("setting") == 0))
-    busiest = lists.orderBy(F.desc("tasks"), *TASK_QUEUE).head()
-    if busiest is None:
+    busiest = tables.queries.keep("replayed", BUSIEST, cluster=best["cluster"])
+    if not busiest:
         return []
-    rows = tables.read("backtest_timeline").where(same(busiest, TASK_QUEUE))
     chosen = {"in force": 0, "recommended": best["setting"]}
-    its = rows.where(F.col("setting").isin(*chosen.values()))
-    series = thinned(its, ("setting",), "time_us", write=F.max("write"), qps=F.max("qps"))
+    tables.queries.keep("traced", TRACED, settings=list(chosen.values()))
+    series = tables.thinned("traced", ("setting",), "time_us", {"write": "max(write)", "qps": "max(qps)"})
     traced = {name: series.get((number,), []) for name, number in chosen.items()}
     curves = [Line(name, points(series, "write"), color) for color, (name, series) in enumerate(traced.items())]
     load = points(traced["in force"], "qps")
     # The load in partitions needed at the threshold, so that load and partitions share one scale.
     needed = [(at_us, qps / best["upscale_rps"]) for at_us, qps in load]
     curves.append(Line(f"load / {shown(best['upscale_rps'])} per second", needed, 5, is_threshold=True))
-    return [lines(curves, caption=f"{shown(place(busiest))}: write partitions")]
+    return [lines(curves, caption=f"{shown(place(busiest[0]))}: write partitions")]
 
 
 def _values(row: Row) -> tuple[object, ...]:

@@ -1,12 +1,10 @@
 """The section on clusters: whether they hold the same histories, how they differ, and which runs are wrong."""
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
-
+from fairlead.pipeline.queries import Row
 from fairlead.pipeline.report.charts import bars, heat
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
-from fairlead.pipeline.report.tables import Tables, first_rows
+from fairlead.pipeline.report.tables import Tables
 
 TITLE = "Clusters"
 CLUSTERS_SHOWN = 8
@@ -14,19 +12,34 @@ KINDS_SHOWN = 30
 RUNS_SHOWN = 25
 KINDS_IN_WORDS = 4
 DRAWING_MAX = 2_000
+KINDS = """
+    SELECT kind, count(*) AS count
+    FROM (SELECT unnest(kinds) AS kind FROM verdicts WHERE verdict = 'wrong')
+    GROUP BY kind ORDER BY count(*) DESC, kind LIMIT $count
+"""
+PAIRS = """
+    SELECT "left", "right",
+           sum(events_only_left) AS events_only_left,
+           sum(events_only_right) AS events_only_right,
+           sum(events_different) AS events_different
+    FROM pairs GROUP BY ALL ORDER BY "left", "right" LIMIT $count
+"""
 
 
 def clusters(tables: Tables) -> Section:
     """Build the section: differences of each pair of clusters, kinds of findings, and the wrong runs."""
     if not tables.have("verdicts", "pairs", "repair_plan"):
         return missing("clusters", TITLE, job="reconcile")
-    verdicts = tables.read("verdicts")
-    counts = {row["verdict"]: row["count"] for row in verdicts.groupBy("verdict").count().collect()}
-    kinds = _kinds(verdicts)
-    wrong = first_rows(verdicts.where("verdict = 'wrong'"), RUNS_SHOWN, "namespace_id", "workflow_id", "run_id")
-    sends = tables.read("repair_plan").count()
+    found = tables.queries.rows("SELECT verdict, count(*) AS runs FROM verdicts GROUP BY verdict")
+    counts = {row["verdict"]: row["runs"] for row in found}
+    kinds = tables.queries.rows(KINDS, count=KINDS_SHOWN)
+    wrong = tables.queries.rows(
+        "FROM verdicts WHERE verdict = 'wrong' ORDER BY namespace_id, workflow_id, run_id LIMIT $count",
+        count=RUNS_SHOWN,
+    )
+    sends = tables.queries.one("SELECT count(*) AS sends FROM repair_plan")["sends"]
     body: list[Markup] = []
-    plots = [*_divergence(tables.read("pairs")), *_kind_bars(kinds)]
+    plots = [*_divergence(tables), *_kind_bars(kinds)]
     if plots:
         note = f"The first {CLUSTERS_SHOWN} clusters by name. Darker is more; an empty cell has no differences."
         body += [tag("p", note, class_="note"), tag("div", *plots, class_="plots")]
@@ -56,11 +69,6 @@ def _findings(counts: dict[str, int], kinds: list[Row], sends: int) -> list[Find
     return found
 
 
-def _kinds(verdicts: DataFrame) -> list[Row]:
-    exploded = verdicts.where("verdict = 'wrong'").select(F.explode("kinds").alias("kind"))
-    return first_rows(exploded.groupBy("kind").count(), KINDS_SHOWN, F.desc("count"), "kind")
-
-
 def _kind_bars(kinds: list[Row]) -> list[Markup]:
     if not kinds:
         return []
@@ -68,11 +76,9 @@ def _kind_bars(kinds: list[Row]) -> list[Markup]:
     return [bars(rows, caption="Wrong runs by finding", parts=["runs"])]
 
 
-def _divergence(pairs: DataFrame) -> list[Markup]:
+def _divergence(tables: Tables) -> list[Markup]:
     """Plot, for each pair of clusters, how many events only one of them has, and how many differ."""
-    sums = ("runs", "runs_equal", "events_shared", "events_only_left", "events_only_right", "events_different")
-    added = pairs.groupBy("left", "right").agg(*(F.sum(name).alias(name) for name in sums))
-    rows = first_rows(added, CLUSTERS_SHOWN**2, "left", "right")
+    rows = tables.queries.rows(PAIRS, count=CLUSTERS_SHOWN**2)
     names = sorted({name for row in rows for name in (row["left"], row["right"])})[:CLUSTERS_SHOWN]
     if len(names) < 2:
         return []

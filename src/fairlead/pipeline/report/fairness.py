@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as F
-
+from fairlead.pipeline.fairness_queries import FLOODS, STARVED
+from fairlead.pipeline.queries import Row
 from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, scatter
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
-from fairlead.pipeline.report.tables import Tables, among, first_rows, moment, one_row, place, points, thinned
-from fairlead.pipeline.stages.fairness import floods, starved
+from fairlead.pipeline.report.tables import Tables, key, moment, place, points
+from fairlead.pipeline.stages.fairness import MISSED_MIN
 from fairlead.pipeline.stages.traffic import TASK_QUEUE
 
 TITLE = "Fairness"
@@ -17,22 +16,41 @@ LISTS_SHOWN = 4
 KEYS_SHOWN = 60
 ROWS_SHOWN = 15
 FLOODS_IN_WORDS = 5
+WORST_LISTS = """
+    SELECT cluster, namespace_id, task_list, task_type, sum(starved_tasks) AS missed, sum(dispatched) AS dispatched
+    FROM fairness GROUP BY ALL
+    ORDER BY sum(starved_tasks) DESC, sum(dispatched) DESC, cluster, namespace_id, task_list, task_type LIMIT $count
+"""
+SHARES = """
+    WITH shown AS (
+        SELECT k.*, sum(backlog_before + added - k.dispatched) OVER same_window AS waited
+        FROM fairness_keys k SEMI JOIN worst_lists USING (cluster, namespace_id, task_list, task_type)
+        WINDOW same_window AS (PARTITION BY cluster, namespace_id, task_list, task_type, window_us)
+    ), by_key AS (
+        SELECT cluster, namespace_id, task_list, task_type, fairness_key,
+               sum(dispatched) AS dispatched, avg(weight_share) AS weight_share, max(weight) AS weight,
+               bool_or(is_starved) AS is_starved
+        FROM shown WHERE waited > 0 GROUP BY ALL
+    )
+    SELECT *, coalesce(dispatched / nullif(sum(dispatched) OVER queue, 0), 0.0) AS share FROM by_key
+    WINDOW queue AS (PARTITION BY cluster, namespace_id, task_list, task_type)
+    QUALIFY row_number() OVER (queue ORDER BY dispatched DESC, fairness_key) <= $count
+    ORDER BY cluster, namespace_id, task_list, task_type, dispatched DESC, fairness_key
+"""
 
 
 def fairness(tables: Tables) -> Section:
     """Build the section: share against weight, starved keys, floods."""
     if not tables.have("fairness", "fairness_keys"):
         return missing("fairness", TITLE, job="fairness")
-    windows, keys = tables.read("fairness"), tables.read("fairness_keys")
-    flooding = first_rows(floods(windows, keys), ROWS_SHOWN, F.desc("tasks_missed"), *TASK_QUEUE, "flood_key")
-    hungry = starved(keys)
-    worst = first_rows(hungry, ROWS_SHOWN, F.desc("tasks_missed"), *TASK_QUEUE, "fairness_key")
-    ranked = windows.groupBy(*TASK_QUEUE).agg(F.sum("starved_tasks").alias("missed"), F.sum("dispatched").alias("all"))
-    shown_lists = first_rows(ranked, LISTS_SHOWN, F.desc("missed"), F.desc("all"), *TASK_QUEUE)
-    named = {tuple(row[name] for name in (*TASK_QUEUE, "flood_key")) for row in flooding}
-    shares = _shares(keys.where(among(shown_lists, TASK_QUEUE)))
-    plots = [_plot(row, shares.get(tuple(row)[: len(TASK_QUEUE)], []), named) for row in shown_lists]
-    plots.append(_jain(windows.where(among(shown_lists, TASK_QUEUE)), shown_lists))
+    tables.queries.keep("starved", STARVED)
+    flooding = tables.queries.rows(FLOODS, missed_min=MISSED_MIN, count=ROWS_SHOWN)
+    worst = tables.queries.rows("FROM starved LIMIT $count", count=ROWS_SHOWN)
+    shown_lists = tables.queries.keep("worst_lists", WORST_LISTS, count=LISTS_SHOWN)
+    named = {key(row, (*TASK_QUEUE, "flood_key")) for row in flooding}
+    shares = _shares(tables)
+    plots = [_plot(row, shares.get(key(row, TASK_QUEUE), []), named) for row in shown_lists]
+    plots.append(_jain(tables, shown_lists))
     note = (
         f"The {len(shown_lists)} task queues where keys missed most, with their {KEYS_SHOWN} keys with the most "
         "dispatches, in the windows in which tasks waited: only then do keys compete. A key on the dashed "
@@ -44,11 +62,11 @@ def fairness(tables: Tables) -> Section:
         body += [tag("h3", f"Floods, at most {ROWS_SHOWN}, the worst first"), _flood_table(flooding)]
     if worst:
         body += [tag("h3", f"Keys that starved, at most {ROWS_SHOWN}, the worst first"), _starved_table(worst)]
-    return Section("fairness", TITLE, _findings(windows, hungry, flooding), tuple(body))
+    return Section("fairness", TITLE, _findings(tables, flooding), tuple(body))
 
 
-def _findings(windows: DataFrame, hungry: DataFrame, flooding: list[Row]) -> list[Finding]:
-    total = one_row(hungry.agg(F.count(F.lit(1)).alias("keys"), F.sum("tasks_missed").alias("missed")))
+def _findings(tables: Tables, flooding: list[Row]) -> list[Finding]:
+    total = tables.queries.one("SELECT count(*) AS keys, sum(tasks_missed) AS missed FROM starved")
     shown_values = [
         Finding(
             f"Key {shown(row['flood_key'])} flooded {shown(place(row))} between {moment(row['first_us'])} and "
@@ -59,7 +77,7 @@ def _findings(windows: DataFrame, hungry: DataFrame, flooding: list[Row]) -> lis
         for row in flooding[:FLOODS_IN_WORDS]
     ]
     if not total["keys"]:
-        mean = one_row(windows.agg(F.avg("jain").alias("jain")))["jain"]
+        mean = tables.queries.one("SELECT avg(jain) AS jain FROM fairness")["jain"]
         jain = "" if mean is None else f" (Jain index {mean:.3f}, where 1 is fair to all)"
         return [Finding(f"No fairness key starved{jain}.", is_fine=True)]
     return [
@@ -70,27 +88,11 @@ def _findings(windows: DataFrame, hungry: DataFrame, flooding: list[Row]) -> lis
     ]
 
 
-def _shares(keys: DataFrame) -> dict[tuple[Any, ...], list[Row]]:
+def _shares(tables: Tables) -> dict[tuple[Any, ...], list[Row]]:
     """Return the dispatches of the largest keys of each task queue, over all windows with waiting tasks."""
-    window, whole = Window.partitionBy(*TASK_QUEUE, "window_us"), Window.partitionBy(*TASK_QUEUE)
-    waited = F.sum(F.col("backlog_before") + F.col("added") - F.col("dispatched")).over(window)
-    by_key = (
-        keys.withColumn("waited", waited)
-        .where("waited > 0")
-        .groupBy(*TASK_QUEUE, "fairness_key")
-        .agg(
-            F.sum("dispatched").alias("dispatched"),
-            F.avg("weight_share").alias("weight_share"),
-            F.max("weight").alias("weight"),
-            F.max("is_starved").alias("is_starved"),
-        )
-        .withColumn("share", F.coalesce(F.try_divide("dispatched", F.sum("dispatched").over(whole)), F.lit(0.0)))
-        .withColumn("rank", F.row_number().over(whole.orderBy(F.desc("dispatched"), "fairness_key")))
-        .where(F.col("rank") <= KEYS_SHOWN)
-    )
     found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in by_key.collect():
-        found.setdefault(tuple(row[name] for name in TASK_QUEUE), []).append(row)
+    for row in tables.queries.rows(SHARES, count=KEYS_SHOWN):
+        found.setdefault(key(row, TASK_QUEUE), []).append(row)
     return found
 
 
@@ -99,23 +101,26 @@ def _plot(row: Row, keys: list[Row], flooding: set[tuple[Any, ...]]) -> Markup:
     if not keys:
         return tag("figure", tag("figcaption", name), tag("p", "No task had to wait.", class_="note"))
     dots = []
-    for key in keys:
-        who = shown(key["fairness_key"] or "(no key)")
-        is_flood = (*(key[column] for column in TASK_QUEUE), key["fairness_key"]) in flooding
+    for its in keys:
+        who = shown(its["fairness_key"] or "(no key)")
+        is_flood = key(its, (*TASK_QUEUE, "fairness_key")) in flooding
         caption = (
-            f"{who}: {key['share']:.1%} dispatched, {key['weight_share']:.1%} by its weight of {shown(key['weight'])}"
+            f"{who}: {its['share']:.1%} dispatched, {its['weight_share']:.1%} by its weight of {shown(its['weight'])}"
         )
-        color = 1 if is_flood else 3 if key["is_starved"] else 0
-        dots.append(Dot(key["weight_share"], key["share"], caption, color, mark=who[:20] if is_flood else ""))
+        color = 1 if is_flood else 3 if its["is_starved"] else 0
+        dots.append(Dot(its["weight_share"], its["share"], caption, color, mark=who[:20] if is_flood else ""))
     x = Axis(0.0, max(dot.x for dot in dots) * 1.05, "share by weight")
     y = Axis(0.0, max(dot.y for dot in dots) * 1.05, "share received")
     return scatter(dots, x=x, y=y, caption=name, diagonal=True)
 
 
-def _jain(windows: DataFrame, lists: list[Row]) -> Markup:
-    series = thinned(windows, TASK_QUEUE, "window_us", jain=F.avg("jain"))
+def _jain(tables: Tables, lists: list[Row]) -> Markup:
+    tables.queries.keep(
+        "worst_windows", "FROM fairness SEMI JOIN worst_lists USING (cluster, namespace_id, task_list, task_type)"
+    )
+    series = tables.thinned("worst_windows", TASK_QUEUE, "window_us", {"jain": "avg(jain)"})
     curves = [
-        Line(place(row), points(series.get(tuple(row)[: len(TASK_QUEUE)], []), "jain"), number)
+        Line(place(row), points(series.get(key(row, TASK_QUEUE), []), "jain"), number)
         for number, row in enumerate(lists)
     ]
     return lines(curves, caption="Jain index of each task queue: 1 is fair to all")

@@ -1,27 +1,31 @@
 """The section on placement: the load of each host under each routing, and the moves that a change causes."""
 
-from pyspark.sql import Row, Window
-from pyspark.sql import functions as F
-
+from fairlead.pipeline.queries import Row
 from fairlead.pipeline.report.charts import heat
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
-from fairlead.pipeline.report.tables import Tables, first_rows
+from fairlead.pipeline.report.tables import Tables
 
 TITLE = "Placement"
 HOSTS_SHOWN = 40
 SIZES_SHOWN = 8
 MOVES_SHOWN = 40
+# The load of each host, divided by the mean of all hosts under the same batch size.
+LOADS = """
+    SELECT *, coalesce(qps / nullif(avg(qps) OVER (PARTITION BY batch_size), 0), 0.0) AS over_mean
+    FROM placement_hosts WHERE batch_size IN (SELECT unnest($sizes))
+"""
+HOTTEST = "SELECT host, max(over_mean) AS over_mean FROM loads GROUP BY host ORDER BY 2 DESC, host LIMIT $count"
 
 
 def placement(tables: Tables) -> Section:
     """Build the section: a map of hosts and batch sizes, and a table of moves."""
     if not tables.have("placement", "placement_hosts", "placement_moves"):
         return missing("placement", TITLE, job="placement")
-    sizes = first_rows(tables.read("placement"), SIZES_SHOWN, "batch_size")
+    sizes = tables.queries.rows("FROM placement ORDER BY batch_size LIMIT $count", count=SIZES_SHOWN)
     if not sizes:
         return Section("placement", TITLE, (), (tag("p", "There were no partitions to place.", class_="note"),))
-    moves = first_rows(tables.read("placement_moves"), MOVES_SHOWN, "batch_size", "change")
+    moves = tables.queries.rows("FROM placement_moves ORDER BY batch_size, change LIMIT $count", count=MOVES_SHOWN)
     headings = ("routing", "change", "partitions moved", "of all", "tasks per second moved", "of all")
     body = (
         tag(
@@ -63,20 +67,20 @@ def _sentence(sizes: list[Row]) -> str:
 
 
 def _map(tables: Tables, sizes: list[int]) -> Markup:
-    loads = tables.read("placement_hosts").where(F.col("batch_size").isin(sizes))
-    mean = F.avg("qps").over(Window.partitionBy("batch_size"))
-    over = loads.withColumn("over", F.coalesce(F.try_divide("qps", mean), F.lit(0.0)))
-    hottest = first_rows(over.groupBy("host").agg(F.max("over").alias("over")), HOSTS_SHOWN, F.desc("over"), "host")
+    tables.queries.keep("loads", LOADS, sizes=sizes)
+    hottest = tables.queries.keep("hottest", HOTTEST, count=HOSTS_SHOWN)
     hosts = [row["host"] for row in hottest]
-    rows = over.where(F.col("host").isin(hosts)).limit(HOSTS_SHOWN * SIZES_SHOWN).collect()
+    rows = tables.queries.rows(
+        "FROM loads SEMI JOIN hottest USING (host) LIMIT $count", count=HOSTS_SHOWN * SIZES_SHOWN
+    )
     found = {(row["host"], row["batch_size"]): row for row in rows}
-    most = max((row["over"] for row in rows), default=1.0) or 1.0
+    most = max((row["over_mean"] for row in rows), default=1.0) or 1.0
     cells = []
     for host in hosts:
         line = []
         for size in sizes:
             row = found.get((host, size))
-            load, partitions, qps = (row["over"], row["partitions"], row["qps"]) if row else (0.0, 0, 0.0)
+            load, partitions, qps = (row["over_mean"], row["partitions"], row["qps"]) if row else (0.0, 0, 0.0)
             said = f"{shown(host)}, {_routing(size)}: {partitions:,} partitions, {shown(qps)} tasks per second"
             line.append((load / most, f"{load:.2f}", said))
         cells.append(line)

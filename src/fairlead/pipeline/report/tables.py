@@ -1,15 +1,15 @@
-"""Input of the page's sections: tables of the lake, reduced by Spark before rows come to this process."""
+"""Input of the page's sections: tables of the lake, reduced by queries before rows come to this process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
-
+from fairlead.pipeline.dictionary import TABLES
 from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.queries import Queries, Row, queries_on
+from fairlead.pipeline.schemas import BRONZE
 
 # Maximum number of points of a curve; enough for the width of a phone.
 POINTS_MAX = 160
@@ -17,60 +17,49 @@ POINTS_MAX = 160
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The derived tables of a lake."""
+    """The derived tables of a lake, with names of namespaces instead of their ids."""
 
-    spark: SparkSession
     lake: Lake
+    queries: Queries
 
     def have(self, *names: str) -> bool:
         """Whether all these tables have been written."""
         return all(self.lake.has(name) for name in names)
 
-    def read(self, name: str) -> DataFrame:
-        """Return the rows of a table, with names of namespaces instead of their ids."""
-        rows = self.lake.read_derived(self.spark, name, with_names=True)
-        if "namespace" not in rows.columns:
-            return rows
-        return rows.withColumn("namespace_id", F.coalesce("namespace", "namespace_id")).drop("namespace")
+    def thinned(
+        self, table: str, by: Sequence[str], time: str, measures: Mapping[str, str]
+    ) -> dict[tuple[Any, ...], list[Row]]:
+        """Downsample each series to at most `POINTS_MAX` equal time steps; a series is one combination of `by` columns.
+
+        `measures` has the aggregate of each measure. Each row has the beginning of its step as `at_us`. Callers bound
+        the number of series.
+        """
+        columns = ", ".join([*by, *(f"{aggregate} AS {name}" for name, aggregate in measures.items())])
+        rows = self.queries.rows(
+            f"""
+            WITH span AS (SELECT min({time}) AS first_us, max({time}) AS last_us FROM {table}),
+                 steps AS (SELECT first_us, (last_us - first_us) // {POINTS_MAX} + 1 AS step_us FROM span)
+            SELECT first_us + ({time} - first_us) // step_us * step_us AS at_us, {columns}
+            FROM {table}, steps GROUP BY ALL ORDER BY at_us
+            """  # noqa: S608 - our own names
+        )
+        found: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            found.setdefault(key(row, by), []).append(row)
+        return found
 
 
-def first_rows(frame: DataFrame, count: int, *order: Column | str) -> list[Row]:
-    """Return the first `count` rows in this order."""
-    return frame.orderBy(*order).limit(count).collect()
+@contextmanager
+def tables_of(lake: Lake) -> Iterator[Tables]:
+    """Open the derived tables that have been written."""
+    there = [name for name in TABLES if name not in BRONZE and lake.has(name)]
+    with queries_on(lake, *there, with_names=True) as queries:
+        yield Tables(lake, queries)
 
 
-def one_row(frame: DataFrame) -> Row:
-    """Return the only row of an aggregate without groups."""
-    row = frame.head()
-    assert row is not None  # noqa: S101 - an aggregate without groups has one row
-    return row
-
-
-def same(row: Row, names: Sequence[str]) -> Column:
-    """Return the condition that a row has the same values as this one in these columns."""
-    return reduce(lambda left, right: left & right, (F.col(name).eqNullSafe(F.lit(row[name])) for name in names))
-
-
-def thinned(frame: DataFrame, by: Sequence[str], time: str, **measures: Column) -> dict[tuple[Any, ...], list[Row]]:
-    """Downsample each series to at most `POINTS_MAX` equal time steps; a series is one combination of the `by` columns.
-
-    Each row has the beginning of its step as `at_us`. Callers bound the number of series.
-    """
-    span = one_row(frame.agg(F.min(time).alias("first"), F.max(time).alias("last")))
-    if span["first"] is None:
-        return {}
-    step_us = (span["last"] - span["first"]) // POINTS_MAX + 1
-    at_us = F.lit(span["first"]) + F.floor((F.col(time) - span["first"]) / step_us) * step_us
-    named = [measure.alias(name) for name, measure in measures.items()]
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in frame.groupBy(*by, at_us.cast("long").alias("at_us")).agg(*named).orderBy("at_us").collect():
-        found.setdefault(tuple(row[name] for name in by), []).append(row)
-    return found
-
-
-def among(rows: Sequence[Row], names: Sequence[str]) -> Column:
-    """Return the condition that a row has the same values as any of these in these columns."""
-    return reduce(lambda left, right: left | right, (same(row, names) for row in rows), F.lit(False))  # noqa: FBT003
+def key(row: Row, by: Sequence[str]) -> tuple[Any, ...]:
+    """Return the values of these columns."""
+    return tuple(row[name] for name in by)
 
 
 def points(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
@@ -91,7 +80,7 @@ def length(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def place(row: Row | dict[str, Any]) -> str:
+def place(row: Row) -> str:
     """Format the name of a task queue."""
     kind = {1: "workflow tasks", 2: "activity tasks", 3: "Nexus tasks"}.get(row["task_type"], "tasks")
     return f"{row['task_list']} of {row['namespace_id']} ({kind}, {row['cluster']})"

@@ -1,10 +1,8 @@
 """The sections on the totals of all histories: waits, failures and billable actions."""
 
-from pyspark.sql import functions as F
-
 from fairlead.pipeline.report.markup import Markup, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
-from fairlead.pipeline.report.tables import Tables, first_rows, length, moment, one_row
+from fairlead.pipeline.report.tables import Tables, length, moment
 
 WAITS = "Waits for workers"
 FAILURES = "Failures"
@@ -12,14 +10,19 @@ ACTIONS = "Actions that Temporal Cloud would bill"
 ROWS_SHOWN = 15
 MESSAGE_CHARACTERS_SHOWN = 120
 _KINDS = {1: "workflow tasks", 2: "activities"}
-_PLACE = ("task_list", "task_type", "type", "build_id", "cluster", "namespace_id")
 
 
 def waits(tables: Tables) -> Section:
     """Build the section: the windows with the longest waits from scheduling to start."""
     if not tables.have("waits"):
         return missing("waits", WAITS, job="histories")
-    rows = first_rows(tables.read("waits"), ROWS_SHOWN, F.desc("wait_s_p99"), "window_us", *_PLACE)
+    rows = tables.queries.rows(
+        """
+        FROM waits
+        ORDER BY wait_s_p99 DESC, window_us, task_list, task_type, type, build_id, cluster, namespace_id LIMIT $count
+        """,
+        count=ROWS_SHOWN,
+    )
     if not rows:
         return _nothing("waits", WAITS, "No task was started.")
     worst = rows[0]
@@ -52,12 +55,16 @@ def failures(tables: Tables) -> Section:
     """Build the section: the most frequent failures with example workflows."""
     if not tables.have("failures"):
         return missing("failures", FAILURES, job="histories")
-    found = tables.read("failures")
-    order = ("source", "type", "failure_type", "message_class", "cluster", "namespace_id")
-    rows = first_rows(found, ROWS_SHOWN, F.desc("count"), *order)
+    rows = tables.queries.rows(
+        """
+        FROM failures
+        ORDER BY count DESC, source, type, failure_type, message_class, cluster, namespace_id LIMIT $count
+        """,
+        count=ROWS_SHOWN,
+    )
     if not rows:
         return _nothing("failures", FAILURES, "No workflow and no activity failed.")
-    kinds = one_row(found.agg(F.count_distinct("failure_type").alias("kinds")))["kinds"]
+    kinds = tables.queries.one("SELECT count(DISTINCT failure_type) AS kinds FROM failures")["kinds"]
     first = rows[0]
     finding = Finding(
         f"Failures of {kinds:,} types; the most frequent: {first['failure_type']} in {first['type']}, "
@@ -91,13 +98,18 @@ def actions(tables: Tables) -> Section:
     """Build the section: billable actions of the days with the most."""
     if not tables.have("actions"):
         return missing("actions", ACTIONS, job="histories")
-    rows = tables.read("actions")
-    total = one_row(rows.agg(F.sum("actions").alias("actions"), F.count_distinct("day").alias("days")))
+    total = tables.queries.one("SELECT coalesce(sum(actions), 0) AS actions, count(DISTINCT day) AS days FROM actions")
     if not total["actions"]:
         return _nothing("actions", ACTIONS, "No run could be read.")
-    by_kind = F.array_sort(F.collect_list(F.struct((-F.col("actions")).alias("less"), "kind", "actions")))
-    days = rows.groupBy("cluster", "namespace_id", "day").agg(F.sum("actions").alias("actions"), by_kind.alias("kinds"))
-    shown = first_rows(days, ROWS_SHOWN, F.desc("actions"), "day", "cluster", "namespace_id")
+    shown = tables.queries.rows(
+        """
+        SELECT cluster, namespace_id, day, sum(actions) AS actions,
+               list({'kind': kind, 'actions': actions} ORDER BY actions DESC, kind) AS kinds
+        FROM actions GROUP BY cluster, namespace_id, day
+        ORDER BY sum(actions) DESC, day, cluster, namespace_id LIMIT $count
+        """,
+        count=ROWS_SHOWN,
+    )
     finding = Finding(
         f"Temporal Cloud would bill at least {total['actions']:,} actions for the events of {total['days']:,} days."
     )

@@ -1,12 +1,10 @@
 """The section on traffic: rates of the busiest task queues, and the load at which partitions are added."""
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
-
+from fairlead.pipeline.queries import Row
 from fairlead.pipeline.report.charts import Line, lines
 from fairlead.pipeline.report.markup import Markup, shown, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
-from fairlead.pipeline.report.tables import Tables, among, first_rows, length, moment, one_row, place, points, thinned
+from fairlead.pipeline.report.tables import Tables, key, length, moment, place, points
 from fairlead.pipeline.stages.traffic import TASK_QUEUE
 from fairlead.settings.dynamic import matching
 
@@ -15,51 +13,58 @@ LISTS_SHOWN = 4
 # Maximum ratio of a plotted threshold to the peak load: a higher threshold would flatten the curve, and is only given
 # in the text.
 THRESHOLD_SHOWN_MAX = 4.0
+BUSIEST = """
+    SELECT cluster, namespace_id, task_list, task_type, sum(added) AS added FROM traffic_lists
+    GROUP BY ALL ORDER BY sum(added) DESC, cluster, namespace_id, task_list, task_type LIMIT $count
+"""
+MEASURES = {
+    "added": "max(write_qps)",
+    "dispatched": "max(dispatch_qps)",
+    "partitions": "max(partitions)",
+    "p50": "max(wait_s_p50)",
+    "p99": "max(wait_s_p99)",
+}
 
 
 def traffic(tables: Tables) -> Section:
     """Build the section: rates against thresholds, and waits."""
     if not tables.have("traffic_lists"):
         return missing("traffic", TITLE, job="traffic")
-    lists = tables.read("traffic_lists")
     threshold_rps = _threshold(tables)
-    busiest = first_rows(
-        lists.groupBy(*TASK_QUEUE).agg(F.sum("added").alias("added")), LISTS_SHOWN, F.desc("added"), *TASK_QUEUE
+    busiest = tables.queries.keep("busiest", BUSIEST, count=LISTS_SHOWN)
+    tables.queries.keep(
+        "busiest_windows",
+        "FROM traffic_lists SEMI JOIN busiest USING (cluster, namespace_id, task_list, task_type)",
     )
-    series = thinned(
-        lists.where(among(busiest, TASK_QUEUE)),
-        TASK_QUEUE,
-        "window_us",
-        added=F.max("write_qps"),
-        dispatched=F.max("dispatch_qps"),
-        partitions=F.max("partitions"),
-        p50=F.max("wait_s_p50"),
-        p99=F.max("wait_s_p99"),
-    )
-    plots = [plot for row in busiest for plot in _plots(row, series[tuple(row)[:-1]], threshold_rps)]
+    series = tables.thinned("busiest_windows", TASK_QUEUE, "window_us", MEASURES)
+    plots = [plot for row in busiest for plot in _plots(row, series[key(row, TASK_QUEUE)], threshold_rps)]
     note = (
         f"The {len(busiest)} task queues with the most new tasks. Curves show the highest value of each time step. "
         f"Partitions are added above {shown(threshold_rps)} new tasks per second and partition."
     )
     return Section(
-        "traffic", TITLE, _findings(lists), (tag("p", note, class_="note"), tag("div", *plots, class_="plots"))
+        "traffic", TITLE, _findings(tables), (tag("p", note, class_="note"), tag("div", *plots, class_="plots"))
     )
 
 
-def _findings(lists: DataFrame) -> list[Finding]:
-    total = one_row(
-        lists.agg(
-            F.countDistinct(*TASK_QUEUE).alias("lists"),
-            F.coalesce(F.sum("added"), F.lit(0)).alias("added"),
-            F.try_divide(F.sum("matched_at_once"), F.sum("matched")).alias("at_once"),
-        )
+def _findings(tables: Tables) -> list[Finding]:
+    total = tables.queries.one(
+        """
+        SELECT count(DISTINCT (cluster, namespace_id, task_list, task_type)) AS lists,
+               coalesce(sum(added), 0) AS added,
+               sum(matched_at_once) / nullif(sum(matched), 0) AS at_once
+        FROM traffic_lists
+        """
     )
     if not total["lists"]:
         return [Finding("No task was recorded.")]
     at_once = "" if total["at_once"] is None else f", and {total['at_once']:.1%} of those dispatched did not wait"
     found = [Finding(f"{total['added']:,} tasks were added to {total['lists']:,} task queues{at_once}.")]
-    slowest = (
-        lists.where(F.col("wait_s_p99").isNotNull()).orderBy(F.desc("wait_s_p99"), *TASK_QUEUE, "window_us").head()
+    slowest = tables.queries.first(
+        """
+        FROM traffic_lists WHERE wait_s_p99 IS NOT NULL
+        ORDER BY wait_s_p99 DESC, cluster, namespace_id, task_list, task_type, window_us LIMIT 1
+        """
     )
     if slowest is not None:
         found.append(
@@ -74,7 +79,7 @@ def _findings(lists: DataFrame) -> list[Finding]:
 def _threshold(tables: Tables) -> float:
     """Return the upscale threshold in force according to the backtest; without a backtest, the default."""
     if tables.have("backtest_settings"):
-        row = tables.read("backtest_settings").where("setting = 0").head()
+        row = tables.queries.first("FROM backtest_settings WHERE setting = 0 LIMIT 1")
         if row is not None:
             return float(row["upscale_rps"])
     return float(matching.PARTITION_UPSCALE_RPS.default)

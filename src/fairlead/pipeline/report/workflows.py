@@ -1,12 +1,10 @@
 """The section on workflows: outcomes, durations and waits of runs and activities, by type."""
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
-
+from fairlead.pipeline.queries import Row
 from fairlead.pipeline.report.charts import bars
 from fairlead.pipeline.report.markup import Markup, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
-from fairlead.pipeline.report.tables import Tables, first_rows, length, one_row
+from fairlead.pipeline.report.tables import Tables, length
 
 TITLE = "Workflows and activities"
 TYPES_SHOWN = 15
@@ -18,8 +16,12 @@ def workflows(tables: Tables) -> Section:
     """Build the section: outcomes and durations by type."""
     if not tables.have("workflows", "activities", "workflow_types", "activity_types"):
         return missing("workflows", TITLE, job="histories")
-    runs, activities = tables.read("workflow_types"), tables.read("activity_types")
-    total = one_row(runs.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("runs", "open", "failed"))))
+    total = tables.queries.one(
+        """
+        SELECT coalesce(sum(runs), 0) AS runs, coalesce(sum(open), 0) AS open, coalesce(sum(failed), 0) AS failed
+        FROM workflow_types
+        """
+    )
     if not total["runs"]:
         without = (
             "No run could be read: the journal has no payloads. Set ",
@@ -27,9 +29,14 @@ def workflows(tables: Tables) -> Section:
             " in the server's configuration.",
         )
         return Section("workflows", TITLE, (), (tag("p", *without, class_="note"),))
-    top_runs = first_rows(runs, TYPES_SHOWN, F.desc("runs"), "workflow_type", "task_list", "cluster", "namespace_id")
-    order = ("activity_type", "task_list", "cluster", "namespace_id")
-    top_activities = first_rows(activities, TYPES_SHOWN, F.desc("scheduled"), *order)
+    top_runs = tables.queries.rows(
+        "FROM workflow_types ORDER BY runs DESC, workflow_type, task_list, cluster, namespace_id LIMIT $count",
+        count=TYPES_SHOWN,
+    )
+    top_activities = tables.queries.rows(
+        "FROM activity_types ORDER BY scheduled DESC, activity_type, task_list, cluster, namespace_id LIMIT $count",
+        count=TYPES_SHOWN,
+    )
     note = f"The {TYPES_SHOWN} types with the most runs, and the {TYPES_SHOWN} with the most activities."
     body = [tag("p", note, class_="note")]
     plots = [_ends(top_runs, "workflow_type", _RUNS, caption="How runs ended")]
@@ -48,12 +55,12 @@ def _finding(total: Row) -> Finding:
 
 
 def _retries(tables: Tables) -> list[Finding]:
-    total = one_row(
-        tables.read("activity_types").agg(
-            F.coalesce(F.sum("scheduled"), F.lit(0)).alias("scheduled"),
-            F.coalesce(F.sum("retried"), F.lit(0)).alias("retried"),
-            F.coalesce(F.sum("retries"), F.lit(0)).alias("retries"),
-        )
+    total = tables.queries.one(
+        """
+        SELECT coalesce(sum(scheduled), 0) AS scheduled, coalesce(sum(retried), 0) AS retried,
+               coalesce(sum(retries), 0) AS retries
+        FROM activity_types
+        """
     )
     if not total["retries"]:
         return []

@@ -71,40 +71,6 @@ def window_fairness(keys: DataFrame) -> DataFrame:
     return rows.select(*FAIRNESS.names)
 
 
-def floods(windows: DataFrame, keys: DataFrame) -> DataFrame:
-    """Return the floods that have victims, each with the totals of its windows."""
-    flooded = windows.where(F.col("flood_key").isNotNull()).select(*_BY_WINDOW, "flood_key", "flood_tasks")
-    of_flood = (*TASK_QUEUE, "flood_key")
-    victims = (
-        keys.where("is_starved")
-        .join(flooded, on=list(_BY_WINDOW), how="inner")
-        .groupBy(*of_flood, "fairness_key")
-        .agg(F.sum(F.col("fair") - F.col("dispatched")).alias("missed"))
-        .where(F.col("missed") >= MISSED_MIN)
-        .groupBy(*of_flood)
-        .agg(F.count(F.lit(1)).alias("victims"), F.sum("missed").alias("tasks_missed"))
-    )
-    return (
-        flooded.groupBy(*of_flood)
-        .agg(
-            F.count(F.lit(1)).alias("windows"),
-            F.sum("flood_tasks").alias("tasks_beyond_due"),
-            F.min("window_us").alias("first_us"),
-            F.max("window_us").alias("last_us"),
-        )
-        .join(victims, on=list(of_flood), how="inner")
-    )
-
-
-def starved(keys: DataFrame) -> DataFrame:
-    """Return the starved keys, each with the totals of its windows."""
-    return (
-        keys.where("is_starved")
-        .groupBy(*TASK_QUEUE, "fairness_key")
-        .agg(F.count(F.lit(1)).alias("windows"), F.sum(F.col("fair") - F.col("dispatched")).alias("tasks_missed"))
-    )
-
-
 def _key_flows(named: DataFrame) -> DataFrame:
     is_match = F.col("kind") == "matched"
     weighed_us = F.when(F.col("weight").isNotNull(), F.col("time_us"))

@@ -6,7 +6,6 @@ Values that are null don't count; without any value the percentile is null. All 
 """
 
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -30,7 +29,8 @@ def percentiles_of(ordered: Column, shares: Sequence[float] = PERCENTILES) -> Co
         between = (above - position) * F.get(ordered, below) + (position - below) * F.get(ordered, above)
         return F.when(below == above, F.get(ordered, below).cast("double")).otherwise(between)
 
-    return F.when(F.size(ordered) > 0, F.transform(F.array(*map(F.lit, shares)), at))
+    # Not F.transform: Spark compiles no lambda functions.
+    return F.when(F.size(ordered) > 0, F.array(*(at(F.lit(share)) for share in shares)))
 
 
 def with_percentiles(
@@ -38,23 +38,26 @@ def with_percentiles(
 ) -> DataFrame:
     """Add the percentiles of these columns of `rows` to each group of `sums`.
 
-    For groups of any size: Spark sorts them, on disk if necessary.
+    For groups of any size: Spark sorts them, on disk if necessary. The columns are put below each other, so that Spark
+    plans one sort and one join for all of them.
     """
-    return reduce(lambda joined, name: _join(joined, _ranked(rows, by, name, shares), by), names, sums)
-
-
-def _ranked(rows: DataFrame, by: Sequence[str], name: str, shares: Sequence[float]) -> DataFrame:
-    group = Window.partitionBy(*by)
+    measures = [
+        F.struct(F.lit(number).alias("measure"), F.col(name).cast("double").alias("value"))
+        for number, name in enumerate(names)
+    ]
+    group = Window.partitionBy(*by, "measure")
     ranked = (
-        rows.where(F.col(name).isNotNull())
-        .select(*by, F.col(name).cast("double").alias("value"))
+        rows.select(*by, F.inline(F.array(*measures)))
+        .where(F.col("value").isNotNull())
         .withColumns({"place": F.row_number().over(group.orderBy("value")) - 1, "count": F.count("*").over(group)})
     )
+    weights = {share: F.col("value") * _weight(F.col("place"), F.col("count"), share) for share in shares}
     found = [
-        F.sum(F.col("value") * _weight(F.col("place"), F.col("count"), share)).alias(column_name(name, share))
-        for share in shares
+        F.sum(F.when(F.col("measure") == number, weight)).alias(column_name(name, share))
+        for number, name in enumerate(names)
+        for share, weight in weights.items()
     ]
-    return ranked.groupBy(*by).agg(*found)
+    return _join(sums, ranked.groupBy(*by).agg(*found), by)
 
 
 def _weight(place: Column, count: Column, share: float) -> Column:

@@ -1,6 +1,6 @@
 """Turns the clusters' journaled batches into verdicts per run, counts per pair of clusters, and a repair plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
@@ -285,21 +285,6 @@ def repair_plan(judged: DataFrame) -> DataFrame:
     """Return which events to send from which cluster to which; nothing is ever deleted."""
     sends = judged.where(F.size("sends") > 0).select(*_RUN, F.explode("sends").alias("send"))
     return sends.select(*_RUN, "send.*").select(*REPAIR_PLAN.names)
-
-
-def by_hand(verdict_rows: DataFrame) -> DataFrame:
-    """Return the findings that can't be repaired by sending events and need an operator."""
-    mended: Sequence[str] = [Kind.MISSING_RUN, Kind.MISSING_EVENTS, Kind.GAP]
-    each = verdict_rows.where(F.col("verdict") == State.WRONG.value).select(
-        *_RUN, F.explode("findings").alias("finding")
-    )
-    is_sent = F.col("finding.kind").isin(*mended) & F.col("finding.other").isNotNull()
-    # Two kinds of findings repeat one of missing events, which the plan already sends: EXTRA_EVENTS (the other cluster
-    # lacks these events) and ZOMBIE (the cluster lacks the event that closes the run). Leave them out.
-    is_zombie_here = (F.col("finding.kind") == Kind.ZOMBIE.value) & F.col("finding.cluster").isNotNull()
-    is_other_side = (F.col("finding.kind") == Kind.EXTRA_EVENTS.value) | is_zombie_here
-    wrong = each.where((F.col("finding.state") == State.WRONG.value) & ~is_sent & ~is_other_side)
-    return wrong.select(*_RUN, "finding.*")
 
 
 def _state(age_us: Column, measure: Measure) -> Column:

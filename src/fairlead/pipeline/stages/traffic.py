@@ -41,44 +41,65 @@ def of_task_queues(tasks: DataFrame) -> DataFrame:
     return tasks.where(F.col("task_list") != STICKY)
 
 
-def partition_traffic(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
+def partition_flows(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
+    """Return the sums and the sorted waits of each partition and window, from which both tables are computed.
+
+    `sorted_us` has the waits of the matched tasks. Records without a task queue are counted in rows without one.
+    One pass over the records; the waits of a task queue are merged from those of its partitions.
+    """
+    # Python workers import this module without needing the journal, which loads slowly.
+    from fairlead.journal import Happening  # noqa: PLC0415
+
+    is_reported = F.col("kind") == "backlog"
+    is_one = F.col("task_list") != STICKY
+    reported_us = F.when(is_reported, F.col("time_us"))
+    wait_us = F.when(F.col("kind") == "matched", F.col("wait_us"))
+    return (
+        with_window(tasks, window_s)
+        .groupBy(*TASK_QUEUE, "partition", "window_us")
+        .agg(
+            *_counts(),
+            F.max_by("tasks", F.when(is_one, reported_us)).alias("backlog"),
+            F.max(F.when(is_reported & is_one, F.col("tasks"))).alias("backlog_max"),
+            (F.max(F.when(is_reported, F.col("age_us"))) / 1e6).alias("backlog_age_s_max"),
+            F.avg(F.when(is_reported & is_one, F.col("pollers"))).alias("pollers_mean"),
+            F.count(F.lit(1)).alias("records"),
+            F.count_if(~F.col("kind").isin(*map(str, Happening))).alias("records_unknown"),
+            F.sort_array(F.collect_list(wait_us)).alias("sorted_us"),
+        )
+    )
+
+
+def partition_traffic(flows: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
     """Return one row for each partition and window with any record.
 
     The common rows of sticky task queues have no backlog: each report covers only one of the queues.
     """
-    is_reported = F.col("kind") == "backlog"
-    is_one = F.col("task_list") != STICKY
-    reported_us = F.when(is_reported, F.col("time_us"))
-    by = (*TASK_QUEUE, "partition", "window_us")
-    named = with_window(tasks.where(F.col("task_list").isNotNull()), window_s)
-    flows = named.groupBy(*by).agg(
-        *_counts(),
-        F.max_by("tasks", F.when(is_one, reported_us)).alias("backlog"),
-        F.max(F.when(is_reported & is_one, F.col("tasks"))).alias("backlog_max"),
-        (F.max(F.when(is_reported, F.col("age_us"))) / 1e6).alias("backlog_age_s_max"),
-        F.avg(F.when(is_reported & is_one, F.col("pollers"))).alias("pollers_mean"),
-    )
-    return with_waits(flows, named, by).transform(_with_rates, window_s=window_s).select(*TRAFFIC.names)
+    named = flows.where(F.col("task_list").isNotNull())
+    return named.transform(_with_rates, window_s=window_s).select(*TRAFFIC.names)
 
 
-def list_traffic(tasks: DataFrame, partitions: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
+def list_traffic(flows: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
     """Return the totals of each task queue, with waits over all tasks and the skew between its partitions.
 
     Skew counts all partitions with any record in the window, even with polls only.
     """
-    by = (*TASK_QUEUE, "window_us")
     mean = F.avg("added")
-    sums = partitions.groupBy(*by).agg(
-        *(F.sum(name).alias(name) for name in _SUMS),
-        F.sum("backlog_max").alias("backlog_max"),
-        F.max("backlog_age_s_max").alias("backlog_age_s_max"),
-        F.sum("pollers_mean").alias("pollers_mean"),
-        F.count(F.lit(1)).alias("partitions"),
-        F.try_divide(F.max("added"), mean).alias("skew"),
-        F.try_divide(F.stddev_pop("added"), mean).alias("skew_deviation"),
+    sums = (
+        flows.where(F.col("task_list").isNotNull())
+        .groupBy(*TASK_QUEUE, "window_us")
+        .agg(
+            *(F.sum(name).alias(name) for name in _SUMS),
+            F.sum("backlog_max").alias("backlog_max"),
+            F.max("backlog_age_s_max").alias("backlog_age_s_max"),
+            F.sum("pollers_mean").alias("pollers_mean"),
+            F.count(F.lit(1)).alias("partitions"),
+            F.try_divide(F.max("added"), mean).alias("skew"),
+            F.try_divide(F.stddev_pop("added"), mean).alias("skew_deviation"),
+            F.sort_array(F.flatten(F.collect_list("sorted_us"))).alias("sorted_us"),
+        )
     )
-    named = with_window(tasks.where(F.col("task_list").isNotNull()), window_s)
-    return with_waits(sums, named, by).transform(_with_rates, window_s=window_s).select(*TRAFFIC_LISTS.names)
+    return sums.transform(_with_rates, window_s=window_s).select(*TRAFFIC_LISTS.names)
 
 
 def with_waits(flows: DataFrame, tasks: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -119,8 +140,8 @@ def _counts() -> list[Column]:
 def _with_rates(flows: DataFrame, *, window_s: float) -> DataFrame:
     matched, empty = F.col("matched"), F.col("polls_empty")
     return flows.select(
-        *(name for name in flows.columns if name != "waits_us"),
-        *percentiles_s(F.col("waits_us")),
+        *(name for name in flows.columns if name != "sorted_us"),
+        *percentiles_s(percentiles_of(F.col("sorted_us"))),
         (F.col("added") / window_s).alias("write_qps"),
         (matched / window_s).alias("dispatch_qps"),
         F.try_divide("matched_at_once", matched).alias("at_once_share"),
