@@ -10,7 +10,8 @@ NAMES_MAX = 20_000
 # Separates the parts of a qualified namespace id; no namespace id contains it.
 VERSION_MARK = "#"
 
-# Follows the string by which clients of matching alone name a namespace, if a registered namespace has that name.
+# Suffix for the display of an unregistered namespace id that equals the name of a registered namespace. Clients that
+# use matching directly choose such ids.
 UNREGISTERED = " (unregistered)"
 
 
@@ -26,7 +27,7 @@ class QualifiedNamespaceId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "QualifiedNamespaceId":
-        """Take the text apart."""
+        """Split the text into the namespace id and the qualifier."""
         base, _, qualifier = text.partition(VERSION_MARK)
         return cls(base, qualifier)
 
@@ -105,7 +106,7 @@ class NamespaceNames:
         return shown_namespace(*self.labels(namespace_id))
 
     def labels(self, namespace_id: str) -> tuple[str, str]:
-        """The namespace and the worker version for display; they differ between any two ids."""
+        """The namespace and the worker version for display; no two ids have the same pair."""
         base, version = split_version(namespace_id)
         name = self._names.get(base)
         if name is None:

@@ -44,7 +44,7 @@ class Slot(NamedTuple):
 
 
 class SlotTable:
-    """All slots of a cluster. Every store keeps this table, with the same effect of each operation."""
+    """The table of all slots of a cluster. The table of every store behaves like this one."""
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self._slots: dict[str, Slot] = {slot.token: slot for slot in slots}

@@ -38,7 +38,7 @@ from fairlead.core.fairness.level import Level
 class ReadBuffer(Generic[Task]):
     """Holds the lowest tasks of a backlog; writes, reads and acks may come in any order.
 
-    Guarantees: a task that was certainly written is dispatched at least once; the ack level never goes back, and never
+    Guarantees: a task whose write succeeded is dispatched at least once; the ack level never goes back, and never
     passes a task that was not acked or a level that is still being written.
 
     Many methods, because each outcome of a read, a write or a delete has a method of its own, and each of them changes
@@ -97,7 +97,7 @@ class ReadBuffer(Generic[Task]):
         # merged only after the result of the read.
         self._deferred: list[tuple[Write, Sequence[Task]]] = []
         self._deferred_tasks = 0
-        # The level from which on everything must be read again after the read in progress. It is pinned.
+        # After the read in progress, everything from this level on must be read again. The level is pinned.
         self._reread_from: Level | None = None
 
     @property
@@ -181,8 +181,8 @@ class ReadBuffer(Generic[Task]):
     def write_settled(self, write: Write) -> Merge[Task]:
         """Report a write with an unknown but final outcome: everything from its lowest level on is read again.
 
-        Call it when the write can no longer take effect if it has not yet, as after a renewal of the lease. Until then
-        A stays below the write, so that none of its tasks can be deleted unread.
+        Call it when the write can't take effect any more, for example after a renewal of the lease. Until then A stays
+        below the write, so that none of its tasks can be deleted unread.
         """
         self._end_write(write)
         self._max_level = max(self._max_level, *write.levels)
@@ -214,7 +214,7 @@ class ReadBuffer(Generic[Task]):
         loaded, evicted = dict[Level, Task](), list[Level]()
         for level, task in tasks:
             if self._pinned and level in self._pinned:
-                # The outcome of its write will load it, exactly once.
+                # The level belongs to a write in progress: the outcome of the write will load the task, once.
                 continue
             if self._forget_evicted_ack(level):
                 self._add_ack(level, 1)
@@ -240,7 +240,10 @@ class ReadBuffer(Generic[Task]):
         return merged(loaded, evicted)
 
     def ack(self, level: Level) -> None:
-        """Report that the task at `level` was dispatched: once for each time it was loaded; more acks are harmless."""
+        """Report that the task at `level` was dispatched, once for each time it was loaded.
+
+        Extra acks have no effect.
+        """
         self._served_pass = max(self._served_pass, level.pass_number)
         if level in self._tasks:
             del self._tasks[level]
@@ -325,7 +328,7 @@ class ReadBuffer(Generic[Task]):
             evicted.append(gone)
         del self._loaded[kept:]
         kept = bisect_left(self._acked, level)
-        # These acks must not move A over the tasks below them that have just been forgotten.
+        # These acks must not move A past the tasks below them that have just been forgotten.
         self._remember_evicted_acks(self._acked[kept:])
         for gone in self._acked[kept:]:
             del self._acks_of[gone]
@@ -355,7 +358,7 @@ class ReadBuffer(Generic[Task]):
         self._join_acks(position - 1)
 
     def _join_acks(self, position: int) -> None:
-        """Merge the ack at `position` into the next one, if A can't stop between them anyway."""
+        """Merge the ack at `position` into the next one, if no loaded or pinned level makes A stop between them."""
         if not 0 <= position < len(self._acked) - 1:
             return
         lower, upper = self._acked[position : position + 2]

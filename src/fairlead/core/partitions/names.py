@@ -22,7 +22,7 @@ class InvalidName(FixRequest):
 class TaskType(IntEnum):
     """The type of a task queue's tasks; the numbers are those of Temporal's `TaskQueueType`."""
 
-    # Each request hashes it, as part of the key of its partition, and the hash of an enum is ten times slower.
+    # Each request hashes the task type as part of its partition's key, and the hash of an enum is ten times slower.
     __hash__ = int.__hash__
 
     WORKFLOW = 1
@@ -85,7 +85,7 @@ def parse_partition_name(name: str) -> tuple[str, int]:
         raise InvalidName(f"partition name has {len(name)} characters, more than {PARTITION_NAME_CHARACTERS_MAX}")
     # The number follows the last slash: the task queue's name may contain slashes.
     task_queue_name, _, digits = name.removeprefix(RESERVED_PREFIX).rpartition("/")
-    # Accept one spelling of a positive number: "/_sys/x/0" would be a second name of the root, and "03" of 3.
+    # Accept one spelling of a number: "/_sys/x/0" would be a second name of the root, and "/_sys/x/03" of partition 3.
     is_canonical = digits.isascii() and digits.isdecimal() and not digits.startswith("0")
     if not is_canonical or int(digits) >= PARTITIONS_MAX:
         expected = f"{RESERVED_PREFIX}<task queue>/<number from 1 to {PARTITIONS_MAX - 1}>"

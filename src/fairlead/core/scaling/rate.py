@@ -55,7 +55,7 @@ class RateWindow:
     def _advance(self, now_s: float) -> None:
         """Close the buckets that have ended, and forget those that are older than the window."""
         if now_s < self._latest_s:
-            # The clock was set back, or a caller read it a moment earlier than the last one.
+            # The clock was set back slightly, or the caller read it before the previous caller did.
             if self._latest_s - now_s < self._bucket_s:
                 return
             self._origin_s -= self._latest_s - now_s

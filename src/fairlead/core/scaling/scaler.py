@@ -22,8 +22,8 @@ from fairlead.core.scaling.settings import ScalerSettings
 
 # Relative difference below which a load counts as equal to a threshold: rounding in sums of rates is larger.
 NOISE = 1e-9
-# Number of intervals that count between two ticks: a clock that was set forward, or a root that was suspended, must not
-# make a sustained duration out of two ticks.
+# Number of intervals that count between two ticks. If the clock was set forward or the root was suspended, two ticks
+# must not count as a sustained duration.
 INTERVALS_BETWEEN_TICKS_MAX = 2
 
 
@@ -33,10 +33,14 @@ class InvalidTime(FixRequest):
 
 @dataclass(frozen=True, slots=True)
 class ScalerState:
-    """The scaler's state between two ticks. A new root may start without it: a change is then one duration later."""
+    """The scaler's state between two ticks.
+
+    A new root may start without it; a change can then take one duration longer.
+    """
 
     ticked_s: float | None = None
-    thresholds_qps: tuple[float, float] | None = None  # the thresholds for which the two clocks run
+    # the thresholds to which `above_since_s` and `below_since_s` refer
+    thresholds_qps: tuple[float, float] | None = None
     above_since_s: float | None = None
     below_since_s: float | None = None
     below_peak_qps: float = 0.0  # the highest load since `below_since_s`
@@ -105,7 +109,7 @@ def partitions_needed(qps: float, *, upscale_rps: float) -> int:
 
 def _measure(now_s: float, config: PartitionConfig, rates: Mapping[int, float], settings: ScalerSettings) -> _Load:
     known = {number: rate for number, rate in rates.items() if 0 <= rate < math.inf}
-    # Read-only partitions must report as well: until they acknowledge that state, they may still accept tasks.
+    # Read-only partitions must report as well: they may accept tasks until they know that they are read-only.
     unknown = tuple(number for number in range(config.read) if number not in known)
     qps = sum(known.values())
     downscale_threshold_qps = (config.write - 1) * settings.upscale_rps * settings.downscale_factor
@@ -143,7 +147,7 @@ def _follow(state: ScalerState, load: _Load, settings: ScalerSettings) -> Scaler
 
 
 def _since(since_s: float | None, now_s: float, *, uncounted_s: float) -> float:
-    """Return when the load crossed the threshold, moved by time that does not count: `now - since` is the duration."""
+    """Return when the load crossed the threshold, moved forward by the time that does not count."""
     return now_s if since_s is None else since_s + uncounted_s
 
 

@@ -130,7 +130,7 @@ class BranchTree(Struct, frozen=True):
         if first > ancestor.event_id + 1:
             return Gap(ancestor, before)
         missing = EventRange(ancestor.event_id + 1, last)
-        # Strictly newer, so that the current branch never goes back, and its own growth is not a switch.
+        # Only a higher version switches the current branch, so that it never goes back; its own growth is not a switch.
         is_newest = batch.version > self.current.last.version
         if ancestor == self.branches[branch_index].last:
             switches = is_newest and branch_index != self.current_index

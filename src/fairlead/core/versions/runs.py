@@ -84,7 +84,8 @@ class ArrivingRun(Struct, frozen=True):
     """A run after events of another cluster were added to its current branch.
 
     `state` follows from its events: created, running or completed. Each cluster decides for itself whether the run is a
-    zombie. `stored` is its previous state here, None if the run is new; `rebuilt`: its current branch has switched.
+    zombie. `stored` is its previous state here, or None if the run is new. `rebuilt` is true if its current branch has
+    switched.
     """
 
     order: RunOrder
@@ -123,7 +124,7 @@ class StayBehind(Struct, frozen=True):
 
 
 def check_transition(*, before: ExecutionState, after: ExecutionState, rebuilt: bool = False) -> None:
-    """Raise an error if events in their order can't cause this change; after a rebuild any state is possible."""
+    """Raise an error if new events can't cause this change of state; after a rebuild any state is possible."""
     if not rebuilt and after not in _NEXT_STATES[before]:
         raise IllegalTransition(f"a run that is {before.value} can't become {after.value} without a rebuild")
 
