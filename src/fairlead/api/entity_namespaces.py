@@ -1,4 +1,4 @@
-"""Namespace ids of entities: the rows of one archetype are under `<namespace id>#<archetype>`.
+"""Namespace ids of entities: the rows of one archetype have the namespace id `<namespace id>#<archetype>`.
 
 So the ids and lists of entities never mix with those of workflows.
 """

@@ -5,7 +5,7 @@ from msgspec import Struct
 from fairlead.core.errors import FixRequest
 from fairlead.rpc.hosts.caller import Method
 
-# Maximum number of names and ids in one request.
+# Maximum number of names and ids in a request.
 GIVEN_MAX = 1_000
 
 

@@ -23,8 +23,8 @@ NAMESPACES_MAX = 10_000
 PAYLOAD_BYTES_MAX = 64 * 1024
 PAGE_MAX = 500
 CHANGE_ATTEMPTS_MAX = 10
-# Number of unknown names that are remembered, and for how many seconds: polls of a wrong name must not read the store
-# each time.
+# Maximum number of unknown names that are remembered, and the seconds for which they are: polls with a wrong name must
+# not read the store each time.
 MISSED_NAMES_MAX = 1_000
 MISSED_S_MAX = 1.0
 
@@ -67,7 +67,7 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     # 0 for a local namespace.
     failover_version: int = 0
     created_ns: int = 0
-    # Time from which a deleted namespace may be purged, once its runs are gone.
+    # Time from which a deleted namespace may be purged, if its runs have been deleted.
     purge_after_ns: int = 0
     # Version of the stored row; grows with every change.
     version: int = 0
@@ -94,8 +94,8 @@ _decode = msgspec.msgpack.Decoder(Namespace).decode
 class Namespaces:
     """Cache of all namespaces.
 
-    Changes of this host are visible at once, those of other hosts after at most `refresh_s`. An unknown name is looked
-    up in the store, so that a new namespace can be used on all hosts at once.
+    Changes that this host makes are visible at once; changes of other hosts after at most `refresh_s`. An unknown name
+    is looked up in the store, so that a new namespace can be used on all hosts at once.
 
     Many methods, because each kind of lookup and change has its own, over one cache.
     """
@@ -154,7 +154,7 @@ class Namespaces:
         return found
 
     async def find_id(self, namespace_id: str) -> Namespace:
-        """The namespace with an id, in any state: its runs continue until the namespace is purged."""
+        """The namespace with an id, in any state: the runs of a deleted namespace continue until they are deleted."""
         found = self._by_id.get(namespace_id)
         return await self.read_id(namespace_id) if found is None else found
 
@@ -211,11 +211,11 @@ class Namespaces:
             return await self.read(namespace.name)
 
     async def update(self, name: str, change: Callable[[Namespace], Namespace]) -> Namespace:
-        """Change a namespace, based on the stored state; `change` may be called several times."""
+        """Change a namespace, based on its stored state; `change` may be called several times."""
         return await self.change((await self.read(name)).id, change)
 
     async def change(self, namespace_id: str, change: Callable[[Namespace], Namespace]) -> Namespace:
-        """Like `update`, by id."""
+        """Like `update`, with the namespace's id."""
         for _ in range(CHANGE_ATTEMPTS_MAX):
             present = await self.read_id(namespace_id)
             changed = change(present)
@@ -237,7 +237,8 @@ class Namespaces:
         def mark(namespace: Namespace) -> Namespace:
             return msgspec.structs.replace(namespace, state=int(DELETED), purge_after_ns=purge_after_ns)
 
-        # Mark first, then rename: if a host stops in between, the namespace is unusable and can still be deleted.
+        # Mark first, then rename: if the host stops between the two, the namespace is unusable, and deleting it again
+        # completes the deletion.
         deleted = await self.change(namespace_id, mark)
         if f"-deleted-{namespace_id[:_DELETED_ID_CHARACTERS]}" in deleted.name:
             return deleted
@@ -261,7 +262,7 @@ class Namespaces:
         self._note_gone(present)
 
     async def refresh_after_now(self) -> None:
-        """Wait for a refresh that began after this call; concurrent callers share it."""
+        """Wait for a refresh that begins after this call; concurrent callers share it."""
         await self._refreshes.refresh("the store")
 
     async def refresh(self) -> None:
@@ -301,7 +302,7 @@ class Namespaces:
 
     def _keep(self, stored: StoredNamespace) -> Namespace:
         present = self._by_id.get(stored.namespace_id)
-        # This host may have written a newer version during the read.
+        # This host may have written a newer version while the row was read.
         if present is not None and present.version >= stored.version:
             return present
         namespace = _decoded(stored)
@@ -366,6 +367,6 @@ def _decoded(stored: StoredNamespace) -> Namespace:
         namespace = _decode(stored.payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableNamespace(
-            f"namespace {stored.name!r} can't be read ({error}): did a newer release write it?"
+            f"namespace {stored.name!r} can't be read ({error}): if a newer release wrote it, run that release"
         ) from None
     return msgspec.structs.replace(namespace, id=stored.namespace_id, name=stored.name, version=stored.version)
