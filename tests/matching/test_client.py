@@ -445,7 +445,7 @@ async def test_a_timeout_error_carries_the_failure_of_the_attempt_before() -> No
     world.matching.silent = {"b"}
     with pytest.raises(CallLost, match="b is silent") as raised:
         await world.client.add(TASK_QUEUE, new("lost"), timeout_s=2)
-    assert raised.value.__notes__ == ["the attempt before failed as well: NotOwner: 0 is not owned by a"]
+    assert raised.value.__notes__ == ["the previous attempt failed as well: NotOwner: 0 is not owned by a"]
     assert now_s() == 2.0
 
 

@@ -40,9 +40,9 @@ class PriorityStats(Message, frozen=True):
 class KeyInfo(Message, frozen=True):
     """Figures of one fairness key in a partition.
 
-    `lead` is how many rounds the key's last task is behind the tasks that are dispatched now. `tasks_waiting` is an
-    estimate of all its tasks in the backlog, loaded or not, from its lead and its weight. `tasks_dispatched` counts
-    since the partition was loaded.
+    `lead` is the number of rounds between the tasks that are dispatched now and the key's last task. `tasks_waiting` is
+    an estimate of all its tasks in the backlog, loaded or not, from its lead and its weight. `tasks_dispatched` is the
+    number since the partition was loaded.
     """
 
     fairness_key: str
@@ -65,7 +65,7 @@ class PriorityInfo(Message, frozen=True):
 class CountsInfo(Message, frozen=True):
     """The source of a task queue's counts, and the counts in both sources; only the root has them.
 
-    `database` is None until counts were written to the database. `outside` are partitions outside the counts that may
+    `database` is None until counts were written to the database. `outside` are partitions above the counts that may
     hold tasks; the root drains them.
     """
 
@@ -97,7 +97,7 @@ class DescribeResponse(Message, frozen=True):
     range_id: int
     pollers: list[PollerInfo]
     priorities: list[PriorityInfo]
-    # Tasks added a second over the scaler's window, without forwarded tasks.
+    # Rate of added tasks over the scaler's window, without forwarded tasks.
     scaler_adds_per_s: float
     rate_limit_per_s: float
     drain: DrainReport | None = None
@@ -132,7 +132,7 @@ class DecisionInfo(Message, frozen=True):
 class ExplainResponse(Message, frozen=True):
     """`changes` are the latest decisions that changed the counts, the newest last; `latest` is the last decision.
 
-    `waits_for` says why an enabled scaler does not decide now; empty otherwise.
+    `waits_for` gives the reason why an enabled scaler does not decide now, or is empty.
     """
 
     enabled: bool

@@ -36,7 +36,7 @@ class Describer:
         self._counts_info = counts_info
 
     async def describe(self, request: DescribeRequest) -> DescribeResponse:
-        """Describe the partition; with a drain report if `request.with_drain`."""
+        """Describe the partition, with a drain report if the request has `with_drain`."""
         now_s, queue, limits = self._dependencies.clock(), self._queue, self._configs.limits
         whole_rate_per_s, rate_source = limits.of_all()
         return DescribeResponse(
@@ -62,7 +62,7 @@ class Describer:
         )
 
     async def _drain_report(self) -> DrainReport:
-        """Make the drain report, in the order that makes it true: see `core.partitions.drain`."""
+        """Make the drain report, with its values read in the order of `core.partitions.drain`."""
         backlog = self._queue.backlog
         version = self._configs.config.version
         in_flight = self._adds.in_flight + backlog.writer.appends_in_flight
@@ -85,7 +85,7 @@ class Describer:
         ]
 
     def _oldest_by_priority(self) -> dict[int, float]:
-        """When the oldest loaded task of each priority was added, by the wall clock."""
+        """The wall-clock time at which the oldest loaded task of each priority was added."""
         oldest: dict[int, float] = {}
         for task in self._queue.dispatcher.matcher.held():
             priority = task.position.priority
@@ -93,7 +93,7 @@ class Describer:
         return oldest
 
     def _keys(self, keys_max: int) -> list[KeyInfo]:
-        """List at most `keys_max` fairness keys: most tasks waiting first, then most tasks dispatched."""
+        """List at most `keys_max` fairness keys, ordered by waiting tasks, then by dispatched tasks, most first."""
         priorities = self._queue.backlog.priorities
         waiting, is_loaded = priorities.waiting_keys(), priorities.is_loaded
         loaded = Counter(task.fairness_key for task in self._queue.dispatcher.matcher.held())
@@ -101,7 +101,7 @@ class Describer:
 
         def info(key: str) -> KeyInfo:
             known = waiting.get(key) or WaitingKey(0, 0.0, dispatched.weight(key))
-            # With the whole backlog loaded the count is exact; otherwise the key's last level gives an estimate.
+            # If the whole backlog is loaded, the count is exact; otherwise the key's last level gives an estimate.
             tasks = loaded[key] if is_loaded else max(loaded[key], known.tasks)
             return KeyInfo(
                 fairness_key=key,

@@ -5,7 +5,7 @@ from operator import itemgetter
 
 from fairlead.core.fairness.weights import WEIGHT_DEFAULT
 
-# Number of fairness keys that are counted; beyond it, the half with the fewest tasks is forgotten.
+# Number of fairness keys that are counted; beyond it, the half with the fewest tasks is dropped.
 KEYS_COUNTED_MAX = 10_000
 
 
@@ -36,5 +36,5 @@ class DispatchCounts:
         return (self._counts or {}).get(key, (0, WEIGHT_DEFAULT))[0]
 
     def weight(self, key: str) -> float:
-        """Return the latest weight of a key."""
+        """Return the latest weight of a key; the default weight if the key is not counted."""
         return (self._counts or {}).get(key, (0, WEIGHT_DEFAULT))[1]

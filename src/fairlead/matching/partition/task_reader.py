@@ -45,7 +45,7 @@ class TaskReader:
         return any(backlog.is_read_due(parked=parked) for backlog in self._priorities.by_priority.values())
 
     async def _read_all(self) -> None:
-        """Read until no more is due."""
+        """Read until no read is due."""
         backoff_s = self._limits.read_backoff_s_min
         try:
             while self._is_due():

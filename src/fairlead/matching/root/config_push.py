@@ -20,8 +20,8 @@ _NOTHING = Versions(-1, -1)
 PUSHES_AT_ONCE_MAX = 64
 PUSH_S_MAX = 2.0
 RETRY_S_MIN, RETRY_S_MAX = 0.05, 5.0
-# Number of repairs after which a partition that has acknowledged is pushed to again. Its acknowledgement may have come
-# from a previous owner, while the new owner had loaded an older row.
+# Number of repairs after which a partition is pushed to again although it has acknowledged: it may have acknowledged to
+# a previous root, while the present root has loaded an older row.
 REFRESHES_BETWEEN_REMINDERS = 6
 
 
@@ -34,9 +34,9 @@ def retry_pause_s(failures: int) -> float:
 class Pushes:
     """Sends every partition but the root the newest configuration and rules until each has acknowledged both.
 
-    Each push sends the newest versions of that moment, so an older version never follows a newer one. At most one push
-    to a partition is under way at a time, and `PUSHES_AT_ONCE_MAX` in all. A partition that is no longer read also gets
-    the new configuration, and is forgotten when it has acknowledged it.
+    Each push sends the newest versions, so an older version never follows a newer one. At most one push runs for each
+    partition, and `PUSHES_AT_ONCE_MAX` in all. A partition that is no longer read also gets the new configuration, and
+    is forgotten when it has acknowledged it.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class Pushes:
         self._background = background
         self._log = log
         self._acknowledged: dict[int, Versions] = {}
-        # Partitions to push to, with the failures so far. Each is due, waits for its retry, or is being pushed to.
+        # Partitions to push to, with the number of failures so far. Each is due, waits for its retry, or is being
+        # pushed to.
         self._failures: dict[int, int] = {}
         self._due: deque[int] = deque()
         self._retries: dict[int, asyncio.TimerHandle] = {}
@@ -70,14 +71,14 @@ class Pushes:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is no partition to push to, now or later."""
+        """Whether there is no other partition, and no push is due or waits for a retry."""
         return self._config.read == 1 and not self._failures
 
     def notify(self, config: PartitionConfig, rules: DispatchRules) -> None:
         """Push a newer configuration or newer rules to the partitions of the previous configuration and of this one."""
         concerned = range(1, max(self._config.read, config.read))
         self._config, self._rules = config, rules
-        # Partitions that left earlier, and have not acknowledged that yet, get this configuration with their next push.
+        # Partitions that left earlier without acknowledging it get this configuration with their next push.
         for number in concerned:
             self._want(number)
         self._employ()
@@ -104,12 +105,12 @@ class Pushes:
             self._employ()
 
     async def tried(self) -> None:
-        """Wait until each push that was due has succeeded or failed."""
+        """Wait until each due push has succeeded or failed."""
         while self._workers:
             await asyncio.wait(set(self._workers))
 
     def end(self) -> None:
-        """Cancel the retries; the owner of the background cancels the pushes that run."""
+        """Cancel the retries; the owner of `background` cancels the running pushes."""
         for timer in self._retries.values():
             timer.cancel()
 
@@ -123,7 +124,7 @@ class Pushes:
         if number in self._retries:
             self._retries.pop(number).cancel()
         elif number in self._failures:
-            # Already due, or being pushed to: then a newer version follows afterwards.
+            # The push is due, or runs: the newer version follows.
             return
         else:
             self._failures[number] = 0
@@ -153,7 +154,7 @@ class Pushes:
                 self._settle(number, Versions(sent[0].version, sent[1].version), versions)
 
     def _settle(self, number: int, sent: Versions, versions: Versions) -> None:
-        """Handle the end of a push; `versions` are those that the partition uses, or -1 if the push failed."""
+        """Handle the end of a push; `versions` are the versions that the partition uses, or -1 if the push failed."""
         if versions.config > self._config.version:
             self._on_newer(versions.config)
         if self._is_current(versions):
@@ -163,7 +164,7 @@ class Pushes:
             else:
                 self._acknowledged.pop(number, None)
         elif versions.config >= sent.config and versions.rules >= sent.rules:
-            # Newer versions came during the push: send those next.
+            # Newer versions came during the push: push those next.
             self._acknowledged[number] = versions
             self._due.append(number)
         else:

@@ -1,4 +1,4 @@
-"""The state of a root as the store has it."""
+"""The state of a root as it is in the store."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class DurableState:
-    """Saves a new state first and uses it then, so that no partition uses a state that a crash could undo.
+    """Saves each new state before using it, so that no partition uses a state that a crash could undo.
 
     `on_use` gets the previous and the new state. If the outcome of a save is unknown, the state is in doubt until
     `resolve_doubt` has read it back. The caller runs one change at a time.
@@ -36,12 +36,15 @@ class DurableState:
         self._on_use = on_use
         self._on_lease_lost = on_lease_lost
         self._log = log
-        # Never cancelled: cancelling a call of the store does not undo it, and the call itself may close this root.
+        # Store calls are never cancelled: that would not undo them, and a call may itself close this root.
         self._store_calls = Background(log)
         self._is_in_doubt = False
 
     async def put_in_force(self, state: RootState) -> None:
-        """Save `state`, then use it. If this raises, `state` is not in force and, unless in doubt, not stored."""
+        """Save `state`, then use it.
+
+        If this raises, `state` is not in force; unless in doubt, it is not stored either.
+        """
         self._is_in_doubt = True
         try:
             await self._call(self._store.save(state, before=self.current))
@@ -51,13 +54,13 @@ class DurableState:
         except OutcomeUnknown as error:
             await self.resolve_doubt()
             if self.current != state:
-                raise StoreUnavailable(f"{error}; reading it back shows that it was not saved: retry") from error
+                raise StoreUnavailable(f"{error}; reading the state back shows that it was not saved: retry") from error
             return
         self._is_in_doubt = False
         self._use(state)
 
     async def resolve_doubt(self) -> None:
-        """If the state is in doubt, read it back and use it; retry until the store answers."""
+        """If the state is in doubt, read it back and use what is stored; retry until the store answers."""
         failures = 0
         while self._is_in_doubt:
             try:
@@ -67,7 +70,7 @@ class DurableState:
                 self._log.warning("partition_config_in_doubt", error=str(error))
                 await asyncio.sleep(retry_pause_s(failures))
                 continue
-            # This root holds the lease, so no other root has saved anything since.
+            # This root holds the lease, so no other root has saved a state since then.
             if (
                 stored is not None
                 and accept(self.current.config, stored.config) == stored.config
