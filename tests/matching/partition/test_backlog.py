@@ -192,7 +192,7 @@ async def test_an_append_by_an_owner_that_lost_its_lease_fails_with_lease_lost()
         await old.append("too late")
     assert old.backlog.lease.lost.is_set()
     assert (old.counts.condition_failed_errors, current.counts.condition_failed_errors) == (1, 0)
-    with pytest.raises(LeaseLost, match="another owner by now"):
+    with pytest.raises(LeaseLost, match="another owner now"):
         await old.append("far too late")
     assert await current.dispatch_all() == ["before"]
     await old.backlog.close()

@@ -46,7 +46,7 @@ def check_operation(answer: TaskResponse, wanted: ScheduleNexusOperationCommandA
 
 
 def read_request(payload: Payload) -> SignalWithStartWorkflowExecutionRequest:
-    """Decode the request in an operation's input; unset policies get their defaults."""
+    """Decode the request in an operation's input, and set defaults for unset policies."""
     try:
         request = SignalWithStartWorkflowExecutionRequest.FromString(payload.data)
     except DecodeError as wrong:

@@ -18,7 +18,7 @@ from fairlead.storage.visibility import LATEST_FIRST, Attribute, Column, cursor_
 
 
 class Page(NamedTuple):
-    """Targets, and the position after them."""
+    """A page of targets, and the position after them."""
 
     targets: list[Target]
     after: tuple[int, int, str] | None
