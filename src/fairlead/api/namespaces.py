@@ -7,7 +7,7 @@ import msgspec
 from temporalio.api.enums.v1 import NamespaceState
 from temporalio.api.errordetails.v1 import NamespaceAlreadyExistsFailure, NamespaceInvalidStateFailure
 
-from fairlead.aio.coalescing import Coalescer
+from fairlead.aio.coalescer import Coalescer
 from fairlead.aio.refresh_loop import refresh_forever
 from fairlead.api.error_details import namespace_not_found, packed
 from fairlead.api.errors import AlreadyExists, Exhausted, FailedPrecondition, InvalidArgument, NotFound
