@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from fairlead.core.concurrency import Full, Parking
+from fairlead.core.concurrency import Full, ParkedKeys
 from fairlead.core.fairness import Level
 from fairlead.core.rates import KeyRates, Rate
 
@@ -25,7 +25,7 @@ _STALE_MIN = 64
 
 
 # Shared by all partitions in which no task was refused yet; never changed.
-_NOTHING_PARKED = Parking()
+_NOTHING_PARKED = ParkedKeys()
 
 
 class Position(NamedTuple):
@@ -216,7 +216,7 @@ class Matcher(Generic[Payload]):
     def park(self, fairness_key: str, full: Full, now_s: float) -> None:
         """Note that a limit on running activities has refused a task, after the task was given back."""
         if not self.is_parking:
-            self._parked_keys, self._parked_queue = Parking(), Parking()
+            self._parked_keys, self._parked_queue = ParkedKeys(), ParkedKeys()
             self.is_parking = True
             self._rebuild_lanes()
         if full is Full.QUEUE:

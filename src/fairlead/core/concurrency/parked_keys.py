@@ -26,7 +26,7 @@ class _Parked:
     explores: bool = False
 
 
-class Parking:
+class ParkedKeys:
     """The parked keys of one partition."""
 
     def __init__(self) -> None:
