@@ -11,7 +11,6 @@ from fairlead.aio.coalescer import Coalescer
 from fairlead.aio.refresh_loop import refresh_forever
 from fairlead.api.error_details import namespace_not_found, packed
 from fairlead.api.errors import AlreadyExists, Exhausted, FailedPrecondition, InvalidArgument, NotFound
-from fairlead.api.system_attributes import SYSTEM_SEARCH_ATTRIBUTES
 from fairlead.core.errors import FairleadError, GiveUp, RetryLater
 from fairlead.storage.history import HistoryStore, StoredNamespace
 from fairlead.storage.history_conflicts import NamespaceConflict
@@ -80,11 +79,6 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     failovers: tuple[tuple[int, int], ...] = ()
     # Serialized `WorkflowRule` messages by their ids.
     workflow_rules: dict[str, bytes] = {}
-
-    def attribute_type(self, name: str) -> int | None:
-        """The number of a search attribute's `IndexedValueType`, system attributes included; None if it is unknown."""
-        found = self.search_attributes.get(name)
-        return SYSTEM_SEARCH_ATTRIBUTES.get(name) if found is None else found
 
 
 _encode = msgspec.msgpack.Encoder().encode
