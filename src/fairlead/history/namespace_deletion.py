@@ -26,7 +26,7 @@ REST_S = 0.01
 PAGE_MAX = 200
 CONCURRENT_MAX = 10
 
-_log = get_log("history.sweeping")
+_log = get_log("history.namespace_deletion")
 
 
 class Sweeper:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Seconds between two checks whether a cluster that has not acknowledged the rows still needs the backfill.
 POLL_S = 1.0
 
-_log = get_log("history.announcements")
+_log = get_log("history.backfill")
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):

@@ -28,7 +28,7 @@ CONCURRENT_MAX = 10
 # Nanoseconds by which the clocks of hosts that started workflow tasks may differ from this host's clock.
 CLOCKS_APART_NS_MAX = 60 * SECOND_NS
 
-_log = get_log("history.handing_over")
+_log = get_log("history.handover")
 
 
 class Buffers:

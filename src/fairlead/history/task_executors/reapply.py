@@ -25,7 +25,7 @@ _REAPPLIED = UpdateAdmittedEventOrigin.UPDATE_ADMITTED_EVENT_ORIGIN_REAPPLY
 _SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 _ADMITTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED
 
-_log = get_log("history.reapplying")
+_log = get_log("history.reapply")
 
 
 class NextRunMissing(RetryLater):
