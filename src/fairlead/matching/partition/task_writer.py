@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from fairlead.aio.backoff import Backoff, jitter_of
 from fairlead.aio.event import LightEvent
 from fairlead.core.errors import RetryLater
 from fairlead.core.fairness import FairBacklog, Share, Write
@@ -206,15 +207,16 @@ class TaskWriter:
 
     async def _settle(self, priority: int, backlog: FairBacklog[StoredTask], write: Write) -> None:
         """Resolve a write with unknown outcome: renew the lease, so that the write has taken effect or never will."""
-        backoff_s = self._limits.read_backoff_s_min
+        backoff = Backoff(
+            self._limits.read_backoff_s_min, self._limits.read_backoff_s_max, random=jitter_of(repr(self._queue))
+        )
         range_id = self._lease.range_id
         while True:
             try:
                 await self._lease.renew(range_id)
                 break
             except (StoreUnavailable, OutcomeUnknown):
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, self._limits.read_backoff_s_max)
+                await asyncio.sleep(backoff.next_s())
         self._priorities.deliver(priority, backlog.write_settled(write))
 
 

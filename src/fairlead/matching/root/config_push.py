@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.background import Background
+from fairlead.aio.backoff import Backoff
 from fairlead.core.partitions import PartitionConfig
 from fairlead.matching.messages import DispatchRules, Versions
 
@@ -23,12 +24,6 @@ RETRY_S_MIN, RETRY_S_MAX = 0.05, 5.0
 # Number of repairs after which a partition is pushed to again although it has acknowledged: it may have acknowledged to
 # a previous root, while the present root has loaded an older row.
 REFRESHES_BETWEEN_REMINDERS = 6
-
-
-def retry_pause_s(failures: int) -> float:
-    """Return the pause after this number of failures in a row: doubled each time, up to `RETRY_S_MAX`."""
-    # The exponent is bounded, since a long outage would overflow a float.
-    return min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** min(failures - 1, 30))
 
 
 class Pushes:
@@ -48,6 +43,7 @@ class Pushes:
         background: Background,
         log: FilteringBoundLogger,
         on_newer: OnNewer,
+        jitter: Callable[[], float],
     ) -> None:
         self._push = push
         self._config = config
@@ -55,10 +51,11 @@ class Pushes:
         self._on_newer = on_newer
         self._background = background
         self._log = log
+        self._jitter = jitter
         self._acknowledged: dict[int, Versions] = {}
-        # Partitions to push to, with the number of failures so far. Each is due, waits for its retry, or is being
-        # pushed to.
-        self._failures: dict[int, int] = {}
+        # Partitions to push to. Each is due, waits for its retry, or is being pushed to; its backoff is None until a
+        # push has failed.
+        self._wanted: dict[int, Backoff | None] = {}
         self._due: deque[int] = deque()
         self._retries: dict[int, asyncio.TimerHandle] = {}
         self._workers: set[asyncio.Task[None]] = set()
@@ -72,7 +69,7 @@ class Pushes:
     @property
     def is_quiet(self) -> bool:
         """Whether there is no other partition, and no push is due or waits for a retry."""
-        return self._config.read == 1 and not self._failures
+        return self._config.read == 1 and not self._wanted
 
     def notify(self, config: PartitionConfig, rules: DispatchRules) -> None:
         """Push a newer configuration or newer rules to the partitions of the previous configuration and of this one."""
@@ -123,11 +120,11 @@ class Pushes:
     def _want(self, number: int) -> None:
         if number in self._retries:
             self._retries.pop(number).cancel()
-        elif number in self._failures:
+        elif number in self._wanted:
             # The push is due, or runs: the newer version follows.
             return
         else:
-            self._failures[number] = 0
+            self._wanted[number] = None
         self._due.append(number)
 
     def _employ(self) -> None:
@@ -147,7 +144,7 @@ class Pushes:
                     versions = await self._push(number, *sent)
             except Exception as error:  # noqa: BLE001 - after any error the push must be retried
                 versions = _NOTHING
-                if self._failures[number] == 0:
+                if self._wanted[number] is None:
                     # Log only the first of several failures in a row.
                     self._log.info("partition_config_push_failed", partition=number, error=repr(error))
             if not self._background.is_ended:
@@ -158,7 +155,7 @@ class Pushes:
         if versions.config > self._config.version:
             self._on_newer(versions.config)
         if self._is_current(versions):
-            del self._failures[number]
+            del self._wanted[number]
             if number < self._config.read:
                 self._acknowledged[number] = versions
             else:
@@ -168,9 +165,9 @@ class Pushes:
             self._acknowledged[number] = versions
             self._due.append(number)
         else:
-            self._failures[number] += 1
-            pause_s = retry_pause_s(self._failures[number])
-            self._retries[number] = asyncio.get_running_loop().call_later(pause_s, self._retry, number)
+            backoff = self._wanted[number] or Backoff(RETRY_S_MIN, RETRY_S_MAX, random=self._jitter)
+            self._wanted[number] = backoff
+            self._retries[number] = asyncio.get_running_loop().call_later(backoff.next_s(), self._retry, number)
 
     def _retry(self, number: int) -> None:
         self._want(number)

@@ -23,6 +23,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.background import Background
+from fairlead.aio.backoff import jitter_of
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import (
     PARTITIONS_MAX,
@@ -100,9 +101,18 @@ class RootCoordinator:
         self._scaler = AdaptiveScaler()
         self.decisions = DecisionLog(counts)
         self._background = Background(self._log)
-        self._durable = DurableState(state, store, on_use=self._use, on_lease_lost=self.stop, log=self._log)
+        jitter = jitter_of(repr(scope))
+        self._durable = DurableState(
+            state, store, on_use=self._use, on_lease_lost=self.stop, log=self._log, jitter=jitter
+        )
         self._pushes = Pushes(
-            push, state.config, state.rules, background=self._background, log=self._log, on_newer=self.note_newer
+            push,
+            state.config,
+            state.rules,
+            background=self._background,
+            log=self._log,
+            on_newer=self.note_newer,
+            jitter=jitter,
         )
         self._reports = PartitionReports(ask, pushes=self._pushes, background=self._background)
         # Partitions outside the counts that may hold tasks; each is removed when a report proves that it is drained.

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.background import Background
+from fairlead.aio.backoff import Backoff
 from fairlead.core.partitions import accept
-from fairlead.matching.root.config_push import retry_pause_s
+from fairlead.matching.root.config_push import RETRY_S_MAX, RETRY_S_MIN
 from fairlead.matching.root.state import RootState, RootStore
 from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, StoreUnavailable
 
@@ -30,12 +31,14 @@ class DurableState:
         on_use: Callable[[RootState, RootState], None],
         on_lease_lost: Callable[[], None],
         log: FilteringBoundLogger,
+        jitter: Callable[[], float],
     ) -> None:
         self.current = state
         self._store = store
         self._on_use = on_use
         self._on_lease_lost = on_lease_lost
         self._log = log
+        self._jitter = jitter
         # Store calls are never cancelled: that would not undo them, and a call may itself close this root.
         self._store_calls = Background(log)
         self._is_in_doubt = False
@@ -61,14 +64,13 @@ class DurableState:
 
     async def resolve_doubt(self) -> None:
         """If the state is in doubt, read it back and use what is stored; retry until the store answers."""
-        failures = 0
+        backoff = Backoff(RETRY_S_MIN, RETRY_S_MAX, random=self._jitter)
         while self._is_in_doubt:
             try:
                 stored = await self._call(self._store.load())
             except (StoreUnavailable, OutcomeUnknown) as error:
-                failures += 1
                 self._log.warning("partition_config_in_doubt", error=str(error))
-                await asyncio.sleep(retry_pause_s(failures))
+                await asyncio.sleep(backoff.next_s())
                 continue
             # This root holds the lease, so no other root has saved a state since then.
             if (
