@@ -16,7 +16,7 @@ SHARED_S = 10.0
 
 
 class Admission:
-    """Bounds the number of calls or tasks that run at once; the others wait, and their namespaces take turns.
+    """Bounds the number of calls or tasks that run at once; further ones wait, and their namespaces take turns.
 
     So a namespace with hundreds of calls in flight delays a call of another namespace by little more than the time of
     one call. While only one namespace has calls, there is no bound, and its calls can share commits.

@@ -5,7 +5,7 @@ from fairlead.core.partitions import TaskType
 from fairlead.settings import DynamicSettings, Scope
 from fairlead.settings.dynamic import matching
 
-# Number of task queues whose limits are cached; beyond it the cache is cleared.
+# Number of task queues whose limits are cached. If it is exceeded, the cache is cleared.
 TASK_QUEUES_MAX = 10_000
 
 

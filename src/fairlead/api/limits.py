@@ -55,7 +55,7 @@ class Limits:
     # Minimum nanoseconds between the starts of two runs of a chain, so that a workflow that fails at once does not run
     # all the time.
     run_interval_min_ns: int = SECOND_NS
-    # Maximum number of events sent with a workflow task; the others follow in pages.
+    # Maximum number of events sent with a workflow task; further events follow in pages.
     task_page_events: int = 256
     eager_start: bool = True
     eager_activities: bool = True

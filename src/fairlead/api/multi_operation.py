@@ -15,7 +15,7 @@ _Status = MultiOperationExecutionFailure.OperationStatus
 
 
 def operation_aborted() -> Aborted:
-    """The error of an operation that was not carried out because the other one failed."""
+    """The error of an operation that was not carried out because the other operation failed."""
     return Aborted("Operation was aborted.", packed(MultiOperationExecutionAborted()))
 
 

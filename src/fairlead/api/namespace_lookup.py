@@ -27,7 +27,7 @@ class FoundNamespace(Struct, frozen=True, array_like=True):
 
 
 class FindNamespacesResponse(Struct, frozen=True, array_like=True):
-    """The registered namespaces among those in the request, and whether any namespace is registered at all."""
+    """The namespaces of the request that are registered, and whether any namespace is registered at all."""
 
     found: list[FoundNamespace]
     is_any_registered: bool

@@ -248,7 +248,7 @@ class Namespaces:
         raise NamespaceBusy(f"namespace {deleted.name!r} was changed during its deletion: try again")
 
     async def purge(self, namespace_id: str) -> None:
-        """Delete the row of a deleted namespace whose runs are gone."""
+        """Delete the row of a deleted namespace without runs."""
         present = await self.read_id(namespace_id)
         if present.state != DELETED:
             raise InvalidArgument(f"namespace {present.name!r} is not deleted: delete it first")

@@ -63,7 +63,7 @@ class RunVersioning(msgspec.Struct, array_like=True):
 
     @property
     def pinned(self) -> Version | None:
-        """The version that gets all workflow tasks of the run, whatever version is current."""
+        """The version that gets all workflow tasks of the run, even if another version is current."""
         if self.behavior == PINNED:
             return self.version
         return self.inherited_pinned if not self.behavior else None
@@ -121,7 +121,7 @@ def pinned_version(state: Versioned) -> Version | None:
 
 
 def begins_ramping(state: Versioned) -> bool:
-    """Whether the run's next workflow task is its first one and is for the ramping version."""
+    """Whether the run's next workflow task is its first task, and is for the ramping version."""
     versioning = state.versioning
     return (
         versioning is not None and versioning.initial_behavior == USE_RAMPING and versioning.inherited_auto is not None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-# Number of names in the cache, more than the registry holds; beyond it, the oldest entry is dropped.
+# Number of names in the cache, more than the registry holds. If it is exceeded, the oldest entry is dropped.
 NAMES_MAX = 20_000
 
 # Separates the parts of a qualified namespace id; no namespace id contains it.
@@ -46,8 +46,9 @@ Listener = Callable[[str, str | None, str | None], None]
 class NamespaceNames:
     """Maps namespace ids to names and back, without waiting.
 
-    Names are unique: an id loses its name as soon as another id gets it, so a namespace that was deleted and created
-    anew is never confused with the old one. An unknown id has no name; callers then use the id itself.
+    Names are unique: an id loses its name as soon as another id gets it, so after a namespace was deleted and another
+    one was created with its name, the two are never confused. An unknown id has no name; callers then use the id
+    itself.
     """
 
     def __init__(self, *, names_max: int = NAMES_MAX) -> None:

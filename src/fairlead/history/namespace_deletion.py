@@ -19,7 +19,7 @@ from fairlead.telemetry import get_log
 
 # Seconds between two sweeps.
 POLL_S = 5.0
-# Seconds for which a host may not yet know of a deletion, and may still start runs.
+# Seconds for which a host may not yet have read a deletion, and may still start runs.
 UNHEARD_S = 15.0
 # Pause in seconds between two pages.
 REST_S = 0.01

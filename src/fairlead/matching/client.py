@@ -48,9 +48,9 @@ from fairlead.settings.dynamic.matching import (
 ADD_TIMEOUT_S = 10.0
 REVIEW_TIMEOUT_S = 60.0
 FREE_SLOT_TIMEOUT_S = 2.0
-# Seconds that the client waits beyond a poll's timeout, for the response to arrive.
+# Seconds that the client waits for the response after a poll's timeout.
 POLL_MARGIN_S = 1.0
-# Seconds that the client waits beyond an offer's timeout, for the task to be started.
+# Seconds that the client waits for the start of the task after an offer's timeout.
 OFFER_MARGIN_S = 10.0
 OFFER_PAUSE_S = 0.05
 # Seconds that the first poll of an unknown task queue waits at the root. The response carries the configuration, and

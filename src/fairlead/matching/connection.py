@@ -31,7 +31,7 @@ MATCHING_ERRORS = (
 async def connect(
     *addresses: str, settings: DynamicSettings | None = None, credentials: Credentials = ANONYMOUS
 ) -> AsyncIterator[MatchingClient]:
-    """Connect to the cluster; one host's address is enough, since the client gets the others from it.
+    """Connect to the cluster; one host's address is enough, because the client gets all other addresses from that host.
 
     async with connect("127.0.0.1:7240") as client:
         await client.add(task_queue, task)

@@ -1,4 +1,4 @@
-"""Loads the partitions that this host owns at their first request, and unloads those that are idle or lost."""
+"""Loads the partitions that this host owns at their first request, and unloads idle and lost partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

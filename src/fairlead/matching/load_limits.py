@@ -16,8 +16,8 @@ PARTITIONS_LOADED_MAX = 20_000
 NAMESPACE_PARTITIONS_LOADED_MAX = 10_000
 # Number of polls that wait at a host.
 POLLS_MAX = 50_000
-# Seconds without a request after which a partition may be unloaded to make room for another one, and seconds between
-# two searches for such partitions.
+# Seconds without a request after which a partition may be unloaded to make room, and seconds between two searches for
+# such partitions.
 FULL_IDLE_S = 10.0
 FULL_SWEEP_S = 1.0
 

@@ -268,7 +268,7 @@ class OperatorClient:
         """
         attempts = Attempts(self._ring, deadline_s=deadline_s, random=self._random, limits=self._limits)
         now_s = asyncio.get_running_loop().time
-        # One host gets at most half of the time, so that the rest is left to call another owner.
+        # One host gets at most half of the time, so that time is left to call another owner.
         attempt_s_max = (deadline_s - now_s()) / (2 if is_repeatable else 1)
         while True:
             timeout_s = min(attempt_s_max, deadline_s - now_s())

@@ -68,7 +68,7 @@ class Membership:
         times: MembershipTimes | None = None,
         ring: HashRing | None = None,
     ) -> None:
-        """`ring` is the first ring, from which later ones are computed; empty by default."""
+        """`ring` is the first ring, from which later rings are computed; empty by default."""
         self._store = store
         self._host = host
         self._clock = clock
@@ -94,7 +94,7 @@ class Membership:
 
     @property
     def latest_change(self) -> RingChange:
-        """The difference between the present ring and the previous one."""
+        """The difference between the present ring and the previous ring."""
         return self._latest_change
 
     @property
@@ -140,8 +140,9 @@ class Membership:
     async def _beat(self) -> None:
         now_s = self._clock()
         until_s = now_s + self._times.alive_s
-        # Judge expiry at the time of the heartbeat, not now: if the store or this process stalled meanwhile, this
-        # host's own heartbeat has expired by now, and a single host would remove itself from its ring.
+        # Compare expiry times with the time of the heartbeat, not with the present time: if the store or this process
+        # has stalled, this host's own heartbeat has expired by now, and a single host would remove itself from its
+        # ring.
         members = await self._store.heartbeat(Member(self._host, until_s), now_s=now_s)
         self._alive_until_s = until_s
         self._note_heard(now_s)
@@ -185,7 +186,7 @@ class Membership:
         if len(self._ring.hosts) > 1:
             _log.warning("the store can't be reached: this host owns nothing until it can", **fields)
         else:
-            # A single host says no more: no other host can have taken over.
+            # No other host can have taken over, so the host still owns its partitions and shards.
             _log.warning("the store can't be reached: this host could not renew its heartbeat", **fields)
 
     def _note_heard(self, now_s: float) -> None:

@@ -80,7 +80,7 @@ class RingView(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Refresh the ring, after a response said that it is old; if that fails, the present ring stays in use."""
+        """Refresh the ring, because a response showed that it is old; if that fails, the present ring stays in use."""
         ...
 
 
@@ -292,6 +292,6 @@ class RemoteRing(_Ring):
         return list(dict.fromkeys(chosen))
 
     def _turn(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        """Return some of the hosts, starting with the next one at each refresh."""
+        """Return some of the hosts. Each refresh begins with the next host."""
         first = self._refreshes % max(1, len(hosts))
         return (hosts[first:] + hosts[:first])[: REMOTE_ASKED_MAX // 2]

@@ -53,7 +53,7 @@ class BatchWrite(NamedTuple):
 class Ancestor(NamedTuple):
     """The part of a branch that another branch of the same tree holds: the events before `end_event_id`.
 
-    Each ancestor continues the previous one in the list.
+    Each ancestor continues the previous ancestor in the list.
     """
 
     branch_id: str

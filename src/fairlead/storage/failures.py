@@ -59,7 +59,7 @@ def reason_of(failure: BaseException) -> str:
 
 
 def damage_of(failure: BaseException) -> BaseException | None:
-    """The error in the chain of causes which says that stored data is damaged; None if no error says so."""
+    """The error in the chain of causes which shows that stored data is damaged; None if there is no such error."""
     cause: BaseException | None = failure
     # Compare the class exactly: SQLite's subclasses mean a full disk or an unreadable file, not a damaged one.
     while cause is not None and type(cause) is not sqlite3.DatabaseError:

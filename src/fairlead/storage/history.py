@@ -226,7 +226,7 @@ class HistoryStore(SlotStore, Protocol):
     """A store of runs. All methods may raise `StoreUnavailable`; all writes may raise `OutcomeUnknown`."""
 
     async def take_shard(self, shard_id: int) -> ShardLease:
-        """Make the caller the shard's owner, in place of any earlier one; creates the shard if it does not exist."""
+        """Make the caller the shard's owner, in place of an earlier owner; creates the shard if it does not exist."""
         ...
 
     async def renew_shard(self, shard_id: int, range_id: int) -> int:
@@ -334,7 +334,7 @@ class HistoryStore(SlotStore, Protocol):
         ...
 
     async def write_metadata(self, key: str, payload: bytes, *, expected_version: int) -> int:
-        """Write a value that has the expected version, 0 for a new one; returns its new version."""
+        """Write a value that has the expected version; 0 means a new value. Returns the value's new version."""
         ...
 
     async def delete_metadata(self, key: str, *, expected_version: int) -> None:

@@ -179,7 +179,7 @@ def normal_form(predicate: Predicate) -> Literal | Joined:
 
 
 def is_about_status(normal: Literal | Joined) -> bool:
-    """Whether all conditions of the predicate are on the status, so that the counts of each status are enough."""
+    """Whether all conditions are on the status, so that the table of counts by status can evaluate the predicate."""
     if isinstance(normal, Literal):
         return normal.leaf.field is Column.STATUS
     return all(map(is_about_status, normal.parts))

@@ -56,7 +56,7 @@ def partitions_of(root: QueueId, found: Iterable[tuple[str, bool | int]]) -> dic
     """Map each partition number of `root` to whether it holds tasks; skips names that belong to other task queues."""
     partitions: dict[int, bool] = {}
     for name, has_tasks in found:
-        # Partition names of the task queue "a/b" have the same prefix as those of "a".
+        # Partition names of the task queue "a/b" have the same prefix as partition names of "a".
         task_queue_name, number = parse_partition_name(name)
         if task_queue_name == root.name and number:
             partitions[number] = bool(has_tasks)
@@ -107,7 +107,7 @@ class TaskStore(Protocol):
     """A store of task queues. All methods may raise `StoreUnavailable`; all writes may raise `OutcomeUnknown`."""
 
     async def take_lease(self, queue: QueueId) -> Lease:
-        """Make the caller the queue's owner, in place of any earlier one; creates the queue if it does not exist."""
+        """Make the caller the queue's owner, in place of an earlier owner; creates the queue if it does not exist."""
         ...
 
     async def renew_lease(self, queue: QueueId, range_id: int) -> int:

@@ -40,7 +40,7 @@ def sort_cursor_of(row: VisibilityRow, sort: Sort) -> Cursor:
 
 
 def sorted_rows(rows: list[VisibilityRow], sort: Sort, after: Cursor | None) -> list[VisibilityRow]:
-    """Sort the rows, and drop those up to the cursor."""
+    """Sort the rows, and drop the rows up to the cursor."""
 
     def compare(left: Cursor, right: Cursor) -> int:
         return _compare(left, right, sort)

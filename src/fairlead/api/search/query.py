@@ -287,7 +287,7 @@ def _has_words(attribute: _Searched, text: str) -> Predicate:
 def _known(field: Attribute, predicate: Predicate) -> Predicate:
     """Make the predicate false instead of unknown for a run without the attribute, so that NOT matches the run.
 
-    The reference server does so for keyword lists and texts only.
+    The reference server does this only for keyword lists and texts.
     """
     return And((Not(IsNull(field)), predicate))
 

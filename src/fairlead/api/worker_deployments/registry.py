@@ -87,7 +87,7 @@ class Deployments:
         return None if route is None else route.target(workflow_id)
 
     def routed(self, task_queue: TaskQueueId, workflow_id: str) -> TaskQueueId:
-        """The task queue for tasks of runs that have no version of their own."""
+        """The task queue for tasks of runs without a version."""
         return list_of(task_queue, self.target(task_queue, workflow_id)) if self._routes else task_queue
 
     def has_task_queue(self, task_queue: TaskQueueId, version: Version) -> bool:

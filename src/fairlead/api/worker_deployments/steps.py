@@ -11,7 +11,7 @@ _PERCENTAGE_MAX = 100.0
 
 
 def check_token(deployment: Deployment, token: bytes) -> None:
-    """Raise an API error if the token is not the present one."""
+    """Raise an API error if the token is not the present conflict token."""
     if token and token != token_of(deployment):
         raise FailedPrecondition("conflict token mismatch")
 

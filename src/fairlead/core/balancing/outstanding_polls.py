@@ -18,7 +18,7 @@ class PollCounts:
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self._counts = [0] * partitions
-        # Polls that still wait at removed partitions, which may be added again.
+        # Polls that still wait at removed partitions; these partitions may be added again.
         self._removed: dict[int, int] = {}
         self._buckets: list[list[int]] = []
         self._positions: list[int] = []
@@ -47,7 +47,7 @@ class PollCounts:
         return partition
 
     def add(self, partition: int) -> None:
-        """Count a poll at `partition`, which must be a current one."""
+        """Count a poll at `partition`, which must not be a removed partition."""
         count = self._counts[partition]
         bucket = self._buckets[count]
         self._move(partition, bucket, count + 1)
@@ -98,7 +98,7 @@ class OutstandingPolls:
     """Keeps the poll counts of recently polled task queues, and chooses the partition with the fewest polls.
 
     A task queue's counts may be evicted while its polls wait, and created anew later. Each poll is uncounted in the
-    object that counted it, never in a newer one.
+    object that counted it, even if that object was evicted.
     """
 
     __slots__ = ("_counts", "_random")

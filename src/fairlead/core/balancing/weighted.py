@@ -92,7 +92,7 @@ class ReportedLoads:
         self._untried = dict.fromkeys(range(partitions))
 
     def resize(self, partitions: int) -> None:
-        """Change the number of partitions: new ones count as empty, removed ones are forgotten."""
+        """Change the number of partitions: new partitions count as empty, removed partitions are forgotten."""
         kept = min(partitions, self.partitions)
         added = partitions - kept
         self._tree = LoadTree([self._tree[partition] for partition in range(kept)] + [0.0] * added)

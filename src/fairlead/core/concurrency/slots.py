@@ -44,7 +44,7 @@ class Slot(NamedTuple):
 
 
 class SlotTable:
-    """The table of all slots of a cluster. The table of every store behaves like this one."""
+    """The slots of a cluster, in memory. All stores behave like this table."""
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self._slots: dict[str, Slot] = {slot.token: slot for slot in slots}

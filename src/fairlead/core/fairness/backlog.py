@@ -16,7 +16,7 @@ class InvalidWrite(FixRequest):
 
 
 class IdNotAbove(GiveUp):
-    """A task id is not above all earlier ones, so its level might not be above the ack level."""
+    """A task id is not above all earlier task ids, so the task's level might not be above the ack level."""
 
 
 class Share(NamedTuple):

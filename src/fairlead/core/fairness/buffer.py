@@ -41,8 +41,8 @@ class ReadBuffer(Generic[Task]):
     Guarantees: a task whose write succeeded is dispatched at least once; the ack level never goes back, and never
     passes a task that was not acked or a level that is still being written.
 
-    Many methods, because each outcome of a read, a write or a delete has a method of its own, and each of them changes
-    the lists of loaded, acked and pinned levels together.
+    Many methods, because each outcome of a read, a write or a delete has its own method, and each method changes the
+    lists of loaded, acked and pinned levels together.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class ReadBuffer(Generic[Task]):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all stored tasks above A are known here, not only those in (A, R]."""
+        """Whether all stored tasks above A are known here."""
         return self._is_at_end
 
     @property
@@ -198,7 +198,7 @@ class ReadBuffer(Generic[Task]):
         """Return the read to carry out now, or None. One read runs at a time, and the caller must report its outcome.
 
         `parked` is the number of loaded tasks that can't be dispatched now, because a rate limit holds their key back.
-        Up to `parked_max` they do not count: other tasks are read beyond them, so that these need not wait.
+        Up to `parked_max` of them are not counted as loaded, so that tasks of other keys are read and need not wait.
         """
         is_due = self.is_read_due(parked=parked)
         self._parked = min(parked, self._limits.parked_max)
@@ -208,7 +208,7 @@ class ReadBuffer(Generic[Task]):
         return self._pending_read
 
     def read_succeeded(self, read: Read, tasks: Sequence[tuple[Level, Task]]) -> Merge[Task]:
-        """Merge the tasks that the store returned; fewer tasks than the limit mean that there are no more."""
+        """Merge the tasks that the store returned; if there are fewer than the limit, the backlog ends with them."""
         self._check_page(read, tasks)
         self._end_read(read)
         loaded, evicted = dict[Level, Task](), list[Level]()
@@ -267,7 +267,7 @@ class ReadBuffer(Generic[Task]):
     def _end_read(self, read: Read) -> None:
         if read is not self._pending_read:
             raise NotUnderWay(
-                f"the read above {read.after} is not in progress: report each outcome once, of its own read"
+                f"the read above {read.after} is not in progress: report each outcome once, with its read"
             )
         self._pending_read = None
 

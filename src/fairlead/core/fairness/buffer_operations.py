@@ -48,7 +48,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Merge(Generic[Task]):
-    """The result of a read or a write: tasks in `loaded` may be dispatched from now on, those in `evicted` no longer.
+    """The result of a read or a write: tasks in `loaded` may now be dispatched, tasks in `evicted` no longer.
 
     An evicted task may already be on its way to a worker. Its delivery goes on, and its ack is remembered.
     """

@@ -18,8 +18,8 @@ class PassCounter:
     has neither credit nor debt, and counts as new. So idle keys can be forgotten at any time without changing any later
     pass, and the counter holds about as many keys as the backlog has, not all keys ever seen.
 
-    Beyond `keys_max` keys, further keys share a sketch, which may give them later passes than they deserve but never
-    earlier ones. When the base has passed all of them, the counter is exact again.
+    Beyond `keys_max` keys, further keys share a sketch, which may give them passes that are too late, but never too
+    early. When the base is above all passes in the sketch, the counter is exact again.
     """
 
     __slots__ = (

@@ -23,7 +23,10 @@ NOISE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class KeyFlow:
-    """Tasks of a fairness key in a window; `demand` counts those that waited at its start or were added."""
+    """Tasks of a fairness key in a window.
+
+    `demand` is the number of tasks that waited at its start or were added in it.
+    """
 
     weight: float
     backlog_before: int

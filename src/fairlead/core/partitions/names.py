@@ -20,7 +20,7 @@ class InvalidName(FixRequest):
 
 
 class TaskType(IntEnum):
-    """The type of a task queue's tasks; the numbers are those of Temporal's `TaskQueueType`."""
+    """The type of a task queue's tasks; its numbers equal Temporal's `TaskQueueType`."""
 
     # Each request hashes the task type as part of its partition's key, and the hash of an enum is ten times slower.
     __hash__ = int.__hash__
@@ -80,7 +80,7 @@ def parse_partition_name(name: str) -> tuple[str, int]:
     """Parse a name that `partition_name` wrote. Each partition has exactly one name; all others raise `InvalidName`."""
     if not name.startswith(RESERVED_PREFIX):
         return check_user_name(name), 0
-    # Check the length first: parsing a long string of digits is slow, and beyond 4,300 Python raises its own error.
+    # Check the length first: parsing a long string of digits is slow, and above 4,300 digits Python raises an error.
     if len(name) > PARTITION_NAME_CHARACTERS_MAX:
         raise InvalidName(f"partition name has {len(name)} characters, more than {PARTITION_NAME_CHARACTERS_MAX}")
     # The number follows the last slash: the task queue's name may contain slashes.

@@ -8,7 +8,7 @@ On the way down Q is the highest load of the duration. With the last value of a 
 a partition at one tick and add it again soon after.
 
 Q is the sum of the loads that the partitions measured. An estimate from the root alone, times N, is wrong when the load
-is skewed, and after every change: the root's average is still that of the old count.
+is skewed, and after every change: the root's average still reflects the old count.
 """
 
 import math
@@ -39,7 +39,7 @@ class ScalerState:
     """
 
     ticked_s: float | None = None
-    # the thresholds to which `above_since_s` and `below_since_s` refer
+    # the thresholds that `above_since_s` and `below_since_s` refer to
     thresholds_qps: tuple[float, float] | None = None
     above_since_s: float | None = None
     below_since_s: float | None = None
@@ -78,8 +78,8 @@ class AdaptiveScaler:
         """Decide; the caller puts `after` into force, and passes the configuration in force at the next tick.
 
         `rates` maps each read partition to the tasks a second that it received. If a partition is absent, or its rate
-        is not a number, it did not report: the sum of the others is then a lower bound, which can prove a load above
-        the upper threshold but never one below the lower.
+        is not a number, it did not report: the sum of the other rates is then a lower bound of the load, which can
+        prove that the load is above the upper threshold, but not that it is below the lower threshold.
         """
         if not math.isfinite(now_s):
             raise InvalidTime(f"the scaler was called at time {now_s}: pass seconds of a clock")
@@ -125,7 +125,7 @@ def _measure(now_s: float, config: PartitionConfig, rates: Mapping[int, float], 
 
 
 def _follow(state: ScalerState, load: _Load, settings: ScalerSettings) -> ScalerState:
-    """Continue, start or stop the two clocks: each runs only while every tick finds the load beyond its threshold."""
+    """Continue, start or stop the two clocks: each runs while the load is above (below) its threshold at every tick."""
     if not settings.enabled:
         return ScalerState()
     thresholds_qps = (load.upscale_threshold_qps, load.downscale_threshold_qps)

@@ -124,8 +124,8 @@ class ClusterVersions:
     def check_mutation(self, *, cluster: str, namespace_version: int, last_event_version: int) -> None:
         """Raise an error unless the namespace is active in `cluster` and no event has a higher version.
 
-        For the start of a run, `last_event_version` is that of the workflow id's current run, or `LOCAL_VERSION`
-        without one: a new run must not begin at a lower version than the run that it follows.
+        For the start of a run, `last_event_version` is the version of the workflow id's current run, or `LOCAL_VERSION`
+        if there is none: a new run must not begin at a lower version than the run that it follows.
         """
         if namespace_version != LOCAL_VERSION:
             active = self.owner(namespace_version)

@@ -224,7 +224,7 @@ def _completed_attributes(
 
 
 def _start_eagerly(answer: TaskResponse) -> tuple[int, ...]:
-    """Start the activities that the worker wants to start eagerly, unless they or the run have ended."""
+    """Start the activities for which the worker has requested an eager start, unless they or the run have ended."""
     transaction = answer.transaction
     started = []
     for scheduled_event_id in answer.eager_activities:

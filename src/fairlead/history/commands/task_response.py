@@ -53,7 +53,7 @@ def _no_problem(_attributes: SearchAttributes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CommandDependencies:
-    """Facts beyond the run that command handlers need; they do not change while a response is processed.
+    """Facts that command handlers need besides the run's state; they do not change while a response is processed.
 
     `namespace_ids` returns the id of a namespace by its name, None if there is no such namespace. `updates` are the
     requests that were delivered with the task, by their ids. `search_attributes_problem` returns the problem with

@@ -1,7 +1,8 @@
 """Entities: state machines that are stored like workflows, but without a history of events.
 
 A schedule, a standalone activity, a standalone Nexus operation and a batch job are entities of four archetypes. Their
-rows have the namespace id "<namespace>#<archetype>", so that their ids and lists never mix with those of workflows.
+rows have the namespace id "<namespace>#<archetype>", so that their ids and lists never mix with the ids and lists of
+workflows.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ from fairlead.history.events.transaction import Transaction
 
 
 def report_problem(transaction: Transaction) -> None:
-    """Set the attribute if enough consecutive workflow tasks have failed, including the last one.
+    """Set the attribute if enough consecutive workflow tasks have failed, including the last workflow task.
 
     The value describes the last failure event. Further attempts write no event, and so don't change it.
     """

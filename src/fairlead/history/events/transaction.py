@@ -24,7 +24,8 @@ from fairlead.history.state.tasks import AnyTask, UpsertVisibility
 # Tag of an event in a serialized `History`: field 1, a message.
 _EVENT_TAG = b"\x0a"
 NO_RULES: Mapping[str, bytes] = {}
-# Bytes of an event in a batch beyond its serialized length so far: tag, length and task id, which is assigned last.
+# Bytes that each event adds to a batch besides its own bytes at that time: tag, length and task id, which is assigned
+# last.
 _EVENT_FRAME_BYTES = 8
 _ACTIVITY_ENDS = frozenset(kind for kind in FLUSHED_LAST if "_ACTIVITY_" in EventType.Name(kind))
 _CHILD_ENDS = frozenset(kind for kind in FLUSHED_LAST if "_CHILD_" in EventType.Name(kind))
@@ -86,9 +87,9 @@ class Checkpoint(NamedTuple):
 class Transaction:
     """Collects the changes of a step. A rollback replaces `state`: read it from the transaction after the step.
 
-    `version` is the namespace's version, or that of the run's last event if that is higher. `new_id` makes unique ids,
-    `uniform` makes random numbers in [0, 1). `start_event` is the run's first event; a step that closes the run may
-    need it (`needs_start_event`). `workflow_rules` are the serialized rules of the namespace, by their ids.
+    `version` is the namespace's version, or the version of the run's last event if it is higher. `new_id` makes unique
+    ids, `uniform` makes random numbers in [0, 1). `start_event` is the run's first event; a step that closes the run
+    may need it (`needs_start_event`). `workflow_rules` are the serialized rules of the namespace, by their ids.
     """
 
     __slots__ = (

@@ -72,7 +72,7 @@ def reset_activity(
 
 
 def change_activity_options(transaction: Transaction, scheduled_event_id: int, options: ActivityOptions | None) -> None:
-    """Set the activity's options for the current attempt and later ones; None restores the original options."""
+    """Set the activity's options for the current and later attempts; None restores the original options."""
     before, progress = _find(transaction, scheduled_event_id)
     progress.options = options
     transaction.progressed(progress)

@@ -70,9 +70,9 @@ def schedule_workflow_task(
 ) -> WorkflowTask:
     """Schedule the next workflow task; no other task may be pending.
 
-    After a failed attempt the task is transient instead of `kind`, unless there are new events that the worker has not
-    seen. `row_since_ns` is the start of a series of workflow task heartbeats, or 0. `push` is False if the worker gets
-    the task in the response to its previous task. `after_failure` is True if a worker failed the previous attempt:
+    After a failed attempt, `kind` is ignored and the task is transient, unless there are new events that the worker has
+    not seen. `row_since_ns` is the start of a series of workflow task heartbeats, or 0. `push` is False if the worker
+    gets the task in the response to its previous task. `after_failure` is True if a worker failed the previous attempt:
     attempts then have a backoff, so that a worker that fails each attempt at once does not keep the server busy.
     """
     state = transaction.state

@@ -30,7 +30,7 @@ _PARTS = {"retry_policy": "RetryPolicy", "task_queue": "TaskQueue", "priority": 
 
 
 async def update_options(context: OperationContext, request: UpdateActivityOptionsRequest) -> Message:
-    """Change the options of all selected activities; the response has the options of the first one."""
+    """Change the options of all selected activities; the response has the options of the first of them."""
     shard, execution = context.shard, request.execution
     async with shard.lock(context.namespace.id, execution.workflow_id):
         run = await shard.load(context.namespace.id, execution.workflow_id, execution.run_id)
@@ -82,7 +82,7 @@ def options_of(activity: PendingActivity) -> ActivityOptions:
 
 
 def merged(activity: PendingActivity, request: UpdateActivityOptionsRequest, run_ns: int) -> ChangedOptions:
-    """The activity's options with the fields of the update mask replaced, validated like those of a new activity."""
+    """The activity's options with the fields of the update mask replaced; validated like a new activity."""
     options = options_of(activity)
     for path in _plain(request.update_mask.paths):
         _take_over(request.activity_options, options, path)

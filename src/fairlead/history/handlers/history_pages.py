@@ -74,7 +74,7 @@ async def read_page(
     payloads: list[bytes] = []
     count, next_event_id, size = 0, from_event_id, 0
     while next_event_id < to_event_id and count < events_max and size < PAGE_BYTES_MAX:
-        # Don't read beyond this page, because the next page would read the rest again.
+        # Don't read more than this page, because the next page would read the same events again.
         until = min(to_event_id, next_event_id + events_max - count)
         batches = await shard.events.read_batches(state, next_event_id, until, limit_bytes=PAGE_BYTES_MAX - size)
         if not batches:

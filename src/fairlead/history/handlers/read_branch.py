@@ -57,7 +57,7 @@ def _branch_with(state: RunState, wanted: VersionHistory) -> str:
 
 
 async def branches(context: OperationContext, request: BranchesRequest) -> bytes:
-    """All branches of a run, the current one first."""
+    """All branches of a run, the current branch first."""
     shard, namespace_id = context.shard, context.namespace.id
     async with shard.lock(namespace_id, request.workflow_id):
         run = await shard.load(namespace_id, request.workflow_id, request.run_id)

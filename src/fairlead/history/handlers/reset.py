@@ -105,7 +105,7 @@ async def _fork(context: OperationContext, base: LoadedRun, finish_event_id: int
 
     The new run shares the base run's batches up to the event; if a batch goes beyond the event, its first events are
     copied. If the base run itself shares batches of other runs, all events are copied, because only the store knows
-    those other runs.
+    these other runs.
     """
     shard, state, run_id = context.shard, base.state, context.services.new_id()
     is_own = state.identity.tree_id == state.identity.run_id

@@ -51,7 +51,7 @@ class _WithOptions(Protocol):
 
 
 def read_options(source: Message, *, task_queue: str, activity_id: str, activity_type: str) -> Options:
-    """Read the options of a request; defaults for missing options follow from the others."""
+    """Read the options of a request; defaults for missing options follow from the given options."""
     wanted: _WithOptions = source  # type: ignore[assignment]
     policy = RetryPolicy()
     policy.CopyFrom(wanted.retry_policy)

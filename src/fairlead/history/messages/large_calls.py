@@ -49,7 +49,7 @@ NEXT_PART = Method("history.NextPart", NextPart, ResponsePart)
 
 
 class NoRoom(RetryLater):
-    """A host has `KEPT_BYTES_MAX` bytes of large requests and responses, and keeps no more."""
+    """A host has `KEPT_BYTES_MAX` bytes of large requests and responses, and can't keep more."""
 
 
 class PartsGone(RetryElsewhere):

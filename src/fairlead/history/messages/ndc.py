@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     FORKED = "forked"
     # The batch was added to a branch that is not current.
     BACKFILLED = "backfilled"
-    # The batch made its branch the current one, and the state was rebuilt from the events.
+    # The batch made its branch the current branch, and the state was rebuilt from the events.
     REBUILT = "rebuilt"
     # The state had the events, but the store had lost them; they are stored again.
     RESTORED = "restored"

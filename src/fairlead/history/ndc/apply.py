@@ -93,8 +93,8 @@ async def _namespace(context: OperationContext, arriving: Arriving) -> Namespace
     if version > known.failover_version:
         known = await context.services.namespaces.read_id(known.id)
     if version > known.failover_version:
-        # Check only newer versions: old ones may belong to removed clusters, or to the time before the namespace was
-        # global.
+        # Check only newer versions: older versions may belong to removed clusters, or to the time before the namespace
+        # was global.
         context.services.clusters.versions.owner(version)
     return known
 
@@ -181,7 +181,7 @@ class _Application:
         # Work on a copy: if an event can't be applied, nothing changes.
         changed = LoadedRun(run.key, decode(encode(run.state)), run.db_version)
         changed.batches, changed.bytes = [*run.batches], run.bytes
-        # The start of the batch may be here already: apply only the rest.
+        # If the start of the batch is here already, apply only the missing events.
         events, parts = self._arriving.from_event(decision.events.first)
         follow(changed.state, events, _size(parts))
         _check_branch(changed.state, decision)
@@ -206,7 +206,7 @@ class _Application:
         make_current(state, put.branch)
         state.live.branches = [
             # Without the settled event id: events that were reapplied to the old current branch may be missing on the
-            # new one.
+            # new current branch.
             side_branch(branch)
             for branch in branches
             if branch.branch_id != put.branch.branch_id

@@ -25,7 +25,7 @@ class EventsMissing(RetryElsewhere):
 
 
 class StoredBranch(NamedTuple):
-    """A branch: its first events belong to its ancestors, the later ones to the branch itself."""
+    """A branch: its first events belong to its ancestors, the later events to the branch itself."""
 
     branch_id: str
     history: VersionHistory
@@ -65,7 +65,7 @@ def side_branch(branch: StoredBranch, *, settled_event_id: int = 0) -> SideBranc
 
 
 def make_current(state: RunState, branch: StoredBranch) -> None:
-    """Make a branch the current one."""
+    """Make a branch the current branch."""
     state.identity = msgspec.structs.replace(state.identity, branch_id=branch.branch_id)
     state.live.ancestors = [(ancestor.branch_id, ancestor.end_event_id) for ancestor in branch.ancestors]
 

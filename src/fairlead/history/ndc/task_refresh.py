@@ -115,8 +115,8 @@ def _refresh_activities(transaction: Transaction) -> None:
             continue
         progress = state.live.activities.setdefault(event_id, first_progress(pending))
         if progress.changed_version < transaction.version:
-            # The active cluster's progress overrides that of other clusters, which may come from a branch that is not
-            # current.
+            # The active cluster's progress overrides the progress of other clusters, which may come from a branch that
+            # is not current.
             transaction.progressed(progress)
         # Replicate the progress again: clusters on this branch ignored progress that was sent for another branch.
         transaction.has_progress = True

@@ -37,7 +37,7 @@ class CurrentRuns:
         return (namespace_id, workflow_id) in self._rows
 
     def put(self, current: CurrentRun) -> None:
-        """Cache a row that equals the stored one."""
+        """Cache a row that equals the stored row."""
         self._rows[current.namespace_id, current.workflow_id] = current
         self._rows.move_to_end((current.namespace_id, current.workflow_id))
         if len(self._rows) > self._rows_max:

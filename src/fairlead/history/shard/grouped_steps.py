@@ -35,7 +35,7 @@ class _Member:
 
 
 class GroupedSteps:
-    """Takes steps of open runs, in their order of arrival. A rejected step does not affect the others of its commit."""
+    """Takes steps of open runs, in order of arrival. A rejected step does not affect the other steps of its commit."""
 
     def __init__(self, shard: "Shard") -> None:
         self._shard = shard

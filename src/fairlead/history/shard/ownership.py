@@ -31,7 +31,7 @@ class Ownership:
         return lease
 
     async def renew(self) -> None:
-        """Get a new range id. Writes in flight with the old one would fail."""
+        """Get a new range id. Writes in flight with the old range id would fail."""
         try:
             self.range_id = await self._store.renew_shard(self.shard_id, self.range_id)
         except LeaseLost as lost:

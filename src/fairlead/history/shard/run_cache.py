@@ -31,7 +31,7 @@ class ReappliedKeys(NamedTuple):
 class LoadedRun:
     """A run as it was last written. Hold the lock of its workflow id to read or change it.
 
-    `batches` are the latest events, up to the last one without a gap; may be empty.
+    `batches` are the latest events, without a gap up to the last event; may be empty.
     """
 
     __slots__ = (

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Shard:
-    """One shard on the host that owns it: loads runs, changes them by steps, and composes the parts that do the rest.
+    """One shard on the host that owns it. Loads runs and changes them by steps; its parts do all other work.
 
     After `ownership.is_lost` a shard does nothing more, and the host opens a new one.
     """

@@ -40,7 +40,7 @@ ENTITY_TOKENS: dict[str, Callable[[bytes], str | None]] = {}
 
 
 class ShardSlots:
-    """The slots of one shard that its owner knows: at least the slots of its running activities."""
+    """The slots of one shard that its owner has recorded: at least the slots of its running activities."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class ShardSlots:
             self._background.start(self._audit())
 
     async def _audit(self) -> None:
-        """Look up all slots of the shard, both those in the store and those in memory."""
+        """Look up all slots of the shard, in the store and in memory."""
         delay_s = AUDIT_S
         try:
             for slot in await self._services.store.list_slots(self._shard_id):

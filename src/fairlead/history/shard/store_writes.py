@@ -14,7 +14,7 @@ _BeginCommit = Callable[[int, int, Commit], "asyncio.Future[Any]"]
 
 
 class StoreWrites:
-    """Sends the writes of one shard to the store, and keeps track of those in flight.
+    """Sends the writes of one shard to the store, and keeps track of the writes in flight.
 
     Cancelling a caller does not interrupt its write, because the outcome would be unknown. Each method returns whether
     the caller was cancelled during the write; if so, the caller must raise `CancelledError`.

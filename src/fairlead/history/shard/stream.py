@@ -60,7 +60,7 @@ def _is_ours(row: StreamRow) -> bool:
 
 
 class ShardStream:
-    """The rows of one shard, from their commit to the journal and the other clusters.
+    """The rows of one shard, from their commit until the journal and the other clusters have read them.
 
     Ids are taken in order, but commits end in any order. A reader never passes an id whose commit is in flight, because
     it would miss that row.

@@ -30,7 +30,7 @@ COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 
 
 class UpdateMoved(RetryElsewhere):
-    """Another host owns the run now. If the request is sent again, that host finds the update, or admits it anew."""
+    """Another host owns the run now. If the request is sent again, that host finds the update or admits it."""
 
 
 class UpdateStatus(NamedTuple):
@@ -168,7 +168,7 @@ class UpdateRegistry:
             )
 
     def to_send(self, sequencing_event_id: int, *, resend: bool = False) -> list[Message]:
-        """The update messages to send with a workflow task; with `resend`, also those that another worker got."""
+        """The update messages to send with a workflow task; with `resend`, also messages that another worker got."""
         messages = []
         for update in self._updates.values():
             if update.phase is UpdatePhase.WAITING or (resend and update.phase is UpdatePhase.SENT):

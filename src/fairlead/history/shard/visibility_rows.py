@@ -1,4 +1,4 @@
-"""Visibility rows of runs, made from their state, and the list entries made from those rows."""
+"""Visibility rows of runs, built from their state."""
 
 from collections.abc import Iterator, Mapping
 

@@ -34,7 +34,7 @@ class RunWatchers:
                 del events[key]
 
     def notify(self, key: RunKey, *, is_closed: bool = True) -> None:
-        """Wake the callers that wait for a change of a run; with `is_closed`, also those that wait for its close."""
+        """Wake the callers that wait for a change of a run; if `is_closed`, also callers that wait for its close."""
         for events in (self._changes, self._closes) if is_closed else (self._changes,):
             event = events.pop(key, None)
             if event is not None:

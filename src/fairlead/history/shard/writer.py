@@ -178,7 +178,7 @@ class ShardWriter:
     def empty(self, namespace: Namespace) -> Written:
         """An empty commit for a namespace."""
         services = self._services
-        # The namespace may have more clusters than when the caller read it: stream to those too.
+        # The namespace may have more clusters than when the caller read it: stream to the new clusters too.
         known = services.namespaces.cached_id(namespace.id) or namespace
         return Written(
             namespace,

@@ -30,7 +30,7 @@ class PendingActivity(msgspec.Struct, array_like=True):
 
 
 class ActivityOptions(msgspec.Struct, array_like=True, frozen=True):
-    """Options that an operator has set in place of the scheduled options; the fields are those of `PendingActivity`."""
+    """Options that an operator has set in place of the scheduled options; same fields as in `PendingActivity`."""
 
     task_queue: str
     schedule_to_close_ns: int

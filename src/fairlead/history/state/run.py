@@ -164,7 +164,7 @@ class LiveState(msgspec.Struct, array_like=True):
     reset_run_id: str = ""
     # Number of writes of the run.
     transitions: int = 0
-    # All branches except the current one.
+    # All branches except the current branch.
     branches: list[SideBranch] = []
     # Whether another run of the workflow id is current although this run is open; only other clusters change such a
     # run.

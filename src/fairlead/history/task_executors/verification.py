@@ -18,12 +18,12 @@ _OF_WORKFLOW_TASKS = (kinds.PushWorkflowTask, kinds.WorkflowTaskTimeout, kinds.W
 def is_meant(state: RunState, task: kinds.Task) -> bool:
     """Whether the task's event is on the run's current branch, and its subject is still pending.
 
-    The caller must own the shard and hold the workflow's lock, so that the state equals the stored one.
+    The caller must own the shard and hold the workflow's lock, so that the state equals the stored state.
     """
     if state.is_zombie:
         return False
     if isinstance(task, _OF_WORKFLOW_TASKS):
-        # If the task's events are not written, the ids are those that they will get.
+        # If the task's events are not written, the ids are the ids that the events will get.
         pending = state.workflow_task
         return (
             pending is not None

@@ -20,7 +20,7 @@ class PollerInfo(Message, frozen=True):
 
 
 class RateSource(IntEnum):
-    """The source of the rate limit in force; the numbers are those of Temporal's `RateLimitSource`."""
+    """The source of the rate limit in force; its numbers equal Temporal's `RateLimitSource`."""
 
     CALL = 1
     WORKER = 2

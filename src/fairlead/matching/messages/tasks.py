@@ -11,7 +11,7 @@ from fairlead.rpc.hosts.caller import Method
 
 
 class QueueKind(IntEnum):
-    """How a task queue is used; the numbers are those of Temporal's `TaskQueueKind`."""
+    """How a task queue is used; its numbers equal Temporal's `TaskQueueKind`."""
 
     NORMAL = 1
     STICKY = 2  # Belongs to one worker, and is never partitioned.
@@ -154,7 +154,7 @@ class ShutdownResponse(Message, frozen=True):
 
 
 class ReviewRequest(Message, frozen=True):
-    """Review all tasks that wait in a partition: drop those that no longer belong there.
+    """Review all tasks that wait in a partition: drop the tasks that no longer belong there.
 
     The starter gets `worker` instead of a worker's description, which tells it that this is a review and not a poll. If
     it returns GONE for a task, the task is dropped.

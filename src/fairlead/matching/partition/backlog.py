@@ -182,7 +182,7 @@ class PartitionBacklog:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """After an unexpected error give up the lease, so that the partition is loaded again."""
+        """After an unexpected error, give up the lease, so that the partition is loaded again."""
         if self._running is not None:
             self._running.pop(task, None)
             if not self._running:

@@ -5,7 +5,7 @@ from operator import itemgetter
 
 from fairlead.core.fairness.weights import WEIGHT_DEFAULT
 
-# Number of fairness keys that are counted; beyond it, the half with the fewest tasks is dropped.
+# Number of fairness keys that are counted. If it is exceeded, the half with the fewest tasks is dropped.
 KEYS_COUNTED_MAX = 10_000
 
 

@@ -89,7 +89,8 @@ class Dispatcher:
     ) -> OfferResult:
         """Give a task to a poll that waits or comes within `wait_s`; see `is_done` for the result.
 
-        `is_limited` is False for a forwarded task, which the rate limits of its own partition have counted.
+        `is_limited` is False for a forwarded task, which was counted by the rate limits of the partition that stores
+        it.
         """
         if not self.matcher.polls and wait_s <= 0:
             return None

@@ -45,7 +45,7 @@ class QueueLease:
         return lease
 
     async def renew(self, range_id: int) -> None:
-        """Replace this range id by a new one. Afterwards, no write with the old one can take effect any more.
+        """Replace this range id by a new range id. Afterwards, no write with the old range id can take effect any more.
 
         Concurrent callers with the same range id share one renewal.
         """
@@ -66,7 +66,7 @@ class QueueLease:
                 raise
 
     async def take_ids(self, count: int) -> range:
-        """Take task ids, above all earlier ones; renew the lease when its block of ids is used up."""
+        """Take task ids that are above all earlier ids; renew the lease when its block of ids is used up."""
         while True:
             range_id, ids = self.range_id, self._ids
             if ids is not None:

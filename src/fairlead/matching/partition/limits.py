@@ -120,7 +120,7 @@ class DispatchLimits:
         return (asked, source) if asked < override else (override, RateSource.SETTING)
 
     def weights(self) -> WeightOverrides:
-        """Return the weight overrides: those set by calls, then those of the settings, up to `OVERRIDES_MAX`."""
+        """Return the weight overrides: set by calls, then set in the settings, up to `OVERRIDES_MAX`."""
         called = self.rules.weights
         weights = self._settings.get(matching.FAIRNESS_KEY_WEIGHTS, self._scope)
         if not called:

@@ -245,7 +245,7 @@ class PartitionManager:
             self.root.stop()
 
     async def close(self) -> None:
-        """End all polls, including those forwarded to the parent; store the tasks that were accepted, and stop."""
+        """End all polls, including polls forwarded to the parent; store the tasks that were accepted, and stop."""
         self.stop_waiting()
         self.dependencies.background.end()
         await self.dependencies.background.ended()

@@ -119,7 +119,7 @@ class PriorityBacklogs:
             backlog.override_weights(overrides)
 
     def waiting_keys(self) -> dict[str, WaitingKey]:
-        """Return the fairness keys that may have waiting tasks, among those that are counted individually."""
+        """Return the individually counted fairness keys that may have waiting tasks."""
         waiting: dict[str, WaitingKey] = {}
         for backlog in self.by_priority.values():
             for key, passes, stride in backlog.waiting():

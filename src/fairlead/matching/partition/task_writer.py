@@ -127,7 +127,7 @@ class TaskWriter:
             self._idle.set()
 
     async def finish(self) -> None:
-        """Accept no more appends, and wait until those in flight are stored, or the limit on closing is reached."""
+        """Accept no more appends, and wait until the appends in flight are stored, for a limited time."""
         self._is_closing = True
         if self.appends_in_flight:
             self._idle = LightEvent()

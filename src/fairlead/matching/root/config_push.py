@@ -29,9 +29,9 @@ REFRESHES_BETWEEN_REMINDERS = 6
 class Pushes:
     """Sends every partition but the root the newest configuration and rules until each has acknowledged both.
 
-    Each push sends the newest versions, so an older version never follows a newer one. At most one push runs for each
-    partition, and `PUSHES_AT_ONCE_MAX` in all. A partition that is no longer read also gets the new configuration, and
-    is forgotten when it has acknowledged it.
+    Each push sends the newest versions, so a partition never gets an older version after a newer version. At most one
+    push runs for each partition, and `PUSHES_AT_ONCE_MAX` in all. A partition that is no longer read also gets the new
+    configuration, and is forgotten when it has acknowledged it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Pushes:
         return self._config.read == 1 and not self._wanted
 
     def notify(self, config: PartitionConfig, rules: DispatchRules) -> None:
-        """Push a newer configuration or newer rules to the partitions of the previous configuration and of this one."""
+        """Push a newer configuration or newer rules to the partitions of the previous and of the new configuration."""
         concerned = range(1, max(self._config.read, config.read))
         self._config, self._rules = config, rules
         # Partitions that left earlier without acknowledging it get this configuration with their next push.
@@ -81,7 +81,7 @@ class Pushes:
         self._employ()
 
     def remind(self) -> None:
-        """Push to all partitions that have not acknowledged, and again to some of those that have."""
+        """Push to all partitions that have not acknowledged, and to some partitions that have."""
         self._refreshes += 1
         turn = self._refreshes % REFRESHES_BETWEEN_REMINDERS
         for number in range(1, self._config.read):
@@ -161,7 +161,7 @@ class Pushes:
             else:
                 self._acknowledged.pop(number, None)
         elif versions.config >= sent.config and versions.rules >= sent.rules:
-            # Newer versions came during the push: push those next.
+            # Newer versions came during the push: push the newer versions next.
             self._acknowledged[number] = versions
             self._due.append(number)
         else:

@@ -60,7 +60,7 @@ class DecisionLog:
     def note_source(
         self, *, at_s: float, before: PartitionConfig, after: PartitionConfig, is_from_settings: bool
     ) -> None:
-        """Record a change of the counts towards those of their source, independent of the load."""
+        """Record a change of the counts towards the counts of their source, independent of the load."""
         action = FROM_SETTINGS if is_from_settings else FROM_DATABASE
         reason = "The settings ask for it." if is_from_settings else "The counts in the database ask for it."
         self._changes.append(DecisionInfo(at_s, action, 0.0, 0.0, 0.0, before, after, reason))

@@ -102,7 +102,7 @@ _decode = msgspec.msgpack.Decoder(_Record).decode
 
 
 def encode_record(state: RootState) -> bytes:
-    """Encode the state without its configuration, which has columns of its own."""
+    """Encode the state without its configuration, which is stored in separate columns."""
     rules, source = state.rules, state.source
     planned = None if source.planned is None else (source.planned.read, source.planned.write)
     return _encode(_Record(rules.version, rules.queue_rate, rules.key_rate, rules.weights, source.is_settings, planned))

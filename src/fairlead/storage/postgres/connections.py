@@ -228,7 +228,7 @@ class Connections:
         return connection
 
     async def close(self) -> None:
-        """Reject new requests, wait for those that have begun, and disconnect."""
+        """Reject new requests, wait for the requests that have begun, and disconnect."""
         self._is_closing = True
         await self._unused.wait()
         await self._pool.close()

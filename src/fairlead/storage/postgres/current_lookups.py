@@ -83,7 +83,7 @@ class CurrentLookups:
                 self._unused.set()
 
     async def close(self) -> None:
-        """Reject new look-ups, wait for those that have begun, and disconnect."""
+        """Reject new look-ups, wait for the look-ups that have begun, and disconnect."""
         self._is_closing = True
         await self._unused.wait()
         if self._connecting is not None:

@@ -97,7 +97,7 @@ class GroupCommit(Generic[W]):
         # Fences with a write that waits for a lock, and their later writes.
         self._blocked: dict[Hashable, deque[W]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Number of accepted writes without an outcome, and of those in flight among them.
+        # Number of accepted writes without an outcome, and the number of these writes that are in flight.
         self._open = 0
         self._sent = 0
         self._is_turn_due = False

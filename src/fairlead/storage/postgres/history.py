@@ -76,7 +76,7 @@ class PostgresHistory(PostgresSlots):
         self._currents = CurrentLookups(connections)
 
     async def close(self) -> None:
-        """Reject new requests, wait for those that have begun, and disconnect."""
+        """Reject new requests, wait for the requests that have begun, and disconnect."""
         await self._writes.close()
         await self._currents.close()
 

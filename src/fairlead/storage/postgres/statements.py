@@ -10,7 +10,7 @@ and nothing is written. A takeover that waited for the lock reads after all writ
 and no further one can follow.
 """
 
-# If several hosts start at the same time, one migrates the schema and the others wait for it.
+# If several hosts start at the same time, one host migrates the schema and the other hosts wait.
 LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(%(lock)s)"
 ALLOW_TIME = "SELECT set_config('statement_timeout', %(limit)s, true)"
 # For visibility queries: allow every plan until the end of the transaction.

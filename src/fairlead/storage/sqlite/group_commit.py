@@ -129,7 +129,7 @@ class GroupCommit:
                 return
 
     async def close(self) -> None:
-        """Make all changes that came before this call, reject later ones, and end the thread."""
+        """Make all changes that were requested before this call, reject later changes, and end the thread."""
         if not self._is_closing:
             self._is_closing = True
             self._waiting.put(None)
@@ -185,7 +185,7 @@ class GroupCommit:
             self._roll_back()
             if len(batch) == 1:
                 return [(batch[0].answer, None, failed)]
-            # One of the changes can't be written: commit each alone, so that it does not affect the others.
+            # One of the changes can't be written: commit each change alone, so that the other changes are not affected.
             return [outcome for change in batch for outcome in self._commit([change])]
         try:
             self._tables.commit()

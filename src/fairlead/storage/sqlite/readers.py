@@ -37,7 +37,7 @@ class Readers:
         return await self.run(lambda reader: [make(row) for row in reader.execute(statement, values).fetchall()])
 
     async def close(self) -> None:
-        """Reject new reads, and wait for those that have begun."""
+        """Reject new reads, and wait for the reads that have begun."""
         self._is_closing = True
         if self._reads:
             await asyncio.wait(self._reads)

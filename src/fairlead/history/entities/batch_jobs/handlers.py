@@ -246,7 +246,7 @@ def _per_s(request: StartBatchOperationRequest) -> float:
 
 
 def _page_size(request: StartBatchOperationRequest) -> int:
-    """Number of targets in a page: those of one second. The next page waits until the second is over."""
+    """Number of targets in a page: the operations of one second. The next page waits until the second is over."""
     return max(1, ceil(_per_s(request)))
 
 

@@ -28,7 +28,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Finds the targets of one job: those in its request, or those that match its query."""
+    """Finds the targets of one job: the targets in its request, or the targets that match its query."""
 
     context: OperationContext
     request: StartBatchOperationRequest

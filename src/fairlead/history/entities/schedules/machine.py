@@ -1,7 +1,7 @@
 """Decisions of a schedule, without I/O: which times are due, which workflows to start or stop, which starts to buffer.
 
-`advance` is called after every change and at the time `wake_ns`. It records which workflows to start and to stop; the
-task executor does so, and reports the results with `started`, `not_started`, `stopped` and `closed`.
+`advance` is called after every change and at the time `wake_ns`. It records which workflows to start and to stop. The
+task executor starts and stops them, and reports the results with `started`, `not_started`, `stopped` and `closed`.
 """
 
 from collections.abc import Iterable

@@ -35,7 +35,7 @@ def machine_of(context: OperationContext, schedule_id: str, record: ScheduleReco
 async def create(
     context: OperationContext, schedule_id: str, run_id: str, machine: Machine, *, request_id: str
 ) -> None:
-    """Create a schedule; raises `CurrentConflict` with the present one if the id is in use."""
+    """Create a schedule; raises `CurrentConflict` with the present schedule if the id is in use."""
     record = machine.record
     row = _row(context, schedule_id, run_id, machine)
     tasks = _tasks(record, begins=bool(record.starting or record.stopping), woken_ns=0)

@@ -126,7 +126,7 @@ def outcome_of(state: ActivityState) -> ActivityExecutionOutcome:
 
 
 def options_answer(options: Options) -> ActivityOptions:
-    """The present options."""
+    """The options as an API message."""
     answer = ActivityOptions(
         task_queue=TaskQueue(name=options.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         schedule_to_close_timeout=to_duration(options.schedule_to_close_ns),

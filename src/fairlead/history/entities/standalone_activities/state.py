@@ -87,7 +87,7 @@ class ActivityState(msgspec.Struct, array_like=True):
     pause_request_id: str = ""
     unpause_request_id: str = ""
     terminate_request_id: str = ""
-    # Effects of a reset on the attempt that follows the running one.
+    # Effects of a reset on the next attempt after the running attempt.
     stays_paused: bool = False
     forgets_heartbeat: bool = False
     closed_ns: int = 0

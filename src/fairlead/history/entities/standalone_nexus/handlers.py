@@ -106,7 +106,7 @@ async def _create(context: OperationContext, request: StartNexusOperationExecuti
 
 
 def _capped(timeout_ns: int, whole_ns: int) -> int:
-    """Limit a timeout to that of the whole operation; 0 stays unset."""
+    """Limit a timeout to the timeout of the whole operation; 0 stays unset."""
     return shorter(timeout_ns, whole_ns) if timeout_ns else 0
 
 
