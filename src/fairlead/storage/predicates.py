@@ -118,7 +118,7 @@ class HasWord(Struct, frozen=True):
 
 
 class IsNull(Struct, frozen=True):
-    """The row has no value for the field: true or false, never unknown."""
+    """The row has no value for the field. The result is true or false, never unknown."""
 
     field: Field
 

@@ -32,9 +32,9 @@ class WeightedRules:
     `tasks_threshold`: selection is by weight if some partition holds more tasks than this, else round robin.
     `floor_share`: the share of selections for partitions at which no poll of this client waits, if there are such
     partitions. So each of N partitions has a waiting poll or is selected with a probability of at least
-    `floor_share / N`, however large the other backlogs are: no partition starves, and each keeps reporting. With 0,
-    the probability of a partition is its share of all tasks; a partition without tasks is polled again only when the
-    reports of the others have aged.
+    `floor_share / N`, regardless of the size of the other backlogs: no partition starves, and each keeps reporting.
+    With 0, the probability of a partition is its share of all tasks; a partition without tasks is polled again only
+    when the reports of the other partitions have aged.
     `half_life_s`: a report counts half after this time, a quarter after twice this time. It must not be shorter than a
     long poll, so that a full partition is not forgotten while polls wait at empty ones.
     """

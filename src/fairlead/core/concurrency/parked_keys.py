@@ -2,8 +2,8 @@
 
 A refused key is parked: its tasks are not offered to polls, and tasks of other keys are not delayed. Each notification
 of a free slot allows the key one try. Without a notification, the key tries once after `RETRY_S`; after a success it
-goes on, one task at a time, until it is refused again. The table of slots decides which task starts: a wrong guess here
-costs a refused try, or a wait of `RETRY_S`.
+continues, one task at a time, until it is refused again. The table of slots decides which task starts: a wrong guess
+here costs a refused try, or a wait of `RETRY_S`.
 """
 
 import math
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 RETRY_S = 1.0
 # Number of parked keys that are remembered; a forgotten key tries at once.
 KEYS_MAX = 2_000
-# Number of tries that a key may save up.
+# Number of unused tries that a key may have.
 TRIES_MAX = 1_000
 
 

@@ -50,7 +50,7 @@ class Write:
 class Merge(Generic[Task]):
     """The result of a read or a write: tasks in `loaded` may now be dispatched, tasks in `evicted` no longer.
 
-    An evicted task may already be on its way to a worker. Its delivery goes on, and its ack is remembered.
+    An evicted task may already be on its way to a worker. Its delivery continues, and its ack is remembered.
     """
 
     loaded: Sequence[tuple[Level, Task]]

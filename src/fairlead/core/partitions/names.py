@@ -9,7 +9,7 @@ RESERVED_PREFIX = "/_sys/"
 # Name for all sticky task queues in metrics and the journal: each worker has its own, and its name is never reused.
 STICKY = "__sticky__"
 NAME_CHARACTERS_MAX = 1000
-# Number of partitions of a task queue, whatever is configured: it bounds every tree, map and name of partitions.
+# Number of partitions of a task queue, for every configuration: bounds the trees, maps and names of partitions.
 PARTITIONS_MAX = 10_000
 # Characters of a partition's name, which is longer than its task queue's; stores and routing keys need room for it.
 PARTITION_NAME_CHARACTERS_MAX = len(RESERVED_PREFIX) + NAME_CHARACTERS_MAX + len(f"/{PARTITIONS_MAX - 1}")

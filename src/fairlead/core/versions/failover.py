@@ -28,7 +28,7 @@ class UnownedVersion(GiveUp):
 
 
 class NamespaceNotActive(RetryElsewhere):
-    """The namespace is active in another cluster than the one that was asked to write."""
+    """The namespace is not active in the cluster that got the write, but in another one."""
 
     def __init__(self, current_cluster: str, active_cluster: str, namespace_version: int) -> None:
         # All values are arguments of the exception, so that it can be pickled.

@@ -45,7 +45,7 @@ def cancel_requested(state: RunState, event: HistoryEvent) -> None:
 
 
 def cancel_answered(_state: RunState, _event: HistoryEvent) -> None:
-    """The result of a cancel request: no effect, because the operation goes on until its end is reported."""
+    """The result of a cancel request: no effect, because the operation continues until its end is reported."""
 
 
 def completed(state: RunState, event: HistoryEvent) -> None:

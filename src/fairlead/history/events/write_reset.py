@@ -74,8 +74,8 @@ def terminate_for_reset(transaction: Transaction, *, reason: str) -> None:
 def begin_reset(transaction: Transaction, *, base_run_id: str, reason: str) -> None:
     """Fail the workflow task to which the run is reset, so that a worker repeats it.
 
-    The state is the state of the base run just before the response to the task. Raises `BadRequest` if it has no
-    pending workflow task.
+    `transaction` begins with the base run's state just before the response to the task. Raises `BadRequest` if that
+    state has no pending workflow task.
     """
     state = transaction.state
     finish_event_id, base_version = state.next_event_id, state.last_version

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Number of runs of one shard that are processed concurrently.
 CONCURRENT_MAX = 10
-# Number of failed runs of a namespace above which the whole sweep restarts, because the runs are not the cause.
+# Number of failed runs of a namespace above which the whole sweep restarts: then single runs are not the cause.
 FAILED_MAX = 1_000
 RETRY_S_MAX = 60.0
 

@@ -260,7 +260,7 @@ class ShardQueue:
                             run_id=row.run_id,
                             error=str(failure),
                         )
-                except Exception:  # noqa: BLE001 - whatever it is, the task has to run again
+                except Exception:  # noqa: BLE001 - after any error, the task must run again
                     attempt += 1
                     _log.exception(
                         "task failed",
