@@ -342,7 +342,7 @@ class MatchingClient:
             return
 
     def _leads_to_root(self, task_queue: TaskQueueId, config: PartitionConfig | None, failure: FairleadError) -> bool:
-        """Adopt the configuration of a `StaleConfig` error; True if it is the one used: then ask the root."""
+        """Adopt the configuration of a `StaleConfig` error; True if the request had used it: then ask the root."""
         return isinstance(failure, StaleConfig) and self._configs.adopt(task_queue, failure.config) == config
 
     def _attempts(self, deadline_s: float) -> Attempts:

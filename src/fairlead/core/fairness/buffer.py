@@ -341,7 +341,7 @@ class ReadBuffer(Generic[Task]):
         for level in levels:
             if not _contains(self._evicted_acks, level):
                 insort(self._evicted_acks, level)
-        # Drop the highest: they are read again last.
+        # Drop the acks of the highest levels, which are read again last.
         del self._evicted_acks[self._limits.evicted_acks_max :]
 
     def _forget_evicted_ack(self, level: Level) -> bool:

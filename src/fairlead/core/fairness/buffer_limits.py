@@ -25,4 +25,4 @@ class BufferLimits:
 
     def __post_init__(self) -> None:
         if not 0 <= self.reload_at < self.batch_size or self.parked_max < 0 or self.evicted_acks_max < 0:
-            raise InvalidLimits(f"{self}: 0 <= reload_at < batch_size, parked_max >= 0, evicted_acks_max >= 0")
+            raise InvalidLimits(f"{self}: choose 0 <= reload_at < batch_size, parked_max >= 0, evicted_acks_max >= 0")

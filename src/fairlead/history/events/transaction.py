@@ -64,10 +64,7 @@ def _cut_before_start(batch: Batch, events: Sequence[HistoryEvent]) -> list[Batc
 
 
 def history_bytes(events: Sequence[HistoryEvent]) -> bytes:
-    """Serialize a `History` from serialized events.
-
-    A message with all of them would copy them first.
-    """
+    """Serialize a `History` by joining its serialized events: building the message first would copy all events."""
     parts: list[bytes] = []
     for event in events:
         encoded = event.SerializeToString()

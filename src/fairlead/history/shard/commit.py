@@ -35,8 +35,8 @@ class Written:
     """The store rows that a commit writes, and the runs that it updates in memory.
 
     `is_streamed` is true if the journal or another cluster reads the commits of this namespace from the shard's stream;
-    `is_replicated`, if another cluster does. `is_active` is true if the namespace is active in this cluster; if it is
-    not, its runs have no tasks here.
+    `is_replicated` is true if another cluster reads them. `is_active` is true if the namespace is active in this
+    cluster; if it is not, its runs have no tasks here.
     """
 
     namespace: Namespace

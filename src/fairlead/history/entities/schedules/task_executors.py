@@ -25,7 +25,7 @@ from fairlead.telemetry import get_log
 # Maximum number of workflow starts between two writes of the schedule.
 STARTS_A_STEP_MAX = 20
 # Nanoseconds after a workflow's end after which a missing close notification counts as lost.
-UNTOLD_NS = 10 * SECOND_NS
+UNREPORTED_NS = 10 * SECOND_NS
 
 _RUNNING = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 _GONE = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
@@ -46,10 +46,12 @@ async def _wake(context: OperationContext, key: EntityKey, wake_ns: int) -> None
     record = await records.read_if_there(context, key.entity_id, key.run_id)
     if record is None or record.wake_ns != wake_ns:
         return
-    untold = [ended for running in record.running if (ended := await _missed_close(context, key, running)) is not None]
+    missed = [
+        ended for running in record.running if (ended := await _missed_close(context, key, running)) is not None
+    ]
 
     def wake(machine: Machine) -> Machine:
-        for ended in untold:
+        for ended in missed:
             machine.closed(ended)
         return machine
 
@@ -163,7 +165,7 @@ async def _status(context: OperationContext, running: Running) -> int | None:
         info = DescribeWorkflowExecutionResponse.FromString(answer).workflow_execution_info
         if running.run_id in (info.execution.run_id, info.first_run_id):
             ended_ns = from_timestamp(info.close_time)
-            is_old = info.status != _RUNNING and context.services.clock_ns() - ended_ns > UNTOLD_NS
+            is_old = info.status != _RUNNING and context.services.clock_ns() - ended_ns > UNREPORTED_NS
             return int(info.status) if is_old else None
         # Another workflow uses the id now: describe the run by its run id.
     return None
