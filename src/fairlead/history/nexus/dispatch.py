@@ -18,7 +18,7 @@ from fairlead.history.state.nexus_calls import CALL_NS_MAX
 from fairlead.history.state.nexus_failures import handler_failure
 from fairlead.telemetry import get_log
 
-# Minimum nanoseconds that a worker must have for a request; otherwise the request is not offered.
+# Minimum nanoseconds that a worker has for a request: it is offered only until this time before its timeout.
 _WORK_NS_MIN = SECOND_NS // 2
 # Maximum number of requests of one shard that wait for workers at the same time.
 OFFERS_MAX = 5_000

@@ -51,7 +51,7 @@ async def purge_tasks(manager: PartitionManager, _request: PurgeRequest, is_owne
             return PurgeResponse(removed, len(held), is_done=True)
         if not of_clients and len(held) >= manager.reports.current().tasks:
             return PurgeResponse(removed, len(held), is_done=True)
-        # Wait until tasks from the store fill the place of the removed ones.
+        # Let the reader load stored tasks in the place of the removed ones.
         await asyncio.sleep(0 if of_clients else LOADING_S)
     return PurgeResponse(removed, sum(is_owned(task.payload) for task in matcher.held()), is_done=False)
 

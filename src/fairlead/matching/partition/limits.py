@@ -62,9 +62,9 @@ class DispatchLimits:
     """The rate limits of one partition: its share of the task queue's limits.
 
     A limit that a call has set replaces the limits of the workers, and the setting for fairness keys. The setting for
-    the whole task queue applies in addition; the lowest limit counts. All partitions have equal shares. When the number
-    of partitions grows, the old partitions usually get the new configuration before the new partitions begin, so the
-    sum of the shares stays within the limit.
+    the whole task queue applies in addition; the lowest limit counts. All partitions have equal shares. If their number
+    grows, each partition gets the new configuration before the new partitions begin, or when they do, so
+    that the sum of the shares stays within the limit.
     """
 
     __slots__ = ("_clock", "_holds_until_s", "_scope", "_settings", "_workers", "rules")

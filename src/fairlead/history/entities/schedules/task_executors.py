@@ -46,9 +46,7 @@ async def _wake(context: OperationContext, key: EntityKey, wake_ns: int) -> None
     record = await records.read_if_there(context, key.entity_id, key.run_id)
     if record is None or record.wake_ns != wake_ns:
         return
-    missed = [
-        ended for running in record.running if (ended := await _missed_close(context, key, running)) is not None
-    ]
+    missed = [ended for running in record.running if (ended := await _missed_close(context, key, running)) is not None]
 
     def wake(machine: Machine) -> Machine:
         for ended in missed:
