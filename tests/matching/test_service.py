@@ -352,10 +352,10 @@ async def test_invalid_requests_are_rejected_with_the_reason_and_have_no_effect(
         for rate_per_s in (-1.0, math.nan):
             with pytest.raises(InvalidWorkerRate):
                 await poll(ORDERS, "worker", timeout_s=1, rate_per_s=rate_per_s)
-        with pytest.raises(InvalidPoll, match="deadline is over"):
+        with pytest.raises(InvalidPoll, match="give more than 0"):
             await poll_at(there, 0, timeout_s=-0.5)
         for timeout_s in (0.0, -1.0, math.nan):
-            with pytest.raises(InvalidPoll, match="deadline is over"):
+            with pytest.raises(InvalidPoll, match="give more than 0"):
                 await there["one"].service.poll(PollRequest(at(0), "worker", "poll", timeout_s))
         sticky = AddRequest(at(1), new("a"), QueueKind.STICKY)
         with pytest.raises(InvalidRequest, match="sticky"):

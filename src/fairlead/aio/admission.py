@@ -1,4 +1,4 @@
-"""Fair turns of namespaces on a busy host."""
+"""Admission of calls on a busy host: namespaces take turns."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,23 +8,23 @@ from fairlead.core.fairness import FairTurns
 
 Item = TypeVar("Item")
 
-# Seconds after which a call no longer counts as running: one that waits longer, say for a failover, must not delay
-# others.
+# Seconds after which a call no longer counts as running, so that a call that waits long (say, for a failover) does not
+# delay others.
 TURN_S_MAX = 0.1
-# Seconds for which calls are bounded after two namespaces have called in turn.
+# Seconds for which the number of running calls stays bounded after calls of two namespaces alternated.
 SHARED_S = 10.0
 
 
 class Admission:
-    """Bounds the calls or tasks that run at once; the others wait, and their namespaces take fair turns.
+    """Bounds the number of calls or tasks that run at once; further ones wait, and their namespaces take turns.
 
-    So a namespace with hundreds of calls in flight delays a call of another one by little more than one call's time.
-    While only one namespace has calls, there is no bound: its calls delay no other namespace, and share commits.
+    So a namespace with hundreds of calls in flight delays a call of another namespace by little more than the time of
+    one call. While only one namespace has calls, there is no bound, and its calls can share commits.
     """
 
     def __init__(self, at_once_max: Callable[[], int]) -> None:
         self._at_once_max = at_once_max
-        # The calls that are carried out, by their number, with the time of their beginning; oldest first.
+        # The running calls: number of the call and the time at which it began; oldest first.
         self._begun_s: dict[int, float] = {}
         self._waiting = FairTurns[asyncio.Future[int]]()
         self._calls = 0
@@ -38,7 +38,7 @@ class Admission:
         return len(self._waiting)
 
     def try_begin(self, namespace: str) -> int:
-        """Begin a call at once and return its number; 0 if it has to wait."""
+        """Begin a call at once and return its number; return 0 if the call has to wait."""
         now_s = asyncio.get_running_loop().time()
         if namespace != self._last_namespace:
             if self._last_namespace is not None:
@@ -58,7 +58,7 @@ class Admission:
         try:
             return await turn
         except asyncio.CancelledError:
-            # The caller has gone just when its turn came.
+            # The caller was cancelled after its turn had come: end its call.
             if turn.done() and not turn.cancelled():
                 self.end(turn.result())
             raise
@@ -72,7 +72,7 @@ class Admission:
             self.end(turn)
 
     def end(self, call: int) -> None:
-        """End a call: the next one begins."""
+        """End a call and begin waiting calls."""
         if self._begun_s.pop(call, None) is not None and len(self._waiting):
             self._admit()
 
@@ -82,16 +82,16 @@ class Admission:
         return self._calls
 
     def _admit(self) -> None:
-        """Give the free places to waiting calls, in fair turns."""
+        """Begin waiting calls in the namespaces' turns, until the bound is reached."""
         now_s = asyncio.get_running_loop().time()
         while len(self._waiting) and len(self._begun_s) < self._at_once_max():
             turn = self._waiting.next()
-            # A cancelled call waits no more.
+            # A cancelled call takes no place.
             if not turn.done():
                 turn.set_result(self._begin(now_s))
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """While calls wait, take places back from calls that take too long."""
+        """While calls wait, set a timer that stops counting a running call after `TURN_S_MAX`."""
         if self._timer is None and len(self._waiting):
             oldest_s = next(iter(self._begun_s.values()), loop.time())
             self._timer = loop.call_at(oldest_s + TURN_S_MAX, self._expire, loop)

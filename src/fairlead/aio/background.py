@@ -15,11 +15,11 @@ END_S_MAX = 1.0
 
 
 class BrokenOff(RetryElsewhere):
-    """The owner of the background task is being closed: the work did not begin, or did not end."""
+    """The owner of the background task is being closed: the work was not begun, or was cancelled."""
 
 
 class Background:
-    """Holds the tasks of one owner. No task begins after the end, and the end never waits for the task that calls it.
+    """Holds the background tasks of one owner; none begins after `end`. `ended` never waits for the calling task.
 
     A `FairleadError` is for the caller that awaits the task, if there is one, and is not logged. Two kinds of errors
     are logged: `GiveUp`, which needs a person, and any other exception, which is a bug.
@@ -48,7 +48,7 @@ class Background:
         # Unlike a plain await, this does not cancel `task` when the caller is cancelled.
         await asyncio.wait({task})
         if task.cancelled():
-            raise BrokenOff("the partition was unloaded meanwhile: look up its owner again")
+            raise BrokenOff("the partition was unloaded during the call: look up its owner again")
         return task.result()
 
     async def each(
@@ -70,7 +70,7 @@ class Background:
                 worker.cancel()
 
     def end(self) -> None:
-        """Cancel all tasks but the one that calls this, which may have something else to finish."""
+        """Cancel all tasks except the one that calls this method: it may have more to do."""
         self.is_ended = True
         for task in self._others():
             task.cancel()

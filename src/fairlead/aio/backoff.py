@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
+
+from fairlead.core.hashing import HASH_MAX, hash64
 
 
 @dataclass(slots=True)
@@ -28,3 +31,9 @@ class Backoff:
     def reset(self) -> None:
         """Begin again with the shortest wait, after a success."""
         self._full_s = min(self.first_s, self.max_s)
+
+
+def jitter_of(name: str) -> Callable[[], float]:
+    """Return a function for `Backoff.random` that differs between names, and repeats itself in each simulation."""
+    draws = count()
+    return lambda: hash64(f"{name}/{next(draws)}") / (HASH_MAX + 1)

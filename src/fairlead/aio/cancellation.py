@@ -13,7 +13,7 @@ class Uncancellable(asyncio.Future[T]):
     """
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002 - asyncio's signature
-        """Refuse: asyncio then cancels the awaiting task with its next step, when this future is done."""
+        """Refuse to be cancelled. Asyncio then cancels the awaiting task at its next step, when this future is done."""
         return False
 
 

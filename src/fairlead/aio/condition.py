@@ -1,4 +1,4 @@
-"""Waits for a condition that nothing notifies about."""
+"""Waits for a condition that has no notification."""
 
 import asyncio
 from collections.abc import Callable

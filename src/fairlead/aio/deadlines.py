@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 # Seconds by which a deadline may fire late, and never early: deadlines within this interval are grouped.
 GRAIN_S = 0.005
-# Number of moments in an interval at which periodic work begins, see `shared_moment`.
+# Number of parts of an interval: periodic work begins at the start of a part (see `shared_moment`).
 _MOMENTS = 16
 
 
@@ -35,14 +35,14 @@ class Deadlines(Generic[Item]):
 
     def __init__(self, over: Callable[[Item], None]) -> None:
         self._over = over
-        # By tick: its only item, several items, or None if all were removed. Most ticks have one item.
+        # Tick -> its only item, several items, or None if all were removed. Most ticks have one item.
         self._items: dict[int, Item | _Several[Item] | None] = {}
         self._ticks: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
 
     def add(self, item: Item, at_s: float) -> int:
-        """Call `over` with `item` at this time of the event loop; return the tick, which `remove` needs."""
+        """Call `over` with `item` at `at_s` of the event loop's clock; return the tick, which `remove` needs."""
         tick = math.ceil(at_s / GRAIN_S)
         items = self._items.get(tick)
         if items is None:
@@ -64,14 +64,14 @@ class Deadlines(Generic[Item]):
         if isinstance(items, _Several):
             items.pop(item, None)
             if not items:
-                # An empty dictionary keeps its buckets: with long deadlines and many calls, that would be megabytes.
+                # An empty dictionary keeps its memory: with long deadlines and many calls, that would be megabytes.
                 self._items[tick] = None
         elif items == item:
             self._items[tick] = None
 
     @property
     def number(self) -> int:
-        """Number of items; looks at all ticks."""
+        """Number of items. Takes time in proportion to the number of ticks."""
         return sum(len(items) if isinstance(items, _Several) else items is not None for items in self._items.values())
 
     def close(self) -> None:
@@ -112,9 +112,9 @@ def new_wakes() -> Deadlines[Wakeable]:
 
 
 def shared_moment(after_s: float) -> float:
-    """When periodic work is due, by the event loop's clock: after `after_s`, and at most 1/16 of that later.
+    """Time of the event loop at which periodic work is due: after `after_s`, plus at most a sixteenth of it.
 
-    Work with the same interval is due at few moments, so that thousands of objects share their ticks.
+    Rounds the time, so that thousands of objects with the same interval share a few ticks.
     """
     grain_s = max(GRAIN_S, after_s / _MOMENTS)
     return math.ceil((asyncio.get_running_loop().time() + after_s) / grain_s) * grain_s

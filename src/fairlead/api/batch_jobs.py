@@ -18,7 +18,7 @@ ACTIVITY = ExecutionType.EXECUTION_TYPE_ACTIVITY
 
 
 class BatchKind(NamedTuple):
-    """An operation. `only_open`: a query matches only open targets."""
+    """An operation of a batch job. If `only_open`, its query matches only open targets."""
 
     type: BatchOperationType.ValueType
     target: ExecutionType.ValueType = WORKFLOW

@@ -20,7 +20,7 @@ DEFAULT_INCREMENT = 10
 
 
 class Clusters:
-    """The name of this cluster, all clusters' failover versions, and the clusters that this cluster is connected to."""
+    """The name of this cluster, the failover versions of all clusters, and the clusters to which it is connected."""
 
     __slots__ = ("_listeners", "here", "remotes", "versions")
 
@@ -49,9 +49,9 @@ class Clusters:
         return version == LOCAL_VERSION or self.versions.is_owned_by(version, self.here)
 
     def check_writable(self, namespace: Namespace, *, last_event_version: int) -> None:
-        """Raise `NotActive` unless the namespace is active here and the run has no newer event.
+        """Raise `NotActive` unless the namespace is active here and the run's last event is not newer than it.
 
-        If the last event is newer than the namespace's version, refresh the namespace before calling this.
+        If the last event has a higher version than the namespace, refresh the namespace before this call.
         """
         version = namespace.failover_version
         if not self.is_active(namespace):
@@ -60,7 +60,7 @@ class Clusters:
             raise self._not_active(namespace, last_event_version)
 
     def _not_active(self, namespace: Namespace, version: int) -> NotActive:
-        """The error, with the cluster that owns `version` as the active one; empty if no known cluster owns it."""
+        """The error; its active cluster is the one that owns `version`, empty if no known cluster owns it."""
         owned = self.versions.initial_versions
         active = next((name for name in owned if self.versions.is_owned_by(version, name)), "")
         return NotActive(

@@ -1,4 +1,4 @@
-"""The one table from error classes to gRPC codes, for clients, other clusters and other hosts."""
+"""The only table of gRPC codes by error class, for responses to clients, other clusters and other hosts."""
 
 from fairlead.api.errors import (
     Aborted,

@@ -1,7 +1,8 @@
 """Cron schedules with the semantics of Temporal's parser: five fields, descriptors, `@every`, and a leading time zone.
 
-This is our own parser, because no Python library agrees with Temporal's on `@every`, on days of month and week that are
-both restricted (either may match), on `?`, and on hours that daylight saving time skips or repeats.
+This is our own parser, because no Python library agrees with Temporal's parser on `@every`, on `?`, on restrictions of
+both the day of the month and the day of the week (either may match), and on hours that daylight saving time skips or
+repeats.
 """
 
 import re
@@ -94,7 +95,8 @@ def check_schedule(schedule: str) -> None:
 def backoff_ns(schedule: str, *, scheduled_ns: int, now_ns: int) -> int | None:
     """Nanoseconds until the next run is due, in whole seconds; None without a schedule or without a next time.
 
-    Times are counted from the time at which this run was due; times that passed while it ran are skipped.
+    The schedule continues from `scheduled_ns`, the time at which this run was due. Times that passed while it ran are
+    skipped.
     """
     if not schedule:
         return None
@@ -159,7 +161,7 @@ def _field(text: str, low: int, high: int, names: dict[str, int]) -> _Field:
         begin_text, dash, end_text = span.partition("-")
         if begin_text in ("*", "?"):
             begin, end = low, high
-            # A star with a step is a restriction.
+            # A star with a step restricts the field.
             is_any = is_any or not slash
         else:
             begin = _number(begin_text, names)

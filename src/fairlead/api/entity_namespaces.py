@@ -1,6 +1,6 @@
-"""Namespace ids of entities: the rows of one archetype are under `<namespace id>#<archetype>`.
+"""Namespace ids of entities: the rows of one archetype have the namespace id `<namespace id>#<archetype>`.
 
-So the ids and lists of entities never mix with those of workflows.
+So the ids and lists of entities never mix with the ids and lists of workflows.
 """
 
 from fairlead.core.namespaces import VERSION_MARK, QualifiedNamespaceId

@@ -20,12 +20,12 @@ def packed(detail: Message) -> bytes:
 
 
 def namespace_not_found(name: str) -> NotFound:
-    """The namespace does not exist."""
+    """The API error for a namespace that does not exist."""
     return NotFound(f"Namespace {name} is not found.", packed(NamespaceNotFoundFailure(namespace=name)))
 
 
 def already_started(message: str, *, request_id: str, run_id: str, first_run_id: str = "") -> AlreadyExists:
-    """The run `run_id`, of the chain that began with `first_run_id`, uses the workflow id."""
+    """The API error for a workflow id that the run `run_id` uses; `first_run_id` is the first run of its chain."""
     started = WorkflowExecutionAlreadyStartedFailure(
         start_request_id=request_id, run_id=run_id, first_execution_run_id=first_run_id
     )
@@ -37,5 +37,5 @@ def exhausted(
     cause: ResourceExhaustedCause.ValueType,
     scope: ResourceExhaustedScope.ValueType = ResourceExhaustedScope.RESOURCE_EXHAUSTED_SCOPE_NAMESPACE,
 ) -> Exhausted:
-    """A limit is reached, with Temporal's cause and scope."""
+    """The API error for a limit that is reached, with Temporal's cause and scope."""
     return Exhausted(message, packed(ResourceExhaustedFailure(cause=cause, scope=scope)))

@@ -1,18 +1,18 @@
-"""API errors: one class for each thing that a caller may have to do.
+"""API errors: one class for each reaction that is right for the caller.
 
-Code catches classes. gRPC codes appear only in `fairlead.api.codes`, the table for the places where an error becomes a
-wire status. This module and the table import nothing of Temporal's API, which loads slowly.
+Catch the class; gRPC codes appear only in the table `fairlead.api.codes`, which is used where an error becomes a wire
+status. This module and the table import nothing of Temporal's API, which loads slowly.
 """
 
 from fairlead.core.errors import FairleadError, FixRequest, RetryElsewhere, RetryLater
 
 _NOT_FOUND_URL = b"type.googleapis.com/temporal.api.errordetails.v1.NotFoundFailure"
-# The packed and empty message NotFoundFailure: field 1, its length and the type.
+# The packed message NotFoundFailure without fields: field 1 of Any with its length and the type.
 _NOT_FOUND = b"\n" + bytes((len(_NOT_FOUND_URL),)) + _NOT_FOUND_URL
 
 
 class ApiError(FairleadError):
-    """An error that the client gets as it is: raise one of the subclasses. Calls between hosts pass it on unchanged.
+    """An error that clients get unchanged; raise one of the subclasses. Calls between hosts pass it on unchanged.
 
     `detail` is a packed message of Temporal's error details, or empty.
     """
@@ -23,7 +23,7 @@ class ApiError(FairleadError):
 
 
 class InvalidArgument(ApiError, FixRequest):
-    """The request is invalid, whatever the state of the server."""
+    """The request is invalid in every state of the server."""
 
 
 class NotFound(ApiError, FixRequest):
@@ -57,7 +57,7 @@ class Unimplemented(ApiError, FixRequest):
 
 
 class OutOfRange(ApiError, FixRequest):
-    """The position in a stream was never reached, because the source was set up anew: read from the beginning."""
+    """The position in a stream never existed, because the source was set up anew: read from the beginning."""
 
 
 class NotActive(ApiError, RetryElsewhere):
@@ -65,7 +65,7 @@ class NotActive(ApiError, RetryElsewhere):
 
 
 class Exhausted(ApiError, RetryLater):
-    """A limit is reached and nothing was done: slow down, or end something first."""
+    """A limit is reached and nothing was done: send fewer requests, or first end something that counts."""
 
 
 class DeadlineExceeded(ApiError, RetryLater):
@@ -73,7 +73,7 @@ class DeadlineExceeded(ApiError, RetryLater):
 
 
 class Aborted(ApiError, RetryLater):
-    """A concurrent change prevented the request: retry."""
+    """A concurrent change prevented the request: send it again."""
 
 
 # All classes of API errors that callers on other hosts and in other clusters get unchanged.

@@ -9,9 +9,9 @@ _VERSION = 7
 # Variant of RFC 9562: the upper two bits of the ninth byte.
 _VARIANT = 0b10
 _RANDOM_BITS = 62
-# The rest of the millisecond must fit into 12 bits: 1,000,000 ns >> 8 is below 4096.
+# Number of low bits to drop, so that the rest of the millisecond fits into 12 bits: 1,000,000 ns >> 8 is below 4096.
 _NS_BITS_DROPPED = 8
-# Random numbers that are read from the system at a time.
+# Number of random numbers that are read from the system at a time.
 _NUMBERS_AT_ONCE = 512
 
 
@@ -24,11 +24,14 @@ def uuid7(now_ns: int, random: int) -> str:
 
 
 class _RandomNumbers:
-    """Unpredictable numbers of 64 bits. A system call for each would let another thread take over each time."""
+    """Unpredictable numbers of 64 bits.
+
+    Reads many at a time: Python may switch to another thread at each system call.
+    """
 
     def __init__(self) -> None:
         self._left: list[int] = []
-        # A forked process must not make the ids of its parent.
+        # A forked process must not generate the same ids as its parent.
         os.register_at_fork(after_in_child=self._left.clear)
 
     def next(self) -> int:

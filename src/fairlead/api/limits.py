@@ -50,15 +50,17 @@ class Limits:
     workflow_task_timeout_default_ns: int = 10 * SECOND_NS
     workflow_task_timeout_max_ns: int = 120 * SECOND_NS
     workflow_task_retry_max_ns: int = 600 * SECOND_NS
-    # Maximum nanoseconds of a series of workflow task heartbeats: empty responses that request a new workflow task.
+    # Maximum nanoseconds of consecutive workflow task heartbeats: empty responses that request a new workflow task.
     workflow_task_row_max_ns: int = 1800 * SECOND_NS
-    # Minimum nanoseconds between the starts of two runs of a chain, so that a failing workflow does not spin.
+    # Minimum nanoseconds between the starts of two runs of a chain, so that a workflow that fails at once does not run
+    # all the time.
     run_interval_min_ns: int = SECOND_NS
-    # Maximum number of events sent with a workflow task; the others follow in pages.
+    # Maximum number of events sent with a workflow task; further events follow in pages.
     task_page_events: int = 256
     eager_start: bool = True
     eager_activities: bool = True
-    # Whether a task queue limits its running activities: then none starts eagerly, before it has a slot.
+    # Whether a task queue limits its running activities. If so, activities don't start eagerly, because they need a
+    # slot first.
     limits_running: Callable[[str], bool] = field(default=lambda _task_queue: False, compare=False)
     # Number of failed workflow tasks in a row from which TemporalReportedProblems is set; 0 means never.
     reported_problems_tasks_min: int = 5

@@ -15,12 +15,12 @@ _Status = MultiOperationExecutionFailure.OperationStatus
 
 
 def operation_aborted() -> Aborted:
-    """The error of an operation that was not carried out because the other one failed."""
+    """The error of an operation that was not carried out because the other operation failed."""
     return Aborted("Operation was aborted.", packed(MultiOperationExecutionAborted()))
 
 
 def multi_operation_error(outcomes: Sequence[FairleadError | None]) -> ApiError:
-    """One error for all operations, of the class of the first that failed and was not aborted; None is a success."""
+    """One error for all operations, with the class of the first that failed by itself; None stands for a success."""
     failed = next(
         (each for each in outcomes if each is not None and not isinstance(each, Aborted)), operation_aborted()
     )

@@ -5,7 +5,7 @@ from msgspec import Struct
 from fairlead.core.errors import FixRequest
 from fairlead.rpc.hosts.caller import Method
 
-# Maximum number of names and ids in one request.
+# Maximum number of names and ids in a request.
 GIVEN_MAX = 1_000
 
 
@@ -27,7 +27,7 @@ class FoundNamespace(Struct, frozen=True, array_like=True):
 
 
 class FindNamespacesResponse(Struct, frozen=True, array_like=True):
-    """The registered namespaces among those in the request, and whether any namespace is registered at all."""
+    """The namespaces of the request that are registered, and whether any namespace is registered at all."""
 
     found: list[FoundNamespace]
     is_any_registered: bool

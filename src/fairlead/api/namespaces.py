@@ -7,11 +7,10 @@ import msgspec
 from temporalio.api.enums.v1 import NamespaceState
 from temporalio.api.errordetails.v1 import NamespaceAlreadyExistsFailure, NamespaceInvalidStateFailure
 
-from fairlead.aio.coalescing import Coalescer
+from fairlead.aio.coalescer import Coalescer
 from fairlead.aio.refresh_loop import refresh_forever
 from fairlead.api.error_details import namespace_not_found, packed
 from fairlead.api.errors import AlreadyExists, Exhausted, FailedPrecondition, InvalidArgument, NotFound
-from fairlead.api.system_attributes import SYSTEM_SEARCH_ATTRIBUTES
 from fairlead.core.errors import FairleadError, GiveUp, RetryLater
 from fairlead.storage.history import HistoryStore, StoredNamespace
 from fairlead.storage.history_conflicts import NamespaceConflict
@@ -23,8 +22,8 @@ NAMESPACES_MAX = 10_000
 PAYLOAD_BYTES_MAX = 64 * 1024
 PAGE_MAX = 500
 CHANGE_ATTEMPTS_MAX = 10
-# Number of unknown names that are remembered, and for how many seconds: polls of a wrong name must not read the store
-# each time.
+# Maximum number of unknown names that are remembered, and the seconds for which they are: polls with a wrong name must
+# not read the store each time.
 MISSED_NAMES_MAX = 1_000
 MISSED_S_MAX = 1.0
 
@@ -67,7 +66,7 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     # 0 for a local namespace.
     failover_version: int = 0
     created_ns: int = 0
-    # Time from which a deleted namespace may be purged, once its runs are gone.
+    # Time from which a deleted namespace may be purged, if its runs have been deleted.
     purge_after_ns: int = 0
     # Version of the stored row; grows with every change.
     version: int = 0
@@ -85,11 +84,6 @@ class Namespace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     # For each of `failovers`: (failover version, the cluster that was active before, whether it was graceful).
     failover_origins: tuple[tuple[int, str, bool], ...] = ()
 
-    def attribute_type(self, name: str) -> int | None:
-        """The number of a search attribute's `IndexedValueType`, system attributes included; None if it is unknown."""
-        found = self.search_attributes.get(name)
-        return SYSTEM_SEARCH_ATTRIBUTES.get(name) if found is None else found
-
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Namespace).decode
@@ -98,8 +92,8 @@ _decode = msgspec.msgpack.Decoder(Namespace).decode
 class Namespaces:
     """Cache of all namespaces.
 
-    Changes of this host are visible at once, those of other hosts after at most `refresh_s`. An unknown name is looked
-    up in the store, so that a new namespace can be used on all hosts at once.
+    Changes that this host makes are visible at once; changes of other hosts after at most `refresh_s`. An unknown name
+    is looked up in the store, so that a new namespace can be used on all hosts at once.
 
     Many methods, because each kind of lookup and change has its own, over one cache.
     """
@@ -158,7 +152,7 @@ class Namespaces:
         return found
 
     async def find_id(self, namespace_id: str) -> Namespace:
-        """The namespace with an id, in any state: its runs continue until the namespace is purged."""
+        """The namespace with an id, in any state: the runs of a deleted namespace continue until they are deleted."""
         found = self._by_id.get(namespace_id)
         return await self.read_id(namespace_id) if found is None else found
 
@@ -215,11 +209,11 @@ class Namespaces:
             return await self.read(namespace.name)
 
     async def update(self, name: str, change: Callable[[Namespace], Namespace]) -> Namespace:
-        """Change a namespace, based on the stored state; `change` may be called several times."""
+        """Change a namespace, based on its stored state; `change` may be called several times."""
         return await self.change((await self.read(name)).id, change)
 
     async def change(self, namespace_id: str, change: Callable[[Namespace], Namespace]) -> Namespace:
-        """Like `update`, by id."""
+        """Like `update`, with the namespace's id."""
         for _ in range(CHANGE_ATTEMPTS_MAX):
             present = await self.read_id(namespace_id)
             changed = change(present)
@@ -241,7 +235,8 @@ class Namespaces:
         def mark(namespace: Namespace) -> Namespace:
             return msgspec.structs.replace(namespace, state=int(DELETED), purge_after_ns=purge_after_ns)
 
-        # Mark first, then rename: if a host stops in between, the namespace is unusable and can still be deleted.
+        # Mark first, then rename: if the host stops between the two, the namespace is unusable, and deleting it again
+        # completes the deletion.
         deleted = await self.change(namespace_id, mark)
         if f"-deleted-{namespace_id[:_DELETED_ID_CHARACTERS]}" in deleted.name:
             return deleted
@@ -257,7 +252,7 @@ class Namespaces:
         raise NamespaceBusy(f"namespace {deleted.name!r} was changed during its deletion: try again")
 
     async def purge(self, namespace_id: str) -> None:
-        """Delete the row of a deleted namespace whose runs are gone."""
+        """Delete the row of a deleted namespace without runs."""
         present = await self.read_id(namespace_id)
         if present.state != DELETED:
             raise InvalidArgument(f"namespace {present.name!r} is not deleted: delete it first")
@@ -265,7 +260,7 @@ class Namespaces:
         self._note_gone(present)
 
     async def refresh_after_now(self) -> None:
-        """Wait for a refresh that began after this call; concurrent callers share it."""
+        """Wait for a refresh that begins after this call; concurrent callers share it."""
         await self._refreshes.refresh("the store")
 
     async def refresh(self) -> None:
@@ -305,7 +300,7 @@ class Namespaces:
 
     def _keep(self, stored: StoredNamespace) -> Namespace:
         present = self._by_id.get(stored.namespace_id)
-        # This host may have written a newer version during the read.
+        # This host may have written a newer version while the row was read.
         if present is not None and present.version >= stored.version:
             return present
         namespace = _decoded(stored)
@@ -377,6 +372,6 @@ def _decoded(stored: StoredNamespace) -> Namespace:
         namespace = _decode(stored.payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableNamespace(
-            f"namespace {stored.name!r} can't be read ({error}): did a newer release write it?"
+            f"namespace {stored.name!r} can't be read ({error}): if a newer release wrote it, run that release"
         ) from None
     return msgspec.structs.replace(namespace, id=stored.namespace_id, name=stored.name, version=stored.version)

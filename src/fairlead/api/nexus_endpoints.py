@@ -1,7 +1,7 @@
-"""Nexus endpoints: names by which workflows call the workers of a task queue in any namespace.
+"""Nexus endpoints: names with which workflows call handlers on a task queue of any namespace.
 
-Each endpoint is cluster metadata with its name as the key, so that names are unique. Nothing is cached: each call reads
-the store.
+Each endpoint is stored as cluster metadata under its name, so that names are unique. Each call reads the store; there
+is no cache.
 """
 
 from collections.abc import Iterable
@@ -121,7 +121,7 @@ class Endpoints:
                 raise _busy(row.key.removeprefix(_PREFIX)) from None
 
     async def _rows(self, endpoint_id: str | None = None) -> list[StoredMetadata]:
-        """The stored rows of all endpoints, or of one: usually one row each."""
+        """The stored rows of all endpoints, or of one. An endpoint has one row, or two during a change of its name."""
         found: list[StoredMetadata] = []
         after: str | None = None
         while True:

@@ -4,7 +4,7 @@ import json
 
 from temporalio.api.nexus.v1 import Failure as NexusFailure
 
-# Text of the error for a Nexus task that is unknown or has expired.
+# Error text for a Nexus task that is unknown or has expired.
 TASK_NOT_FOUND = "Nexus task not found or already expired"
 
 

@@ -1,14 +1,14 @@
 """The authenticated caller of the present call, for the events that the call writes.
 
-It is set for one asyncio task only: tasks and timers that the call starts have no principal, since the caller did not
-write their events.
+The principal applies to one asyncio task. Tasks and timers that the call starts have no principal, because the server
+writes their events, not the caller.
 """
 
 import asyncio
 from contextvars import ContextVar
 from typing import Final
 
-# The caller's means of authentication, and its name.
+# The caller's method of authentication, and its name.
 PrincipalPair = tuple[str, str]
 
 _CURRENT: ContextVar[tuple[object, PrincipalPair] | None] = ContextVar("principal", default=None)

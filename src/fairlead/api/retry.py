@@ -12,9 +12,9 @@ from fairlead.api.times import SECOND_NS, from_duration, to_duration
 _INTERVAL_NS_MAX = (1 << 63) - 1
 _BACKOFF_COEFFICIENT_DEFAULT = 2.0
 _MAXIMUM_INTERVAL_FACTOR = 100
-# Number of first attempts whose backoff is the policy's own, however short it is.
+# Number of first attempts for which the policy's backoff applies unchanged, even if it is very short.
 FREE_ATTEMPTS = 10
-# Minimum backoff of the later attempts, in nanoseconds: it doubles with each attempt up to the maximum.
+# Minimum backoff in nanoseconds after the first of the later attempts; doubles with each attempt, up to SPACING_NS_MAX.
 _SPACING_NS_FIRST = SECOND_NS // 1024
 SPACING_NS_MAX = SECOND_NS
 TIMEOUT_TYPE_PREFIX = "TemporalTimeout:"
@@ -28,7 +28,7 @@ _RETRIED_TIMEOUTS = (TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE, TimeoutType.TIMEOU
 
 
 class RetryDecision(NamedTuple):
-    """`backoff_ns` is None without a further attempt; `state` says why, as the API's RetryState."""
+    """`backoff_ns` is None if there is no further attempt; `state` gives the reason, as in the API."""
 
     backoff_ns: int | None
     state: RetryState.ValueType
@@ -94,7 +94,10 @@ def is_retryable(failure: Failure | None, non_retryable_types: tuple[str, ...]) 
 def decide_retry(
     policy: RetryPolicy, *, attempt: int, failure: Failure | None, now_ns: int, expires_at_ns: int
 ) -> RetryDecision:
-    """Decide about attempt `attempt + 1`; `expires_at_ns` is the time after which no attempt may begin, 0 for never."""
+    """Decide whether attempt `attempt + 1` begins, and when.
+
+    No attempt may begin after `expires_at_ns`, unless that is 0.
+    """
     if not is_retryable(failure, tuple(policy.non_retryable_error_types)):
         return RetryDecision(None, RetryState.RETRY_STATE_NON_RETRYABLE_FAILURE)
     if 0 < policy.maximum_attempts <= attempt:
@@ -116,7 +119,7 @@ def decide_retry(
 
 
 def spacing_ns(attempt: int, maximum_ns: int = SPACING_NS_MAX) -> int:
-    """Minimum backoff after a failed attempt: a bug that fails at once must not keep a server busy."""
+    """Minimum backoff after a failed attempt, so that an activity that fails at once does not keep a server busy."""
     if attempt < FREE_ATTEMPTS:
         return 0
     return min(_SPACING_NS_FIRST << min(attempt - FREE_ATTEMPTS, 32), maximum_ns)

@@ -1,4 +1,4 @@
-"""The limits of runs, read from the settings of their namespace as plain values."""
+"""The limits of runs as plain values, read from the settings of their namespace."""
 
 from fairlead.api.concurrency_limits import ConcurrencyLimits
 from fairlead.api.limits import Limits
@@ -11,7 +11,7 @@ NAMESPACES_MAX = 20_000
 
 
 class RunLimits:
-    """Limits by namespace id, computed again when the settings change."""
+    """Limits by namespace id; cleared when the settings change."""
 
     def __init__(self, settings: DynamicSettings) -> None:
         self._settings = settings
@@ -20,7 +20,7 @@ class RunLimits:
         self.concurrency = ConcurrencyLimits(settings)
 
     def of(self, namespace_id: str) -> Limits:
-        """The limits in force in a namespace."""
+        """The limits that apply in a namespace."""
         if self._revision != self._settings.revision or len(self._limits) >= NAMESPACES_MAX:
             self._revision = self._settings.revision
             self._limits.clear()

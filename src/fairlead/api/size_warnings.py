@@ -1,4 +1,4 @@
-"""Warnings about payloads, memos and histories that come near their limits, so that operators see them in time."""
+"""Log lines about payloads, memos and histories that are near their limits, so that operators can act in time."""
 
 from collections.abc import Callable
 from math import inf
@@ -6,7 +6,7 @@ from math import inf
 from fairlead.api.limits import LimitedSize
 from fairlead.telemetry import get_log
 
-# Time in seconds between two lines about the same setting, so that a busy server does not fill its log.
+# Seconds between two log lines about the same setting, so that a busy server does not fill its log.
 INTERVAL_S = 60.0
 EVENT = "size above limit"
 
@@ -14,12 +14,12 @@ _log = get_log("history.limits")
 
 
 class SizeWarnings:
-    """Logs sizes above their limits: at most one line per setting and interval, with the number of sizes left out."""
+    """Logs sizes above their limits: at most one line per setting and interval, with the number of omitted sizes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` returns the time in seconds."""
         self._clock = clock
-        # By setting: the time of its last line, and the number of sizes left out since.
+        # By setting: the time of its last log line, and the number of sizes omitted since then.
         self._logged: dict[str, tuple[float, int]] = {}
 
     def check(

@@ -24,7 +24,7 @@ def to_timestamp(time_ns: int) -> Timestamp:
 
 
 def set_timestamp(target: Timestamp, time_ns: int) -> None:
-    """Set a Timestamp within another message: cheaper than a new one, which the message would copy."""
+    """Set a Timestamp within another message. This is cheaper than a new Timestamp, which the message would copy."""
     if not _NS_MIN <= time_ns <= _NS_MAX:
         time_ns = _bounded(time_ns)
     # Two zeros would leave the field unset.
@@ -47,7 +47,7 @@ def to_duration(duration_ns: int) -> Duration:
 
 
 def set_duration(target: Duration, duration_ns: int) -> None:
-    """Set a Duration within another message: cheaper than a new one, which the message would copy."""
+    """Set a Duration within another message. This is cheaper than a new Duration, which the message would copy."""
     if not _NS_MIN <= duration_ns <= _NS_MAX:
         duration_ns = _bounded(duration_ns)
     # Two zeros would leave the field unset.

@@ -8,7 +8,7 @@ TOKEN_BYTES_MAX = 16 * 1024
 
 
 class TaskToken(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """The run of the task."""
+    """Identifies the run of a task."""
 
     namespace_id: str
     workflow_id: str
@@ -16,12 +16,12 @@ class TaskToken(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class WorkflowTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
-    """A workflow task."""
+    """Identifies a workflow task."""
 
     scheduled_event_id: int
     attempt: int
     started_event_id: int
-    # Version of the scheduled event: on another branch the event id belongs to another event.
+    # Version of the scheduled event: on another branch, the same id belongs to another event.
     version: int = 0
     # Start time of the task. Two clusters may have started the same task: the response applies only to the start that
     # the worker saw.
@@ -29,7 +29,7 @@ class WorkflowTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
 
 
 class ActivityTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
-    """An attempt of an activity.
+    """Identifies an attempt of an activity.
 
     For a standalone activity, `workflow_id` is the activity id, and `scheduled_event_id` is the number of the start.
     """
@@ -43,7 +43,7 @@ class ActivityTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
 
 
 class QueryTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
-    """A query that a worker answers without a workflow task."""
+    """Identifies a query that a worker answers outside of a workflow task."""
 
     query_id: str
 
@@ -51,7 +51,7 @@ class QueryTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
 class NexusTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
     """A request to a Nexus handler: `namespace_id` is the handler's, the other fields identify the caller's run.
 
-    For a standalone operation, `workflow_id` is its own id and `scheduled_event_id` is 0.
+    For a standalone operation, `workflow_id` is the operation's id and `scheduled_event_id` is 0.
     """
 
     caller_namespace_id: str
@@ -59,7 +59,8 @@ class NexusTaskToken(TaskToken, array_like=True, frozen=True, tag=True):
     attempt: int
     is_cancel: bool
     is_standalone: bool = False
-    # Id of the operation's request, which only its caller and its handler know: nobody else can make a valid token.
+    # Id of the operation's request, which only the caller and the handler know, so that no one else can make a valid
+    # token.
     request_id: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Varints, the numbers in protobuf's encoding: for messages that are put together from encoded parts."""
+"""Varints, protobuf's encoding of numbers, for messages that are assembled from encoded parts."""
 
 _SEVEN_BITS = 0x7F
 _MORE_FOLLOWS = 0x80

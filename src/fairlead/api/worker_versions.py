@@ -1,4 +1,4 @@
-"""The worker version of a run, as its events say."""
+"""The worker version of a run, computed from its events."""
 
 from typing import Protocol
 
@@ -30,7 +30,7 @@ class Version(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def dotted(self) -> str:
-        """The form of the first clients."""
+        """The format of Temporal's older API fields."""
         return f"{self.deployment}.{self.build_id}"
 
     def message(self) -> WorkerDeploymentVersion:
@@ -46,7 +46,7 @@ class Version(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RunVersioning(msgspec.Struct, array_like=True):
-    """The versioning state of a run. `behavior` and `version` are those of the last completed workflow task."""
+    """The versioning state of a run. `behavior` and `version` come from the last completed workflow task."""
 
     behavior: int = 0
     version: Version | None = None
@@ -63,14 +63,14 @@ class RunVersioning(msgspec.Struct, array_like=True):
 
     @property
     def pinned(self) -> Version | None:
-        """The version that gets all workflow tasks of the run, whatever version is current."""
+        """The version that gets all workflow tasks of the run, even if another version is current."""
         if self.behavior == PINNED:
             return self.version
         return self.inherited_pinned if not self.behavior else None
 
 
 def pinned_by(override: VersioningOverride) -> Version | None:
-    """The version that an override pins a run to, in the new or the deprecated form; None if it doesn't pin."""
+    """The version to which an override pins a run, in the new or the deprecated form; None if it doesn't pin."""
     if override.HasField("pinned"):
         return Version.of(override.pinned.version)
     if override.behavior == PINNED:
@@ -83,7 +83,7 @@ def pinned_by(override: VersioningOverride) -> Version | None:
 
 
 def in_new_form(override: VersioningOverride) -> VersioningOverride:
-    """The override as events have it: without the fields of the old form."""
+    """The override in the form that events have: without the deprecated fields."""
     new = VersioningOverride()
     new.CopyFrom(override)
     for name in ("behavior", "deployment", "pinned_version"):
@@ -104,7 +104,7 @@ class Versioned(Protocol):
 
     @property
     def versioning(self) -> RunVersioning | None:
-        """The versioning state that follows from the workers."""
+        """The versioning state from the run's workflow tasks."""
         ...
 
     @property
@@ -121,7 +121,7 @@ def pinned_version(state: Versioned) -> Version | None:
 
 
 def begins_ramping(state: Versioned) -> bool:
-    """Whether the run's next workflow task is its first one and is for the ramping version."""
+    """Whether the run's next workflow task is its first task, and is for the ramping version."""
     versioning = state.versioning
     return (
         versioning is not None and versioning.initial_behavior == USE_RAMPING and versioning.inherited_auto is not None
@@ -129,7 +129,7 @@ def begins_ramping(state: Versioned) -> bool:
 
 
 def behavior_of(state: Versioned) -> int:
-    """The effective versioning behavior of a run, as the number of a VersioningBehavior."""
+    """The versioning behavior that applies to a run, as the number of a VersioningBehavior."""
     if pinned_version(state) is not None:
         return PINNED
     if state.versioning_override:

@@ -10,5 +10,5 @@ _PARSED_MAX = 1000
 
 @lru_cache(maxsize=_PARSED_MAX)
 def parsed_rule(payload: bytes) -> WorkflowRule:
-    """The message of a stored rule; not to be changed."""
+    """The message of a stored rule. It is cached: don't change it."""
     return WorkflowRule.FromString(payload)

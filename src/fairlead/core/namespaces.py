@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-# Number of names in the cache, more than the registry holds; beyond it, the oldest entry is dropped.
+# Number of names in the cache, more than the registry holds. If it is exceeded, the oldest entry is dropped.
 NAMES_MAX = 20_000
 
 # Separates the parts of a qualified namespace id; no namespace id contains it.
 VERSION_MARK = "#"
 
-# Follows the string by which clients of matching alone name a namespace, if a registered namespace has that name.
+# Suffix for the display of an unregistered namespace id that equals the name of a registered namespace. Clients that
+# use matching directly choose such ids.
 UNREGISTERED = " (unregistered)"
 
 
@@ -26,7 +27,7 @@ class QualifiedNamespaceId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "QualifiedNamespaceId":
-        """Take the text apart."""
+        """Split the text into the namespace id and the qualifier."""
         base, _, qualifier = text.partition(VERSION_MARK)
         return cls(base, qualifier)
 
@@ -45,8 +46,9 @@ Listener = Callable[[str, str | None, str | None], None]
 class NamespaceNames:
     """Maps namespace ids to names and back, without waiting.
 
-    Names are unique: an id loses its name as soon as another id gets it, so a namespace that was deleted and created
-    anew is never confused with the old one. An unknown id has no name; callers then use the id itself.
+    Names are unique: an id loses its name as soon as another id gets it, so after a namespace was deleted and another
+    one was created with its name, the two are never confused. An unknown id has no name; callers then use the id
+    itself.
     """
 
     def __init__(self, *, names_max: int = NAMES_MAX) -> None:
@@ -105,7 +107,7 @@ class NamespaceNames:
         return shown_namespace(*self.labels(namespace_id))
 
     def labels(self, namespace_id: str) -> tuple[str, str]:
-        """The namespace and the worker version for display; they differ between any two ids."""
+        """The namespace and the worker version for display; no two ids have the same pair."""
         base, version = split_version(namespace_id)
         name = self._names.get(base)
         if name is None:

@@ -19,11 +19,11 @@ from fairlead.membership.ring import RingView
 from fairlead.rpc.hosts.caller import Caller, Method
 
 CALL_TIMEOUT_S = 10.0
-# Seconds that a call waits beyond the timeout of its operation, for the response to arrive.
+# Seconds that a call waits after the timeout of its operation for the response to arrive.
 MARGIN_S = 1.0
-# Minimum seconds of a call for its retries at another host.
+# Minimum seconds that a call gets for its retries at another host.
 AGAIN_S_MIN = 1.0
-# Seconds before the first retry, doubled for each further one, and the upper limit.
+# Seconds before the first retry (doubled for each further retry), and the maximum.
 AGAIN_FIRST_S, AGAIN_S_MAX = 0.01, 0.5
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,7 +44,7 @@ class HistoryCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HistoryResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The encoded response, or the first part of a large one and the key of the rest."""
+    """The encoded response; of a large response only the first part, and the key of the rest."""
 
     answer: bytes
     rest_key: str = ""
@@ -71,7 +71,7 @@ def encode_request(request: Message | msgspec.Struct) -> bytes:
 
 
 class HistoryClient:
-    """Calls the owner of a shard, on this host or another, and retries where the shard has moved to."""
+    """Calls the owner of a shard, on this host or another; retries if the shard has moved."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class HistoryClient:
         try:
             return await self._attempt(name, shard_id, namespace_id, request, timeout_s)
         except NotActive:
-            # Every host of this cluster would fail alike.
+            # Every host of this cluster would return the same error.
             raise
         except RetryElsewhere:
             return await self._again(name, shard_id, namespace_id, request, _left_s(began_s, timeout_s))
@@ -133,7 +133,7 @@ class HistoryClient:
     def _attempt(
         self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
     ) -> Awaitable[bytes]:
-        """Call the shard's owner: directly if it is this host."""
+        """Call the shard's owner, without encoding if it is this host."""
         owner = self._ring.route(self._partitions[shard_id])
         if owner == self._host and self._local is not None:
             return self._local(name, shard_id, namespace_id, request, timeout_s)
@@ -155,7 +155,7 @@ class HistoryClient:
     async def _again(
         self, name: str, shard_id: int, namespace_id: str, request: Message | msgspec.Struct, timeout_s: float
     ) -> bytes:
-        """Refresh the ring and call the new owner, until the time is over."""
+        """Refresh the ring and call the new owner, until the timeout is over."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
         backoff = Backoff(AGAIN_FIRST_S, AGAIN_S_MAX, random=self._uniform)
@@ -175,5 +175,5 @@ class HistoryClient:
 
 
 def _left_s(began_s: float, timeout_s: float) -> float:
-    """Seconds left of a call; even a caller with little time left gets one more attempt."""
+    """Seconds left for retries: at least `AGAIN_S_MIN`, or the whole timeout if that is shorter."""
     return max(began_s + timeout_s - asyncio.get_running_loop().time(), min(timeout_s, AGAIN_S_MIN))

@@ -1,11 +1,12 @@
-"""The export of a store's histories to a journal, each batch of events once however often the store is exported.
+"""Exports a store's histories to a journal. Repeated exports write each batch of events only once.
 
-A file beside the journal has, for each exported run, its version in the store and the version histories of its
-branches. The store and that file list runs in the same order, so the export reads both side by side, page by page. It
-skips unchanged runs, and reads only the new batches of changed ones. So a second export of an unchanged store writes no
-segment, and an export of a changed store writes only the new batches.
+A file beside the journal records, for each exported run, its version in the store and the version histories of its
+branches. The store and that file list runs in the same order, so the export reads both in parallel, page by page. It
+skips unchanged runs, and reads only the new batches of changed runs. So exporting an unchanged store again writes no
+segment.
 
-The export takes no shard, so a server may run at the same time. Each run is exported as it is when it is read.
+The export takes no shard, so a server may run at the same time. Each run is exported in the state that it has when it
+is read.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -38,16 +39,16 @@ from fairlead.storage.history import (
 
 RUNS_A_PAGE = 500
 PAGE_BYTES = 4 << 20
-# Bytes of a record without its payload, about.
+# Approximate bytes of a record without its payload.
 RECORD_BYTES = 1000
 
 
 class NothingToExport(FixRequest):
-    """The store has no run, or none in the requested namespace."""
+    """The store has no run, or no run in the requested namespace."""
 
 
 class ExportedStore(Protocol):
-    """The methods of `HistoryStore` that an export needs; none needs a lease."""
+    """The methods of `HistoryStore` that an export uses; none of them needs a lease."""
 
     async def read_namespace(
         self, *, namespace_id: str | None = None, name: str | None = None
@@ -71,7 +72,7 @@ class ExportedStore(Protocol):
 
 
 class KnownRun(msgspec.Struct, array_like=True, frozen=True):
-    """An exported run: `exported` are the version histories of its branches, up to the last exported event of each."""
+    """An exported run. `exported` holds the version histories of its branches up to their last exported events."""
 
     shard_id: int
     namespace_id: str
@@ -91,7 +92,7 @@ _decode_known = msgspec.json.Decoder(KnownRun).decode
 
 @dataclass(slots=True)
 class Exported:
-    """Counts of an export: shards and runs in the store, runs with new batches, and what was written."""
+    """Counts of an export: shards, runs, runs with new batches, and written batches, events and segments."""
 
     shards: int = 0
     shards_done: int = 0
@@ -105,7 +106,7 @@ class Exported:
 async def export_histories(
     store: ExportedStore, folder: Path, *, shards: int | None, namespace: str | None, notify: Callable[[Exported], None]
 ) -> Exported:
-    """Write the new batches of the store to the journal of one cluster, all or nothing.
+    """Write the new batches of the store to the journal of one cluster; either all or none of them.
 
     `shards` is None in a store that was never used.
     """
@@ -146,7 +147,7 @@ class _Known:
         self._next = next(self._runs, None)
 
     def find(self, run_key: tuple[int, str, str, str]) -> KnownRun | None:
-        """The earlier export of a run; runs before it, which the store no longer has, are forgotten."""
+        """The earlier export of a run. Also forgets the runs before it, which the store no longer has."""
         while self._next is not None and self._next.run_key < run_key:
             self._skip(self._next)
         if self._next is None or self._next.run_key != run_key:
@@ -155,12 +156,12 @@ class _Known:
         return found
 
     def keep_rest(self) -> None:
-        """Keep the remaining runs of namespaces that this export leaves out."""
+        """Keep the remaining runs of namespaces that are not exported this time."""
         while self._next is not None:
             self._skip(self._next)
 
     def _skip(self, run: KnownRun) -> None:
-        # Runs of namespaces that this export leaves out were not read: keep them.
+        # Runs of namespaces that are not exported were not read: keep them.
         if self._namespace_id not in (None, run.namespace_id):
             self._export.remember(run)
         self._next = next(self._runs, None)
@@ -198,7 +199,7 @@ async def _runs(store: ExportedStore, shard_id: int, *, namespace_id: str | None
 
 
 class _Branch(NamedTuple):
-    """A branch of a run, as it was when the run was read; `status` and `new_run_id` are those after its last event."""
+    """A branch of a run when the run was read; `status` and `new_run_id` apply after its last event."""
 
     identity: RunIdentity
     versions: VersionHistory
@@ -215,7 +216,7 @@ async def _export_run(
     before: KnownRun | None,
     done: Exported,
 ) -> KnownRun | None:
-    """Write the new batches of a run; returns the exported run, None if it was deleted meanwhile."""
+    """Write the new batches of a run and return what is exported now; None if the run was deleted in the meantime."""
     if before is not None and before.db_version == listed.db_version:
         return before
     stored = await store.read_run(shard_id, *RunKey.of(listed))
@@ -235,7 +236,7 @@ async def _export_run(
 
 
 def _branches(state: RunState) -> Iterator[_Branch]:
-    """All branches of a run; the current one comes first."""
+    """All branches of a run, the current branch first."""
     identity = state.identity
     if state.versions is not None:
         yield _Branch(identity, state.versions, state.status, state.new_run_id)
@@ -247,7 +248,7 @@ def _branches(state: RunState) -> Iterator[_Branch]:
 async def _export_branch(
     store: ExportedStore, export: Export, branch: _Branch, *, known: Sequence[VersionHistory], done: Exported
 ) -> int:
-    """Write the batches of a branch that no exported branch has; returns its last exported event id."""
+    """Write the batches of a branch that no exported branch has; return its last exported event id."""
     last_event_id = max((_shared_to(versions, branch.versions) for versions in known), default=0)
     own_since = 0
     if not last_event_id and branch.identity.tree_id != branch.identity.run_id:
@@ -257,7 +258,7 @@ async def _export_branch(
         last_event_id = batch.last_event_id
         if namespace is None:
             namespace = await store.read_namespace(namespace_id=branch.identity.namespace_id)
-        # A reset run exports only its own events: those before the reset belong to its base run.
+        # A reset run exports only its own events: the events before the reset belong to its base run.
         if batch.transaction_id >= own_since:
             streamed = Streamed(batch.transaction_id, _row_of(branch, batch), batch.payload)
             record = to_record(
@@ -270,7 +271,7 @@ async def _export_branch(
 
 
 def _shared_to(known: VersionHistory, versions: VersionHistory) -> int:
-    """The last event id that two branches share, 0 without one: same event id and version mean same event."""
+    """The last event id that two branches share, or 0: events with the same id and version are the same event."""
     try:
         return lowest_common_ancestor(known, versions).event_id
     except NoCommonAncestor:
@@ -278,7 +279,7 @@ def _shared_to(known: VersionHistory, versions: VersionHistory) -> int:
 
 
 async def _batches(store: ExportedStore, branch: _Branch, from_event_id: int) -> AsyncIterator[StoredBatch]:
-    """The batches of a branch, read page by page; they end early if the run is deleted meanwhile."""
+    """The batches of a branch, read page by page; fewer if the run is deleted in the meantime."""
     end_event_id = branch.versions.last.event_id + 1
     while from_event_id < end_event_id:
         page = await store.read_branch(
@@ -296,7 +297,7 @@ async def _batches(store: ExportedStore, branch: _Branch, from_event_id: int) ->
 
 
 async def _own_since(store: ExportedStore, branch: _Branch) -> int:
-    """The id of the transaction in which a reset created the run; earlier batches belong to its base run.
+    """The id of the transaction in which a reset created the run. Earlier batches belong to its base run.
 
     Transaction ids of a shard increase, and all runs of a tree are in one shard.
     """
@@ -310,9 +311,9 @@ async def _own_since(store: ExportedStore, branch: _Branch) -> int:
 
 
 def _row_of(branch: _Branch, batch: StoredBatch) -> StreamRow:
-    """The stream row of the batch, as the server would journal it; before the last batch, the run was running.
+    """The stream row of the batch, as the server would journal it. Before the last batch, the run was running.
 
-    The time is that of the last event, because the store does not have the time of the commit.
+    Its time is the time of the last event, because the store does not record the time of the commit.
     """
     identity, versions = branch.identity, branch.versions
     is_last = batch.last_event_id == versions.last.event_id
@@ -331,5 +332,5 @@ def _events(payload: bytes) -> list[HistoryEvent]:
     try:
         return list(History.FromString(payload).events)
     except DecodeError:
-        # `to_record` logs the error and leaves the event fields out.
+        # `to_record` logs the error and omits the event fields.
         return []

@@ -1,7 +1,7 @@
-"""The sweep after the deletion of a namespace: deletes its runs and entities, and then the namespace itself.
+"""The sweep after the deletion of a namespace: deletes its runs and entities, then the namespace itself.
 
 Each host sweeps the shards that it owns, page by page. A sweep needs no cursor, because deleted runs are not listed
-again. The owner of the first shard removes the namespace when no shard has anything of it.
+again. The owner of the first shard removes the namespace when no shard has runs or entities of it.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from fairlead.telemetry import get_log
 
 # Seconds between two sweeps.
 POLL_S = 5.0
-# Seconds for which a host may not know of a deletion, and may still start runs.
+# Seconds for which a host may not yet have read a deletion, and may still start runs.
 UNHEARD_S = 15.0
-# Seconds of rest between two pages.
+# Pause in seconds between two pages.
 REST_S = 0.01
 PAGE_MAX = 200
 CONCURRENT_MAX = 10
 
-_log = get_log("history.sweeping")
+_log = get_log("history.namespace_deletion")
 
 
 class Sweeper:
@@ -53,7 +53,7 @@ class Sweeper:
         self._loop = asyncio.get_running_loop().create_task(self._refresh_forever())
 
     async def close(self) -> None:
-        """Stop the periodic sweep; the next one finds the rest."""
+        """Stop the periodic sweep; the next sweep finds the rest."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
@@ -91,7 +91,7 @@ class Sweeper:
             await shard.writer.delete(loaded)
 
     async def _purge(self, namespace: Namespace) -> None:
-        """Remove a namespace, if this host owns the first shard and no shard has runs or entities of it."""
+        """Remove a namespace if this host owns the first shard, and no shard has runs or entities of the namespace."""
         first = self._shards().get(0)
         if first is None or first.ownership.is_lost:
             return
@@ -102,7 +102,7 @@ class Sweeper:
         _log.info("deleted namespace removed", namespace=namespace.name, namespace_id=namespace.id)
 
     async def _left(self, shard_id: int, namespace_id: str, limit: int) -> list[ListedRun]:
-        """Up to `limit` runs and entities of a namespace in a shard; in the order of keys, runs come first."""
+        """Up to `limit` runs and entities of a namespace in a shard; the runs come first."""
         page = await self._store.list_runs(shard_id, after=RunKey(namespace_id, "", ""), limit=limit)
         return [run for run in page if base_namespace_id(run.namespace_id) == namespace_id]
 

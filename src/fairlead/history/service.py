@@ -56,7 +56,7 @@ from fairlead.telemetry import ACTIVITY_STARTS_LIMITED, SHARD_LOST, HistoryGauge
 START_TIMEOUT_S = 5.0
 # Seconds after which a host tries again to open a shard.
 REOPEN_S = 0.2
-# Shards that open at the same time; calls to other shards, and heartbeats, need the store too.
+# Number of shards that open at the same time; other calls and the heartbeats need the store too.
 OPENING_MAX = 8
 
 TREE = Method("history.Tree", TreeRequest, BranchesResponse)
@@ -160,7 +160,7 @@ class HistoryService:
         self._sweeper.open()
 
     async def close(self) -> None:
-        """Close all shards; unfinished tasks are in the store."""
+        """Close all shards; unfinished tasks stay in the store."""
         self._is_open = False
         await self._sweeper.close()
         for task in self._opening.values():
@@ -192,7 +192,7 @@ class HistoryService:
     async def start_task(self, payload: bytes, identity: str, worker: bytes = b"") -> bytes | NotStarted:
         """Start a task that matching has given to a poll, and return the encoded response to the poll.
 
-        A task that history has not added goes to the poll as it is.
+        If history has not added the task, its payload is the response.
         """
         decoded = decode_matched(payload, identity, worker)
         if decoded is None:
@@ -206,7 +206,7 @@ class HistoryService:
                 name, request.namespace_id, request.workflow_id, request, timeout_s=START_TIMEOUT_S
             )
         except (NotFound, Gone, InvalidArgument, NotActive):
-            # A task of a namespace that is active in another cluster is started there.
+            # If the namespace is active in another cluster, that cluster starts the task.
             return NotStarted.GONE
         except (KeyAtLimit, QueueAtLimit) as full:
             return NotStarted.KEY_FULL if isinstance(full, KeyAtLimit) else NotStarted.QUEUE_FULL
@@ -230,7 +230,7 @@ class HistoryService:
         try:
             self._parts.keep(rest_key, answer[PART_BYTES_MAX:])
         except NoRoom as full:
-            # Not `NoRoom`: the caller would take it for "not carried out".
+            # Don't raise `NoRoom`: the caller would conclude that the operation was not carried out.
             raise CallLost(f"{call.name} was carried out, but its response can't be kept: {full}") from full
         return HistoryResponse(answer[:PART_BYTES_MAX], rest_key)
 
@@ -248,7 +248,7 @@ class HistoryService:
     # Shards
 
     def owns(self, shard_id: int) -> bool:
-        """Whether the ring gives the shard to this host."""
+        """Whether this host owns the shard according to the ring."""
         try:
             return self._ring.route(partition_of(shard_id)) == self.host
         except NoHosts:
@@ -273,7 +273,7 @@ class HistoryService:
     async def _take(self, shard_id: int) -> Shard:
         before = self._shards.pop(shard_id, None)
         if before is not None:
-            # Close the old shard to the end, even if this task is cancelled.
+            # Close the old shard completely, even if this task is cancelled.
             await asyncio.shield(self._close(before))
         shard = Shard(
             shard_id,
@@ -285,10 +285,11 @@ class HistoryService:
         )
         try:
             async with self._opening_room:
-                # The ring may have moved the shard while this task waited for room.
+                # The ring may have moved the shard while this task waited to open it.
                 self._check_owner(shard_id)
                 await shard.open()
-            # The ring may have changed during `open`; the next write of the new owner makes it reopen the shard.
+            # The ring may have changed during `open`, which took the shard from its new owner: that host reopens it at
+            # its next write.
             self._check_owner(shard_id)
         except BaseException as failure:
             await shard.close()
@@ -298,7 +299,7 @@ class HistoryService:
             raise
         self._shards[shard_id] = shard
         if shard.ownership.is_lost:
-            # A task of its queues lost the shard before `_shards` had it, so `_lost` did not reopen it.
+            # A task of its queues lost the shard before it was in `_shards`, so `_lost` did not reopen it.
             asyncio.get_running_loop().call_later(REOPEN_S, self._ring_changed)
         return shard
 
@@ -356,7 +357,7 @@ def _shard_operation(name: str) -> ShardOperation:
 
 
 def _log_failure(done: "asyncio.Task[Shard]") -> None:
-    """Retrieve the exception of a failed opening, which `_take` has logged."""
+    """Retrieve the exception of a failed opening, so that asyncio does not log it: `_take` has logged it."""
     if not done.cancelled():
         done.exception()
 

@@ -1,8 +1,7 @@
 """The client of the matching service: chooses a partition, finds its owner, and calls it.
 
-A client caches only hints: the hosts, the number of partitions, and where tasks wait. The responses of the partitions
-correct each hint. A partition rejects a request that was based on a wrong hint before it does anything, and the client
-repeats the request.
+A client caches only hints: the hosts, the number of partitions, and where tasks wait. The partitions' responses correct
+wrong hints. If a request was based on a wrong hint, the partition rejects it without effect, and the client repeats it.
 """
 
 import asyncio
@@ -49,24 +48,24 @@ from fairlead.settings.dynamic.matching import (
 ADD_TIMEOUT_S = 10.0
 REVIEW_TIMEOUT_S = 60.0
 FREE_SLOT_TIMEOUT_S = 2.0
-# Seconds that the client waits beyond a poll's timeout, for the response to arrive.
+# Seconds that the client waits for the response after a poll's timeout.
 POLL_MARGIN_S = 1.0
-# Seconds that the client waits beyond an offer's timeout, for the task to be started.
+# Seconds that the client waits for the start of the task after an offer's timeout.
 OFFER_MARGIN_S = 10.0
 OFFER_PAUSE_S = 0.05
-# Seconds that the first poll of an unknown task queue waits at the root; the response carries the configuration, and
-# the poll goes on at a partition chosen by it. Otherwise all new workers would wait at the root for a whole long poll
-# while tasks are added to other partitions.
+# Seconds that the first poll of an unknown task queue waits at the root. The response carries the configuration, and
+# the client then polls a partition of its choice. With a longer wait, all new workers would wait at the root while
+# tasks are added to other partitions.
 FIRST_POLL_S = 1.0
 ROOT = 0
 
 
 class MatchingClient:
-    """Adds tasks and polls for tasks, on whichever host owns the partition.
+    """Adds tasks and polls for tasks at the host that owns the partition.
 
     A failed request is retried until its deadline, see `Attempts`. Each attempt chooses the partition again, so that an
-    unreachable one is avoided. If there is no further attempt, the last error is raised. `forced_read` and
-    `forced_write` are hooks for tests: they override the choice once the task queue's configuration is known.
+    unreachable partition is avoided. After the last attempt its error is raised. `forced_read` and `forced_write` are
+    hooks for tests: they override the choice once the task queue's configuration is known.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class MatchingClient:
         self._limits = limits or AttemptLimits()
         self._configs = PartitionConfigs()
         self._users = ConfigUsers(self._configs)
-        # Called at each scrape of the metrics, see `Metrics.watch`.
+        # Read at each scrape of the metrics, see `Metrics.watch`.
         self.gauges = self._users.gauges
         # A random prefix and a counter make poll ids unique among all clients.
         self._local: Reserve | None = None
@@ -109,17 +108,17 @@ class MatchingClient:
             settings.subscribe(setting, balance_anew)
 
     def reserve_locally(self, reserve: Reserve) -> None:
-        """Set the function that takes a poll which waits at this host, see `MatchingService.reserve`."""
+        """Set the function that reserves a poll which waits at this host, see `MatchingService.reserve`."""
         self._local = reserve
 
     def reserve(
         self, task_queue: TaskQueueId, task: NewTask, *, kind: QueueKind = QueueKind.NORMAL
     ) -> ReservedPoll | None:
-        """Take a poll that waits at this host, where `add` would offer the task; None if `add` must be called."""
+        """Reserve a poll that waits for the task at this host; None if `add` must be called."""
         if self._local is None:
             return None
         config = None if kind is not QueueKind.NORMAL else self._configs.find(task_queue)
-        # At random: an attempt without a poll must not move the balancer on, or round robin would skip partitions.
+        # Choose at random instead of with the balancer: attempts without a poll would make round robin skip partitions.
         number = ROOT if config is None else int(self._random() * config.write)
         reserved = self._local(Partition(task_queue, number), task)
         if reserved is not None and kind is QueueKind.NORMAL:
@@ -140,7 +139,7 @@ class MatchingClient:
     ) -> AddResponse:
         """Add a task; when this returns, the task was started or is durable.
 
-        After an error the task may have been added nevertheless, unless the error says that nothing was done.
+        After an error the task may still have been added, unless the error says that nothing was done.
         """
         deadline_s = deadline(timeout_s)
         attempt_s_max = attempt_s = min(self._limits.attempt_s_max, timeout_s / 2)
@@ -173,10 +172,10 @@ class MatchingClient:
     async def offer(
         self, task_queue: TaskQueueId, task: NewTask, *, kind: QueueKind = QueueKind.NORMAL, wait_s: float
     ) -> bool:
-        """Have a query task started by a poll that waits, or comes within `wait_s`, before all other tasks.
+        """Match a query task, before all other tasks, with a poll that waits or comes within `wait_s`.
 
-        The task is never stored. False: no poll came in time, and no poll will get the task. Cancelling the caller
-        withdraws the task, unless it is being started. After `CallLost` it may have been started nevertheless.
+        The task is never stored. Returns False if no poll came in time; then no poll will get the task. Cancelling the
+        caller withdraws the task, unless it is being started. After `CallLost` the task may have been started.
         """
         deadline_s = deadline(wait_s)
         attempts = self._attempts(deadline_s)
@@ -198,7 +197,8 @@ class MatchingClient:
                     self._users.note_task(task_queue)
                 if answer.is_started or attempts.left_s() <= OFFER_PAUSE_S:
                     return answer.is_started
-                # The offer failed before its timeout: the partition is being unloaded, and another host loads it soon.
+                # The offer ended before its timeout because the partition is being unloaded; another host loads it
+                # soon.
                 await asyncio.sleep(OFFER_PAUSE_S)
 
     async def forget_sticky(self, sticky: TaskQueueId, *, timeout_s: float = ADD_TIMEOUT_S) -> list[bytes]:
@@ -223,7 +223,7 @@ class MatchingClient:
     async def report_free_slot(self, task_queue: TaskQueueId, fairness_key: str) -> None:
         """Notify the partitions of a limited task queue that an activity has ended, so that they try the next task.
 
-        Failures are ignored: a partition without this notification tries after `parking.RETRY_S`.
+        Failures are ignored: without a notification, a partition tries after `parked_keys.RETRY_S`.
         """
         with suppress(FairleadError):
             partitions = await self._report_free_slot(Partition(task_queue, ROOT), fairness_key)
@@ -308,7 +308,7 @@ class MatchingClient:
                     self._report(task_queue, answer.report)
                 if answer.task is not None or not is_first or now_s() >= deadline_s:
                     return answer
-                # If the root's response carried no configuration, the poll spends the rest of its time at the root.
+                # If the root's response had no configuration, the poll spends the rest of its time at the root.
                 is_at_root = self._configs.find(task_queue) is None
 
     async def _wait(self, request: PollRequest, pick: Pick) -> PollResponse:
@@ -338,11 +338,11 @@ class MatchingClient:
                 now_s=self._clock(),
             )
         except InvalidReport:
-            # The response may carry a started task, which must not be lost because of a bad hint.
+            # The response may carry a started task, which must not be lost because of the report.
             return
 
     def _leads_to_root(self, task_queue: TaskQueueId, config: PartitionConfig | None, failure: FairleadError) -> bool:
-        """Adopt the configuration of a `StaleConfig` error. If it is not new, only the root knows the right one."""
+        """Adopt the configuration of a `StaleConfig` error; True if the request had used it: then ask the root."""
         return isinstance(failure, StaleConfig) and self._configs.adopt(task_queue, failure.config) == config
 
     def _attempts(self, deadline_s: float) -> Attempts:

@@ -18,10 +18,10 @@ class Configs(Protocol):
 
 
 class ConfigUsers:
-    """Remembers the task queues that a client last polled and added tasks to, and reports their configurations.
+    """Remembers the task queues that a client polled or added tasks to most recently, and reports their configurations.
 
-    It has the same bound as the client's cache of configurations. A task queue without a cached configuration is not
-    reported.
+    It remembers as many task queues as the client's cache of configurations holds. A task queue without a cached
+    configuration is not reported.
     """
 
     def __init__(self, configs: Configs, *, task_queues_max: int = TASK_QUEUES_MAX) -> None:
@@ -30,7 +30,7 @@ class ConfigUsers:
         self._produced: RecentlyUsed[TaskQueueId, TaskQueueId] = RecentlyUsed(task_queues_max)
 
     def note_poll(self, task_queue: TaskQueueId) -> None:
-        """Note that a poll of this task queue was answered."""
+        """Note that a poll of this task queue got a response."""
         if self._polled.get(task_queue) is None:
             self._polled.put(task_queue, task_queue)
 

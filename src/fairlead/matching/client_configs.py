@@ -22,17 +22,17 @@ def scope_of(task_queue: TaskQueueId) -> Scope:
 
 
 class PartitionConfigs:
-    """Caches the newest known configuration of each task queue; an older one never replaces it.
+    """Caches the newest known configuration of each task queue; an older configuration never replaces it.
 
-    The cache holds the `task_queues_max` most recently used task queues. Without a configuration a caller asks the
-    root, whose response carries it.
+    The cache holds the `task_queues_max` most recently used task queues. For other task queues a caller asks the root,
+    whose response carries the configuration.
     """
 
     def __init__(self, *, task_queues_max: int = TASK_QUEUES_MAX) -> None:
         self._known: RecentlyUsed[TaskQueueId, PartitionConfig] = RecentlyUsed(task_queues_max)
 
     def find(self, task_queue: TaskQueueId) -> PartitionConfig | None:
-        """Return the configuration to choose a partition by; None if unknown: then call the root."""
+        """Return the configuration to choose a partition by; None if it is not cached: then call the root."""
         return self._known.get(task_queue)
 
     def peek(self, task_queue: TaskQueueId) -> PartitionConfig | None:
@@ -42,17 +42,18 @@ class PartitionConfigs:
     def accept(self, task_queue: TaskQueueId, config: PartitionConfig) -> None:
         """Cache the configuration of a response if it is newer: responses may be late, repeated and out of order.
 
-        A different configuration of the same version is a contradiction. The partitions detect it; here it must not
-        turn a good response into an error.
+        A different configuration with the same version is a contradiction. The partitions detect it; here it is
+        ignored, since an error would discard a good response.
         """
         known = self._known.get(task_queue)
         if config.version > (known.version if known is not None else 0):
             self._known.put(task_queue, config)
 
     def adopt(self, task_queue: TaskQueueId, config: PartitionConfig) -> PartitionConfig | None:
-        """Cache the configuration of a `StaleConfig` error unless it is older, and return the cached one.
+        """Cache the configuration of a `StaleConfig` error unless it is older; return the cached one.
 
-        The same version is adopted as well: a request based on the cached one was rejected, so that one is wrong.
+        A configuration of the same version replaces the cached one as well: a request based on the cached one was
+        rejected.
         """
         known = self._known.get(task_queue)
         if known is None or config.version >= known.version:

@@ -22,11 +22,12 @@ class PastDeadline(FixRequest):
 class AttemptLimits:
     """Limits of the attempts of one request."""
 
-    # Number of attempts. High enough that the deadline ends a request first while the ring notices a dead host.
+    # Number of attempts: enough that a request reaches its deadline first while the ring has not yet noticed a dead
+    # host.
     attempts_max: int = 30
-    # Number of retries without a wait after `StaleConfig`.
+    # Number of retries after `StaleConfig` that are made without a wait.
     stale_at_once_max: int = 3
-    # Seconds that one host may take, and never more than half of the request's time: the host may be dead.
+    # Seconds for one attempt, and at most half of the request's time: the host may be dead.
     attempt_s_max: float = 3.0
 
 
@@ -35,8 +36,8 @@ class Attempts:
 
     - `StaleConfig`: the partition did nothing. Retry at once with the new configuration.
     - Other `RetryElsewhere` errors (wrong host, or no host): nothing was done. Refresh the ring, back off, retry.
-    - `RetryLater`: the same. If the outcome is unknown (`CallLost`, `OutcomeUnknown`), the request may be carried out
-      twice: matching delivers at least once, and the starter starts a task once.
+    - `RetryLater`: also refresh the ring, back off, retry. If the outcome is unknown (`CallLost`, `OutcomeUnknown`),
+      the request may be carried out twice: matching delivers at least once, and the starter starts a task once.
     - `StickyWorkerGone`: raised at once, because the task belongs on the normal task queue.
     - `AppendQueueFull`, `Overloaded`: raised at once, because retries are what these limits prevent. The caller decides
       whether to wait.
@@ -57,11 +58,10 @@ class Attempts:
     async def again(self, failure: FairleadError) -> bool:
         """Wait until the next attempt is due and return True; return False if `failure` is final.
 
-        A final `failure` gets a note with the previous error, since the error at the deadline is often only a timeout,
-        which explains nothing.
+        A final `failure` gets a note with the previous error: the error at the deadline is often a mere timeout.
         """
         if self._before is not None and str(self._before) != str(failure):
-            failure.add_note(f"the attempt before failed as well: {type(self._before).__name__}: {self._before}")
+            failure.add_note(f"the previous attempt failed as well: {type(self._before).__name__}: {self._before}")
         self._before = failure
         self._failed += 1
         if self._failed >= self._limits.attempts_max or not _may_pass(failure):
@@ -74,7 +74,7 @@ class Attempts:
         if wait_s >= self.left_s():
             return False
         begun_s = asyncio.get_running_loop().time()
-        # If the store has failed, the owner reported it, so the ring is right.
+        # An error of the store comes from the owner itself, so the ring is right.
         if not isinstance(failure, StaleConfig | StoreUnavailable | OutcomeUnknown):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.left_s()):
@@ -94,7 +94,7 @@ def _may_pass(failure: FairleadError) -> bool:
 
 
 def deadline(timeout_s: float) -> float:
-    """Return when `timeout_s` ends, by the event loop's clock; raise `PastDeadline` if it is 0 or less."""
+    """Return the time at which `timeout_s` ends, by the event loop's clock; raise `PastDeadline` if it is 0 or less."""
     if not timeout_s > 0:
-        raise PastDeadline(f"timeout is {timeout_s} s: the deadline is over; give it time above 0")
+        raise PastDeadline(f"timeout is {timeout_s} s: give more than 0")
     return asyncio.get_running_loop().time() + timeout_s

@@ -19,7 +19,7 @@ from fairlead.rpc.hosts.wire import Errors
 from fairlead.settings import DynamicSettings
 from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, StoreUnavailable
 
-# Errors that reach a caller at another host as their own class, not only as their kind.
+# Errors that callers at other hosts get as their own class, not only as their kind.
 MATCHING_ERRORS = (
     *(StaleConfig, NotOwner, AppendQueueFull, LeaseLost, OutcomeUnknown, StoreUnavailable),
     *(ScalerIsOn, NotARoot, StickyWorkerGone, NotDrained, WriteNotLowered, InvalidName, InvalidTask, InvalidPoll),
@@ -31,7 +31,7 @@ MATCHING_ERRORS = (
 async def connect(
     *addresses: str, settings: DynamicSettings | None = None, credentials: Credentials = ANONYMOUS
 ) -> AsyncIterator[MatchingClient]:
-    """Connect to the cluster of the hosts at `addresses`; one is enough, since the client learns the others from it.
+    """Connect to the cluster; one host's address is enough, because the client gets all other addresses from that host.
 
     async with connect("127.0.0.1:7240") as client:
         await client.add(task_queue, task)

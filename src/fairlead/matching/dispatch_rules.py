@@ -1,4 +1,4 @@
-"""Changes of the dispatch rules that calls set for a task queue."""
+"""Changes of a task queue's dispatch rules by calls."""
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.fairness import WeightOverrides
@@ -11,7 +11,7 @@ class TooManyWeights(FixRequest):
 
 
 def change_rules(rules: DispatchRules, change: ConfigureRequest, *, now_s: float, weights_max: int) -> DispatchRules:
-    """Return the rules after a change, with the next version; the same rules if the request changes nothing."""
+    """Return the rules after a change, with the next version; the same rules if the request contains no change."""
     if change.queue_rate is None and change.key_rate is None and not change.set_weights and not change.unset_weights:
         return rules
     weights = rules.weights | change.set_weights

@@ -1,4 +1,4 @@
-"""Loads the partitions that this host owns at their first request, and unloads those that are idle or lost."""
+"""Loads the partitions that this host owns at their first request, and unloads idle and lost partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -35,8 +35,8 @@ class EngineClosed(RetryElsewhere):
 class EngineTimes:
     """Times of the engine, in seconds.
 
-    `idle_s`: an unused partition stays loaded for this long. `sweep_s`: interval between checks for idle partitions.
-    `last_requests_s`: requests in progress get this long to end before their partition is closed.
+    `idle_s`: time for which an unused partition stays loaded. `sweep_s`: interval between checks for idle partitions.
+    `last_requests_s`: time for requests in progress to end before their partition is closed.
     """
 
     idle_s: float = 300.0
@@ -44,19 +44,19 @@ class EngineTimes:
     last_requests_s: float = 5.0
 
 
-# Number of partitions that are opened at the same time: enough to share transactions, and few enough that a thousand
-# new task queues don't need kilobytes each for their openings.
+# Number of partitions that are opened at the same time: enough to share transactions, and few enough that opening a
+# thousand new task queues takes little memory.
 OPENINGS_MAX = 64
 
 
 @dataclass(slots=True, eq=False)
 class _Loaded:
     manager: PartitionManager
-    # None when it has ended.
+    # None when the opening has ended.
     opening: "asyncio.Task[None] | None"
     used_s: float
     is_open: bool = False
-    # Open, and owned by this host as far as it knows, so that requests need no further check.
+    # True if the partition is open and, as far as this host knows, owned by it: requests then need no further check.
     is_ready: bool = False
     in_use: int = 0
     # Set when the last request has ended; None unless the partition is being unloaded.
@@ -64,10 +64,10 @@ class _Loaded:
 
 
 class Engine:
-    """Passes each request to its partition, and keeps the partitions loaded that this host owns and that are in use.
+    """Passes each request to its partition; loads partitions that this host owns, and unloads unused ones.
 
-    Only the owner loads a partition: loading it elsewhere would take the lease from the owner. A request that meets a
-    partition while it is unloaded is repeated once, on a newly loaded one.
+    Only the owner loads a partition: another host would take the lease from the owner. If a partition is unloaded
+    during a request, the request is repeated once, with the partition loaded again.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Engine:
         self._host = host
         self._limits = limits or LoadLimits()
         self._room = LoadedPartitions(self._limits, sweep=self._unload_idle)
-        # Requests in progress; nearly all of them are polls that wait.
+        # Number of requests in progress; nearly all of them are waiting polls.
         self._in_use = 0
         self._polls_max = self._limits.polls()
         self._open_manager = open_manager
@@ -130,7 +130,7 @@ class Engine:
     ) -> Response:
         """Call `handle` with the partition's manager, which is loaded if needed.
 
-        A call without `is_use` does not keep the partition loaded.
+        A call with `is_use=False` does not keep the partition loaded.
         """
         has_failed = False
         while True:
@@ -142,7 +142,7 @@ class Engine:
             self._in_use += 1
             try:
                 if not is_ready and loaded.opening is not None:
-                    # All requests that came meanwhile share the opening: one that is cancelled must not cancel it.
+                    # All waiting requests share one opening: cancelling one of them must not cancel the opening.
                     await asyncio.shield(loaded.opening)
                 return await handle(loaded.manager, request)
             except (BacklogClosed, LeaseLost) as lost:
@@ -251,7 +251,7 @@ class Engine:
         if loaded.opening is not None:
             await asyncio.gather(loaded.opening, return_exceptions=True)
         loaded.manager.stop_waiting()
-        # Let the requests in progress end first: a matched task may just be being started.
+        # Let the requests in progress end first: a matched task may be about to start.
         if loaded.in_use:
             loaded.unused = LightEvent()
             with suppress(TimeoutError):
@@ -265,7 +265,7 @@ class Engine:
             self.sweep()
 
     def sweep(self) -> None:
-        """Unload idle partitions, partitions whose lease is lost, and those whose fixed settings have changed."""
+        """Unload partitions that are idle, have lost their lease, or have a changed fixed setting."""
         self._polls_max = self._limits.polls()
         self._unload_idle(self._times.idle_s)
 

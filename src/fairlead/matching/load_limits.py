@@ -1,4 +1,4 @@
-"""Limits on what one host keeps in memory for task queues: loaded partitions and requests that wait."""
+"""Limits on the memory that one host uses for task queues: loaded partitions and waiting polls."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,29 +10,29 @@ from fairlead.rpc.hosts.caller import Overloaded
 from fairlead.settings import DynamicSettings, Scope
 from fairlead.settings.dynamic.matching_memory import LOADED_PARTITIONS, LOADED_PARTITIONS_PER_NAMESPACE, WAITING_POLLS
 
-# Partitions that a host loads. Most of a partition's memory is its buffer of 1,000 tasks; this many idle partitions
-# take some hundred megabytes.
+# Number of partitions that a host loads. Most of a partition's memory is its buffer of 1,000 tasks; this number of idle
+# partitions takes some hundred megabytes.
 PARTITIONS_LOADED_MAX = 20_000
 NAMESPACE_PARTITIONS_LOADED_MAX = 10_000
-# Polls that wait at a host.
+# Number of polls that wait at a host.
 POLLS_MAX = 50_000
-# Seconds without a request after which a partition is unloaded to make room for another one, and seconds between two
-# searches for such partitions.
+# Seconds without a request after which a partition may be unloaded to make room, and seconds between two searches for
+# such partitions.
 FULL_IDLE_S = 10.0
 FULL_SWEEP_S = 1.0
 
 
 class TooManyPartitions(Overloaded):
-    """A host has as many partitions loaded as it may, or as one namespace may."""
+    """The number of loaded partitions has reached the limit of the host, or of the namespace at this host."""
 
 
 class TooManyPolls(Overloaded):
-    """As many polls wait at a host as it accepts."""
+    """The number of waiting polls has reached the limit of the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """The limits of a host, read again whenever they matter."""
+    """The limits of a host; each is read again at each check."""
 
     partitions: Callable[[], int] = lambda: PARTITIONS_LOADED_MAX
     namespace_partitions: Callable[[str], int] = lambda _: NAMESPACE_PARTITIONS_LOADED_MAX
@@ -40,7 +40,7 @@ class LoadLimits:
 
     @classmethod
     def of(cls, settings: DynamicSettings) -> Self:
-        """The limits that the settings have at the time of each check."""
+        """The limits from the settings, read again at each check."""
         return cls(
             partitions=partial(settings.get, LOADED_PARTITIONS),
             namespace_partitions=lambda namespace_id: settings.get(
@@ -56,7 +56,7 @@ class LoadedPartitions:
     __slots__ = ("_by_namespace", "_limits", "_sweep", "_sweep_due_s")
 
     def __init__(self, limits: LoadLimits, *, sweep: Callable[[float], None]) -> None:
-        """`sweep` unloads the partitions that were not used for the given number of seconds."""
+        """`sweep` unloads the partitions that were unused for the given number of seconds."""
         self._limits = limits
         self._sweep = sweep
         self._sweep_due_s = float("-inf")
@@ -65,7 +65,7 @@ class LoadedPartitions:
     def check(self, namespace_id: str, now_s: float) -> None:
         """Raise `TooManyPartitions` if no further partition of the namespace may be loaded.
 
-        Partitions that are idle for some seconds are unloaded first.
+        Before it raises, partitions that are idle for some seconds are unloaded.
         """
         if self._why_full(namespace_id) is None:
             return

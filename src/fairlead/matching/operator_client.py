@@ -50,7 +50,7 @@ Key = TypeVar("Key")
 OPERATOR_TIMEOUT_S = 10.0
 # Number of partitions or hosts that are called at the same time.
 ASKED_AT_ONCE_MAX = 16
-# Number of partitions in one list. A longer list is of no use to a person, and fills the memory of a small machine.
+# Number of partitions in one list: more would fill the memory of a small machine.
 LISTED_PARTITIONS_MAX = 1_000_000
 ROOT = 0
 
@@ -67,7 +67,7 @@ class NobodyToAsk(RetryLater):
 class TaskQueueDescription:
     """Descriptions of the partitions of a task queue that are read or being drained, by number.
 
-    `config` is the root's configuration; None if the root did not answer, and then the other partitions are unknown.
+    `config` is the root's configuration; None if the root did not answer; the other partitions are unknown then.
     `missing` maps each partition that did not answer to the reason.
     """
 
@@ -103,7 +103,7 @@ class TaskQueueDescription:
 
 
 class OperatorClient:
-    """Calls partitions and hosts that the caller names. It makes no choice of its own and caches nothing."""
+    """Calls the partitions and hosts that the caller names; chooses none itself, and caches nothing."""
 
     def __init__(self, caller: Caller, ring: RingView, *, random: Callable[[], float]) -> None:
         self._caller = caller
@@ -124,10 +124,10 @@ class OperatorClient:
         keys_max: int = 0,
         timeout_s: float = OPERATOR_TIMEOUT_S,
     ) -> TaskQueueDescription:
-        """Describe every partition that is read or being drained, or give the error of its call.
+        """Describe every partition that is read or being drained; if the call fails, return its error instead.
 
-        With `with_drain` each partition counts its tasks in the store. `keys_max` is the number of fairness keys that
-        each lists.
+        With `with_drain` each partition counts its tasks in the store. Each partition lists up to `keys_max` fairness
+        keys.
         """
         deadline_s = deadline(timeout_s)
 
@@ -182,7 +182,7 @@ class OperatorClient:
     ) -> DispatchRules:
         """Change the dispatch rules of a task queue, and return the rules in force.
 
-        Rules that are not given stay. After `CallLost` the change may have been made; repeating it is harmless.
+        Rules that are left out stay. After `CallLost` the change may have been made; repeating it is harmless.
         """
         root = Partition(task_queue, ROOT)
         request = ConfigureRequest(root, identity, queue_rate, key_rate, dict(set_weights or {}), list(unset_weights))
@@ -224,7 +224,7 @@ class OperatorClient:
     async def purge(self, partition: Partition, *, timeout_s: float = OPERATOR_TIMEOUT_S) -> PurgeResponse:
         """Remove the tasks of clients from a partition; tasks of the history service stay.
 
-        A response that is not done has removed a part of them: call it again.
+        If the response is not `is_done`, some tasks are left: call it again.
         """
         return await self._ask(partition, PURGE, PurgeRequest(partition), deadline_s=deadline(timeout_s))
 
@@ -265,11 +265,11 @@ class OperatorClient:
     ) -> Response:
         """Call the owner of a partition, with retries.
 
-        A call that is not repeatable is retried only if the previous attempt did nothing.
+        A call that is not repeatable is retried only after an error which says that nothing was done.
         """
         attempts = Attempts(self._ring, deadline_s=deadline_s, random=self._random, limits=self._limits)
         now_s = asyncio.get_running_loop().time
-        # One host gets at most half of the time, so that time is left to call the next owner.
+        # One host gets at most half of the time, so that time is left to call another owner.
         attempt_s_max = (deadline_s - now_s()) / (2 if is_repeatable else 1)
         while True:
             timeout_s = min(attempt_s_max, deadline_s - now_s())
@@ -281,7 +281,7 @@ class OperatorClient:
                     raise
 
     async def _ask_any(self, request: ListRequest, *, deadline_s: float) -> ListResponse:
-        """Call one host after the other until one responds: all of them use the same store."""
+        """Call the hosts one by one until one responds: all of them use the same store."""
         failures: list[str] = []
         for host in self._ring.hosts:
             timeout_s = min(self._limits.attempt_s_max, deadline_s - asyncio.get_running_loop().time())
@@ -307,7 +307,7 @@ def _sum(one: PriorityStats, other: PriorityStats) -> PriorityStats:
 async def _ask_all(
     names: Iterable[Key], ask: Callable[[Key], Awaitable[Response]]
 ) -> tuple[dict[Key, Response], dict[Key, FairleadError]]:
-    """Call `ask` for each name, a few at a time; return the responses and the errors, but raise a `FixRequest`."""
+    """Call `ask` for each name, a few at a time; return the responses and the errors. Raises `FixRequest` errors."""
     answers: dict[Key, Response] = {}
     missing: dict[Key, FairleadError] = {}
     waiting = iter(names)

@@ -8,20 +8,20 @@ from fairlead.matching.messages import NewTask
 
 
 class ReservedPoll(Protocol):
-    """A poll that is to get a task: `give` or `release` must follow."""
+    """A poll that is reserved for a task: call `give` or `release`."""
 
     identity: str
     # The worker's description of itself, as in `PollRequest`.
     worker: bytes
 
     def give(self, response: bytes) -> None:
-        """Answer the poll with a task that was started for it; nothing if its caller has gone."""
+        """Answer the poll with a task that was started for it; do nothing if the poll's caller is gone."""
         ...
 
     def release(self) -> None:
-        """Let the poll go on waiting: the task was not written."""
+        """Let the poll wait again: the task was not written."""
         ...
 
 
-# Takes a poll that waits at this host for a task; None if the task must be added to the partition instead.
+# Reserves a poll that waits at this host for a task; None if the task must be added to the partition instead.
 Reserve = Callable[[Partition, NewTask], ReservedPoll | None]

@@ -88,7 +88,7 @@ Response = TypeVar("Response")
 LIST_MAX = 1000
 KEYS_LISTED_MAX = 1000
 IDENTITY_CHARACTERS_MAX = 1000
-# Bytes of a worker's description; a partition keeps one for each recent poller.
+# Maximum bytes of a worker's description; a partition keeps the descriptions of all recent pollers.
 WORKER_BYTES_MAX = 4096
 
 
@@ -115,7 +115,7 @@ class MatchingService:
         journal: TaskJournal | None = None,
         names: NamespaceNames | None = None,
     ) -> None:
-        """`names` are the names of namespaces for the log; without them it has the ids."""
+        """`names` maps namespace ids to names in the log; without it, the log shows the ids."""
         self.host = host
         self._journal = journal
         self._store = store
@@ -183,7 +183,7 @@ class MatchingService:
         """Add a task."""
         if request.kind is QueueKind.STICKY:
             _check_sticky(request.partition)
-            # Only a poll of its worker loads a sticky queue.
+            # Only a poll of the worker loads its sticky queue.
             if not self.engine.is_loaded(request.partition):
                 raise sticky_worker_gone(request.partition)
             return self.engine.use(request.partition, request.kind, add_sticky_task, request)
@@ -208,7 +208,7 @@ class MatchingService:
 
     @property
     def reserve(self) -> Reserve:
-        """Takes a poll that waits at this host for a task that its owner is about to write."""
+        """The function that reserves a poll waiting at this host for a task that its owner is about to write."""
         return partial(reserve_poll, self.engine)
 
     async def recall(self, request: RecallRequest) -> RecallResponse:
@@ -266,7 +266,10 @@ class MatchingService:
         return await self._ask_quietly(request.partition, configure, request)
 
     async def shut_down_worker(self, request: ShutdownRequest) -> ShutdownResponse:
-        """Shut down the worker of a sticky task queue; without recent polls its partition is not loaded: do nothing."""
+        """Shut down the worker of a sticky task queue.
+
+        If its partition is not loaded, the worker has not polled recently, and there is nothing to do.
+        """
         if not self.engine.is_loaded(request.partition):
             return ShutdownResponse([])
         return await self._ask_quietly(request.partition, shut_down_worker, request, kind=QueueKind.STICKY)
@@ -324,14 +327,14 @@ class MatchingService:
         try:
             return self._ring.route(partition)
         except NoHosts:
-            # A host that is in no ring owns nothing.
+            # A host without a ring owns no partition.
             return ""
 
     def _open_manager(self, partition: Partition, kind: QueueKind) -> PartitionManager:
         task_queue, number = partition
         if kind is QueueKind.STICKY:
             _check_sticky(partition)
-        # Raises an error if the name is invalid.
+        # Reading the name raises an error if it is invalid.
         _ = partition.name
         self._log_of(partition).debug("partition loaded")
         is_sticky = kind is QueueKind.STICKY
@@ -357,7 +360,7 @@ class MatchingService:
         self._log_of(manager.partition_id).debug("partition unloaded")
 
     def _ring_changed(self) -> None:
-        """Wait a moment before unloading partitions: the next change often follows at once."""
+        """Unload the partitions that moved, after a delay: the next change of the ring often follows at once."""
         self.engine.ring_changed()
         if self._reconsidering is None:
             delay_s = self._settings.get(matching.MEMBERSHIP_UNLOAD_DELAY)

@@ -10,7 +10,7 @@ from fairlead.settings import DynamicSettings, Scope
 def follow_settings(
     settings: DynamicSettings, managers: Callable[[], Iterable[PartitionManager]]
 ) -> Callable[[], None]:
-    """Call each of `managers` whose settings change; the returned function ends the subscriptions."""
+    """Call the managers whose settings change; the returned function ends the subscriptions."""
 
     def fixed() -> Iterator[tuple[Scope, Callable[[Any], None]]]:
         return ((manager.scope, manager.fixed_setting_changed) for manager in managers())

@@ -7,9 +7,9 @@ from enum import Enum
 class NotStarted(Enum):
     """Why a task was not started."""
 
-    GONE = "gone"  # Obsolete: the task was started before, or its work was cancelled.
+    GONE = "gone"  # Obsolete: the task was started earlier, or its work was cancelled.
     KEY_FULL = "key full"  # The task's fairness key is at its limit on running activities.
-    QUEUE_FULL = "queue full"  # The task queue has.
+    QUEUE_FULL = "queue full"  # The task queue is at its limit on running activities.
     REFUSED = "refused"  # The starter can't start it now; another poll must get it later.
 
 

@@ -19,15 +19,15 @@ _log = get_log("cluster.membership")
 
 
 class InvalidMembership(FixRequest):
-    """The heartbeat interval is too long: a host would count as dead between two of its own heartbeats."""
+    """The times are too short: a host would count as dead between two of its own heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipTimes:
     """Seconds between heartbeats, and seconds for which a heartbeat counts.
 
-    A host stays alive if one of several heartbeats in a row arrives. The clocks of the hosts must differ by much less
-    than `alive_s`.
+    A host stays alive while at least one heartbeat arrives in every `alive_s`. The clocks of the hosts must differ by
+    much less than `alive_s`.
     """
 
     heartbeat_s: float = 1.0
@@ -42,7 +42,10 @@ class MembershipTimes:
 
 
 class RingChange(NamedTuple):
-    """Hosts that joined and went. A host in `left` announced it; one in `timed_out` sent no heartbeat in time."""
+    """Hosts that joined or went.
+
+    A host in `left` announced that it leaves; a host in `timed_out` sent no heartbeat in time.
+    """
 
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
@@ -52,8 +55,8 @@ class RingChange(NamedTuple):
 class Membership:
     """Keeps this host in the cluster; its ring equals the rings of the other hosts within one heartbeat.
 
-    While the store is unreachable, the last ring stays: the other hosts get no news either. A host whose own heartbeat
-    has expired knows that it counts as dead (`is_alive`), and owns nothing.
+    While the store is unreachable, the last ring stays in use: no host can learn of changes then. A host whose own
+    heartbeat has expired knows that it counts as dead (`is_alive`), and owns nothing.
     """
 
     def __init__(
@@ -65,14 +68,14 @@ class Membership:
         times: MembershipTimes | None = None,
         ring: HashRing | None = None,
     ) -> None:
-        """`ring` is the ring to begin with, from which all others are computed; an empty one by default."""
+        """`ring` is the first ring, from which later rings are computed; empty by default."""
         self._store = store
         self._host = host
         self._clock = clock
         self._times = times or MembershipTimes()
         self._ring = ring or HashRing([])
         self._latest_change = RingChange()
-        # When the heartbeat of each host in the ring expires.
+        # Expiry time of the heartbeat of each host in the ring.
         self._expires_s: dict[str, float] = {}
         self._alive_until_s = float("-inf")
         self._is_out_since_s: float | None = None
@@ -91,7 +94,7 @@ class Membership:
 
     @property
     def latest_change(self) -> RingChange:
-        """The difference between the present ring and the previous one."""
+        """The difference between the present ring and the previous ring."""
         return self._latest_change
 
     @property
@@ -100,7 +103,7 @@ class Membership:
         return self._clock() < self._alive_until_s
 
     def on_change(self, listener: RingListener) -> None:
-        """Call `listener` with each new ring, and at once with the present one if it has hosts."""
+        """Call `listener` with each new ring, and at once with the present ring if it has hosts."""
         self._listeners.append(listener)
         if self._ring.hosts:
             listener(self._ring)
@@ -111,7 +114,7 @@ class Membership:
         self._beating = asyncio.create_task(self._beat_forever())
 
     async def leave(self) -> None:
-        """Leave the cluster at once, so that others take over while this host can still respond."""
+        """Leave the cluster at once, so that other hosts take over while this host can still respond."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
@@ -137,8 +140,9 @@ class Membership:
     async def _beat(self) -> None:
         now_s = self._clock()
         until_s = now_s + self._times.alive_s
-        # Judge expiry at the time of the heartbeat, not now: if the store or this process stalled in between, this
-        # host's own heartbeat has expired by now, and a lone host would remove itself from its ring.
+        # Compare expiry times with the time of the heartbeat, not with the present time: if the store or this process
+        # has stalled, this host's own heartbeat has expired by now, and a single host would remove itself from its
+        # ring.
         members = await self._store.heartbeat(Member(self._host, until_s), now_s=now_s)
         self._alive_until_s = until_s
         self._note_heard(now_s)
@@ -182,7 +186,7 @@ class Membership:
         if len(self._ring.hosts) > 1:
             _log.warning("the store can't be reached: this host owns nothing until it can", **fields)
         else:
-            # No other host is known that could have taken over.
+            # No other host can have taken over, so the host still owns its partitions and shards.
             _log.warning("the store can't be reached: this host could not renew its heartbeat", **fields)
 
     def _note_heard(self, now_s: float) -> None:

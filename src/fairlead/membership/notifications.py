@@ -1,4 +1,4 @@
-"""Notifications between hosts that the ring has changed, so that they need not wait for their next heartbeat."""
+"""Notifications between hosts about changes of the ring, so that hosts need not wait for their next heartbeat."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ class NudgeRequest(Struct, frozen=True, array_like=True):
 
 
 class NudgeResponse(Struct, frozen=True, array_like=True):
-    """The notified host will refresh its ring."""
+    """Confirms the notification: the host will refresh its ring."""
 
 
 NUDGE = Method("cluster.Nudge", NudgeRequest, NudgeResponse)
 
 
 class Nudges:
-    """Refreshes this host's ring when it is notified; notifications during a refresh share the next one."""
+    """Refreshes this host's ring when it is notified; notifications during a refresh share one further refresh."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership

@@ -1,7 +1,7 @@
 """The ring as one process sees it: the hosts, and which of them owns a partition now.
 
 A host of the cluster builds the ring from its membership (`MemberRing`); a client outside asks the hosts
-(`RemoteRing`). Both route alike, so all processes that know the same hosts agree.
+(`RemoteRing`). Both use the same routing, so all processes that know the same hosts agree.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ ROUTES_MAX = 100_000
 # Seconds between checks for changes that happen without an event: a gradual change moves partitions, and a heartbeat
 # expires.
 WATCH_INTERVAL_S = 1.0
-# Seconds between two refreshes of the ring, however many requests fail.
+# Minimum number of seconds between two refreshes of the ring, regardless of the number of failed requests.
 REFRESH_INTERVAL_S_MIN = 0.1
 # For a client outside the cluster: seconds between refreshes, seconds that a call may take, and hosts that it asks.
 REMOTE_INTERVAL_S = 5.0
@@ -80,7 +80,7 @@ class RingView(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Refresh the ring, after a response said that it is old; if that fails, the ring stays."""
+        """Refresh the ring, because a response showed that it is old; if that fails, the present ring stays in use."""
         ...
 
 
@@ -90,7 +90,7 @@ class _Ring:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._router = self._notified = Router(HashRing([]), 0)
-        # The owner of each partition, and until when it is valid, by the wall clock.
+        # The owner of each partition, and the wall-clock time until which it is valid.
         self._owners: dict[Partition, tuple[str, float]] = {}
         self._listeners: list[Listener] = []
         self._refreshing: asyncio.Task[None] | None = None
@@ -153,7 +153,7 @@ class _Ring:
             self._refreshing = None
 
     async def _fetch(self) -> None:
-        """Fetch the present ring."""
+        """Fetch and use the present ring."""
         raise NotImplementedError
 
     async def _refresh_by_time(self) -> None:
@@ -201,7 +201,7 @@ class MemberRing(_Ring):
         self._rebuild()
 
     def start(self) -> None:
-        """Begin to notify the listeners of changes that happen by time alone."""
+        """Begin to notify the listeners of changes that come with time, without an event."""
         self._watch(WATCH_INTERVAL_S)
 
     async def close(self) -> None:
@@ -210,7 +210,7 @@ class MemberRing(_Ring):
         await super().close()
 
     def route(self, partition: Partition) -> str:
-        """Return the host that owns `partition` now; raise `NoHosts` if there is none."""
+        """Return the host that owns `partition` now; raise `NoHosts` if no host is left."""
         if self._membership.is_alive is not self._was_alive:
             # Listeners are notified later: the caller may be a listener and must not be re-entered.
             self._use(self._present())
@@ -240,8 +240,8 @@ class MemberRing(_Ring):
 class RemoteRing(_Ring):
     """The ring of a client outside the cluster: fetched from the hosts periodically, and after a stale response.
 
-    Each refresh begins with another host, so that a host with an old ring does not mislead for long. The seeds are
-    asked if no other host is known or responds.
+    Each refresh begins with a different host, so that a host with an old ring is not asked again and again. If no known
+    host responds, the seeds are asked.
     """
 
     def __init__(self, caller: Caller, seeds: Sequence[str], *, clock: Clock) -> None:
@@ -275,7 +275,7 @@ class RemoteRing(_Ring):
             except FairleadError as failure:
                 failures.append(f"{host}: {failure}")
                 continue
-            # A host that is leaving and was alone has an empty ring: the ring known here is no worse.
+            # A host that was alone and is leaving returns an empty ring: keep the ring that is known here.
             if router.ring.hosts:
                 self._use(router)
                 self._notify_of_change()
@@ -292,6 +292,6 @@ class RemoteRing(_Ring):
         return list(dict.fromkeys(chosen))
 
     def _turn(self, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        """Return some of the hosts, beginning with another one each time."""
+        """Return some of the hosts. Each refresh begins with the next host."""
         first = self._refreshes % max(1, len(hosts))
         return (hosts[first:] + hosts[:first])[: REMOTE_ASKED_MAX // 2]

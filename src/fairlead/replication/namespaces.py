@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from fairlead.aio.coalescing import Coalescer
+from fairlead.aio.coalescer import Coalescer
 from fairlead.api.clusters import Clusters
 from fairlead.api.errors import AlreadyExists
 from fairlead.api.namespaces import DELETED, USABLE_STATES, Namespace, Namespaces

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from fairlead.aio.coalescing import Coalescer
+from fairlead.aio.coalescer import Coalescer
 from fairlead.api.namespaces import Namespaces
 from fairlead.frontend.gateway.context import GlobalNamespaces
 from fairlead.frontend.gateway.forwarder import Forwarder

@@ -18,7 +18,7 @@ COMMIT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class BadCommit(FixRequest):
-    """A commit that no store accepts: it is too large, or writes the same thing twice."""
+    """A commit that no store accepts: it is too large, or writes the same row twice."""
 
 
 class RunWrite(NamedTuple):
@@ -37,8 +37,8 @@ class RunWrite(NamedTuple):
 class BatchWrite(NamedTuple):
     """Append a batch to a branch; creates the branch if it does not exist.
 
-    Of two writes with the same branch and first event id, the one with the higher transaction id stays. Otherwise,
-    batches of a branch do not overlap.
+    If two writes have the same branch and first event id, the write with the higher transaction id wins. Other batches
+    of a branch do not overlap.
     """
 
     tree_id: str
@@ -51,9 +51,9 @@ class BatchWrite(NamedTuple):
 
 
 class Ancestor(NamedTuple):
-    """The first events of a branch that another branch of the same tree holds: those before `end_event_id`.
+    """The part of a branch that another branch of the same tree holds: the events before `end_event_id`.
 
-    Each ancestor continues the previous one in the list.
+    Each ancestor continues the previous ancestor in the list.
     """
 
     branch_id: str
@@ -69,7 +69,7 @@ class BranchWrite(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """Condition: the workflow id has no current run; it was never used, or all of its runs are deleted."""
+    """Condition: the workflow id has no current run. It was never used, or all of its runs are deleted."""
 
 
 class IsRun(NamedTuple):
@@ -83,7 +83,7 @@ class NotOpen(NamedTuple):
 
 
 class CurrentWrite(NamedTuple):
-    """Make this run the current run of its workflow id if the condition is met."""
+    """Make this run the current run of its workflow id if the present current run meets the condition."""
 
     namespace_id: str
     workflow_id: str
@@ -164,7 +164,7 @@ class Segment(NamedTuple):
 def segments_of(
     branch_id: str, ancestors: Sequence[Ancestor], *, from_event_id: int, to_event_id: int, reverse: bool
 ) -> list[Segment]:
-    """The segments that hold the events of a range, in the order in which they are read."""
+    """The segments that hold the events of a range, in the order of reading."""
     found = []
     begin = 0
     for holder_id, end in [*ancestors, Ancestor(branch_id, to_event_id)]:

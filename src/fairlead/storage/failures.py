@@ -1,4 +1,4 @@
-"""Extracts the reason of a store's failure from the chain of causes, or from the log of psycopg's pool."""
+"""Extracts the reason of a store's failure from the chain of causes or from the log of psycopg's pool."""
 
 import logging
 import sqlite3
@@ -6,15 +6,15 @@ import time
 
 # PostgreSQL's codes for a damaged table and a damaged index.
 _DAMAGE_CODES = frozenset(("XX001", "XX002"))
-# Maximum age in seconds of the pool's last error for it to be the reason of a present failure.
+# Maximum age in seconds of the pool's last error that is given as the reason of a failure.
 REASON_S_MAX = 30.0
 
 
 class PoolReasons(logging.Filter):
     """Log filter that keeps the pool's last connection error and drops the pool's own log lines.
 
-    The pool retries by itself, and its callers get only a timeout. It writes the reason of each failed attempt only to
-    its log, many times over.
+    The pool retries by itself and its callers get only a timeout: the reason of the failed attempts is only in its log,
+    many times.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class PoolReasons(logging.Filter):
         self._reported_s = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let errors pass; from other records, keep the failure and drop the record."""
+        """Let errors pass. Drop other records, but keep the exception that they contain."""
         if record.levelno >= logging.ERROR:
             return True
         failures = [part for part in record.args or () if isinstance(part, BaseException)]
@@ -34,7 +34,7 @@ class PoolReasons(logging.Filter):
 
     @property
     def latest(self) -> str:
-        """The last reason; empty if it is too old."""
+        """The last reason; empty if it is older than `REASON_S_MAX`."""
         return self._reason if time.monotonic() - self._reported_s < REASON_S_MAX else ""
 
 
@@ -42,9 +42,9 @@ _pool_reasons = PoolReasons()
 
 
 def follow_pool() -> None:
-    """Install the filter."""
+    """Install the log filter."""
     log = logging.getLogger("psycopg.pool")
-    # The pool also logs every connection that it hands out.
+    # Set a level: the pool would log every connection that it hands out.
     log.setLevel(logging.WARNING)
     log.addFilter(_pool_reasons)
 
@@ -59,9 +59,9 @@ def reason_of(failure: BaseException) -> str:
 
 
 def damage_of(failure: BaseException) -> BaseException | None:
-    """The error in the chain of causes that says that stored data is damaged; None if the failure has another cause."""
+    """The error in the chain of causes which shows that stored data is damaged; None if there is no such error."""
     cause: BaseException | None = failure
-    # Exactly this class of SQLite: its subclasses mean a full disk or an unreadable file, not a damaged one.
+    # Compare the class exactly: SQLite's subclasses mean a full disk or an unreadable file, not a damaged one.
     while cause is not None and type(cause) is not sqlite3.DatabaseError:
         if getattr(cause, "sqlstate", None) in _DAMAGE_CODES:
             break

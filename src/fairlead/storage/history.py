@@ -1,6 +1,6 @@
 """The contract between the history service and its store.
 
-A write that has returned is durable. Every write to a shard carries the range id of its owner's lease; once another
+A write is durable when it has returned. Every write to a shard carries the range id of its owner's lease; once another
 owner has taken the shard, the write fails with `LeaseLost` and changes nothing. The range id is checked in the same
 transaction as the write. A write that fails with `OutcomeUnknown` may have taken effect, or may still do so until the
 shard is renewed or taken.
@@ -83,7 +83,7 @@ __all__ = [
 BATCHES_A_PAGE_MAX = 1000
 TASKS_COMPLETED_MAX = 10_000
 
-# Statuses of open runs: running and paused, as numbers of WorkflowExecutionStatus. All others are of closed runs.
+# Statuses of open runs: running and paused, as numbers of WorkflowExecutionStatus. All other statuses mean closed runs.
 OPEN_STATUSES = frozenset({1, 8})
 
 
@@ -109,7 +109,7 @@ class RunKey(NamedTuple):
 
     @classmethod
     def of(cls, row: RunRow) -> "RunKey":
-        """The key of the run that a row is of."""
+        """The key of the run to which a row belongs."""
         return cls(row.namespace_id, row.workflow_id, row.run_id)
 
     @property
@@ -226,11 +226,11 @@ class HistoryStore(SlotStore, Protocol):
     """A store of runs. All methods may raise `StoreUnavailable`; all writes may raise `OutcomeUnknown`."""
 
     async def take_shard(self, shard_id: int) -> ShardLease:
-        """Make the caller the shard's owner, in place of any earlier one; creates the shard if it does not exist."""
+        """Make the caller the shard's owner, in place of an earlier owner; creates the shard if it does not exist."""
         ...
 
     async def renew_shard(self, shard_id: int, range_id: int) -> int:
-        """The next range id for the same owner: after this, earlier writes have either taken effect or never will."""
+        """Renew the lease and return the next range id. Earlier writes have then taken effect, or never will."""
         ...
 
     async def commit(self, shard_id: int, range_id: int, commit: Commit) -> None:
@@ -250,7 +250,7 @@ class HistoryStore(SlotStore, Protocol):
         ...
 
     async def list_runs(self, shard_id: int, *, after: RunKey | None, limit: int) -> list[ListedRun]:
-        """The first `limit` runs of a shard after `after`, ordered by code points."""
+        """The first `limit` runs of a shard after `after`, ordered by the code points of their keys."""
         ...
 
     async def read_branch(
@@ -266,8 +266,8 @@ class HistoryStore(SlotStore, Protocol):
         """The batches with events of the range, in order, or in reverse order; empty if there are none.
 
         A page has at most `limit_bytes` of payload and `BATCHES_A_PAGE_MAX` batches, but at least one batch. The next
-        page begins after the last event of this one, or in reverse ends before its first. The first and last batch may
-        hold events outside of the range.
+        page begins after the last event of this page; in reverse order, it ends before the first event of this page.
+        The first and last batch may hold events outside of the range.
         """
         ...
 
@@ -298,7 +298,8 @@ class HistoryStore(SlotStore, Protocol):
     ) -> None:
         """Delete a run, its visibility row, the current-run pointer if it is this run, and its branches.
 
-        A branch is (tree id, branch id). Events that another branch shares stay until that branch is deleted too.
+        A branch is (tree id, branch id). Events that a branch shares with another one stay until both branches are
+        deleted.
         """
         ...
 
@@ -333,7 +334,7 @@ class HistoryStore(SlotStore, Protocol):
         ...
 
     async def write_metadata(self, key: str, payload: bytes, *, expected_version: int) -> int:
-        """Write a value that has the expected version, 0 for a new one; returns its new version."""
+        """Write a value that has the expected version; 0 means a new value. Returns the value's new version."""
         ...
 
     async def delete_metadata(self, key: str, *, expected_version: int) -> None:

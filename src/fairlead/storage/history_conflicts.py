@@ -1,4 +1,4 @@
-"""Conflicts of a commit with the history store: their errors, and the messages with what is stored."""
+"""Conflicts of a commit with the history store: the errors, with messages that show the stored data."""
 
 from fairlead.core.errors import RetryElsewhere
 from fairlead.storage.commit import Ancestor, BranchWrite, CurrentWrite, RunWrite, TaskWrite
@@ -23,7 +23,7 @@ class CurrentConflict(RetryElsewhere):
 
 
 class TaskBelowLevel(RetryElsewhere):
-    """A task is at or below its queue's completed level, where it would not be read: nothing was changed.
+    """A task is at or below its queue's completed level, so it would not be read: nothing was changed.
 
     Use a higher key.
     """
@@ -34,11 +34,14 @@ class TaskBelowLevel(RetryElsewhere):
 
 
 class ForkBroken(RetryElsewhere):
-    """A branch can't fork where its ancestor has no batch that ends there, or no longer has it: nothing was changed."""
+    """A branch can't fork there: the ancestor has no batch that ends at the fork, or no longer has it.
+
+    Nothing was changed.
+    """
 
 
 class NamespaceConflict(RetryElsewhere):
-    """A namespace has another version, or its name or id is in use; `present` is the namespace in the way."""
+    """A namespace has another version, or its name or id is in use; `present` is the conflicting namespace."""
 
     def __init__(self, message: str, present: StoredNamespace | None) -> None:
         super().__init__(message)

@@ -1,9 +1,9 @@
 """Schema migrations: numbered, forward only, each in a transaction.
 
-A migration is a file `schema/<database>/<number>_<name>.sql`. Whenever a store is opened, it runs the pending
-migrations, each in one transaction with the row that records it:
+A migration is a file `schema/<database>/<number>_<name>.sql`. A store runs the pending migrations when it is opened,
+each in one transaction with the row that records it:
 
-    for step in pending(load_migrations("sqlite"), applied=versions, database="tasks.db"): ...
+for step in pending(load_migrations("sqlite"), applied=versions, database="tasks.db"): ...
 """
 
 import re

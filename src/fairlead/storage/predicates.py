@@ -54,7 +54,7 @@ class Compare(Struct, frozen=True):
 
 
 class In(Struct, frozen=True):
-    """The field is one of the values, which have the same kind."""
+    """The field equals one of the values, which have the same kind."""
 
     field: Field
     values: tuple[Scalar, ...]
@@ -107,7 +107,7 @@ class Contains(Struct, frozen=True):
 
 
 class HasWord(Struct, frozen=True):
-    """The field is a `Text` with this word, in the form of `words_of`."""
+    """The field is a `Text` that contains this word, in the form of `words_of`."""
 
     field: Attribute
     word: str
@@ -118,7 +118,7 @@ class HasWord(Struct, frozen=True):
 
 
 class IsNull(Struct, frozen=True):
-    """The row has no value for the field: true or false, never unknown."""
+    """The row has no value for the field. The result is true or false, never unknown."""
 
     field: Field
 
@@ -127,19 +127,19 @@ class IsNull(Struct, frozen=True):
 
 
 class Not(Struct, frozen=True):
-    """The negation; unknown stays unknown."""
+    """The negation of a predicate; unknown stays unknown."""
 
     part: "Predicate"
 
 
 class And(Struct, frozen=True):
-    """All of the parts; true without parts."""
+    """True if all parts are true, also without parts."""
 
     parts: "tuple[Predicate, ...]"
 
 
 class Or(Struct, frozen=True):
-    """At least one of the parts; false without parts."""
+    """True if at least one part is true; false without parts."""
 
     parts: "tuple[Predicate, ...]"
 
@@ -158,7 +158,7 @@ class Literal(Struct, frozen=True):
 
 
 class Joined(Struct, frozen=True):
-    """All of the parts (`is_all`), or at least one of them."""
+    """A conjunction of the parts if `is_all`, otherwise a disjunction."""
 
     is_all: bool
     parts: "tuple[Literal | Joined, ...]"
@@ -167,8 +167,8 @@ class Joined(Struct, frozen=True):
 def normal_form(predicate: Predicate) -> Literal | Joined:
     """The predicate with negations moved to the conditions, and nested `And` and nested `Or` flattened.
 
-    It matches the same rows. Raises `BadSearch` for a predicate with too many parts, or too deep for a database's
-    parser.
+    It matches the same rows. Raises `BadSearch` if the predicate has too many parts, or is nested too deeply for a
+    database's parser.
     """
     check_predicate(predicate)
     normal = _normal(predicate, is_negated=False)
@@ -179,7 +179,7 @@ def normal_form(predicate: Predicate) -> Literal | Joined:
 
 
 def is_about_status(normal: Literal | Joined) -> bool:
-    """Whether the predicate has conditions on the status only, so that the counts of each status are enough."""
+    """Whether all conditions are on the status, so that the table of counts by status can evaluate the predicate."""
     if isinstance(normal, Literal):
         return normal.leaf.field is Column.STATUS
     return all(map(is_about_status, normal.parts))

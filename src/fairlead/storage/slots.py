@@ -9,7 +9,7 @@ class SlotStore(Protocol):
     """The slots of all running activities of limited task queues; `core.concurrency.SlotTable` is their model."""
 
     async def take_slot(self, range_id: int, slot: Slot, limits: SlotLimits) -> Full | None:
-        """Take a slot for the owner of its shard, or return the limit that is reached; atomic.
+        """Take a slot for the owner of its shard, or return the limit that is reached; check and change are atomic.
 
         Taking the same slot again has no effect. Raises `LeaseLost`.
         """

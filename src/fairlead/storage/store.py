@@ -11,5 +11,5 @@ class Store(TaskStore, Protocol):
 
     @property
     def history(self) -> HistoryStore:
-        """The history store: as durable as the task queues, and closed together with them."""
+        """The history store: as durable as the task queues, and closed with them."""
         ...

@@ -1,14 +1,14 @@
 """The contract between the matching service and its store.
 
-A call that has returned is durable: its change survives a crash. Every write to a queue carries the range id of its
-owner's lease; once another owner has taken the lease, the write fails and changes nothing. That is checked in the same
-transaction as the write, for all writes: tasks, levels, deletes, the configuration. A queue without a lease has no
-owner: its writes fail and its reads are empty.
+A write is durable when it has returned: it survives a crash. Every write to a queue carries the range id of its owner's
+lease; once another owner has taken the lease, the write fails and changes nothing. The range id is checked in the same
+transaction as the write, for tasks, levels, deletes and the configuration. A queue without a lease has no owner: its
+writes fail and its reads are empty.
 
-Saved levels never decrease: of two levels, the higher stays. The writes of one owner may arrive out of order, and an
-older ack level must not return below deleted tasks.
+Saved levels never decrease, because the writes of one owner may arrive out of order: an older ack level must not
+replace a higher one, below which tasks were deleted.
 
-After the cancellation of a write, its outcome is unknown, as after `OutcomeUnknown`.
+If a write is cancelled, its outcome is unknown, as after `OutcomeUnknown`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ class LeaseLost(RetryElsewhere):
 
 
 class OutcomeUnknown(RetryLater):
-    """It is unknown whether a write took effect; it may have, or may still do so until the lease is renewed."""
+    """It is unknown whether a write took effect. It may still take effect until the lease is renewed."""
 
 
 class StoreUnavailable(RetryLater):
@@ -40,7 +40,7 @@ class SchemaTooNew(GiveUp):
     """A newer release wrote the database; this release can't read it."""
 
 
-# Seconds after its expiry until a member is removed; another member's heartbeat removes it.
+# Seconds after which an expired member is removed, by the next heartbeat of another member.
 MEMBER_FORGOTTEN_AFTER_S = 3600.0
 
 
@@ -56,7 +56,7 @@ def partitions_of(root: QueueId, found: Iterable[tuple[str, bool | int]]) -> dic
     """Map each partition number of `root` to whether it holds tasks; skips names that belong to other task queues."""
     partitions: dict[int, bool] = {}
     for name, has_tasks in found:
-        # Partition names of the task queue "a/b" have the same prefix as those of "a".
+        # Partition names of the task queue "a/b" have the same prefix as partition names of "a".
         task_queue_name, number = parse_partition_name(name)
         if task_queue_name == root.name and number:
             partitions[number] = bool(has_tasks)
@@ -77,7 +77,7 @@ class StoredTask(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """The levels A and M of one priority of a queue (FB-3, FB-6)."""
+    """The ack level (A) and the max level (M) of one priority of a queue (FB-3, FB-6)."""
 
     ack_level: Level
     max_level: Level
@@ -85,7 +85,7 @@ class Levels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of a queue's new owner: its range id, and the state that the last owner saved.
+    """The lease of a queue's new owner: its range id, and the state that the previous owner saved.
 
     `levels` has all priorities that were ever written; `config` is None until it is saved for the first time.
     """
@@ -107,11 +107,11 @@ class TaskStore(Protocol):
     """A store of task queues. All methods may raise `StoreUnavailable`; all writes may raise `OutcomeUnknown`."""
 
     async def take_lease(self, queue: QueueId) -> Lease:
-        """Make the caller the queue's owner, in place of any earlier one; creates the queue if it does not exist."""
+        """Make the caller the queue's owner, in place of an earlier owner; creates the queue if it does not exist."""
         ...
 
     async def renew_lease(self, queue: QueueId, range_id: int) -> int:
-        """The next range id for the same owner: after this, earlier writes have either taken effect or never will."""
+        """Renew the lease and return the next range id. Earlier writes have then taken effect, or never will."""
         ...
 
     async def append(
@@ -121,7 +121,7 @@ class TaskStore(Protocol):
         ...
 
     async def read(self, queue: QueueId, priority: int, *, after: Level, limit: int) -> list[StoredTask]:
-        """The first `limit` tasks above `after`, ordered by level; fewer only if there are no more."""
+        """The first `limit` tasks above `after`, ordered by level; fewer if the backlog ends."""
         ...
 
     async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:
@@ -149,11 +149,11 @@ class TaskStore(Protocol):
         ...
 
     async def load_rules(self, queue: QueueId) -> bytes | None:
-        """The last saved dispatch rules, None if never saved; the caller need not own the queue."""
+        """The last saved dispatch rules; None if there are none. The caller need not own the queue."""
         ...
 
     async def count(self, queue: QueueId, range_id: int) -> int:
-        """The number of tasks of all priorities in the queue, read under the lease."""
+        """The number of tasks of all priorities in the queue; needs the lease."""
         ...
 
     async def list_partitions(self, root: QueueId) -> dict[int, bool]:
@@ -167,7 +167,7 @@ class TaskStore(Protocol):
     async def heartbeat(self, member: Member, *, now_s: float = 0.0) -> list[Member]:
         """Record that a host is alive until `expires_s`; remove members that expired long ago.
 
-        Returns the same as `members` after it, in the same round trip: every host needs both, every second.
+        Also returns the members, as `members` does, to save a round trip: every host needs both every second.
         """
         ...
 

@@ -70,7 +70,7 @@ TEXT_COLUMNS = frozenset(
 )
 # Numbers that every row has.
 NEVER_NULL = frozenset({Column.STATUS, Column.START_TIME_NS, Column.EXECUTION_TIME_NS})
-# Columns that sort as the largest number if they have no value.
+# Columns whose missing values sort as the largest number.
 NULLABLE_NUMBERS = frozenset(
     {
         Column.CLOSE_TIME_NS,
@@ -94,7 +94,7 @@ Field = Column | Attribute
 class VisibilityRow(NamedTuple):
     """The visibility row of a run.
 
-    Times are nanoseconds since 1970; values that follow from the close are None before it.
+    Times are nanoseconds since 1970; values that only a closed run has are None before the close.
     """
 
     namespace_id: str
@@ -145,7 +145,7 @@ def kind_of(value: object) -> Kind | None:
 
 
 class Order(Struct, frozen=True):
-    """Order by these columns, then by run id, all in one direction. Rows without a value count as the largest."""
+    """Order by these columns, then by run id, all in one direction. A missing value counts as the largest number."""
 
     columns: tuple[Column, ...]
     descending: bool = True
@@ -156,7 +156,7 @@ class Order(Struct, frozen=True):
             raise BadSearch(f"can't order by {list(self.columns)}: give one to three numbers, times or the workflow id")
 
 
-# Open runs first, then closed ones by close time, latest first; ties by start time.
+# Open runs first, then closed runs, the latest close first; runs with equal times by start time, the latest first.
 LATEST_FIRST = Order((Column.CLOSE_TIME_NS, Column.START_TIME_NS))
 
 # The position of a page's last row: the values of its sort columns, and its run id.
@@ -177,12 +177,12 @@ class Group(NamedTuple):
 
 
 def words_of(text: str) -> list[str]:
-    """The words by which a text is searched."""
+    """The words by which a text can be found."""
     return list(dict.fromkeys(_WORD.findall(text.casefold())))
 
 
 def check_row(row: VisibilityRow) -> None:
-    """Raise `BadSearch` for a row that some store could not store and search."""
+    """Raise `BadSearch` if there is a store that could not store or search the row."""
     if not row.search_attributes:
         return
     if len(row.search_attributes) > ATTRIBUTES_MAX:

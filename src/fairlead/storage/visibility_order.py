@@ -1,7 +1,7 @@
 """Sort orders of ORDER BY: by any comparable fields, each ascending or descending.
 
-A page starts after a cursor, which has the values of the last row before it. So rows that are added, removed or changed
-between two pages cause no repeated or skipped rows.
+A page starts after a cursor, which holds the sort values of the previous page's last row. So rows that are added,
+removed or changed between two pages don't make other rows appear twice or be skipped.
 """
 
 from functools import cmp_to_key
@@ -29,7 +29,7 @@ class Sort(Struct, frozen=True):
     keys: tuple[SortKey, ...]
 
     def __post_init__(self) -> None:
-        """Reject an order without fields, or with more than `SORT_KEYS_MAX`."""
+        """Reject a sort order without fields, or with more than `SORT_KEYS_MAX`."""
         if not 1 <= len(self.keys) <= SORT_KEYS_MAX:
             raise BadSearch(f"can't order by {len(self.keys)} fields: give 1 to {SORT_KEYS_MAX}")
 
@@ -40,7 +40,7 @@ def sort_cursor_of(row: VisibilityRow, sort: Sort) -> Cursor:
 
 
 def sorted_rows(rows: list[VisibilityRow], sort: Sort, after: Cursor | None) -> list[VisibilityRow]:
-    """Sort the rows, and drop those up to the cursor."""
+    """Sort the rows, and drop the rows up to the cursor."""
 
     def compare(left: Cursor, right: Cursor) -> int:
         return _compare(left, right, sort)

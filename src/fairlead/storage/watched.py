@@ -13,8 +13,8 @@ from fairlead.storage.store import Store
 from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 from fairlead.telemetry import PERSISTENCE_ERROR_WITH_TYPE, Metrics, get_log
 
-# Seconds of failing writes without a success after which the store is out of service. Every host writes a heartbeat at
-# least every few seconds, so an outage is noticed even without other requests.
+# Seconds of failing writes after which the store is out of service. Every host writes a heartbeat every few seconds, so
+# an outage is noticed even without other requests.
 UNAVAILABLE_AFTER_S = 5.0
 
 P = ParamSpec("P")
@@ -32,7 +32,7 @@ class _Watch:
         self._clock = clock
         # Time of the first failed write since the last successful one.
         self.failing_since_s: float | None = None
-        # Time at which a read or write first met damaged data, which does not heal by itself.
+        # Time at which a read or write first found damaged data, which does not heal by itself.
         self.damaged_since_s: float | None = None
         # Start of the heartbeat that the store has not answered yet.
         self.heartbeat_since_s: float | None = None
@@ -53,7 +53,7 @@ class _Watch:
     def write(
         self, operation: str, ask: Callable[P, Awaitable[Response]]
     ) -> Callable[P, Coroutine[Any, Any, Response]]:
-        """Wrap a write of the store; its result shows whether the store accepts writes."""
+        """Wrap a write of the store. Its result also shows whether the store accepts writes."""
 
         async def watched(*args: P.args, **kwargs: P.kwargs) -> Response:
             try:
@@ -96,7 +96,7 @@ class _Watch:
         return watched
 
     def heartbeat(self, ask: Callable[P, Awaitable[Response]]) -> Callable[P, Coroutine[Any, Any, Response]]:
-        """Wrap the write that every host repeats, also to notice a store that does not respond at all."""
+        """Wrap the heartbeat. Every host repeats it, so that a store without responses is noticed."""
         write = self.write("heartbeat", ask)
 
         async def watched(*args: P.args, **kwargs: P.kwargs) -> Response:
@@ -109,7 +109,7 @@ class _Watch:
         return watched
 
     def trouble(self) -> str | None:
-        """Why the store is out of service, as a phrase; None if it works, or has failed only for a short time."""
+        """The reason why the store is out of service; None if it works, or has failed only for a short time."""
         if self.damaged_since_s is not None:
             return f"store damaged, found at {moment(self.damaged_since_s)}: see the log"
         longest_s = self._clock() - UNAVAILABLE_AFTER_S
@@ -120,7 +120,7 @@ class _Watch:
         return None
 
     def _failed(self, operation: str, failure: Exception) -> bool:
-        """Count and log a failure; false if the store itself did not fail."""
+        """Count and log a failure; return False if the failure is not the store's."""
         is_of_store = isinstance(failure, StoreUnavailable | OutcomeUnknown) or not isinstance(failure, FairleadError)
         if self.is_closing or not is_of_store:
             return False
@@ -139,7 +139,8 @@ class _Watch:
 class WatchedStore:
     """A `Store` that counts and logs failures of the underlying store, but not errors of the requests.
 
-    A lost lease or a taken level is a normal result, not a failure. A successful call costs one more comparison.
+    A lost lease or a taken level is a normal result, not a failure. For a successful call, the wrapper costs one
+    comparison.
     """
 
     def __init__(self, store: Store, metrics: Metrics, *, clock: Clock = time.time) -> None:
@@ -171,7 +172,7 @@ class WatchedStore:
 
     @property
     def trouble(self) -> str | None:
-        """Why the store is out of service, as a phrase; None if it works, or has failed only for a short time."""
+        """The reason why the store is out of service; None if it works, or has failed only for a short time."""
         return self._watch.trouble()
 
     async def close(self) -> None:
@@ -215,5 +216,5 @@ class _WatchedHistory:
 
 
 def moment(wall_s: float) -> str:
-    """A wall clock time as text."""
+    """Format a wall clock time."""
     return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

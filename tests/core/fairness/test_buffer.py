@@ -512,7 +512,7 @@ def test_a_late_result_of_a_failed_read_is_rejected() -> None:
     buffer.read_failed(failed)
     write(buffer, 5)
     begin_read(buffer, after=0, limit=4)
-    with pytest.raises(NotUnderWay, match="of its own read") as raised:
+    with pytest.raises(NotUnderWay, match="with its read") as raised:
         buffer.read_succeeded(failed, [])
     assert isinstance(raised.value, GiveUp)
     assert not buffer.is_at_end

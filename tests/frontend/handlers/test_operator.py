@@ -62,7 +62,7 @@ async def test_search_attributes_can_be_added_and_removed(served: Serving) -> No
     # Adding an existing one changes nothing.
     await served.operator.AddSearchAttributes(add({"Of2": 3, "Keyword 01": 2}))
     assert await custom(served) == {**every_type, "Keyword 01": 2}
-    assert served.frontend.namespaces.all()[0].attribute_type("Of3") == 3
+    assert served.frontend.namespaces.all()[0].search_attributes["Of3"] == 3
     everywhere = await served.workflow.GetSearchAttributes(GetSearchAttributesRequest())
     assert everywhere.keys["Of7"] == 7
     await served.operator.RemoveSearchAttributes(remove("Of1", "never was"))

@@ -63,7 +63,7 @@ def test_a_namespace_without_the_setting_has_no_such_endpoint() -> None:
         (Request(workflow_id="w", signal_name="s").SerializeToString(), "workflow type not set"),
         (request(workflow_id="w" * 1001).SerializeToString(), "workflow ID exceeds length limit of 1000"),
         (request(signal_name="a\0b").SerializeToString(), "signal name contains a zero byte"),
-        (request(namespace="another").SerializeToString(), "namespace another is not that of the workflow"),
+        (request(namespace="another").SerializeToString(), "namespace another is not the namespace of the workflow"),
         (request(workflow_id_conflict_policy=1).SerializeToString(), "WORKFLOW_ID_CONFLICT_POLICY_FAIL"),
         (request(cron_schedule="never").SerializeToString(), "invalid CronSchedule"),
     ],

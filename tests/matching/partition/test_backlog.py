@@ -4,10 +4,11 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
-from fairlead.core.fairness import BufferLimits, WeightOverrides
+from fairlead.core.fairness import BufferLimits, Level, WeightOverrides
 from fairlead.core.partitions import TaskType
 from fairlead.matching.messages import NewTask
 from fairlead.matching.partition.backlog import PartitionBacklog
@@ -15,7 +16,7 @@ from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.matching.partition.matcher import HeldTask, Position
 from fairlead.matching.partition.task_writer import AppendQueueFull, BacklogClosed
 from fairlead.storage.memory.tasks import MemoryStore
-from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, QueueId, StoreUnavailable
+from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, QueueId, StoredTask, StoreUnavailable
 from fairlead.telemetry import Metrics
 from tests.patience import step
 from tests.virtual_time import on_virtual_time
@@ -192,7 +193,7 @@ async def test_an_append_by_an_owner_that_lost_its_lease_fails_with_lease_lost()
         await old.append("too late")
     assert old.backlog.lease.lost.is_set()
     assert (old.counts.condition_failed_errors, current.counts.condition_failed_errors) == (1, 0)
-    with pytest.raises(LeaseLost, match="another owner by now"):
+    with pytest.raises(LeaseLost, match="another owner now"):
         await old.append("far too late")
     assert await current.dispatch_all() == ["before"]
     await old.backlog.close()
@@ -220,6 +221,35 @@ async def test_a_late_write_has_no_effect_after_the_lease_is_renewed_and_other_a
     late.set()
     await owner.append("another", "and another")
     assert sorted(await owner.dispatch_all()) == ["and another", "another"]
+    await owner.backlog.close()
+
+
+@on_virtual_time
+async def test_reads_of_an_unavailable_store_pause_ever_longer_and_not_in_step() -> None:
+    """With equal pauses, all partitions of a host would read at once when the store comes back."""
+    read_s: list[float] = []
+
+    class Away(MemoryStore):
+        async def read(self, queue: QueueId, priority: int, *, after: Level, limit: int) -> list[StoredTask]:
+            read_s.append(asyncio.get_running_loop().time())
+            if len(read_s) <= 30:
+                raise StoreUnavailable("away")
+            return await super().read(queue, priority, after=after, limit=limit)
+
+    store = Away()
+    before = await opened(store)
+    await before.append("a")
+    await before.backlog.close()
+    read_s.clear()
+    limits = BacklogLimits(read_backoff_s_min=0.05, read_backoff_s_max=1.0)
+    owner = await opened(store, limits)
+    await asyncio.sleep(60.0)
+    assert len(owner.loaded) == 1
+    bounds_s = [min(0.05 * 2**retry, 1.0) for retry in range(30)]
+    assert len(read_s) == 31
+    shares = [(after - before) / bound_s for (before, after), bound_s in zip(pairwise(read_s), bounds_s, strict=True)]
+    assert 0.499 < min(shares) < 0.7
+    assert 0.8 < max(shares) < 1.001
     await owner.backlog.close()
 
 

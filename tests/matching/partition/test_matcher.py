@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from fairlead.core.concurrency import RETRY_S, Full, Parking
+from fairlead.core.concurrency import RETRY_S, Full, ParkedKeys
 from fairlead.core.fairness import Level
 from fairlead.core.rates import KeyRates, Rate
 from fairlead.matching.partition.matcher import HeldTask, Match, Matcher, Poll, Position
@@ -262,7 +262,7 @@ class MatcherMachine(RuleBasedStateMachine):
         self.tasks: dict[Position, HeldTask[str]] = {}
         self.polls: list[Poll] = []
         self.next_pass = 0
-        self.parked_keys, self.parked_queue = Parking(), Parking()
+        self.parked_keys, self.parked_queue = ParkedKeys(), ParkedKeys()
 
     def expect(self, matches: list[Match[str]]) -> None:
         """Compare with the model: while a poll waits, the first task that both rate limits allow is matched."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+from itertools import pairwise
 
 from fairlead.aio.background import Background
+from fairlead.aio.backoff import jitter_of
 from fairlead.core.partitions import PartitionConfig
 from fairlead.matching.messages import DispatchRules, Versions
 from fairlead.matching.root.config_push import (
@@ -13,9 +15,14 @@ from fairlead.matching.root.config_push import (
     RETRY_S_MAX,
     RETRY_S_MIN,
     Pushes,
-    retry_pause_s,
 )
+from fairlead.storage.tasks import StoreUnavailable
 from tests.matching.root_world import ROOT, World, first, lost, on_virtual_time, timers
+
+
+def longest() -> float:
+    """Keeps every pause at its full length."""
+    return 1.0
 
 
 def at(version: int, read: int, write: int | None = None) -> PartitionConfig:
@@ -32,6 +39,7 @@ async def make(*, read: int, version: int = 1) -> tuple[World, Pushes, Backgroun
         background=background,
         log=world.log,
         on_newer=world.newer.append,
+        jitter=longest,
     )
     return world, pushes, background
 
@@ -105,7 +113,13 @@ async def test_a_response_with_an_older_version_is_not_an_acknowledgement() -> N
         return Versions(config.version - 1, rules.version)
 
     pushes = Pushes(
-        refuse, at(1, 2), DispatchRules(), background=background, log=world.log, on_newer=world.newer.append
+        refuse,
+        at(1, 2),
+        DispatchRules(),
+        background=background,
+        log=world.log,
+        on_newer=world.newer.append,
+        jitter=longest,
     )
     pushes.notify(at(2, 2, 1), DispatchRules())
     await asyncio.sleep(3600.0)
@@ -352,7 +366,34 @@ async def test_ending_from_within_a_push_lets_that_push_finish_and_starts_no_oth
     assert timers() == 0
 
 
-def test_retry_pauses_double_up_to_a_bound() -> None:
-    assert retry_pause_s(1) == RETRY_S_MIN
-    assert retry_pause_s(2) == 2 * RETRY_S_MIN
-    assert retry_pause_s(10_000_000) == RETRY_S_MAX
+@on_virtual_time
+async def test_retry_pauses_double_up_to_a_bound_and_vary() -> None:
+    """Without jitter, the roots of a thousand task queues would retry at the same moments after a failure."""
+    world, _, background = await make(read=2)
+    now_s = asyncio.get_running_loop().time
+    pushed_s: list[float] = []
+
+    async def refuse(number: int, config: PartitionConfig, rules: DispatchRules) -> Versions:
+        pushed_s.append(now_s())
+        raise StoreUnavailable("away")
+
+    pushes = Pushes(
+        refuse,
+        at(1, 2),
+        DispatchRules(),
+        background=background,
+        log=world.log,
+        on_newer=world.newer.append,
+        jitter=jitter_of("orders"),
+    )
+    pushes.notify(at(2, 2, 1), DispatchRules())
+    await asyncio.sleep(60.0)
+    longest_s = [min(RETRY_S_MIN * 2**retry, RETRY_S_MAX) for retry in range(len(pushed_s) - 1)]
+    shares = [
+        (after - before) / bound_s for (before, after), bound_s in zip(pairwise(pushed_s), longest_s, strict=True)
+    ]
+    assert len(shares) > 10
+    assert 0.499 < min(shares) < 0.7
+    assert 0.8 < max(shares) < 1.001
+    background.end()
+    pushes.end()

@@ -1,1 +1,1 @@
-"""The language of schedule specs: calendars, intervals and cron expressions, and the times that they name."""
+"""Schedule specs: calendars, intervals and cron expressions, and the times that they match."""

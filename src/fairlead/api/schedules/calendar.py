@@ -57,7 +57,7 @@ class Calendar(NamedTuple):
         return _EARLIEST_S < at_s <= TIME_S_MAX and not self._misfit_s(_local(at_s, self.zone))
 
     def end_s(self, at_s: int) -> int:
-        """The last second that surely matches too: the end of the minute, hour, day, month or year of `at_s`."""
+        """The last second up to which all seconds match: the end of the minute, hour, day, month or year of `at_s`."""
         local = _local(at_s, self.zone)
         if self.seconds != _EVERY_SIXTIETH:
             return at_s
@@ -72,7 +72,7 @@ class Calendar(NamedTuple):
         return at_s + _until_day_s(local, local.replace(year=local.year + 1, month=1, day=1)) - 1
 
     def _misfit_s(self, local: datetime) -> int:
-        """Minimum number of seconds from this local time without a match; 0 if it matches."""
+        """Number of seconds after this local time that can't match; 0 if it matches."""
         misfit_s = 0
         if self.years is not None and local.year not in self.years:
             misfit_s = _until_day_s(local, local.replace(year=local.year + 1, month=1, day=1))

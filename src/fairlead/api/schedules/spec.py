@@ -15,7 +15,7 @@ from fairlead.api.times import MILLISECOND_NS, SECOND_NS, from_duration, from_ti
 from fairlead.core.hashing import hash64
 
 COMMENT_LENGTH_MAX = 200
-# Maximum number of consecutive excluded times; a spec that excludes more has no next time.
+# Maximum number of consecutive excluded times; if a spec excludes more, it counts as having no next time.
 EXCLUDED_IN_A_ROW_MAX = 20_000
 _COMPILED_MAX = 512
 _JITTER_MS_MAX = 2**32 - 1
@@ -93,7 +93,7 @@ class Spec(NamedTuple):
         jitter_ms = self.jitter_ms
         following_s = self._next_s(nominal_s)
         if following_s is not None:
-            # At most until the next time, so that the order of times is kept.
+            # At most the distance to the next time, so that jitter keeps the times in order.
             jitter_ms = min(jitter_ms, (following_s - nominal_s) * 1000)
         return (hash64(f"{seed}/{nominal_s}") * jitter_ms >> 64) * MILLISECOND_NS
 

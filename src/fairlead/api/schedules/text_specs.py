@@ -45,7 +45,7 @@ _SUNDAY_AGAIN = 7
 
 
 class _Field(NamedTuple):
-    """A field of a calendar: its attribute, its name in errors, its bounds, and the default for an empty text."""
+    """A field of a calendar: its attribute, its name in errors, its bounds, and the value for an empty text."""
 
     attribute: str
     name: str
@@ -77,7 +77,7 @@ class Cron(NamedTuple):
 
 
 def from_calendar(calendar: CalendarSpec) -> StructuredCalendarSpec:
-    """Convert a calendar with text fields; `BadSpec` names every invalid field."""
+    """Convert a calendar with text fields; the message of `BadSpec` names every invalid field."""
     structured = StructuredCalendarSpec(comment=calendar.comment)
     wrong = []
     for field in _FIELDS:
@@ -93,7 +93,7 @@ def from_calendar(calendar: CalendarSpec) -> StructuredCalendarSpec:
 
 
 def from_cron(text: str) -> Cron:
-    """Parse five to seven fields, a shorthand or `@every`, with an optional time zone before and comment after."""
+    """Parse five to seven fields, a shorthand or `@every`; a time zone may precede, and a comment may follow."""
     text, _, comment = text.partition("#")
     text, zone_name = text.strip(), ""
     if text.startswith(("TZ=", "CRON_TZ=")):
@@ -168,7 +168,7 @@ def _duration(text: str) -> Duration:
     if not digits or total_ns > _DURATION_NS_MAX:
         raise BadSpec(f'time: invalid duration "{text}"')
     if sign < 0:
-        # Rejected later, as too small or as a negative phase.
+        # Validation rejects this value later, as too small or as a negative phase.
         return Duration(seconds=-max(1, int(total_ns) // SECOND_NS))
     return to_duration(int(total_ns))
 

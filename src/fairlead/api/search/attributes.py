@@ -100,7 +100,7 @@ def to_value(payload: Payload, type_number: int) -> SearchValue | None:
     decoded = _decoded(payload)
     if decoded is None or decoded == []:
         return None
-    # A list with one element counts as that element.
+    # A list with one element counts as the element.
     single = decoded[0] if isinstance(decoded, list) and len(decoded) == 1 and type_number != KEYWORD_LIST else decoded
     value = _CONVERTERS[type_number](single)
     if value is None:

@@ -35,7 +35,7 @@ from fairlead.api.search.syntax import (
 )
 
 QUERY_BYTES_MAX = 64 * 1024
-# Maximum number of tokens: each takes about 10 µs, which blocks the event loop.
+# Maximum number of tokens. Parsing takes about 10 µs per token, which blocks the event loop.
 TOKENS_MAX = 5000
 # Maximum number of characters of a cached query; longer queries are parsed each time, which bounds the cache in bytes.
 KEPT_CHARACTERS_MAX = 4096
@@ -112,7 +112,7 @@ _BACKQUOTED: Final = re.compile(r"`((?:[^`]|``)+)`")
 _ESCAPED: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _ESCAPE: Final = re.compile(r"\\(.)|''", re.DOTALL)
 _ESCAPE_IN_DOUBLE: Final = re.compile(r'\\(.)|""', re.DOTALL)
-# Length of the text that the reference server prepends to a filter; its error positions include it.
+# Length of the text that the reference server prepends to a filter; the positions in its errors include it.
 _PREFIX_BYTES: Final = len("select * from table1 where ")
 _PREFIX_BYTES_WITHOUT_FILTER: Final = len("select * from table1 ")
 
@@ -170,13 +170,13 @@ def _unexpected_character(text: str, start: int) -> ApiError:
 
 
 def prefix_bytes(text: str) -> int:
-    """Length of the text before a query that the positions in its syntax errors include, as the reference server's."""
+    """Length of the text before a query that the reference server counts in the positions of syntax errors."""
     without_filter = text.lower().startswith(("order by", "group by"))
     return _PREFIX_BYTES_WITHOUT_FILTER if without_filter else _PREFIX_BYTES
 
 
 def _error_at(text: str, end: int, near: str) -> ApiError:
-    """A syntax error after `end`: the reference server's parser is one byte further when it finds a wrong token."""
+    """A syntax error after `end`: the reference server's parser is one byte further when it detects a wrong token."""
     position = prefix_bytes(text) + len(text[:end].encode(errors="replace")) + 1
     return malformed(f"syntax error at position {position}" + (f" near '{near}'" if near else ""))
 

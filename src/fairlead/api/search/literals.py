@@ -1,4 +1,4 @@
-"""Times, durations and numbers as text: parsed as list filters write them, formatted as Temporal does."""
+"""Times, durations and numbers as text: parsed as in list filters, formatted as in Temporal's messages."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ def parse_time(text: str) -> int | None:
     if zone >= timedelta(days=1):
         return None
     try:
-        # Subtract the zone's offset later: near the years 1 and 9999 the result is not a valid datetime.
+        # Leave out the zone's offset here: near the years 1 and 9999, subtracting it would give an invalid datetime.
         local = datetime.fromisoformat(date_and_clock).replace(tzinfo=UTC)
     except ValueError:
         return None

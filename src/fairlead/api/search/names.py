@@ -28,7 +28,7 @@ TYPE_NAMES = {
 EXECUTION_STATUS = "ExecutionStatus"
 EXECUTION_DURATION = "ExecutionDuration"
 
-# Attributes with their own column; the others are in the row's map of attributes.
+# Attributes with their own columns; all other attributes are in the row's map of attributes.
 COLUMNS = {
     "WorkflowId": Column.WORKFLOW_ID,
     "RunId": Column.RUN_ID,

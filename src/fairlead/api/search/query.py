@@ -61,9 +61,9 @@ from fairlead.storage.predicates import (
 from fairlead.storage.visibility import INT64_MAX, Attribute, BadSearch, Field, Kind, Scalar, words_of
 from fairlead.storage.visibility_order import Sort, SortKey
 
-# The only attribute that the reference server can group by.
+# The only attribute that the reference server supports in GROUP BY.
 _GROUPED: Final = frozenset({EXECUTION_STATUS})
-# Types that lists can be ordered by, with the kind of their stored values.
+# Types that lists can be ordered by, with the kind of the stored values.
 _SORTED: Final = {
     KEYWORD: Kind.TEXT,
     INT: Kind.NUMBER,
@@ -110,7 +110,7 @@ def parse_query(text: str, custom: Mapping[str, int], *, allows_order: bool = Fa
     text = text.strip()
     if not text:
         return Query()
-    # Import here: building the parser takes 0.1 s. The server does it after its start, see `fairlead.server.warm_up`.
+    # Import here, because building the parser takes 0.1 s. `fairlead.server.warm_up` does it after the server's start.
     from fairlead.api.search.grammar import parse_statement  # noqa: PLC0415
 
     statement = parse_statement(text)
@@ -275,7 +275,7 @@ def _membership(attribute: _Searched, values: tuple[Scalar, ...], operator: str)
 
 
 def _has_words(attribute: _Searched, text: str) -> Predicate:
-    """Match any of the blank-separated parts; a part matches if all of its words do."""
+    """Match rows whose text contains all words of at least one blank-separated part."""
     parts = text.split()
     if not parts:
         raise _wrong_expression(f"no tokens found filtering on Text type search attribute {attribute.name}")
@@ -285,9 +285,9 @@ def _has_words(attribute: _Searched, text: str) -> Predicate:
 
 
 def _known(field: Attribute, predicate: Predicate) -> Predicate:
-    """Make the predicate false, not unknown, without a value: NOT matches a run without the attribute.
+    """Make the predicate false instead of unknown for a run without the attribute, so that NOT matches the run.
 
-    The reference server does so for keyword lists and texts only.
+    The reference server does this only for keyword lists and texts.
     """
     return And((Not(IsNull(field)), predicate))
 

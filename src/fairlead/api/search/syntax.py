@@ -55,7 +55,7 @@ class Null(Leaf, frozen=True):
 
 
 class Branch(Struct, frozen=True):
-    """A node with parts; `depth` is the depth of its tree."""
+    """A node with parts; `depth` is the depth of the tree below it."""
 
     depth: int
 
@@ -161,7 +161,7 @@ class Statement(Struct, frozen=True):
 
 
 def above(*parts: Node) -> int:
-    """The depth of a node with these parts; raises `TooDeep` above the maximum."""
+    """The depth of a node with these parts; raises `TooDeep` if it is above `NESTING_MAX`."""
     depth = 1 + max(part.depth for part in parts) if parts else 1
     if depth > NESTING_MAX:
         raise TooDeep

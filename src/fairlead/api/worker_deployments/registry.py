@@ -47,8 +47,8 @@ Rows: TypeAlias = list[_Row]
 class Deployments:
     """Cache of the deployments, and the routes that follow from them.
 
-    Changes of this host are visible at once, those of other hosts after at most `refresh_s`. The owner of a run's shard
-    routes the run's tasks by its own cached state.
+    Changes that this host makes are visible at once; changes of other hosts after at most `refresh_s`. The owner of a
+    run's shard routes the run's tasks by its own cached state.
     """
 
     def __init__(self, store: HistoryStore, *, clock_ns: Callable[[], int], refresh_s: float = REFRESH_S) -> None:
@@ -58,7 +58,7 @@ class Deployments:
         self._rows: dict[str, _Row] = {}
         self._routes: dict[RouteKey, Route] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        # Called with each deployment that has tasks which may wait in the wrong task queue.
+        # Called with each deployment whose tasks may wait in a task queue of another version.
         self.on_moved: Callable[[Deployment], None] = lambda _: None
 
     async def open(self) -> None:
@@ -87,7 +87,7 @@ class Deployments:
         return None if route is None else route.target(workflow_id)
 
     def routed(self, task_queue: TaskQueueId, workflow_id: str) -> TaskQueueId:
-        """The task queue for tasks of runs without a version of their own."""
+        """The task queue for tasks of runs without a version."""
         return list_of(task_queue, self.target(task_queue, workflow_id)) if self._routes else task_queue
 
     def has_task_queue(self, task_queue: TaskQueueId, version: Version) -> bool:
@@ -115,7 +115,7 @@ class Deployments:
     # Changes
 
     async def read(self, namespace_id: str, name: str) -> Deployment | None:
-        """A deployment from the store; None if it does not exist."""
+        """Read a deployment from the store; None if it does not exist."""
         row = await self._read(_key(namespace_id, name))
         return None if row is None else row.deployment
 
@@ -233,7 +233,7 @@ class Deployments:
             return present
         deployment = decode(stored.payload)
         # This host may have written a newer version during the read. A deployment that was deleted and created again
-        # has another creation time, and its versions begin at 1 again.
+        # has another creation time, and the versions of its row begin at 1 again.
         if (
             present is not None
             and present.version >= stored.version

@@ -1,7 +1,7 @@
 """Routing of tasks: the worker version that gets a task, and the task queue in which the task waits for it.
 
-Each version has its own task queues of the same names, under a namespace id that no user can name. So a poll reads only
-one task queue, and workers without a version need no special case.
+Each version has its own task queues, with the same names under another namespace id, which users can't choose. So a
+poll reads only one task queue, and workers without a version need no special case.
 """
 
 from collections.abc import Iterable
@@ -51,12 +51,15 @@ class Route(NamedTuple):
 
 
 def threshold(workflow_id: str) -> float:
-    """The ramp percentage from which a workflow goes to the ramping version."""
+    """The lowest ramp percentage at which a workflow goes to the ramping version."""
     return _WHOLE * hash64(workflow_id) / (HASH_MAX + 1)
 
 
 def routes_of(deployments: Iterable[Deployment]) -> dict[RouteKey, Route]:
-    """The routes of all task queues with a deployment. If two deployments claim a task queue, the later change wins."""
+    """The routes of all task queues with a deployment.
+
+    If two deployments have a task queue, the later change applies.
+    """
     routes: dict[RouteKey, Route] = {}
     for deployment in deployments:
         for queue_key in _route_keys(deployment, deployment.current):
@@ -119,7 +122,7 @@ def version_in(options: WorkerDeploymentOptions) -> Version | None:
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """Sent to matching in place of a worker's PollerInfo: the task queue and version whose tasks a review polls."""
+    """In place of a worker's PollerInfo in a review's polls: the task queue and the version that are reviewed."""
 
     name: str
     type: int
@@ -137,5 +140,5 @@ def encode_mark(mark: Mark) -> bytes:
 
 
 def decode_mark(worker: bytes) -> Mark | None:
-    """Decode the mark that a server's own poll carries in place of a worker; None for a real worker."""
+    """Decode the mark in a poll of the server itself; None if the poll is a worker's."""
     return _decode_mark(worker[len(_MARK_PREFIX) :]) if worker.startswith(_MARK_PREFIX) else None

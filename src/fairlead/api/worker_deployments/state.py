@@ -13,7 +13,7 @@ UNVERSIONED = ""
 
 
 class VersionState(msgspec.Struct, array_like=True):
-    """One version. Times of 0 mean never; `task_queues` has names and types."""
+    """One version. A time of 0 means never. `task_queues` holds names and types."""
 
     build_id: str
     created_ns: int
@@ -54,7 +54,7 @@ class VersionState(msgspec.Struct, array_like=True):
 
 
 class Deployment(msgspec.Struct, array_like=True):
-    """A deployment. `current` is a build id or `UNVERSIONED`; so is `ramping`, None if no version ramps."""
+    """A deployment. `current` is a build id or `UNVERSIONED`; `ramping` also, or None if no version ramps."""
 
     namespace_id: str
     name: str
@@ -71,8 +71,7 @@ class Deployment(msgspec.Struct, array_like=True):
     token: int = 1
     modifier: str = ""
     manager: str = ""
-    # Task queues (name, type, build id) whose tasks may belong to another version since the last routing change, and
-    # its time.
+    # Task queues (name, type, build id) whose tasks may belong to another version since the last routing change.
     moved: list[tuple[str, int, str]] = []
     moved_ns: int = 0
 

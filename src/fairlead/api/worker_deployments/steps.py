@@ -11,7 +11,7 @@ _PERCENTAGE_MAX = 100.0
 
 
 def check_token(deployment: Deployment, token: bytes) -> None:
-    """Raise an API error if the token is not of the present state."""
+    """Raise an API error if the token is not the present conflict token."""
     if token and token != token_of(deployment):
         raise FailedPrecondition("conflict token mismatch")
 
@@ -42,7 +42,7 @@ def find_version(deployment: Deployment, build_id: str, *, may_add: bool, now_ns
 
 
 def dotted(deployment: Deployment, build_id: str) -> str:
-    """A version in the form of the first clients."""
+    """The version in the format of Temporal's older API fields."""
     return f"{deployment.name}.{build_id}" if build_id else UNVERSIONED_NAME
 
 
@@ -121,7 +121,7 @@ def missing_task_queues(deployment: Deployment, build_id: str) -> set[tuple[str,
 
 
 def missing_task_queues_error(deployment: Deployment, build_id: str, becomes: str) -> FailedPrecondition:
-    """The API error for a version that lacks task queues in use."""
+    """The API error for a version that lacks task queues which the current version serves."""
     return FailedPrecondition(
         f"proposed {becomes} version '{dotted(deployment, build_id)}' is missing active task queues from the current "
         f"version; these would become unversioned if it is set as the {becomes} version"

@@ -87,8 +87,8 @@ class LoadBalancer:
     def pick_write(self, task_queue: TaskQueueId, *, partitions: int, strategy: Strategy) -> int:
         """Return the partition to add a task to.
 
-        Two strategies concern only reads. With them writes use another one: round robin for weighted, random for fewest
-        polls.
+        Two strategies apply only to reads. Writes then use round robin in place of weighted, and random in place of
+        fewest polls.
         """
         if self._forced_write is not None:
             return _forced(self._forced_write, partitions)

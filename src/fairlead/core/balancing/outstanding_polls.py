@@ -18,7 +18,7 @@ class PollCounts:
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self._counts = [0] * partitions
-        # Polls that still wait at removed partitions, which may be added again.
+        # Polls that still wait at removed partitions; these partitions may be added again.
         self._removed: dict[int, int] = {}
         self._buckets: list[list[int]] = []
         self._positions: list[int] = []
@@ -40,14 +40,14 @@ class PollCounts:
         self._fill_buckets()
 
     def take(self, drawn: float) -> int:
-        """Choose a partition with the fewest polls, and count one more; `drawn` from 0 to 1 decides between equals."""
+        """Choose a partition with the fewest polls and count a poll there; `drawn` (0 to 1) decides ties."""
         bucket = self._buckets[self.fewest]
         partition = bucket[int(drawn * len(bucket))]
         self.add(partition)
         return partition
 
     def add(self, partition: int) -> None:
-        """Count a poll at `partition`, which must be a current one."""
+        """Count a poll at `partition`, which must not be a removed partition."""
         count = self._counts[partition]
         bucket = self._buckets[count]
         self._move(partition, bucket, count + 1)
@@ -66,7 +66,7 @@ class PollCounts:
         self._move(partition, buckets[count], count - 1)
         if count == self.fewest:
             self.fewest = count - 1
-        # Remove empty buckets: 100,000 polls at once would leave as many.
+        # Remove empty buckets at the end: 100,000 simultaneous polls would leave 100,000 of them.
         while not buckets[-1]:
             buckets.pop()
 
@@ -95,10 +95,10 @@ class PollCounts:
 
 
 class OutstandingPolls:
-    """Keeps the counts of the task queues that were polled last, and chooses the partition with the fewest polls.
+    """Keeps the poll counts of recently polled task queues, and chooses the partition with the fewest polls.
 
-    A task queue's counts may be dropped while its polls wait, and made again. Each poll is uncounted in the object that
-    has counted it, never in a later one.
+    A task queue's counts may be evicted while its polls wait, and created anew later. Each poll is uncounted in the
+    object that counted it, even if that object was evicted.
     """
 
     __slots__ = ("_counts", "_random")

@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class RecentlyUsed(Generic[K, V]):
-    """Holds at most `entries_max` entries: the least recently used one makes room for a new one."""
+    """Holds at most `entries_max` entries: a new entry evicts the least recently used one."""
 
     __slots__ = ("_entries", "_entries_max")
 

@@ -7,11 +7,11 @@ from fairlead.core.partitions import TaskQueueId
 
 
 class RoundRobin:
-    """Chooses the partitions of each task queue in turn: evenly to within one while their number stays the same.
+    """Chooses the partitions of each task queue in turn.
 
     Each client starts each task queue at a random partition, so that a thousand clients that start together do not all
-    start at the root. A task queue that was dropped from the cache starts at random as well: with a fixed start, one
-    that is always dropped before its next request would always use the same partition.
+    start at the root. A task queue that was evicted from the cache starts at random as well: with a fixed start, a task
+    queue that is always evicted before its next request would always use the same partition.
     """
 
     __slots__ = ("_last_picks", "_random")

@@ -32,9 +32,9 @@ class WeightedRules:
     `tasks_threshold`: selection is by weight if some partition holds more tasks than this, else round robin.
     `floor_share`: the share of selections for partitions at which no poll of this client waits, if there are such
     partitions. So each of N partitions has a waiting poll or is selected with a probability of at least
-    `floor_share / N`, however large the other backlogs are: no partition starves, and each keeps reporting. With 0,
-    the probability of a partition is its share of all tasks; a partition without tasks is polled again only when the
-    reports of the others have aged.
+    `floor_share / N`, regardless of the size of the other backlogs: no partition starves, and each keeps reporting.
+    With 0, the probability of a partition is its share of all tasks; a partition without tasks is polled again only
+    when the reports of the other partitions have aged.
     `half_life_s`: a report counts half after this time, a quarter after twice this time. It must not be shorter than a
     long poll, so that a full partition is not forgotten while polls wait at empty ones.
     """
@@ -55,7 +55,7 @@ class WeightedRules:
 def expected_tasks(*, backlog: float, arrival_per_s: float, wait_s: float) -> float:
     """Return how many tasks a partition holds: its backlog and, by Little's law, the tasks that pass through it."""
     tasks = backlog + arrival_per_s * wait_s
-    # Negative numbers, infinities and NaN (all comparisons with it are false) fail one of these.
+    # Rejects negative numbers, infinities and NaN (every comparison with NaN is false).
     if not (backlog >= 0.0 and arrival_per_s >= 0.0 and wait_s >= 0.0 and tasks <= TASKS_MAX):
         raise InvalidReport(
             f"report of backlog {backlog}, {arrival_per_s} arrivals/s and a wait of {wait_s} s: "
@@ -65,7 +65,7 @@ def expected_tasks(*, backlog: float, arrival_per_s: float, wait_s: float) -> fl
 
 
 def probabilities(tasks: Sequence[float]) -> tuple[float, ...]:
-    """Return the probability of each partition: its share of all tasks; equal ones if there are no tasks."""
+    """Return the probability of each partition: its share of all tasks, or equal shares if there are no tasks."""
     total = sum(tasks)
     return tuple(share / total for share in tasks) if total > 0.0 else (1.0 / len(tasks),) * len(tasks)
 
@@ -73,12 +73,12 @@ def probabilities(tasks: Sequence[float]) -> tuple[float, ...]:
 class ReportedLoads:
     """The latest reported loads of one task queue's partitions, which age without being updated.
 
-    Ageing multiplies all loads by the same factor. So instead of shrinking old loads, new ones are stored enlarged: by
-    two to the power of the half-lives since a landmark. That is enough for shares; to compare a load with a number of
-    tasks, the number is enlarged as well.
+    Ageing multiplies all loads by the same factor. So old loads are not shrunk; instead new loads are stored multiplied
+    by two to the power of the half-lives since a landmark. Shares can be computed from these products. To compare a
+    load with a number of tasks, that number is multiplied in the same way.
 
-    A partition that has not reported counts as empty, and one poll tries it. When the clock is set back, time stands
-    still until the clock has caught up: otherwise loads that were stored enlarged would count for more than reported.
+    A partition that has not reported counts as empty, and one poll tries it. When the clock is set back, the latest
+    time stays in use until the clock has caught up: otherwise loads would count for more than was reported.
     """
 
     __slots__ = ("_half_life_s", "_landmark_s", "_latest_s", "_tree", "_untried", "partitions")
@@ -92,7 +92,7 @@ class ReportedLoads:
         self._untried = dict.fromkeys(range(partitions))
 
     def resize(self, partitions: int) -> None:
-        """Change the number of partitions: new ones count as empty, removed ones are forgotten."""
+        """Change the number of partitions: new partitions count as empty, removed partitions are forgotten."""
         kept = min(partitions, self.partitions)
         added = partitions - kept
         self._tree = LoadTree([self._tree[partition] for partition in range(kept)] + [0.0] * added)
@@ -121,7 +121,7 @@ class ReportedLoads:
     def exceeds(self, tasks: float, now_s: float) -> bool:
         """Whether the aged load of some partition is above this number of tasks."""
         half_lives = self._half_lives(now_s)
-        # After that many half-lives even the largest load has aged to less than one task.
+        # After this many half-lives, even the largest load has aged to less than one task.
         if half_lives > 2.0 * _HALF_LIVES_MAX:
             return False
         return self._tree.largest > tasks * exp2(half_lives)
@@ -136,7 +136,7 @@ class ReportedLoads:
         return self._tree.draw(share)
 
     def _half_lives(self, now_s: float) -> float:
-        """Return the half-lives since the landmark, by the latest time seen."""
+        """Return the half-lives since the landmark, at the latest time seen."""
         self._latest_s = max(self._latest_s, now_s)
         return (self._latest_s - self._landmark_s) / self._half_life_s
 
@@ -185,10 +185,10 @@ class Weighted:
             partition = self._round_robin.pick(task_queue, partitions)
             loads.tried(partition)
         elif (untried := loads.take_untried()) is not None:
-            # Otherwise the partitions that reported first would get all polls but the floor's.
+            # Otherwise the partitions that reported first would get all polls except those of the floor share.
             partition = untried
         else:
-            # One random number serves twice: below or above the floor, its position in that part is uniform as well.
+            # One random number serves twice: within its part, below or above the floor share, it is uniform as well.
             drawn, floor_share = self._random(), rules.floor_share
             if drawn >= floor_share:
                 partition = loads.draw((drawn - floor_share) / (1.0 - floor_share))

@@ -44,7 +44,7 @@ class Slot(NamedTuple):
 
 
 class SlotTable:
-    """All slots of a cluster. Every store keeps this table, with the same effect of each operation."""
+    """The slots of a cluster, in memory. All stores behave like this table."""
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self._slots: dict[str, Slot] = {slot.token: slot for slot in slots}

@@ -16,7 +16,7 @@ class InvalidWrite(FixRequest):
 
 
 class IdNotAbove(GiveUp):
-    """A task id is not above all earlier ones, so its level might not be above the ack level."""
+    """A task id is not above all earlier task ids, so the task's level might not be above the ack level."""
 
 
 class Share(NamedTuple):
@@ -27,7 +27,7 @@ class Share(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """The stored tasks of one fairness key: their lowest and highest pass, and the weight of the highest."""
+    """The stored tasks of one fairness key: their lowest and highest pass, and the weight of the highest task."""
 
     key: str
     first_pass: int
@@ -39,8 +39,8 @@ class FairBacklog(ReadBuffer[Task]):
     """The backlog of one priority of one partition: chooses the levels of new tasks, and the order of dispatch.
 
     A new owner builds it from the levels stored with the lease and from the keys of *all* stored tasks above
-    `ack_level`. They give the last pass of each key, and how far dispatch had come: the saved ack level may be far
-    behind.
+    `ack_level`. These tasks give the last pass of each key and the pass that dispatch had reached, which may be far
+    above the saved ack level.
     """
 
     __slots__ = ("_counter", "_last_id", "_overrides")
@@ -70,7 +70,7 @@ class FairBacklog(ReadBuffer[Task]):
         return self._counter
 
     def waiting(self) -> Iterator[tuple[str, int, int]]:
-        """Yield each key whose last task is not below the pass served now, the passes between the two, and its stride.
+        """Yield each key whose last pass is at least the served pass, the distance of the two, and the stride.
 
         The key's last task may have been dispatched already: only the store knows whether tasks are left.
         """
@@ -101,7 +101,7 @@ class FairBacklog(ReadBuffer[Task]):
         return self.pin(levels, charged)
 
     def write_failed(self, write: Write) -> None:
-        """End a write that stored nothing, and never will: the passes of its keys are given back."""
+        """End a write that has stored nothing and never will, and undo the passes that its keys got."""
         super().write_failed(write)
         # In reverse order: only the last pass of a key can be given back.
         for level, (key, stride) in zip(reversed(write.levels), reversed(write.charged), strict=True):

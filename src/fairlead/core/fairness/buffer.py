@@ -38,11 +38,11 @@ from fairlead.core.fairness.level import Level
 class ReadBuffer(Generic[Task]):
     """Holds the lowest tasks of a backlog; writes, reads and acks may come in any order.
 
-    Guarantees: a task that was certainly written is dispatched at least once; the ack level never goes back, and never
+    Guarantees: a task whose write succeeded is dispatched at least once; the ack level never goes back, and never
     passes a task that was not acked or a level that is still being written.
 
-    Many methods, because each outcome of a read, a write or a delete has a method of its own, and each of them changes
-    the lists of loaded, acked and pinned levels together.
+    Many methods, because each outcome of a read, a write or a delete has its own method, and each method changes the
+    lists of loaded, acked and pinned levels together.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class ReadBuffer(Generic[Task]):
         # merged only after the result of the read.
         self._deferred: list[tuple[Write, Sequence[Task]]] = []
         self._deferred_tasks = 0
-        # The level from which on everything must be read again after the read in progress. It is pinned.
+        # After the read in progress, everything from this level on must be read again. The level is pinned.
         self._reread_from: Level | None = None
 
     @property
@@ -130,7 +130,7 @@ class ReadBuffer(Generic[Task]):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all stored tasks above A are known here, not only those in (A, R]."""
+        """Whether all stored tasks above A are known here."""
         return self._is_at_end
 
     @property
@@ -181,8 +181,8 @@ class ReadBuffer(Generic[Task]):
     def write_settled(self, write: Write) -> Merge[Task]:
         """Report a write with an unknown but final outcome: everything from its lowest level on is read again.
 
-        Call it when the write can no longer take effect if it has not yet, as after a renewal of the lease. Until then
-        A stays below the write, so that none of its tasks can be deleted unread.
+        Call it when the write can't take effect any more, for example after a renewal of the lease. Until then A stays
+        below the write, so that none of its tasks can be deleted unread.
         """
         self._end_write(write)
         self._max_level = max(self._max_level, *write.levels)
@@ -198,7 +198,7 @@ class ReadBuffer(Generic[Task]):
         """Return the read to carry out now, or None. One read runs at a time, and the caller must report its outcome.
 
         `parked` is the number of loaded tasks that can't be dispatched now, because a rate limit holds their key back.
-        Up to `parked_max` they do not count: other tasks are read beyond them, so that these need not wait.
+        Up to `parked_max` of them are not counted as loaded, so that tasks of other keys are read and need not wait.
         """
         is_due = self.is_read_due(parked=parked)
         self._parked = min(parked, self._limits.parked_max)
@@ -208,13 +208,13 @@ class ReadBuffer(Generic[Task]):
         return self._pending_read
 
     def read_succeeded(self, read: Read, tasks: Sequence[tuple[Level, Task]]) -> Merge[Task]:
-        """Merge the tasks that the store returned; fewer tasks than the limit mean that there are no more."""
+        """Merge the tasks that the store returned; if there are fewer than the limit, the backlog ends with them."""
         self._check_page(read, tasks)
         self._end_read(read)
         loaded, evicted = dict[Level, Task](), list[Level]()
         for level, task in tasks:
             if self._pinned and level in self._pinned:
-                # The outcome of its write will load it, exactly once.
+                # The level belongs to a write in progress: the outcome of the write will load the task, once.
                 continue
             if self._forget_evicted_ack(level):
                 self._add_ack(level, 1)
@@ -240,7 +240,10 @@ class ReadBuffer(Generic[Task]):
         return merged(loaded, evicted)
 
     def ack(self, level: Level) -> None:
-        """Report that the task at `level` was dispatched: once for each time it was loaded; more acks are harmless."""
+        """Report that the task at `level` was dispatched, once for each time it was loaded.
+
+        Extra acks have no effect.
+        """
         self._served_pass = max(self._served_pass, level.pass_number)
         if level in self._tasks:
             del self._tasks[level]
@@ -264,7 +267,7 @@ class ReadBuffer(Generic[Task]):
     def _end_read(self, read: Read) -> None:
         if read is not self._pending_read:
             raise NotUnderWay(
-                f"the read above {read.after} is not in progress: report each outcome once, of its own read"
+                f"the read above {read.after} is not in progress: report each outcome once, with its read"
             )
         self._pending_read = None
 
@@ -325,7 +328,7 @@ class ReadBuffer(Generic[Task]):
             evicted.append(gone)
         del self._loaded[kept:]
         kept = bisect_left(self._acked, level)
-        # These acks must not move A over the tasks below them that have just been forgotten.
+        # These acks must not move A past the tasks below them that have just been forgotten.
         self._remember_evicted_acks(self._acked[kept:])
         for gone in self._acked[kept:]:
             del self._acks_of[gone]
@@ -338,7 +341,7 @@ class ReadBuffer(Generic[Task]):
         for level in levels:
             if not _contains(self._evicted_acks, level):
                 insort(self._evicted_acks, level)
-        # Drop the highest: they are read again last.
+        # Drop the acks of the highest levels, which are read again last.
         del self._evicted_acks[self._limits.evicted_acks_max :]
 
     def _forget_evicted_ack(self, level: Level) -> bool:
@@ -355,7 +358,7 @@ class ReadBuffer(Generic[Task]):
         self._join_acks(position - 1)
 
     def _join_acks(self, position: int) -> None:
-        """Merge the ack at `position` into the next one, if A can't stop between them anyway."""
+        """Merge the ack at `position` into the next one, if no loaded or pinned level makes A stop between them."""
         if not 0 <= position < len(self._acked) - 1:
             return
         lower, upper = self._acked[position : position + 2]

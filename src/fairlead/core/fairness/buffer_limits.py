@@ -11,12 +11,11 @@ class InvalidLimits(FixRequest):
 
 @dataclass(frozen=True, slots=True)
 class BufferLimits:
-    """Limits of a buffer's memory. With the writes in progress, they bound it whatever the size of the backlog.
+    """Limits of a buffer's memory. Together with the writes in progress, they bound it for a backlog of any size.
 
-    `batch_size`: number of loaded tasks, and of written tasks that wait for the end of a read.
-    `reload_at`: number of loaded tasks at which more are read.
-    `parked_max`: number of further loaded tasks, in place of parked ones (see `next_read`).
-    `evicted_acks_max`: number of acks of evicted tasks; beyond it, an evicted task is dispatched again.
+    `batch_size`: number of loaded tasks, and of written tasks that wait for the end of a read. `reload_at`: number of
+    loaded tasks at which more are read. `parked_max`: number of parked tasks that may be loaded in addition (see
+    `next_read`). `evicted_acks_max`: number of acks of evicted tasks; beyond it, an evicted task is dispatched again.
     """
 
     batch_size: int = 1000
@@ -26,4 +25,4 @@ class BufferLimits:
 
     def __post_init__(self) -> None:
         if not 0 <= self.reload_at < self.batch_size or self.parked_max < 0 or self.evicted_acks_max < 0:
-            raise InvalidLimits(f"{self}: 0 <= reload_at < batch_size, parked_max >= 0, evicted_acks_max >= 0")
+            raise InvalidLimits(f"{self}: choose 0 <= reload_at < batch_size, parked_max >= 0, evicted_acks_max >= 0")

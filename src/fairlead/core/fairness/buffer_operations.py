@@ -1,4 +1,4 @@
-"""Reads and writes of a read buffer, their results, and the errors of wrong ones."""
+"""Reads and writes of a read buffer, their results, and the errors for invalid ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class InvalidPage(GiveUp):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """A read to carry out: the first `limit` stored tasks above the level `after`, in order; fewer only at the end."""
+    """A read to carry out: the first `limit` stored tasks above `after`, in order; fewer if the backlog ends."""
 
     after: Level
     limit: int
@@ -48,9 +48,9 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Merge(Generic[Task]):
-    """The result of a read or a write: tasks in `loaded` may be dispatched from now on, those in `evicted` no longer.
+    """The result of a read or a write: tasks in `loaded` may now be dispatched, tasks in `evicted` no longer.
 
-    An evicted task may be on its way to a worker already: it continues, and its ack is remembered.
+    An evicted task may already be on its way to a worker. Its delivery continues, and its ack is remembered.
     """
 
     loaded: Sequence[tuple[Level, Task]]
@@ -58,7 +58,10 @@ class Merge(Generic[Task]):
 
 
 def merged(loaded: dict[Level, Task], evicted: Sequence[Level]) -> Merge[Task]:
-    """Make the result of one step, without the levels that were loaded and evicted in it: the caller never saw them."""
+    """Make the result of one step.
+
+    Leaves out levels that were both loaded and evicted in this step: the caller never saw them.
+    """
     passing = {level for level in evicted if level in loaded}
     if passing:
         evicted = [level for level in evicted if level not in passing]

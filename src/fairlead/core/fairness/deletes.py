@@ -26,9 +26,10 @@ class Delete:
 class DeleteSchedule:
     """Decides when the tasks at or below the ack level are deleted, and up to which level: never above the ack level.
 
-    One delete runs at a time: when enough tasks were acked since the last one, or some were and the interval has
-    passed. The first is due at once: an owner that crashed may have left dispatched tasks behind, and a partition is
-    not drained while the store holds any. The store must reject the delete of an owner that has lost its lease.
+    One delete runs at a time. A delete is due when enough tasks were acked since the last one, or when at least one
+    task was acked and the interval has passed. The first delete is due at once: an owner that crashed may have left
+    dispatched tasks behind, and a partition is not drained while the store holds a task. The store must reject the
+    delete of an owner that has lost its lease.
     """
 
     __slots__ = ("_acked_min", "_acks_deleted", "_has_failed", "_interval_s", "_last_s", "_pending")
@@ -64,7 +65,7 @@ class DeleteSchedule:
         self._has_failed = False
 
     def delete_failed(self, delete: Delete) -> None:
-        """Report that the delete failed; the next waits for the interval, to spare a store that has problems."""
+        """Report that the delete failed; the next delete waits for the interval, to spare a store that has problems."""
         self._end(delete)
         self._has_failed = True
 

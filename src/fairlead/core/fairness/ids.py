@@ -12,7 +12,7 @@ class InvalidIds(FixRequest):
 
 
 class IdBlock:
-    """The block of task ids of a lease: range id r has the ids (r-1)*100,000+1 to r*100,000.
+    """The block of task ids that a lease may use: range id r has the ids (r-1)*100,000+1 to r*100,000.
 
     Each lease has its own range id, so no two owners ever use the same task id.
     """

@@ -4,7 +4,8 @@ from fairlead.core.fairness.sketch import NEVER, PassSketch, cells_of
 
 KEYS_MAX = 100_000
 # Number of known keys that are checked for idleness when a new key comes, so that no single call checks all of them.
-# With four, at most a third as many idle keys as busy ones are kept. More are checked when there is no room left.
+# With four, the idle keys that are kept are at most a third of the busy keys. More keys are checked when there is no
+# room left.
 _SWEPT_A_NEW_KEY = 4
 _SWEPT_WHEN_FULL = 10
 
@@ -17,8 +18,8 @@ class PassCounter:
     has neither credit nor debt, and counts as new. So idle keys can be forgotten at any time without changing any later
     pass, and the counter holds about as many keys as the backlog has, not all keys ever seen.
 
-    Beyond `keys_max` keys, further keys share a sketch, which may give them later passes than they deserve but never
-    earlier ones. When the base has passed all of them, the counter is exact again.
+    Beyond `keys_max` keys, further keys share a sketch, which may give them passes that are too late, but never too
+    early. When the base is above all passes in the sketch, the counter is exact again.
     """
 
     __slots__ = (
@@ -67,13 +68,13 @@ class PassCounter:
         return chosen
 
     def waiting(self, served_pass: int) -> Iterator[tuple[str, int, int]]:
-        """Yield each individually counted key with a last pass from `served_pass` on, the distance, and the stride."""
+        """Yield key, distance and stride of each individually counted key with a last pass from `served_pass` on."""
         for key, (last_pass, idle_from_pass) in self._known.items():
             if last_pass >= served_pass:
                 yield key, last_pass - served_pass, idle_from_pass - last_pass
 
     def give_back(self, key: str, *, pass_number: int, stride: int) -> None:
-        """Undo `next_pass` for a task that was not written, unless the key has got later passes since."""
+        """Undo `next_pass` for a task that was not written, unless the key has a later pass by now."""
         if self._known.get(key) == (pass_number, pass_number + stride):
             self._known[key] = (pass_number - stride, pass_number)
 

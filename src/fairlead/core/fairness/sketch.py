@@ -16,8 +16,8 @@ class PassSketch:
     """Estimates the last pass of any number of keys in 2 MiB; the estimate is never too low.
 
     A count-min sketch that keeps the highest pass instead of a count. If a key shares its cells in all four rows with
-    keys of higher passes, its estimate is the lowest of those; with few such keys that is rare. No cell needs to be
-    cleared: a cell below the base has no effect.
+    keys of higher passes, its estimate is the lowest of these passes. That is rare while the sketch holds few keys. No
+    cell needs to be cleared: a cell below the base has no effect.
     """
 
     __slots__ = ("_cells",)

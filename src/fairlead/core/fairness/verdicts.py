@@ -10,19 +10,23 @@ from math import sqrt
 # A key is starved if it had a backlog through a whole window and got less than this share of its due, which was at
 # least one task.
 STARVED_BELOW = 0.1
-# A key is a flood if both hold, by more than chance: it made at least FLOOD_WORK_FROM of the demand, and its dispatches
-# above its due are at least FLOOD_FROM of those that starved keys missed. If all keys burst at once, none is a flood.
+# A key is a flood if it made at least FLOOD_WORK_FROM of the demand, and if its dispatches above its due are at least
+# FLOOD_FROM of the dispatches that starved keys missed, both by more than chance. If all keys burst at once, no key is
+# a flood.
 FLOOD_WORK_FROM = 1 / 3
 FLOOD_FROM = 0.5
 # Standard deviations by which a small count of tasks may be off by chance.
 CHANCE = 3.0
-# Relative tolerance at bounds: two equal floods are exactly at one half, and sums are rounded.
+# Relative tolerance at bounds: two equal floods are exactly at one half, and sums have rounding errors.
 NOISE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFlow:
-    """Tasks of a fairness key in a window; `demand` counts those that waited at its start or were added."""
+    """Tasks of a fairness key in a window.
+
+    `demand` is the number of tasks that waited at its start or were added in it.
+    """
 
     weight: float
     backlog_before: int

@@ -17,7 +17,7 @@ class InvalidFairnessKey(FixRequest):
 
 
 class InvalidWeight(FixRequest):
-    """A weight is not a positive number."""
+    """A weight is negative, infinite or not a number."""
 
 
 class TooManyOverrides(FixRequest):

@@ -34,7 +34,6 @@ class PartitionCounts:
     write: int
 
     def __post_init__(self) -> None:
-        """Raise an error unless `read >= write >= 1`."""
         _check_counts(self.read, self.write)
 
 

@@ -9,7 +9,7 @@ RESERVED_PREFIX = "/_sys/"
 # Name for all sticky task queues in metrics and the journal: each worker has its own, and its name is never reused.
 STICKY = "__sticky__"
 NAME_CHARACTERS_MAX = 1000
-# Number of partitions of a task queue, whatever is configured: it bounds every tree, map and name of partitions.
+# Number of partitions of a task queue, for every configuration: bounds the trees, maps and names of partitions.
 PARTITIONS_MAX = 10_000
 # Characters of a partition's name, which is longer than its task queue's; stores and routing keys need room for it.
 PARTITION_NAME_CHARACTERS_MAX = len(RESERVED_PREFIX) + NAME_CHARACTERS_MAX + len(f"/{PARTITIONS_MAX - 1}")
@@ -20,9 +20,9 @@ class InvalidName(FixRequest):
 
 
 class TaskType(IntEnum):
-    """The type of a task queue's tasks; the numbers are those of Temporal's `TaskQueueType`."""
+    """The type of a task queue's tasks; its numbers equal Temporal's `TaskQueueType`."""
 
-    # Each request hashes it, as part of the key of its partition, and the hash of an enum is ten times slower.
+    # Each request hashes the task type as part of its partition's key, and the hash of an enum is ten times slower.
     __hash__ = int.__hash__
 
     WORKFLOW = 1
@@ -80,12 +80,12 @@ def parse_partition_name(name: str) -> tuple[str, int]:
     """Parse a name that `partition_name` wrote. Each partition has exactly one name; all others raise `InvalidName`."""
     if not name.startswith(RESERVED_PREFIX):
         return check_user_name(name), 0
-    # Check the length first: parsing a long string of digits is slow, and beyond 4,300 Python raises its own error.
+    # Check the length first: parsing a long string of digits is slow, and above 4,300 digits Python raises an error.
     if len(name) > PARTITION_NAME_CHARACTERS_MAX:
         raise InvalidName(f"partition name has {len(name)} characters, more than {PARTITION_NAME_CHARACTERS_MAX}")
     # The number follows the last slash: the task queue's name may contain slashes.
     task_queue_name, _, digits = name.removeprefix(RESERVED_PREFIX).rpartition("/")
-    # Accept one spelling of a positive number: "/_sys/x/0" would be a second name of the root, and "03" of 3.
+    # Accept one spelling of a number: "/_sys/x/0" would be a second name of the root, and "/_sys/x/03" of partition 3.
     is_canonical = digits.isascii() and digits.isdecimal() and not digits.startswith("0")
     if not is_canonical or int(digits) >= PARTITIONS_MAX:
         expected = f"{RESERVED_PREFIX}<task queue>/<number from 1 to {PARTITIONS_MAX - 1}>"

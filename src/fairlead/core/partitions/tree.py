@@ -23,7 +23,7 @@ def parent(number: int, *, degree: int) -> int:
 
 
 def children(number: int, *, degree: int, count: int) -> range:
-    """Return the partitions, of `count` in all, that forward to `number`: at most `degree` consecutive numbers."""
+    """Return the partitions below `count` that forward to `number`: at most `degree` consecutive numbers."""
     _check(number, degree=degree)
     if not number < count <= PARTITIONS_MAX:
         raise InvalidTree(f"partition {number} is not among {count} partitions (at most {PARTITIONS_MAX})")

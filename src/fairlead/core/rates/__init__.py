@@ -1,4 +1,4 @@
-"""Rate limits without a clock of their own: of one thing, of each fairness key, and of calls by priority."""
+"""Rate limits that get the time as an argument: a single limit, limits by fairness key, limits by priority."""
 
 from fairlead.core.rates.priority import PriorityRate
 from fairlead.core.rates.rate import BURST_S, KEYS_MAX, InvalidRate, KeyRates, Rate, check_rate

@@ -7,7 +7,7 @@ class PriorityRate:
     """Lets through a steady number of calls a second, important ones first.
 
     Each priority has the whole rate, and a call also counts against all less important priorities. So important calls
-    displace others, and others never displace them. Priority 0 is the most important one.
+    displace less important ones, and never the other way round. Priority 0 is the most important one.
     """
 
     __slots__ = ("_rates",)
@@ -21,10 +21,10 @@ class PriorityRate:
             rate.change(rate_per_s, burst_s=burst_s)
 
     def try_take(self, priority: int, now_s: float) -> bool:
-        """Let a call through and count it; false, and nothing counted, if the limit of its priority is reached."""
+        """Count a call and return True; return False, without counting, if the limit of its priority is reached."""
         if self._rates[priority].ready_s(now_s) > now_s:
             return False
         for rate in self._rates[priority:]:
-            # A less important priority is at most full: it gets its share again as soon as important calls cease.
+            # Don't count beyond a less important limit, so that its calls pass again as soon as important calls cease.
             rate.take_at_most(now_s)
         return True

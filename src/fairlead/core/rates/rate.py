@@ -1,4 +1,4 @@
-"""Rate limits: of one thing, and of each fairness key."""
+"""Rate limits: a single limit, and a limit for each fairness key."""
 
 import math
 from collections import OrderedDict
@@ -23,8 +23,9 @@ def check_rate(rate_per_s: float) -> float:
 class Rate:
     """Allows a steady number of tasks a second, and after a pause a burst of one second's tasks.
 
-    The generic cell rate algorithm: its only state is the time at which the tasks let through so far are worked off at
-    the given rate. This time lies in the past while the limit is not reached.
+    The generic cell rate algorithm. Its only state is the time at which the tasks let through so far would be done, if
+    they were done one by one at the given rate. A task may pass if this time, with the task, is at most `burst_s`
+    ahead.
     """
 
     __slots__ = ("_burst_s", "_interval_s", "_worked_off_s")
@@ -72,7 +73,7 @@ class KeyRates:
 
     def __init__(self, rate_per_s: float = math.inf) -> None:
         self._rate_per_s = check_rate(rate_per_s)
-        # Made for the first key that is limited.
+        # Created when the first key is limited.
         self._rates: OrderedDict[str, tuple[Rate, float]] | None = None
 
     @property

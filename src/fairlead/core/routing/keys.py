@@ -6,7 +6,7 @@ from fairlead.core.errors import FixRequest
 from fairlead.core.partitions import Partition
 
 # Number of partitions in a batch. A lookup finds as many distinct hosts as the batch has partitions, and finding the
-# last ones is slow: with 64 partitions on 64 hosts a lookup visits about 300 points.
+# last of them is slow: with 64 partitions on 64 hosts a lookup visits about 300 points.
 BATCH_SIZE_MAX = 64
 
 

@@ -12,7 +12,7 @@ POINTS_PER_HOST = 100
 # Number of points of a ring: 10,000 hosts with 100 points each. Building a larger ring would take seconds at each
 # change of membership.
 RING_POINTS_MAX = 1_000_000
-# A change of more than one in this number of hosts computes the ring anew: that is faster then.
+# If more than one host in this number joins or leaves, the ring is computed anew, which is faster then.
 REBUILT_SHARE = 20
 
 
@@ -56,7 +56,7 @@ class HashRing:
         object.__setattr__(self, "owners", tuple(owners))
 
     def with_hosts(self, hosts: Iterable[str]) -> Self:
-        """Return the ring of exactly these hosts; computes only the points of hosts that differ, if they are few."""
+        """Return the ring of exactly these hosts; if few hosts differ, computes only their points."""
         members = tuple(sorted(set(hosts)))
         if members == self.hosts:
             return self

@@ -1,4 +1,4 @@
-"""The adaptive scaler: measured rates in, the number of partitions out, each decision with its reason."""
+"""The adaptive scaler: decides the number of partitions from measured rates, and gives a reason for each decision."""
 
 from fairlead.core.scaling.decision import Action, Decision
 from fairlead.core.scaling.rate import InvalidWindow, RateWindow

@@ -10,9 +10,9 @@ class Action(StrEnum):
     """The effect of a tick on the partition configuration."""
 
     HOLD = "hold"
-    UPSCALE = "upscale"  # more write partitions, and read with them
-    DOWNSCALE = "downscale"  # fewer write partitions; read stays until they are drained
-    DRAIN = "drain"  # fewer read partitions: the last of them are drained
+    UPSCALE = "upscale"  # more write partitions, and at least as many read partitions
+    DOWNSCALE = "downscale"  # fewer write partitions; read stays until the leaving partitions are drained
+    DRAIN = "drain"  # fewer read partitions, after the last of them were drained
     DISABLED = "disabled"
 
 

@@ -13,12 +13,12 @@ class RateWindow:
     """Measures a rate over a sliding window of whole buckets of time; adding is O(1) and memory is fixed.
 
     Buckets begin at `started_s`. Only buckets that have ended count: a partly filled one would make the rate swing.
-    Until the window is full, the rate is that of the ended buckets, so it is right from the first bucket's end; within
-    the first bucket it is the number of arrivals divided by the length of a bucket.
+    Until the window is full, the rate is computed over the ended buckets, so it is correct after the first bucket's
+    end; within the first bucket it is the number of arrivals divided by the length of a bucket.
 
     While time stands still or goes back by less than a bucket, arrivals count in the present bucket. If time goes back
-    further, the clock was set: the window continues from there, so that no arrivals are forgotten and later ones do not
-    all count in one bucket. A jump forward counts as time without arrivals.
+    further, the clock was set: the window continues from there, so that no arrivals are forgotten, and later arrivals
+    do not all count in one bucket. A jump forward counts as time without arrivals.
     """
 
     __slots__ = ("_bucket_s", "_closed", "_counts", "_latest_s", "_open_index", "_open_until_s", "_origin_s")
@@ -53,9 +53,9 @@ class RateWindow:
         return self._closed / (ended * self._bucket_s)
 
     def _advance(self, now_s: float) -> None:
-        """Close the buckets that have ended, and forget those that are older than the window."""
+        """Close the buckets that have ended, and forget the buckets that are older than the window."""
         if now_s < self._latest_s:
-            # The clock was set back, or a caller read it a moment earlier than the last one.
+            # The clock was set back slightly, or the caller read it before the previous caller did.
             if self._latest_s - now_s < self._bucket_s:
                 return
             self._origin_s -= self._latest_s - now_s

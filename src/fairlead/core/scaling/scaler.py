@@ -8,7 +8,7 @@ On the way down Q is the highest load of the duration. With the last value of a 
 a partition at one tick and add it again soon after.
 
 Q is the sum of the loads that the partitions measured. An estimate from the root alone, times N, is wrong when the load
-is skewed, and after every change: the root's average is still that of the old count.
+is skewed, and after every change: the root's average still reflects the old count.
 """
 
 import math
@@ -22,8 +22,8 @@ from fairlead.core.scaling.settings import ScalerSettings
 
 # Relative difference below which a load counts as equal to a threshold: rounding in sums of rates is larger.
 NOISE = 1e-9
-# Number of intervals that count between two ticks: a clock that was set forward, or a root that was suspended, must not
-# make a sustained duration out of two ticks.
+# Number of intervals that count between two ticks. If the clock was set forward or the root was suspended, two ticks
+# must not count as a sustained duration.
 INTERVALS_BETWEEN_TICKS_MAX = 2
 
 
@@ -33,10 +33,14 @@ class InvalidTime(FixRequest):
 
 @dataclass(frozen=True, slots=True)
 class ScalerState:
-    """The scaler's state between two ticks. A new root may start without it: a change is then one duration later."""
+    """The scaler's state between two ticks.
+
+    A new root may start without it; a change can then take one duration longer.
+    """
 
     ticked_s: float | None = None
-    thresholds_qps: tuple[float, float] | None = None  # the thresholds for which the two clocks run
+    # the thresholds that `above_since_s` and `below_since_s` refer to
+    thresholds_qps: tuple[float, float] | None = None
     above_since_s: float | None = None
     below_since_s: float | None = None
     below_peak_qps: float = 0.0  # the highest load since `below_since_s`
@@ -74,8 +78,8 @@ class AdaptiveScaler:
         """Decide; the caller puts `after` into force, and passes the configuration in force at the next tick.
 
         `rates` maps each read partition to the tasks a second that it received. If a partition is absent, or its rate
-        is not a number, it did not report: the sum of the others is then a lower bound, which can prove a load above
-        the upper threshold but never one below the lower.
+        is not a number, it did not report: the sum of the other rates is then a lower bound of the load, which can
+        prove that the load is above the upper threshold, but not that it is below the lower threshold.
         """
         if not math.isfinite(now_s):
             raise InvalidTime(f"the scaler was called at time {now_s}: pass seconds of a clock")
@@ -105,7 +109,7 @@ def partitions_needed(qps: float, *, upscale_rps: float) -> int:
 
 def _measure(now_s: float, config: PartitionConfig, rates: Mapping[int, float], settings: ScalerSettings) -> _Load:
     known = {number: rate for number, rate in rates.items() if 0 <= rate < math.inf}
-    # Read-only partitions must report as well: until they acknowledge that state, they may still accept tasks.
+    # Read-only partitions must report as well: they may accept tasks until they know that they are read-only.
     unknown = tuple(number for number in range(config.read) if number not in known)
     qps = sum(known.values())
     downscale_threshold_qps = (config.write - 1) * settings.upscale_rps * settings.downscale_factor
@@ -121,7 +125,7 @@ def _measure(now_s: float, config: PartitionConfig, rates: Mapping[int, float], 
 
 
 def _follow(state: ScalerState, load: _Load, settings: ScalerSettings) -> ScalerState:
-    """Continue, start or stop the two clocks: each runs only while every tick finds the load beyond its threshold."""
+    """Continue, start or stop the two clocks: each runs while the load is above (below) its threshold at every tick."""
     if not settings.enabled:
         return ScalerState()
     thresholds_qps = (load.upscale_threshold_qps, load.downscale_threshold_qps)
@@ -143,7 +147,7 @@ def _follow(state: ScalerState, load: _Load, settings: ScalerSettings) -> Scaler
 
 
 def _since(since_s: float | None, now_s: float, *, uncounted_s: float) -> float:
-    """Return when the load crossed the threshold, moved by time that does not count: `now - since` is the duration."""
+    """Return when the load crossed the threshold, moved forward by the time that does not count."""
     return now_s if since_s is None else since_s + uncounted_s
 
 

@@ -23,7 +23,7 @@ class ContradictingHistories(GiveUp):
 
 
 class NearestHistory(NamedTuple):
-    """The history that shares most with another one: its index in the list, and the last shared event."""
+    """The history that shares the most events with a given one: its index in the list, and the last shared event."""
 
     history_index: int
     ancestor: Item
@@ -38,7 +38,7 @@ def lowest_common_ancestor(left: VersionHistory, right: VersionHistory) -> Item:
         return lefts[parting - 1]
     at_left, at_right = lefts[parting], rights[parting]
     if at_left.version == at_right.version:
-        # Both share a chain of one version, and one of them leaves it earlier.
+        # Both histories have events of this version, and one of them leaves that version earlier.
         ancestor = min(at_left, at_right)
         tails = lefts[parting + 1 :], rights[parting + 1 :]
     elif parting > 0:
@@ -60,10 +60,11 @@ def lowest_common_ancestor(left: VersionHistory, right: VersionHistory) -> Item:
 
 
 def nearest_history(histories: Sequence[VersionHistory], other: VersionHistory) -> NearestHistory:
-    """Return the one of `histories` (at least one) that shares most events with `other`; each is checked against it.
+    """Return the one of `histories` that shares the most events with `other`; checks each of them against it.
 
-    If several share equally many, it is the one with the fewest items, then the first in the list. In a `BranchTree`,
-    where no branch is the beginning of another, at most one branch ends at the shared event.
+    `histories` must not be empty. If several share equally many events, the result is the one with the fewest items,
+    then the first in the list. In a `BranchTree`, where no branch is the beginning of another, at most one branch ends
+    at the shared event.
     """
     ancestors = [lowest_common_ancestor(history, other) for history in histories]
     nearest = min(

@@ -29,7 +29,7 @@ class EventBatch:
     """Consecutive events of one version; `history` is their branch, up to the batch's last event.
 
     The sender reads the history when it sends the batch, not when the events were written, so it may contain later
-    events. They are cut off here: other batches bring them.
+    events. The later events are cut off here: other batches bring them.
     """
 
     events: EventRange

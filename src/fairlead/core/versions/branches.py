@@ -16,7 +16,7 @@ class MalformedTree(GiveUp):
 
 
 class StaleDecision(RetryElsewhere):
-    """A decision was applied to another state of the tree than the one it was made for."""
+    """A decision was applied to a tree that has changed since the decision."""
 
 
 class Create(Struct, frozen=True):
@@ -54,8 +54,8 @@ class Duplicate(Struct, frozen=True):
 class Gap(Struct, frozen=True):
     """Events before the batch are missing: get them from its sender, apply them, then apply the batch.
 
-    `after` is the last event of the batch's branch that is here, None if not even the first one is; `before` is the
-    batch's first event. Both ends are excluded.
+    `after` is the last event of the batch's branch that is here, or None if no event is here; `before` is the batch's
+    first event. Both ends are excluded.
     """
 
     after: Item | None
@@ -75,8 +75,8 @@ class BranchTree(Struct, frozen=True):
 
     No branch is the beginning of another, and no two end with the same version: the events of one version are one
     chain, which ends in one place. So the current branch, the one with the highest last version, is the same in all
-    clusters that have the same branches, in whatever order these arrived. There are at most as many branches as events,
-    and the limit on a history's length bounds those.
+    clusters that have the same branches, regardless of the order in which they arrived. The number of branches is at
+    most the number of events, which the limit on a history's length bounds.
     """
 
     branches: tuple[VersionHistory, ...] = ()
@@ -92,7 +92,7 @@ class BranchTree(Struct, frozen=True):
         if self.current_index != newest:
             raise MalformedTree(
                 f"branch {self.current_index} is marked as current, but the branches end with versions "
-                f"{last_versions}: the current one must be that with the highest"
+                f"{last_versions}: the current branch must have the highest"
             )
 
     @classmethod
@@ -130,7 +130,7 @@ class BranchTree(Struct, frozen=True):
         if first > ancestor.event_id + 1:
             return Gap(ancestor, before)
         missing = EventRange(ancestor.event_id + 1, last)
-        # Strictly newer, so that the current branch never goes back, and its own growth is not a switch.
+        # Only a higher version switches the current branch, so that it never goes back; its own growth is not a switch.
         is_newest = batch.version > self.current.last.version
         if ancestor == self.branches[branch_index].last:
             switches = is_newest and branch_index != self.current_index

@@ -28,7 +28,7 @@ class UnownedVersion(GiveUp):
 
 
 class NamespaceNotActive(RetryElsewhere):
-    """The namespace is active in another cluster than the one that was asked to write."""
+    """The namespace is not active in the cluster that got the write, but in another one."""
 
     def __init__(self, current_cluster: str, active_cluster: str, namespace_version: int) -> None:
         # All values are arguments of the exception, so that it can be pickled.
@@ -124,8 +124,8 @@ class ClusterVersions:
     def check_mutation(self, *, cluster: str, namespace_version: int, last_event_version: int) -> None:
         """Raise an error unless the namespace is active in `cluster` and no event has a higher version.
 
-        For the start of a run, `last_event_version` is that of the workflow id's current run, or `LOCAL_VERSION`
-        without one: a new run must not begin at a lower version than the run that it follows.
+        For the start of a run, `last_event_version` is the version of the workflow id's current run, or `LOCAL_VERSION`
+        if there is none: a new run must not begin at a lower version than the run that it follows.
         """
         if namespace_version != LOCAL_VERSION:
             active = self.owner(namespace_version)

@@ -1,7 +1,7 @@
-"""The runs of one workflow id: which of them is current, and what happens to the others.
+"""The runs of one workflow id: decides which run is current, and what happens to the other runs.
 
 A workflow id has at most one open run, in every cluster and at every moment. Runs arrive from other clusters in any
-order, so a cluster may have to store an open run that must not run beside the current one: a zombie. Only events from
+order, so a cluster may have to store an open run beside the current run: a zombie, which must not run. Only events from
 other clusters change a zombie; this cluster's own operations do not.
 """
 
@@ -37,7 +37,7 @@ _NEXT_STATES = {
 
 
 class IllegalTransition(GiveUp):
-    """A run can't change from its present state to the new one."""
+    """The rules of states don't allow this change of a run's state."""
 
 
 class RunNotMutable(FixRequest):
@@ -61,7 +61,7 @@ class RunOrder(NamedTuple):
     run_id: str
 
     def is_newer_than(self, other: "RunOrder") -> bool:
-        """Whether this run replaces the other as the current run.
+        """Whether this run replaces the other run as the current run.
 
         A run that a reset created begins with copies of the events of its base run. When only these have arrived, both
         runs end with the same event, and neither is newer.
@@ -84,7 +84,8 @@ class ArrivingRun(Struct, frozen=True):
     """A run after events of another cluster were added to its current branch.
 
     `state` follows from its events: created, running or completed. Each cluster decides for itself whether the run is a
-    zombie. `stored` is its previous state here, None if the run is new; `rebuilt`: its current branch has switched.
+    zombie. `stored` is its previous state here, or None if the run is new. `rebuilt` is true if its current branch has
+    switched.
     """
 
     order: RunOrder
@@ -123,7 +124,7 @@ class StayBehind(Struct, frozen=True):
 
 
 def check_transition(*, before: ExecutionState, after: ExecutionState, rebuilt: bool = False) -> None:
-    """Raise an error if events in their order can't cause this change; after a rebuild any state is possible."""
+    """Raise an error if new events can't cause this change of state; after a rebuild any state is possible."""
     if not rebuilt and after not in _NEXT_STATES[before]:
         raise IllegalTransition(f"a run that is {before.value} can't become {after.value} without a rebuild")
 
@@ -139,7 +140,7 @@ def check_mutable(run_id: str, state: ExecutionState) -> None:
 def resolve_current_run(
     arriving: ArrivingRun, *, current: CurrentExecution | None, here: str, clusters: ClusterVersions
 ) -> BecomeCurrent | StayBehind:
-    """Decide which run is current after `arriving` came: the newest, in whatever order they arrive."""
+    """Decide which run is current after `arriving` came: the newest, regardless of the order of arrival."""
     placement = _place_run(arriving, current=current, here=here, clusters=clusters)
     if arriving.stored is not None:
         check_transition(before=arriving.stored, after=placement.state, rebuilt=arriving.rebuilt)
@@ -177,8 +178,8 @@ def _suppression(
     # a version of a cluster that was removed.
     if not clusters.is_owned_by(version, here):
         return Suppression.MAKE_ZOMBIE
-    # If this cluster receives its own writes at this version from another cluster, it has lost writes. A further event
-    # could then be a second one with the same id and version, and could even make the older run the newest again.
+    # If this cluster receives its own writes at this version from another cluster, it has lost writes. A new event
+    # could then have the same id and version as a lost event, and could even make the older run the newest again.
     if arriving.order.last_write_version == version:
         return Suppression.MAKE_ZOMBIE
     return Suppression.TERMINATE

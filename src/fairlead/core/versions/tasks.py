@@ -33,8 +33,8 @@ class StateView(Struct, frozen=True):
     """The view of a run's mutable state for the verification of a task, with the entity that the task's event id names.
 
     `pending_version` is the version of the event that created the entity (a timer, an activity, a workflow task, ...);
-    None if no such entity is pending. `is_fresh`: the state equals the stored one, because it was read after the task,
-    or because the only owner whose lease allows writes keeps it.
+    None if no such entity is pending. `is_fresh`: the state equals the stored state, because it was read after the
+    task, or because the only owner whose lease allows writes keeps it.
     """
 
     last: Item

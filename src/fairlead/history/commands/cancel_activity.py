@@ -14,9 +14,9 @@ _NOT_STARTED = Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, 
 
 
 def handle(answer: TaskResponse, command: Command) -> None:
-    """Request an activity's cancellation. An activity that no worker has ends at once.
+    """Request an activity's cancellation. An activity that no worker has is canceled at once.
 
-    An activity whose end is buffered gets no further event.
+    If the activity's end is buffered, no further event is written for it.
     """
     check(
         command.HasField("request_cancel_activity_task_command_attributes"),

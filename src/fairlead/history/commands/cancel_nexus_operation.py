@@ -13,7 +13,10 @@ _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_REQUEST_CANCEL_NEXUS_OPERATION_ATT
 
 
 def handle(answer: TaskResponse, command: Command) -> None:
-    """Request an operation's cancellation. An operation whose end is buffered gets no further event."""
+    """Request an operation's cancellation.
+
+    If the operation's end is buffered, no further event is written for it.
+    """
     check(
         command.HasField("request_cancel_nexus_operation_command_attributes"),
         _CAUSE,

@@ -11,7 +11,10 @@ _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_CANCEL_TIMER_ATTRIBUTES
 
 
 def handle(answer: TaskResponse, command: Command) -> None:
-    """Cancel a timer. If it fired during the workflow task, drop the buffered event, which the worker has not seen."""
+    """Cancel a timer.
+
+    If the timer fired during the workflow task, drop the buffered event, which the worker has not seen.
+    """
     check(
         command.HasField("cancel_timer_command_attributes"),
         _CAUSE,

@@ -29,7 +29,7 @@ def check_seen(answer: TaskResponse) -> None:
 
 
 def check_size(answer: TaskResponse, size: int, cause: Cause.ValueType, message: str) -> None:
-    """Fail a command with a value that is too large to store. A retry would not make it smaller: terminate the run."""
+    """Fail a command with a value that is too large to store, and terminate the run: a retry would not help."""
     limits = answer.transaction.limits
     if size > min(limits.blob_size_warn, limits.blob_size_max):
         answer.dependencies.warn_of_size(LimitedSize.BLOB, size, answer.command_type)
@@ -38,7 +38,7 @@ def check_size(answer: TaskResponse, size: int, cause: Cause.ValueType, message:
 
 
 def check_memo_size(answer: TaskResponse, memo: Memo, cause: Cause.ValueType, message: str) -> None:
-    """Fail a command with a memo that is too large. A retry would not make it smaller: terminate the run."""
+    """Fail a command with a memo that is too large, and terminate the run: a retry would not help."""
     size, limits = memo.ByteSize(), answer.transaction.limits
     if size > min(limits.memo_size_warn, limits.memo_size_max):
         answer.dependencies.warn_of_size(LimitedSize.MEMO, size, answer.command_type)
@@ -53,7 +53,10 @@ def check_count(count: int, limit: int, cause: Cause.ValueType, noun: str) -> No
 
 
 def check_duration(duration: Duration, cause: Cause.ValueType, message: str) -> None:
-    """Fail a command with a negative duration, with the reason for `{}` in the message; cut one above the maximum."""
+    """Fail a command with a negative duration; reduce a duration above the maximum to it.
+
+    `{}` in the message stands for the problem.
+    """
     duration_ns = from_duration(duration)
     if duration_ns < 0:
         raise BadCommand(cause, message.replace("{}", "negative duration", 1))
@@ -70,7 +73,7 @@ def check_retry_policy(policy: RetryPolicy, cause: Cause.ValueType, message: str
 
 
 def check_task_queue(queue: TaskQueue, default: str, limit: int) -> str | None:
-    """Set the workflow's own task queue if none is named; returns the problem with the name, or None."""
+    """Set the workflow's own task queue if the command names none; return the problem with the name, or None."""
     queue.name = queue.name or default
     if len(queue.name) > limit:
         return "taskQueue length exceeds limit"
@@ -89,14 +92,14 @@ def priority_problem(priority: Priority) -> str | None:
 
 
 def check_search_attributes(answer: TaskResponse, attributes: SearchAttributes, message: str = "{}") -> None:
-    """Fail a command with search attributes that the namespace lacks, or values of the wrong type; sizes apart."""
+    """Fail a command with unknown search attributes, or values of the wrong type. Does not check sizes."""
     problem = answer.dependencies.search_attributes_problem(attributes)
     if problem is not None:
         raise BadCommand(Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SEARCH_ATTRIBUTES, message.replace("{}", problem, 1))
 
 
 def check_search_attributes_size(attributes: SearchAttributes, cause: Cause.ValueType) -> None:
-    """Fail a command with search attributes that are too large. A retry would not help: terminate the run."""
+    """Fail a command with search attributes that are too large, and terminate the run: a retry would not help."""
     problem = size_problem_of(attributes)
     if problem is not None:
         raise BadCommand(cause, problem, ends_run=True)

@@ -79,7 +79,7 @@ CLOSING_COMMANDS = frozenset(
         CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION,
     }
 )
-# Number of sticky queues of a run that are trusted; a queue that is dropped from the list is doubted once more.
+# Number of sticky queues of a run that are trusted. A queue that is dropped from the list must prove itself again.
 TRUSTED_CACHES_MAX = 32
 _PASSED_ON = ("sdk_metadata", "metering_metadata", "deployment")
 
@@ -91,8 +91,8 @@ class Completion(NamedTuple):
     - `new_task`: the next workflow task, started for the same worker if the worker asked for it.
     - `eager_activities`: activities that are returned to the worker at once.
     - `left_no_trace`: a speculative task was dropped without events.
-    - `outlived`: the worker kept the task alive by heartbeats for too long; it gets NOT_FOUND.
-    - `doubted`: the worker's cache may hold events of a losing branch; it gets NOT_FOUND.
+    - `outlived`: the worker extended the task by heartbeats for too long; it gets NOT_FOUND.
+    - `doubted`: the worker's cache may hold events of a branch that is not current; it gets NOT_FOUND.
     """
 
     failed: BadCommand | None = None
@@ -116,8 +116,8 @@ def complete_workflow_task(
 ) -> Completion:
     """Carry out the whole response, or fail the task and carry out nothing.
 
-    `scheduled_event_id` and `attempt` are from the worker's task token. `has_updates`: there are updates that were not
-    delivered with this task. The caller must read `transaction.state` again afterwards.
+    `scheduled_event_id` and `attempt` come from the worker's task token. `has_updates` is true if there are updates
+    that were not delivered with this task. The caller must read `transaction.state` again afterwards.
     """
     state = transaction.state
     state.check_open()
@@ -224,7 +224,7 @@ def _completed_attributes(
 
 
 def _start_eagerly(answer: TaskResponse) -> tuple[int, ...]:
-    """Start the activities that the worker asked for, unless they or the run ended in the same response."""
+    """Start the activities for which the worker has requested an eager start, unless they or the run have ended."""
     transaction = answer.transaction
     started = []
     for scheduled_event_id in answer.eager_activities:
@@ -237,9 +237,10 @@ def _start_eagerly(answer: TaskResponse) -> tuple[int, ...]:
 def _schedule_next(
     answer: TaskResponse, request: RespondWorkflowTaskCompletedRequest, *, has_updates: bool
 ) -> WorkflowTask | None:
-    """The next workflow task, if there is something to deliver, or the worker wants to keep the task (heartbeat).
+    """The next workflow task, if there are events or updates to deliver, or the worker sent a heartbeat.
 
-    A task that only delivers updates to the same worker is speculative: it leaves no events if it rejects them.
+    A task that only delivers updates to the same worker is speculative: if the worker rejects them, the task leaves no
+    events.
     """
     transaction = answer.transaction
     heartbeat = request.force_create_new_workflow_task
@@ -247,7 +248,7 @@ def _schedule_next(
     if not transaction.state.is_open or not (is_needed or has_updates):
         return None
     if answer.has_unseen:
-        # A buffered event may pause the run: then the next task is scheduled when the run is unpaused.
+        # A buffered event may pause the run. The next task is then scheduled when the run is unpaused.
         transaction.flush()
     if transaction.state.status == PAUSED:
         return None
@@ -273,7 +274,7 @@ def _fail(
 
     From the second attempt on, only return the error: the task stays with the worker until it times out, so that a
     workflow whose commands are always bad is not retried at once. UNHANDLED_COMMAND is exempt: the worker could not
-    know.
+    know of the buffered event.
     """
     name = _name(Cause.Name(bad.cause), "WORKFLOW_TASK_FAILED_CAUSE_")
     message = f"{name}: {bad.message}" if bad.message else name
@@ -297,10 +298,10 @@ def _fail(
 
 
 def _is_doubtful(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> bool:
-    """Whether the worker may have used a cache of events that are not on the run's current branch.
+    """Whether the worker may have used cached events that are not on the run's current branch.
 
-    A worker identifies cached events by their ids. After a failover the same ids may be other events, and commands
-    based on the cache may not follow from this history: no worker could replay them.
+    A worker identifies cached events by their ids. After a failover, the same ids may belong to other events. Commands
+    based on such a cache may not follow from this history, and then no worker could replay them.
     """
     state, version = transaction.state, transaction.version
     cache = request.sticky_attributes.worker_task_queue.name
@@ -326,7 +327,7 @@ def _doubt(transaction: Transaction, request: RespondWorkflowTaskCompletedReques
 
 
 def _is_outlived(transaction: Transaction, request: RespondWorkflowTaskCompletedRequest) -> bool:
-    """Whether the worker only sends heartbeats for the task, and has done so for longer than the limit."""
+    """Whether the worker sends only heartbeats for the task, for longer than the limit."""
     since_ns, limit_ns = transaction.state.live.task_row_since_ns, transaction.limits.workflow_task_row_max_ns
     return (
         request.force_create_new_workflow_task
@@ -339,9 +340,9 @@ def _is_outlived(transaction: Transaction, request: RespondWorkflowTaskCompleted
 def _leaves_no_trace(
     transaction: Transaction, task: WorkflowTask, request: RespondWorkflowTaskCompletedRequest
 ) -> bool:
-    """Whether a speculative task may be dropped: the worker only rejected updates.
+    """Whether a speculative task may be dropped because the worker only rejected updates.
 
-    The worker must also have got no new events with the task, or be able to get them again.
+    The worker must also have received no new events with the task, or be able to receive them again.
     """
     state = transaction.state
     return (

@@ -68,7 +68,7 @@ def handle(answer: TaskResponse, command: Command) -> None:
 
 
 def _complete(answer: TaskResponse, wanted: ContinueAsNewWorkflowExecutionCommandAttributes) -> None:
-    """Set unset fields from this run, and check all of them."""
+    """Fill unset fields with the values of this run, and check all fields."""
     transaction = answer.transaction
     origin, limits = transaction.state.started, transaction.limits
     wanted.workflow_type.name = wanted.workflow_type.name or origin.workflow_type

@@ -1,4 +1,4 @@
-"""Handles the command PROTOCOL_MESSAGE: the position among the commands at which an update's message takes effect."""
+"""Handles the command PROTOCOL_MESSAGE, which determines when an update's message takes effect among the commands."""
 
 from temporalio.api.command.v1 import Command
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause as Cause
@@ -61,7 +61,8 @@ def handle_message(answer: TaskResponse, message: Message) -> None:
 def _check_known(message: Message) -> None:
     """Check a message for an unknown update: it must be a rejection, or an acceptance that contains the request.
 
-    The server may have lost the update: such an acceptance restores it. A rejection has no caller left to report to.
+    The server may have lost the update; the acceptance then restores it. A rejection is ignored, since no caller waits
+    for it.
     """
     acceptance = Acceptance()
     is_reported_whole = message.body.Unpack(acceptance) and acceptance.HasField("accepted_request")
@@ -85,7 +86,7 @@ def _accept(answer: TaskResponse, update_id: str, message: Message) -> None:
     acceptance = Acceptance()
     message.body.Unpack(acceptance)
     request = answer.dependencies.updates.get(update_id)
-    # Callbacks may have been added since the worker got its copy of the request.
+    # Callbacks may have been added after the worker received its copy of the request.
     if request is not None and (request.completion_callbacks or not acceptance.HasField("accepted_request")):
         acceptance.accepted_request.CopyFrom(request)
     event = accept_update(answer.transaction, update_id, acceptance)

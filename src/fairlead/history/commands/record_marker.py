@@ -12,7 +12,7 @@ _CAUSE = Cause.WORKFLOW_TASK_FAILED_CAUSE_BAD_RECORD_MARKER_ATTRIBUTES
 
 
 def handle(answer: TaskResponse, command: Command) -> None:
-    """Write a marker, which the worker reads when it replays."""
+    """Write a marker, which the worker reads during a replay."""
     check(
         command.HasField("record_marker_command_attributes"),
         _CAUSE,

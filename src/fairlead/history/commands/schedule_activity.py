@@ -103,7 +103,7 @@ def _check_attributes(answer: TaskResponse, wanted: ScheduleActivityTaskCommandA
 
 
 def _timeouts_ns(wanted: ScheduleActivityTaskCommandAttributes, run_ns: int) -> dict[str, int]:
-    """All four timeouts: unset ones follow from the others, and none is longer than the run timeout."""
+    """All four timeouts. Unset timeouts follow from the set ones; no timeout exceeds the run timeout."""
     for field, name in _TIMEOUTS.items():
         check_duration(getattr(wanted, field), _CAUSE, f"invalid {name}: {{}}")
     to_close_ns = from_duration(wanted.schedule_to_close_timeout)

@@ -20,7 +20,7 @@ _TIMEOUTS = {
 }
 PENDING_MAX = 30
 HEADER_BYTES_MAX = 8192
-# Headers that the server itself sends to handlers, or one cluster to another.
+# Headers that only the server itself sends, to handlers or to another cluster.
 _RESERVED_HEADERS = frozenset(
     {"request-timeout", "xdc-redirection", "xdc-redirection-api", "caller-name", "caller-type", "call-initiation"}
 )
@@ -79,7 +79,7 @@ def _check_attributes(answer: TaskResponse, wanted: ScheduleNexusOperationComman
 def _add_timeouts(
     wanted: ScheduleNexusOperationCommandAttributes, attributes: NexusOperationScheduledEventAttributes, run_ns: int
 ) -> None:
-    """Add the timeouts: none is longer than the run timeout, and schedule-to-close limits the others."""
+    """Add the timeouts: no timeout exceeds the run timeout, nor the schedule-to-close timeout."""
     whole_ns = shorter(from_duration(wanted.schedule_to_close_timeout), run_ns)
     if whole_ns:
         attributes.schedule_to_close_timeout.CopyFrom(to_duration(whole_ns))

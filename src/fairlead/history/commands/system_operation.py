@@ -46,7 +46,7 @@ def check_operation(answer: TaskResponse, wanted: ScheduleNexusOperationCommandA
 
 
 def read_request(payload: Payload) -> SignalWithStartWorkflowExecutionRequest:
-    """Decode the request in an operation's input; unset policies get their defaults."""
+    """Decode the request in an operation's input, and set defaults for unset policies."""
     try:
         request = SignalWithStartWorkflowExecutionRequest.FromString(payload.data)
     except DecodeError as wrong:
@@ -63,7 +63,7 @@ def read_request(payload: Payload) -> SignalWithStartWorkflowExecutionRequest:
 def _check_request(answer: TaskResponse, request: SignalWithStartWorkflowExecutionRequest) -> None:
     limit = answer.transaction.limits.id_length_max
     own = request.namespace in ("", answer.dependencies.namespace)
-    check(own, _CAUSE, f"namespace {request.namespace} is not that of the workflow: start it there")
+    check(own, _CAUSE, f"namespace {request.namespace} is not the namespace of the workflow: name that one")
     for value, missing, noun in (
         (request.workflow_id, "workflow ID not set", "workflow ID"),
         (request.signal_name, "signal not set", "signal name"),

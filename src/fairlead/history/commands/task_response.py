@@ -53,13 +53,12 @@ def _no_problem(_attributes: SearchAttributes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CommandDependencies:
-    """Facts beyond the run that command handlers need; they do not change while a response is processed.
+    """Facts that command handlers need besides the run's state; they do not change while a response is processed.
 
     `namespace_ids` returns the id of a namespace by its name, None if there is no such namespace. `updates` are the
-    requests that were delivered with the task, by their ids. `search_attributes_problem` says what is wrong with
-    search attributes. `nexus_endpoints` maps the names of endpoints in the response to their ids, without unknown
-    endpoints. The server's own endpoint has an empty id. `warn_of_size` is called with each size above a limit or a
-    warning limit.
+    requests that were delivered with the task, by their ids. `search_attributes_problem` returns the problem with
+    search attributes, or None. `nexus_endpoints` maps the names of the existing endpoints in the response to their ids.
+    The server's own endpoint has an empty id. `warn_of_size` is called with each size above a limit or a warning limit.
     """
 
     namespace: str
@@ -69,20 +68,20 @@ class CommandDependencies:
     warn_of_size: Callable[[LimitedSize, int, CommandType.ValueType], None] = _no_warning
     cross_namespace_commands: bool = False
     nexus_endpoints: Mapping[str, str] = field(default_factory=dict)
-    # The version that the run would move to if it were not pinned, and the revision of the routing that says so.
+    # The version to which the run would move if it were not pinned, and the revision of the routing.
     declined_target: tuple[Version, int] | None = None
 
 
 @dataclass(slots=True)
 class TaskResponse:
-    """The response, with the effects of its commands so far."""
+    """The response, with the results of the commands handled so far."""
 
     transaction: Transaction
     dependencies: CommandDependencies
     completed_event_id: int
     identity: str
     messages: dict[str, Message]
-    # Whether there are buffered events, which the worker has not seen: then it must not close the run.
+    # Whether there are buffered events, which the worker has not seen; such a worker must not close the run.
     has_unseen: bool
     # The type of the command that is being handled; messages without a command count as PROTOCOL_MESSAGE.
     command_type: CommandType.ValueType = CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE

@@ -1,7 +1,7 @@
 """Entities: state machines that are stored like workflows, but without a history of events.
 
 A schedule, a standalone activity, a standalone Nexus operation and a batch job are entities of four archetypes. Their
-rows are under the namespace id "<namespace>#<archetype>", so that their ids and lists never mix with those of
+rows have the namespace id "<namespace>#<archetype>", so that their ids and lists never mix with the ids and lists of
 workflows.
 """
 
@@ -30,7 +30,7 @@ RUNNING = 1
 
 
 class EntityKey(NamedTuple):
-    """The ids of an entity: users choose `entity_id`; `run_id` differs between entities that used the same id."""
+    """The ids of an entity. Users choose `entity_id`; `run_id` tells apart entities with the same `entity_id`."""
 
     namespace_id: str
     entity_id: str
@@ -44,7 +44,7 @@ class Archetype(Generic[S]):
     name: str
     state: type[S]
     run: Callable[[OperationContext, EntityKey, bytes], Awaitable[None]]
-    # Whether a timer with this data will have an effect when it fires at a given time.
+    # Whether a timer with this data will have an effect at the time when it fires.
     is_pending: Callable[[S, bytes, int], bool]
 
     def namespace_id(self, namespace_id: str) -> str:
@@ -66,7 +66,7 @@ def register(archetype: Archetype[S]) -> Archetype[S]:
 class EntityStep(Generic[S]):
     """One step of an entity.
 
-    `row`, if set, is written to visibility; a `status` other than running closes the entity.
+    If `row` is set, it is written to visibility. A `status` other than running closes the entity.
     """
 
     state: S
@@ -127,7 +127,7 @@ async def change(
     *,
     prepare: Callable[[RunKey, S], Awaitable[None]] | None = None,
 ) -> T:
-    """Take one step of an entity, of the current one if `run_id` is empty. The step is durable when this returns.
+    """Change an entity by one step; an empty `run_id` means the current run. The step is durable when this returns.
 
     `prepare` is called first, with the lock held; if it fails, no step is taken.
     """
@@ -180,7 +180,10 @@ async def delete(context: OperationContext, archetype: Archetype[S], entity_id: 
 async def wait_for_change(
     context: OperationContext, archetype: Archetype[S], entity_id: str, run_id: str, timeout_s: float
 ) -> None:
-    """Wait until the entity changes or the timeout is over. Don't await between reading the entity and this call."""
+    """Wait until the entity changes or the timeout is over.
+
+    Don't await between reading the entity and this call: a change in between would be missed.
+    """
     key = RunKey(archetype.namespace_id(context.namespace.id), entity_id, run_id)
     changed = context.shard.watchers.watch(key)
     try:

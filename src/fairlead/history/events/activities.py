@@ -1,4 +1,4 @@
-"""Effects of the events of activities. A start is written only when the activity ends, just before its end."""
+"""Effects of the events of activities. The started event is written just before the event that ends the activity."""
 
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, HistoryEvent
 
@@ -39,7 +39,7 @@ def _pending(event: HistoryEvent, attributes: ActivityTaskScheduledEventAttribut
 
 
 def started(state: RunState, event: HistoryEvent) -> None:
-    """ActivityTaskStarted: a worker had the activity; its end is the next event."""
+    """ActivityTaskStarted: a worker had the activity; the next event is its end."""
     scheduled_event_id = event.activity_task_started_event_attributes.scheduled_event_id
     activity = pending(state, event, state.activities, scheduled_event_id, "activity scheduled by event")
     if activity.started_event_id:
@@ -48,7 +48,7 @@ def started(state: RunState, event: HistoryEvent) -> None:
 
 
 def cancel_requested(state: RunState, event: HistoryEvent) -> None:
-    """ActivityTaskCancelRequested: no effect if the activity has ended meanwhile."""
+    """ActivityTaskCancelRequested: no effect if the activity has ended."""
     attributes = event.activity_task_cancel_requested_event_attributes
     if attributes.scheduled_event_id >= event.event_id:
         raise cannot_follow(

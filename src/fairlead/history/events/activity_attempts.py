@@ -25,7 +25,7 @@ def begin_attempts(transaction: Transaction, activity: PendingActivity, *, push:
 
 
 def is_activity_timeout_due(state: RunState, due: ActivityTimeout) -> bool:
-    """Whether the timeout still applies: to the present attempt, or to the activity as a whole."""
+    """Whether the timeout still applies to the current attempt, or to the activity as a whole."""
     activity = state.open_activity(due.scheduled_event_id) if state.is_open else None
     progress = state.live.activities.get(due.scheduled_event_id)
     return activity is not None and progress is not None and _is_due(activity, progress, due)
@@ -35,14 +35,14 @@ def _is_due(activity: PendingActivity, progress: ActivityProgress, due: Activity
     if due.version != activity.version:
         return False
     if due.kind is ActivityTimeoutKind.SCHEDULE_TO_CLOSE:
-        # Compare with the present timeout: the activity's options may have changed since the task was made.
+        # Compare with the current timeout: the activity's options may have changed since the task was added.
         return 0 < activity.schedule_to_close_ns <= due.fire_at_ns - activity.scheduled_ns
     is_started = due.kind is not ActivityTimeoutKind.SCHEDULE_TO_START
     return (progress.attempt, progress.stamp, progress.is_started) == (due.attempt, due.stamp, is_started)
 
 
 def end_activity_backoff(transaction: Transaction, due: ActivityRetry) -> bool:
-    """Push the attempt to matching after its backoff; false if the task is for another attempt.
+    """Push the attempt to matching after its backoff; return False if the task is for another attempt.
 
     A workflow rule may pause the activity instead.
     """
@@ -55,7 +55,7 @@ def end_activity_backoff(transaction: Transaction, due: ActivityRetry) -> bool:
 
 
 def is_activity_retry_due(state: RunState, due: ActivityRetry) -> bool:
-    """Whether the task is for the attempt that waits out its backoff."""
+    """Whether the task is for the attempt whose backoff is running."""
     activity = state.open_activity(due.scheduled_event_id) if state.is_open else None
     progress = state.live.activities.get(due.scheduled_event_id)
     return (
@@ -90,11 +90,14 @@ def retry_attempt(
 
 
 def _next_attempt(transaction: Transaction, progress: ActivityProgress, backoff_ns: int) -> None:
-    """Increment the attempt number. After a reset, the attempt that just ended counts as the first one."""
+    """Increment the attempt number.
+
+    After a reset, the attempt that has just ended counts as the first attempt.
+    """
     progress.ended_ns = transaction.now_ns
     if progress.begins_anew:
         progress.attempt = progress.counted_attempt + 1
-        # A new stamp voids the tasks of an earlier attempt with the same number.
+        # A new stamp invalidates the tasks of an earlier attempt with the same number.
         progress.stamp += 1
         if progress.forgets_heartbeat:
             progress.heartbeat_details = None
@@ -186,7 +189,7 @@ def add_timeout(
     kind: ActivityTimeoutKind,
     due_ns: int,
 ) -> None:
-    """Add the task of a timeout of the present attempt."""
+    """Add the task for a timeout of the current attempt."""
     transaction.add_task(
         ActivityTimeout(
             version=activity.version,
@@ -200,16 +203,16 @@ def add_timeout(
 
 
 def first_progress(activity: PendingActivity) -> ActivityProgress:
-    """The progress of the first attempt, before a worker takes it; the same in every cluster."""
+    """The progress of the first attempt before a worker has it; equal in every cluster."""
     return ActivityProgress(due_ns=activity.scheduled_ns, changed_version=activity.version)
 
 
 def open_activity_of(state: RunState, scheduled_event_id: int) -> tuple[PendingActivity, ActivityProgress]:
-    """The activity and its progress; raise if the run or the activity is closed."""
+    """The activity and its progress; raise an error if the run or the activity is closed."""
     state.check_open()
     activity = state.open_activity(scheduled_event_id)
     if activity is None:
         raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
-    # A rebuilt state has no progress: begin with the first attempt again.
+    # A rebuilt state has no progress: begin again with the first attempt.
     progress = state.live.activities.setdefault(scheduled_event_id, first_progress(activity))
     return activity, progress

@@ -1,4 +1,4 @@
-"""Pauses of activities, by hand or by a workflow rule. They leave no event."""
+"""Pauses of activities, by an operator or by a workflow rule. They write no events."""
 
 from fairlead.history.events.transaction import Transaction
 from fairlead.history.events.workflow_rules import pausing_rule
@@ -22,14 +22,14 @@ def pause_attempts(
     progress.pause_request_id = request_id
     progress.pause_rule_id = rule_id
     if not progress.is_started:
-        # Tasks of the waiting attempt that were made before are void.
+        # Invalidates the tasks that exist already for the waiting attempt.
         progress.stamp += 1
     transaction.progressed(progress)
     transaction.show()
 
 
 def pause_by_rule(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress) -> bool:
-    """Pause an activity if a rule of the namespace says so; false if it may continue."""
+    """Pause an activity if a rule of the namespace requires it; return whether it is paused."""
     if progress.paused or not transaction.workflow_rules:
         return False
     rule = pausing_rule(transaction.workflow_rules, transaction.state, activity, progress, transaction.now_ns)

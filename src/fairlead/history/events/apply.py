@@ -1,7 +1,6 @@
 """The effect of each event on a run: one function for each event type, found in one table.
 
-State that follows from events is changed only here, so a state rebuilt from the stored events equals the state at the
-time when they were written.
+The state that follows from events is changed only here, so rebuilding it from the stored events gives the same state.
 """
 
 from collections.abc import Callable, Iterable
@@ -110,12 +109,15 @@ def apply(state: RunState, event: HistoryEvent) -> None:
     else:
         state.versions = versions.append(event_id=event_id, version=version)
     state.next_event_id = event_id + 1
-    # 0 for an event that is being written: `Transaction.finish` assigns task ids.
+    # 0 while an event is being written: `Transaction.finish` assigns task ids.
     state.last_event_task_id = event.task_id
 
 
 def rebuild(identity: RunIdentity, events: Iterable[HistoryEvent]) -> RunState:
-    """Rebuild the state from a history. Its live part has initial values: attempts and heartbeats are lost."""
+    """Rebuild the state from a history.
+
+    Its live part has initial values: attempts and heartbeats are lost.
+    """
     state = RunState(identity)
     for event in events:
         apply(state, event)

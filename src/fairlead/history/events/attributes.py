@@ -1,4 +1,4 @@
-"""Effects of events on a run's memo and search attributes. Markers are here too: they have no effect on the server."""
+"""Effects of events on a run's memo and search attributes; also of markers, which have none on the server."""
 
 from collections.abc import Mapping
 
@@ -49,4 +49,4 @@ def properties_modified_externally(state: RunState, event: HistoryEvent) -> None
 
 
 def marked(_state: RunState, _event: HistoryEvent) -> None:
-    """MarkerRecorded: no effect, only the worker reads markers."""
+    """MarkerRecorded: no effect, because only the worker reads markers."""

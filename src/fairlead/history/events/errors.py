@@ -1,4 +1,4 @@
-"""Errors of events that can't be applied to a run."""
+"""Errors for events that can't be applied to a run."""
 
 from collections.abc import Mapping
 from typing import TypeVar

@@ -96,7 +96,7 @@ def _parent(attributes: WorkflowExecutionStartedEventAttributes) -> Parent | Non
 
 
 def closed(state: RunState, event: HistoryEvent) -> None:
-    """Close the run: nothing is pending any more, not even a workflow task."""
+    """Close the run: nothing stays pending, not even a workflow task."""
     state.status = _STATUSES[event.event_type]
     state.closed_ns = from_timestamp(event.event_time)
     state.close_event_id = event.event_id
@@ -117,7 +117,7 @@ def closed(state: RunState, event: HistoryEvent) -> None:
 
 
 def children_to_close(state: RunState) -> list[ParentClose]:
-    """The pending children that this run's closing affects: all but abandoned ones, and none if the run is reset."""
+    """The pending children, except abandoned ones, to whom the parent close policy applies; none after a reset."""
     if state.closed_by == ClosedBy.RESET:
         return []
     return [

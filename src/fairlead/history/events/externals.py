@@ -1,4 +1,4 @@
-"""Effects on the sender of the events of signals and cancel requests to other workflows."""
+"""Effects, on the sending workflow, of events about its signals and cancel requests to other workflows."""
 
 from temporalio.api.history.v1 import HistoryEvent
 

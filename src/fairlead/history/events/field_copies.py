@@ -1,4 +1,4 @@
-"""Copying of fields between API messages: only fields that are set."""
+"""Copies fields between API messages; unset fields stay unset."""
 
 from collections.abc import Iterable
 from typing import Literal, Protocol
@@ -29,7 +29,7 @@ def drop_empty_memo(message: _WithMemo) -> None:
 
 
 def copy_set(source: Message, target: Message, names: Iterable[str]) -> None:
-    """Copy these message fields; unset fields stay unset, because unset and empty differ."""
+    """Copy these message fields. Unset fields stay unset, because an unset field differs from an empty one."""
     for name in names:
         if source.HasField(name):
             getattr(target, name).CopyFrom(getattr(source, name))
@@ -38,9 +38,9 @@ def copy_set(source: Message, target: Message, names: Iterable[str]) -> None:
 def without_internal_callbacks(
     request: StartWorkflowExecutionRequest,
 ) -> tuple[StartWorkflowExecutionRequest, list[bytes]]:
-    """The request without internal callbacks, and these callbacks: they are stored with the run, not in its events.
+    """The request without internal callbacks, and their data, which is stored with the run and not in its events.
 
-    The argument stays unchanged: if the shard has moved, the request is made again.
+    The argument is not changed, because the request is sent again if the shard has moved.
     """
     callbacks = request.completion_callbacks
     watchers = [each.internal.data for each in callbacks if each.HasField("internal")] if callbacks else []

@@ -1,7 +1,7 @@
-"""Event types: the message with the attributes of each, the types that close a run, and the types that are buffered.
+"""Event types: their attribute messages, the types that close a run, and the types that are buffered.
 
-While a worker has a workflow task, no event may be added to the history that the worker got. Events that the worker's
-commands cause are written when the worker responds; other events are buffered until then.
+While a worker has a workflow task, no event may be added to the history that the worker got. Events of the worker's
+commands are written when the worker responds; other events are buffered until then.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from temporalio.api.history.v1 import HistoryEvent
 
 _SUFFIX = "_event_attributes"
 
-# Identities in the WorkflowExecutionTerminated event: for a run that is reset, and for a run that a newer run from
-# another cluster replaces.
+# Identities in WorkflowExecutionTerminated events: of runs that are reset, and of runs that a newer run of another
+# cluster replaces.
 RESETTER = "history-resetter"
 NEWER_RUN = "history-replication"
 
@@ -81,12 +81,12 @@ NEVER_BUFFERED = CLOSING | {
     EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
     EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED,
     EventType.EVENT_TYPE_NEXUS_OPERATION_CANCEL_REQUESTED,
-    # Events that the messages of updates write; they arrive with commands.
+    # Events that messages about updates write; the messages arrive with the commands.
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
 }
 
-# Buffered events of these types are written after all others, so that a result never comes before its start.
+# Buffered events of these types are written after all other types, so that an end never precedes its start.
 FLUSHED_LAST = frozenset(
     {
         EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED,

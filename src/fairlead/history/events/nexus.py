@@ -29,7 +29,7 @@ def scheduled(state: RunState, event: HistoryEvent) -> None:
 
 
 def started(state: RunState, event: HistoryEvent) -> None:
-    """NexusOperationStarted: the operation runs, and its end comes by callback."""
+    """NexusOperationStarted: the operation is running, and a callback will report its end."""
     attributes = event.nexus_operation_started_event_attributes
     operation = pending(state, event, state.nexus_operations, attributes.scheduled_event_id, _NOUN)
     operation.started_event_id = event.event_id
@@ -45,7 +45,7 @@ def cancel_requested(state: RunState, event: HistoryEvent) -> None:
 
 
 def cancel_answered(_state: RunState, _event: HistoryEvent) -> None:
-    """No effect: the handler's response to a cancel request changes nothing before the operation ends."""
+    """The result of a cancel request: no effect, because the operation continues until its end is reported."""
 
 
 def completed(state: RunState, event: HistoryEvent) -> None:

@@ -1,12 +1,12 @@
-"""The search attribute TemporalReportedProblems, which finds runs whose workflow tasks keep failing."""
+"""The search attribute TemporalReportedProblems, by which users find runs whose workflow tasks keep failing."""
 
 from fairlead.history.events.transaction import Transaction
 
 
 def report_problem(transaction: Transaction) -> None:
-    """Set the attribute if enough workflow tasks in a row have failed, the last one included.
+    """Set the attribute if enough consecutive workflow tasks have failed, including the last workflow task.
 
-    The value is the problem of the last failure event: further attempts write no event, and don't change the value.
+    The value describes the last failure event. Further attempts write no event, and so don't change it.
     """
     live = transaction.state.live
     failed_in_a_row, needed = live.task_attempt - 1, transaction.limits.reported_problems_tasks_min

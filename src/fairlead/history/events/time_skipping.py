@@ -10,7 +10,7 @@ from fairlead.history.state.time_skipping import TimeSkipping
 
 
 def begun(event: HistoryEvent) -> TimeSkipping | None:
-    """The clock that a run begins with; None for a run without time skipping."""
+    """The clock with which a run begins; None for a run without time skipping."""
     attributes = event.workflow_execution_started_event_attributes
     if not attributes.HasField("time_skipping_config") and not attributes.HasField("time_skipping_state_propagation"):
         return None
@@ -26,7 +26,7 @@ def begun(event: HistoryEvent) -> TimeSkipping | None:
 
 
 def configured(state: RunState, event: HistoryEvent) -> None:
-    """Apply a client's new config; time that was skipped before stays skipped."""
+    """Apply a client's new config; time that has been skipped stays skipped."""
     attributes = event.workflow_execution_options_updated_event_attributes
     if not attributes.time_skipping_config_updated:
         return

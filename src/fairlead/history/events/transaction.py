@@ -1,4 +1,4 @@
-"""One step of a run: the events it writes, the tasks that follow from them, and the state after it."""
+"""One step of a run: the events that it writes, the tasks that it adds, and the state after it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
@@ -24,14 +24,15 @@ from fairlead.history.state.tasks import AnyTask, UpsertVisibility
 # Tag of an event in a serialized `History`: field 1, a message.
 _EVENT_TAG = b"\x0a"
 NO_RULES: Mapping[str, bytes] = {}
-# Bytes of an event in a batch beyond its own: its tag and length, and its task id, which it gets last.
+# Bytes that each event adds to a batch besides its own bytes at that time: tag, length and task id, which is assigned
+# last.
 _EVENT_FRAME_BYTES = 8
 _ACTIVITY_ENDS = frozenset(kind for kind in FLUSHED_LAST if "_ACTIVITY_" in EventType.Name(kind))
 _CHILD_ENDS = frozenset(kind for kind in FLUSHED_LAST if "_CHILD_" in EventType.Name(kind))
 
 
 class Batch(NamedTuple):
-    """The events of one step as stored: `payload` is a serialized `History`, empty without events."""
+    """The events of one step as stored. `payload` is a serialized `History`; it is empty if there are no events."""
 
     first_event_id: int
     last_event_id: int
@@ -40,8 +41,8 @@ class Batch(NamedTuple):
     def cut(self, events: Sequence[HistoryEvent]) -> "list[Batch]":
         """Split the batch by version, and before the start of a workflow task.
 
-        The events that a reset copies may have older versions. A reset to a workflow task that was started in the step
-        that scheduled it begins between the two events, and a reset can only begin between two batches.
+        Events that a reset copies may have older versions. A reset can begin only between two batches; if a workflow
+        task was scheduled and started in one step, a reset may have to begin between these two events.
         """
         if not events:
             return [self]
@@ -56,14 +57,14 @@ def _cut_before_start(batch: Batch, events: Sequence[HistoryEvent]) -> list[Batc
     last = events[-1]
     if len(events) == 1 or last.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
         return [batch]
-    # A serialized History is one event after the other.
+    # In a serialized History, the events follow one another.
     started = History(events=[last]).SerializeToString()
     before = Batch(batch.first_event_id, last.event_id - 1, batch.payload[: -len(started)])
     return [before, Batch(last.event_id, last.event_id, started)]
 
 
 def history_bytes(events: Sequence[HistoryEvent]) -> bytes:
-    """A serialized `History`, made from its serialized events: a message with all of them would copy them first."""
+    """Serialize a `History` by joining its serialized events: building the message first would copy all events."""
     parts: list[bytes] = []
     for event in events:
         encoded = event.SerializeToString()
@@ -81,11 +82,11 @@ class Checkpoint(NamedTuple):
 
 
 class Transaction:
-    """Collects the changes of a step. A rollback replaces `state`, so read it here after the step.
+    """Collects the changes of a step. A rollback replaces `state`: read it from the transaction after the step.
 
-    `version` is the namespace's version, or that of the run's last event if that is higher. `new_id` makes unique ids,
-    `uniform` makes random numbers in [0, 1). `start_event` is the run's first event; a step that closes the run may
-    need it (`needs_start_event`). `workflow_rules` are the serialized rules of the namespace, by their ids.
+    `version` is the namespace's version, or the version of the run's last event if it is higher. `new_id` makes unique
+    ids, `uniform` makes random numbers in [0, 1). `start_event` is the run's first event; a step that closes the run
+    may need it (`needs_start_event`). `workflow_rules` are the serialized rules of the namespace, by their ids.
     """
 
     __slots__ = (
@@ -120,7 +121,7 @@ class Transaction:
         workflow_rules: Mapping[str, bytes] = NO_RULES,
         principal: Principal | None = None,
     ) -> None:
-        """`principal` is the authenticated caller, whose events these are; None if it is not known."""
+        """`principal` is the authenticated caller that causes the events; None if it is not known."""
         self.principal = principal
         self.state = state
         self.now_ns = now_ns
@@ -157,7 +158,8 @@ class Transaction:
         event = HistoryEvent(event_type=kind.event_type, version=self.version)
         set_timestamp(event.event_time, self.now_ns if time_ns is None else time_ns)
         getattr(event, kind.field).CopyFrom(attributes)
-        # Most events have none of these, and an argument without a value costs as much as one with a value.
+        # Check before each call: most events have none of these, and a call without values costs as much as one with
+        # values.
         if kind.event_type in WORKER_MAY_IGNORE:
             event.worker_may_ignore = True
         if user_metadata is not None:
@@ -186,14 +188,14 @@ class Transaction:
 
     @property
     def unwritten_bytes(self) -> int:
-        """About the number of bytes that the events of this step so far add to the history."""
+        """Approximate number of bytes that the events of this step have added to the history so far."""
         return sum(event.ByteSize() + _EVENT_FRAME_BYTES for event in self.events)
 
     @property
     def excess(self) -> str:
-        """Why an open run must not continue, in Temporal's words; empty if it may. Read before `finish`.
+        """The limit that an open run exceeds, in Temporal's words; empty if it may continue. Read it before `finish`.
 
-        The size is that before the step; the number of events excludes buffered events.
+        Compares the size before the step, and the number of events without buffered events.
         """
         state = self.state
         if not state.is_open:
@@ -206,7 +208,7 @@ class Transaction:
 
     @property
     def is_long(self) -> bool:
-        """Whether the step adds events to an open run that is above a warning limit; measured like `excess`."""
+        """Whether the step adds events to an open run above a warning limit; compares the same values as `excess`."""
         state, limits = self.state, self.limits
         if (
             state.live.history_size_bytes <= limits.history_size_warn
@@ -217,7 +219,7 @@ class Transaction:
 
     @property
     def last_event_name(self) -> str:
-        """The type of the last event that the step adds, as Go writes it; empty without events."""
+        """The type of the last event that the step adds, in Go's spelling; empty without events."""
         events = self._buffer or self.events
         if not events:
             return ""
@@ -238,7 +240,7 @@ class Transaction:
             return False
         for event in sorted(waiting, key=lambda event: event.event_type in FLUSHED_LAST):
             _wire(self.state, event)
-            # A failover may have changed the namespace's version since the event was buffered.
+            # A failover may have changed the namespace's version after the event was buffered.
             event.version = self.version
             self._append(event)
         return bool(waiting)
@@ -262,7 +264,7 @@ class Transaction:
         self.tasks.append(task)
 
     def progressed(self, progress: ActivityProgress) -> None:
-        """Count a change of an activity that writes no event, so that it is replicated to other clusters."""
+        """Record a change of an activity without an event, so that it is replicated to other clusters."""
         progress.changed_version = self.version
         progress.changes += 1
         self.has_progress = True
@@ -274,13 +276,13 @@ class Transaction:
             self.tasks.append(task)
 
     def checkpoint(self) -> Checkpoint:
-        """Take a checkpoint of the whole step."""
+        """Record the step so far, for `roll_back`."""
         return Checkpoint(encode(self.state), len(self.events), len(self.tasks), tuple(self._buffer))
 
     def roll_back(self, checkpoint: Checkpoint) -> None:
-        """Restore the checkpoint: drop the new run, and restore buffered events that were taken since.
+        """Return to the checkpoint: drop the new run, and restore buffered events that were taken after it.
 
-        `state` is another object afterwards.
+        `state` is a new object afterwards.
         """
         self.state = decode(checkpoint.state)
         del self.events[checkpoint.events :]
@@ -308,7 +310,7 @@ class Transaction:
         return self.new_run
 
     def required_start_event(self) -> HistoryEvent:
-        """The run's first event: from this step, or passed in; raises `StartEventNeeded` without it."""
+        """The run's first event, from this step or from the caller; raises `StartEventNeeded` if there is neither."""
         if self.start_event is not None:
             return self.start_event
         if self.events and self.events[0].event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -321,7 +323,7 @@ class Transaction:
         """End the step: flush the buffer if no worker has a workflow task, assign task ids, and return the batch to
         store.
 
-        Encode the state only afterwards: `finish` updates the history size and the buffered events.
+        Encode the state after this call: `finish` updates the history size and the buffered events.
         """
         live = self.state.live
         if not self.state.has_started_task or not self.state.is_open:
@@ -347,7 +349,7 @@ def needs_start_event(state: RunState) -> bool:
 
 
 def _wire(state: RunState, event: HistoryEvent) -> None:
-    """Set the started event id in the event of an end: a buffered start gets its id only when it is written."""
+    """Set the started event id in an event that ends an activity or child: a buffered start has no id earlier."""
     if event.event_type not in FLUSHED_LAST:
         return
     attributes = getattr(event, field_of(event.event_type))

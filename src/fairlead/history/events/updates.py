@@ -13,7 +13,7 @@ from fairlead.history.state.run import RunState
 
 
 def admitted(state: RunState, event: HistoryEvent) -> None:
-    """UpdateAdmitted: the update comes from another branch or run, and is not delivered yet."""
+    """UpdateAdmitted: an update of another branch or run, which is not delivered yet."""
     request = event.workflow_execution_update_admitted_event_attributes.request
     update_id = request.meta.update_id
     if update_id in state.updates:
@@ -25,8 +25,7 @@ def admitted(state: RunState, event: HistoryEvent) -> None:
 def accepted(state: RunState, event: HistoryEvent) -> None:
     """UpdateAccepted: the workflow handles the update."""
     attributes = event.workflow_execution_update_accepted_event_attributes
-    # The event of an update that was admitted by an event has no request; there the protocol instance id is the update
-    # id.
+    # If an earlier event admitted the update, this event has no request, and its protocol instance id is the update id.
     update_id = attributes.accepted_request.meta.update_id or attributes.protocol_instance_id
     record = state.updates.setdefault(update_id, UpdateRecord())
     if record.accepted_event_id:

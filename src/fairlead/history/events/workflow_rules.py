@@ -1,8 +1,7 @@
-"""Workflow rules of a namespace: which of them pauses an activity before an attempt.
+"""Workflow rules of a namespace: finds the rule that pauses an activity before an attempt.
 
-A rule selects workflows by a query and activities by a predicate. Both are in the language of list filters, with the
-fields below. As in Temporal's server, a rule is not checked when it is created. A rule that can't be read matches
-nothing.
+A rule selects workflows by a query and activities by a predicate. Both are list filters over the fields below. As in
+Temporal's server, a rule is not validated when it is created. An invalid rule matches nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     Value = str | int
     Facts = Mapping[str, Value | None]
 
-# Fields whose values are times, written in RFC 3339.
+# Fields with times, which rules write as in RFC 3339.
 _TIMES = frozenset(("StartTime", "StartedTime"))
 _COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     "=": lambda left, right: left == right,
@@ -38,7 +37,7 @@ _COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     ">": lambda left, right: left > right,  # type: ignore[operator]
     ">=": lambda left, right: left >= right,  # type: ignore[operator]
 }
-# Comparisons of texts; the others are for numbers and times.
+# Comparisons that texts support; all others need numbers or times.
 _TEXT_COMPARISONS: dict[str, Callable[[str, str], bool]] = {
     "=": lambda left, right: left == right,
     "!=": lambda left, right: left != right,
@@ -78,8 +77,8 @@ def pausing_rule(
 
 
 def matches(text: str, facts: Facts) -> bool:
-    """Whether a query or predicate is true of these fields; raises if it can't be read."""
-    # The parser takes 0.1 s to make.
+    """Whether a query or predicate is true for these fields; raises `UnreadableRule` if it is invalid."""
+    # Import here, because building the parser takes 0.1 s.
     from fairlead.api.search.grammar import parse_statement  # noqa: PLC0415
 
     if not text.strip():
@@ -100,7 +99,7 @@ def _workflow_facts(state: RunState) -> Facts:
 
 
 def _activity_facts(activity: PendingActivity, progress: ActivityProgress) -> Facts:
-    # The first attempt has no backoff, so no comparison with it is true.
+    # The first attempt has no backoff, so all comparisons with it are false.
     backoff_s = (progress.due_ns - progress.ended_ns) // SECOND_NS if progress.ended_ns else None
     return {
         "ActivityId": activity.activity_id,
@@ -113,7 +112,10 @@ def _activity_facts(activity: PendingActivity, progress: ActivityProgress) -> Fa
 
 
 def _evaluate(node: Node, facts: Facts) -> bool:
-    """Left to right, as far as needed: an unknown field that is not reached does no harm."""
+    """Evaluate from left to right, as far as necessary.
+
+    An unknown field raises an error only if it is reached.
+    """
     match node:
         case All():
             return all(_evaluate(part, facts) for part in node.parts)

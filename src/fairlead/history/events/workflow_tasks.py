@@ -66,7 +66,7 @@ def completed(state: RunState, event: HistoryEvent) -> None:
 
 
 def failed(state: RunState, event: HistoryEvent) -> None:
-    """WorkflowTaskFailed: the worker failed the task, or the server could not carry out its commands."""
+    """WorkflowTaskFailed: the worker failed the task, or sent commands that the server could not carry out."""
     attributes = event.workflow_task_failed_event_attributes
     _named(state, event, attributes.scheduled_event_id, started_event_id=attributes.started_event_id)
     state.task = None
@@ -74,13 +74,13 @@ def failed(state: RunState, event: HistoryEvent) -> None:
         _begin_anew(state, from_timestamp(event.event_time))
         state.reset_base_run_id, state.reset_event_id = attributes.base_run_id, event.event_id
     elif attributes.started_event_id:
-        # Without a start this is no failed attempt: the run was paused before a worker took the task.
+        # Count only a started task: otherwise the run was paused before a worker took the task.
         state.live.task_attempt += 1
         state.live.task_problem = problems.failed(attributes.cause)
 
 
 def _begin_anew(state: RunState, now_ns: int) -> None:
-    """The run was reset: restart its timeouts and those of its activities."""
+    """Restart the timeouts of the run and of its activities, after a reset."""
     origin = state.started
     state.live.task_attempt = 1
     state.live.task_problem = state.live.reported_problems = ()
@@ -93,7 +93,7 @@ def _begin_anew(state: RunState, now_ns: int) -> None:
 
 
 def timed_out(state: RunState, event: HistoryEvent) -> None:
-    """WorkflowTaskTimedOut: a start-to-close timeout is a failed attempt, a schedule-to-start timeout is not."""
+    """WorkflowTaskTimedOut: only a start-to-close timeout counts as a failed attempt."""
     attributes = event.workflow_task_timed_out_event_attributes
     _named(state, event, attributes.scheduled_event_id, started_event_id=attributes.started_event_id)
     state.task = None

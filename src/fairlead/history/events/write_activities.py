@@ -58,7 +58,7 @@ def start_activity(
     worker_version: WorkerVersionStamp | None = None,
     stamp: int | None = None,
 ) -> ActivityProgress:
-    """Give the current attempt to a worker; a retry of the same request gets the same response."""
+    """Give the current attempt to a worker. A retry of the same request gets the same response."""
     activity, progress = open_activity_of(transaction.state, scheduled_event_id)
     if stamp is not None and stamp != progress.stamp:
         raise NotPending("Activity task with this stamp not found.")
@@ -80,7 +80,7 @@ def start_activity(
 def pause_first_attempt(transaction: Transaction, scheduled_event_id: int, stamp: int) -> bool:
     """Whether a workflow rule has paused a first attempt that a worker was about to get.
 
-    Rules are applied to later attempts when the one before ends, and when the backoff is over.
+    For later attempts, rules are applied when the previous attempt ends, and when the backoff is over.
     """
     activity, progress = open_activity_of(transaction.state, scheduled_event_id)
     if progress.attempt > 1 or progress.is_started or progress.stamp != stamp:
@@ -110,7 +110,7 @@ def complete_activity(
     identity: str,
     worker_version: WorkerVersionStamp | None = None,
 ) -> None:
-    """Complete the activity. `attempt` is the worker's attempt, None if the request doesn't have it."""
+    """Complete the activity. `attempt` is the worker's attempt, or None if the request does not contain it."""
     activity, progress = _started(transaction.state, scheduled_event_id, attempt, worker_version)
     _end(
         transaction,
@@ -130,7 +130,7 @@ def fail_activity(
     last_heartbeat_details: Payloads | None = None,
     worker_version: WorkerVersionStamp | None = None,
 ) -> RetryState.ValueType:
-    """Fail the attempt: retry it later, or fail the activity. Returns the retry state."""
+    """Fail the attempt; then schedule a retry, or fail the activity. Returns the retry state."""
     activity, progress = _started(transaction.state, scheduled_event_id, attempt, worker_version)
     if last_heartbeat_details is not None:
         progress.heartbeat_details = last_heartbeat_details.SerializeToString()
@@ -178,9 +178,9 @@ def canceled_attributes(
 
 
 def time_out_activity(transaction: Transaction, due: ActivityTimeout) -> bool:
-    """Time out the attempt or the activity; false if the timeout no longer applies.
+    """Time out the attempt or the activity; return False if the timeout no longer applies.
 
-    If a heartbeat came meanwhile, only the timeout is postponed.
+    If a heartbeat arrived in the meantime, only postpone the timeout.
     """
     state = transaction.state
     if not is_activity_timeout_due(state, due):
@@ -207,7 +207,7 @@ def _time_out(
     if decision.backoff_ns is not None:
         return
     if decision.state == RetryState.RETRY_STATE_TIMEOUT and kind not in _OVERALL:
-        # No time is left for another attempt: report a schedule-to-close timeout.
+        # There is no time left for another attempt: report a schedule-to-close timeout.
         timeout_type = TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE
         failure = timeout_failure(f"activity {timeout_name(timeout_type)} timeout", timeout_type)
     if progress.heartbeat_details is not None:
@@ -225,7 +225,7 @@ def _time_out(
 
 
 def _end(transaction: Transaction, activity: PendingActivity, progress: ActivityProgress, attributes: Message) -> None:
-    """Write the start, if a worker had the activity, and the end; then wake the workflow."""
+    """Write the end, and before it the start if a worker had the activity; then wake the workflow."""
     if progress.is_started:
         transaction.add(_started_attributes(activity, progress), time_ns=progress.started_ns)
     live = transaction.state.live
@@ -253,7 +253,7 @@ def _started(
     attempt: int | None,
     worker_version: WorkerVersionStamp | None = None,
 ) -> tuple[PendingActivity, ActivityProgress]:
-    """The activity that a worker has; stores the worker's build if the worker sent it."""
+    """The activity that a worker has; also stores the worker's build if the request contains it."""
     activity, progress = open_activity_of(state, scheduled_event_id)
     if not progress.is_started or attempt not in (None, progress.attempt):
         raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")

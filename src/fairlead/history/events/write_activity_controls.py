@@ -1,6 +1,6 @@
 """The steps by which an operator controls an activity: pause, unpause, reset, change options.
 
-These steps write no events.
+The steps write no events.
 """
 
 from temporalio.api.common.v1 import RetryPolicy
@@ -21,7 +21,10 @@ def pause_activity(
     reason: str = "",
     request_id: str = "",
 ) -> None:
-    """Begin no further attempts. A running attempt continues; the response to its next heartbeat has the pause flag."""
+    """Begin no further attempts.
+
+    A running attempt continues; the response to its next heartbeat has the pause flag.
+    """
     _activity, progress = _find(transaction, scheduled_event_id)
     if progress.paused:
         return
@@ -29,7 +32,7 @@ def pause_activity(
 
 
 def unpause_activity(transaction: Transaction, scheduled_event_id: int, *, jitter_ns: int = 0) -> None:
-    """Allow attempts again; a waiting attempt is due now, even if its backoff is not over."""
+    """Allow attempts again; a waiting attempt is due at once, even if its backoff is not over."""
     activity, progress = _find(transaction, scheduled_event_id)
     if not progress.paused:
         return
@@ -48,9 +51,9 @@ def reset_activity(
     reset_heartbeat: bool = False,
     jitter_ns: int = 0,
 ) -> None:
-    """Count attempts from 1 again; an attempt that waits out its backoff is due now.
+    """Reset the number of attempts to 1; an attempt whose backoff is running is due at once.
 
-    A running attempt continues and counts as the first one; the response to its next heartbeat has the reset flag.
+    A running attempt continues and counts as the first attempt; the response to its next heartbeat has the reset flag.
     """
     activity, progress = _find(transaction, scheduled_event_id)
     transaction.progressed(progress)
@@ -69,13 +72,13 @@ def reset_activity(
 
 
 def change_activity_options(transaction: Transaction, scheduled_event_id: int, options: ActivityOptions | None) -> None:
-    """Set the activity's options, or restore the original ones if None: for the current attempt and for later ones."""
+    """Set the activity's options for the current and later attempts; None restores the original options."""
     before, progress = _find(transaction, scheduled_event_id)
     progress.options = options
     transaction.progressed(progress)
     activity, _ = _find(transaction, scheduled_event_id)
     has_other_policy = activity.retry_policy != before.retry_policy
-    # A new stamp voids tasks and timeouts that were made with the old options.
+    # A new stamp invalidates the tasks and timeouts with the old options.
     progress.stamp += 1
     limit_all_attempts(transaction, activity, progress)
     if progress.is_started:
@@ -89,12 +92,12 @@ def change_activity_options(transaction: Transaction, scheduled_event_id: int, o
 
 
 def _forget_failure(progress: ActivityProgress) -> None:
-    """Drop the last failure, as Temporal does: the operator caused the waiting attempt, not a failure."""
+    """Drop the last failure, as Temporal does: the operator is the reason for the waiting attempt, not the failure."""
     progress.last_failure = None
 
 
 def _due_ns(activity: PendingActivity, progress: ActivityProgress) -> int:
-    """The time at which the waiting attempt is due by the activity's present retry policy."""
+    """The time at which the waiting attempt is due according to the activity's current retry policy."""
     if activity.retry_policy is None or not progress.ended_ns:
         return progress.due_ns
     policy = RetryPolicy.FromString(activity.retry_policy)

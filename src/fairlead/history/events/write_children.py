@@ -23,7 +23,7 @@ from fairlead.history.state.pending import PendingChild
 def child_started(
     transaction: Transaction, initiated_event_id: int, *, run_id: str, header: Header | None = None
 ) -> bool:
-    """Record that the child has started; false if the parent knows."""
+    """Record that the child has started; return False if the parent has recorded it already."""
     state = transaction.state
     child = _find(transaction, initiated_event_id)
     if _has_started(transaction, child):
@@ -38,7 +38,7 @@ def child_started(
             header=header,
         )
     )
-    # Negative id: the start of the child is buffered, not its end.
+    # A negative id stands for the child's start in the buffer; a positive id for its end.
     state.live.ending.add(-initiated_event_id)
     wake(transaction)
     return True
@@ -69,7 +69,10 @@ def child_start_failed(
 def child_closed(
     transaction: Transaction, initiated_event_id: int, *, execution: WorkflowExecution, close_event: HistoryEvent
 ) -> None:
-    """Record the child's end from its last event. `execution` is the last run of the child's chain."""
+    """Record the child's end, as its last event tells.
+
+    `execution` is the last run of the child's chain.
+    """
     state = transaction.state
     child = _find(transaction, initiated_event_id)
     if not _has_started(transaction, child):
@@ -111,7 +114,7 @@ def _closed_attributes(child: PendingChild, execution: WorkflowExecution, event:
 
 
 def _with_child(attributes: Message, child: PendingChild, execution: WorkflowExecution) -> Message:
-    """Set the fields that identify the child: all five messages have these fields, but no common type."""
+    """Set the fields that identify the child: all five messages have them, but share no base class."""
     whose = ChildWorkflowExecutionTerminatedEventAttributes(
         namespace=child.namespace,
         namespace_id=child.namespace_id,

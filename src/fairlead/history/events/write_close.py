@@ -1,4 +1,4 @@
-"""The steps that close a run, and those that start the next run of its chain."""
+"""The steps that close a run, and the steps that start the next run of its chain."""
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Callback, Payloads, RetryPolicy, WorkflowExecution
@@ -33,14 +33,14 @@ from fairlead.history.state.tasks import CloseRun, DeleteAfterRetention, Deliver
 _CRON = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_CRON_SCHEDULE
 _RETRY = ContinueAsNewInitiator.CONTINUE_AS_NEW_INITIATOR_RETRY
 _NO_POLICY = RetryDecision(None, RetryState.RETRY_STATE_RETRY_POLICY_NOT_SET)
-# Fields that a retried or cron run takes from the first event of the previous run.
+# Fields that a retry or a cron run takes from the first event of the previous run.
 _INHERITED = ("input", "header", "memo", "search_attributes", "retry_policy", "priority", "workflow_run_timeout")
 
 
 def complete_workflow(
     transaction: Transaction, *, completed_event_id: int, result: Payloads | None, user_metadata: UserMetadata | None
 ) -> HistoryEvent:
-    """Complete the run; with a cron schedule, the next run starts."""
+    """Complete the run. If it has a cron schedule, start the next run."""
     backoff_ns = _cron_backoff_ns(transaction)
     new_run_id = transaction.new_id() if backoff_ns is not None else ""
     start = transaction.required_start_event() if backoff_ns is not None else None
@@ -59,7 +59,7 @@ def complete_workflow(
 def fail_workflow(
     transaction: Transaction, *, completed_event_id: int, failure: Failure, user_metadata: UserMetadata | None
 ) -> HistoryEvent:
-    """Fail the run; the next run starts by the retry policy, or else by the cron schedule."""
+    """Fail the run, and start the next run if the retry policy or else the cron schedule requires one."""
     decision = _retry_decision(transaction, failure)
     initiator, backoff_ns = _RETRY, decision.backoff_ns
     if backoff_ns is None:
@@ -122,7 +122,7 @@ def close(transaction: Transaction, attributes: Message, *, user_metadata: UserM
     """Write the last event and add the tasks that follow: notify the parent, apply the parent close policies, begin
     retention.
 
-    If another run of the chain follows, the parent is notified of the end of that run instead.
+    If another run of the chain follows, the parent is not notified of this end.
     """
     state = transaction.state
     event = transaction.add(attributes, user_metadata=user_metadata)
@@ -140,7 +140,7 @@ def leave_close(transaction: Transaction) -> None:
     """
     state = transaction.state
     version, event_id = state.last_version, state.close_event_id
-    # If the next run of the chain takes over, the parent and the callbacks wait for the end of that run.
+    # If the next run of the chain follows, the parent and the callbacks wait for the end of that run.
     is_last = not state.new_run_id and state.closed_by != ClosedBy.RESET
     notifies_parent = state.started.parent is not None and is_last
     transaction.add_task(
@@ -165,9 +165,9 @@ def begin_next_run(
     declined: tuple[Version, int] | None = None,
     initial_behavior: int = 0,
 ) -> Transaction:
-    """Start the next run, with the same parent and root, and with the same version if this run is pinned to one.
+    """Start the next run with the same parent and root, and with the same version if this run is pinned.
 
-    `initial_behavior` is the number of a ContinueAsNewVersioningBehavior; any but 0 leaves the next run unpinned.
+    `initial_behavior` is the number of a ContinueAsNewVersioningBehavior; unless it is 0, the next run is not pinned.
     `declined` is the version that the next run would use if it were not pinned.
     """
     origin = transaction.state.started
@@ -179,7 +179,7 @@ def begin_next_run(
     new_run = transaction.begin_new_run(run_id)
     override = VersioningOverride.FromString(transaction.state.versioning_override)
     if pinned_by(override) is not None:
-        # Only an override that pins the run also applies to the later runs of its chain.
+        # The later runs of a chain inherit an override only if it pins the run.
         request.versioning_override.CopyFrom(override)
     config, skipped = inherited_clock(transaction.state, by_child=False)
     if config is not None:
@@ -206,11 +206,11 @@ def _inherited(
     if versioning is None or continuation.initiator == _CRON:
         return None
     if continuation.initiator == _RETRY:
-        # A retry begins with the same version as this run did.
+        # A retry begins with the version with which this run began.
         pinned = versioning.begun_pinned
         return Inherited(pinned=pinned) if pinned is not None else None
     if initial_behavior and pinned_by(VersioningOverride.FromString(state.versioning_override)) is not None:
-        # The override decides on the next run's version.
+        # The override determines the next run's version.
         return None
     pinned = None if initial_behavior else pinned_version(state)
     if pinned is not None:
@@ -224,13 +224,13 @@ def _inherited(
 
 
 def spaced_backoff_ns(transaction: Transaction, backoff_ns: int) -> int:
-    """The backoff, lengthened so that the execution times of two runs are at least the limit's interval apart."""
+    """The backoff, lengthened so that the execution times of two runs are at least `run_interval_min_ns` apart."""
     lifetime_ns = transaction.now_ns - transaction.state.started.execution_ns
     return max(backoff_ns, transaction.limits.run_interval_min_ns - lifetime_ns)
 
 
 def inherited_reset_points(transaction: Transaction) -> tuple[ResetPointInfo, ...]:
-    """The reset points of this run and of earlier runs of the chain, with the end of their retention."""
+    """The reset points of this run and of earlier runs of the chain, with expiry times."""
     expires = to_timestamp(transaction.now_ns + transaction.retention_ns)
     points = []
     for stored in transaction.state.reset_points:
@@ -242,7 +242,7 @@ def inherited_reset_points(transaction: Transaction) -> tuple[ResetPointInfo, ..
 
 
 def _abort_task(transaction: Transaction) -> None:
-    """Fail the workflow task that a worker has, and flush the buffer: the run is about to close."""
+    """Fail the workflow task that a worker has, and flush the buffer, before the run closes."""
     if transaction.state.has_started_task:
         fail_workflow_task(transaction, Cause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND)
     transaction.flush()

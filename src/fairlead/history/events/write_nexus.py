@@ -1,7 +1,7 @@
 """The steps of a Nexus operation, in the calling workflow.
 
-Requests to the handler are retried: each one is answered or times out. Only the start and the end of the operation, and
-the result of a cancel request, are events.
+Each request to the handler is answered, or times out and is retried. Events are written only for the start and the end
+of the operation, and for the result of a cancel request.
 """
 
 from collections.abc import Collection
@@ -59,7 +59,7 @@ def operation_started(
     links: Collection[Link],
     attempt: int,
 ) -> None:
-    """Record that the handler has started the operation; its end comes by callback."""
+    """Record that the handler has started the operation. A callback will report its end."""
     operation, progress = _waiting(transaction.state, scheduled_event_id, attempt)
     _start(transaction, operation, progress, token=token, links=links)
     wake(transaction)
@@ -99,7 +99,7 @@ def operation_completed(
 
 
 def operation_failed(transaction: Transaction, scheduled_event_id: int, *, cause: Failure, attempt: int) -> None:
-    """Fail or cancel the operation, as the handler responded."""
+    """Fail or cancel the operation according to the handler's response."""
     operation, progress = _waiting(transaction.state, scheduled_event_id, attempt)
     _fail(transaction, operation, progress, cause)
 
@@ -125,7 +125,10 @@ def operation_ended(
     result: Payload,
     failure: Failure | None,
 ) -> None:
-    """End an asynchronous operation. The callback may arrive before the response to the start request."""
+    """End an asynchronous operation.
+
+    The callback may arrive before the response to the start request.
+    """
     operation, progress = _open(transaction.state, scheduled_event_id)
     if operation.request_id != request_id:
         raise NotPending("operation not found")
@@ -138,7 +141,7 @@ def operation_ended(
 
 
 def cancel_operation(transaction: Transaction, operation: PendingNexusOperation) -> None:
-    """Cancel the operation for the workflow; the request is sent once the operation is known to have started."""
+    """Cancel the operation for the workflow. The request is sent when the operation has started."""
     scheduled_event_id = operation.scheduled_event_id
     if scheduled_event_id in transaction.state.live.ending:
         return
@@ -179,7 +182,7 @@ def cancel_answered(
 
 
 def time_out_operation(transaction: Transaction, due: NexusTimeout) -> bool:
-    """Time out the operation; false if the timeout no longer applies."""
+    """Time out the operation; return False if the timeout no longer applies."""
     operation = _find(transaction.state, due.scheduled_event_id)
     if operation is None or not is_nexus_timeout_due(transaction.state, due):
         return False
@@ -199,7 +202,7 @@ def time_out_operation(transaction: Transaction, due: NexusTimeout) -> bool:
 
 
 def is_nexus_timeout_due(state: RunState, due: NexusTimeout) -> bool:
-    """Whether the operation is pending and the timeout applies to its present phase."""
+    """Whether the operation is pending and the timeout still applies to it."""
     operation = _find(state, due.scheduled_event_id)
     if operation is None:
         return False
@@ -208,7 +211,7 @@ def is_nexus_timeout_due(state: RunState, due: NexusTimeout) -> bool:
 
 
 def give_up_call(transaction: Transaction, due: NexusCallTimeout) -> bool:
-    """Fail a request that timed out; false if it was answered, or is not the current request."""
+    """Fail a request that timed out; return False if it was answered, or is not the current request."""
     failure = handler_failure("UPSTREAM_TIMEOUT", "upstream timeout")
     try:
         if due.is_cancel:
@@ -221,7 +224,7 @@ def give_up_call(transaction: Transaction, due: NexusCallTimeout) -> bool:
 
 
 def end_call_backoff(transaction: Transaction, due: NexusRetry) -> bool:
-    """Make the next request after its backoff; false if the task is for another request."""
+    """Make the next request after its backoff; return False if the task is for another request."""
     operation = _find(transaction.state, due.scheduled_event_id)
     if operation is None or not is_nexus_retry_due(transaction.state, due):
         return False
@@ -235,7 +238,7 @@ def end_call_backoff(transaction: Transaction, due: NexusRetry) -> bool:
 
 
 def is_nexus_retry_due(state: RunState, due: NexusRetry) -> bool:
-    """Whether the task is for the request that waits out its backoff."""
+    """Whether the task is for the request whose backoff is running."""
     operation = _find(state, due.scheduled_event_id)
     if operation is None:
         return False
@@ -245,7 +248,7 @@ def is_nexus_retry_due(state: RunState, due: NexusRetry) -> bool:
 
 
 def is_called(state: RunState, scheduled_event_id: int, attempt: int, *, is_cancel: bool) -> bool:
-    """Whether exactly this request to a handler is waiting for a response."""
+    """Whether this attempt of a request to the handler still waits for a response."""
     operation = _find(state, scheduled_event_id)
     if operation is None:
         return False
@@ -270,7 +273,10 @@ def _begin_cancel(transaction: Transaction, operation: PendingNexusOperation, pr
 
 
 def _call(transaction: Transaction, operation: PendingNexusOperation, calls: NexusCalls, *, is_cancel: bool) -> None:
-    """Make the next request. Its timeout is a durable task, so a request that is lost is made again."""
+    """Make the next request.
+
+    Its timeout is a durable task, so a lost request is made again.
+    """
     version, event_id, attempt = operation.version, operation.scheduled_event_id, calls.ended + 1
     transaction.add_task(CallNexus(version, event_id, attempt, is_cancel))
     transaction.add_task(NexusCallTimeout(version, transaction.now_ns + CALL_NS_MAX, event_id, attempt, is_cancel))
@@ -351,7 +357,7 @@ def _open(state: RunState, scheduled_event_id: int) -> tuple[PendingNexusOperati
 
 
 def _progress(state: RunState, operation: PendingNexusOperation) -> NexusProgress:
-    """The progress of the operation. A rebuilt state has none: it begins with the first request again."""
+    """The progress of the operation; a rebuilt state begins again with the first request."""
     return state.live.nexus.setdefault(
         operation.scheduled_event_id,
         NexusProgress(is_started=operation.started_event_id > 0, token=operation.operation_token),
@@ -359,7 +365,7 @@ def _progress(state: RunState, operation: PendingNexusOperation) -> NexusProgres
 
 
 def _waiting(state: RunState, scheduled_event_id: int, attempt: int) -> tuple[PendingNexusOperation, NexusProgress]:
-    """The operation that is not known to have started and whose start request `attempt` is unanswered."""
+    """The operation, if its start request `attempt` still waits for a response."""
     operation = _find(state, scheduled_event_id)
     progress = None if operation is None else _progress(state, operation)
     if operation is None or progress is None or progress.is_started:

@@ -25,7 +25,7 @@ _PAUSED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_PAUSED
 
 
 class Options(NamedTuple):
-    """The options of a run that can be changed while it is open; None if not set."""
+    """The options of a run that can be changed while it is open; None for an unset option."""
 
     versioning_override: VersioningOverride | None
     priority: Priority | None
@@ -43,9 +43,9 @@ class Options(NamedTuple):
 def update_options(
     transaction: Transaction, options: Options, *, identity: str, time_skipping: TimeSkippingConfig | None = None
 ) -> bool:
-    """Set the run's options; returns whether anything changed. The event has all options.
+    """Set the run's options; return whether they changed. The event contains all options.
 
-    `time_skipping` is a new config, which begins a new session even if it equals the present one.
+    `time_skipping` is a new config. It begins a new session, even if it equals the present config.
     """
     if options == Options.of(transaction.state) and time_skipping is None:
         return False
@@ -67,9 +67,9 @@ def update_options(
 
 
 def pause_run(transaction: Transaction, *, identity: str, reason: str, request_id: str) -> None:
-    """Give out no workflow tasks or activities until the run is unpaused.
+    """Withhold workflow tasks and activities from workers until the run is unpaused.
 
-    A workflow task that no worker has is withdrawn; the pause is buffered until a started one ends.
+    A workflow task that no worker has is withdrawn. If a worker has one, the pause is buffered until the task ends.
     """
     state = transaction.state
     state.check_open()
@@ -89,7 +89,10 @@ def pause_run(transaction: Transaction, *, identity: str, reason: str, request_i
 
 
 def unpause_run(transaction: Transaction, *, identity: str, reason: str, request_id: str) -> bool:
-    """Unpause the run and schedule a workflow task; false if it was not paused. A buffered pause is dropped."""
+    """Unpause the run and schedule a workflow task; return False if the run was not paused.
+
+    A buffered pause is dropped.
+    """
     state = transaction.state
     state.check_open()
     if transaction.take_buffered(lambda event: event.event_type == _PAUSED) is not None:
@@ -120,7 +123,7 @@ def waiting_pause(state: RunState) -> str | None:
 
 
 def _resume_activities(transaction: Transaction) -> None:
-    """Schedule the waiting attempts again: while the run was paused, due attempts were not pushed or not taken."""
+    """Schedule the waiting attempts again: during the pause, due attempts were not pushed, or not taken."""
     state = transaction.state
     for event_id, activity in state.activities.items():
         progress = state.live.activities.get(event_id)

@@ -38,7 +38,7 @@ from fairlead.history.state.tasks import (
 )
 from fairlead.history.state.workflow_task import WorkflowTask
 
-# Request id that Temporal writes if no worker polled for the task.
+# Request id that Temporal writes for a task that no worker has polled.
 _NO_REQUEST = "emptyUuid"
 
 _SIGNAL = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
@@ -74,13 +74,13 @@ def terminate_for_reset(transaction: Transaction, *, reason: str) -> None:
 def begin_reset(transaction: Transaction, *, base_run_id: str, reason: str) -> None:
     """Fail the workflow task to which the run is reset, so that a worker repeats it.
 
-    The state is that of the base run just before the response to the task. Raises `BadRequest` if no task was pending
-    then.
+    `transaction` begins with the base run's state just before the response to the task. Raises `BadRequest` if that
+    state has no pending workflow task.
     """
     state = transaction.state
     finish_event_id, base_version = state.next_event_id, state.last_version
     if state.task is None and state.live.task_attempt > 1:
-        # The previous attempt failed, so the pending one is transient and has no events yet.
+        # The previous attempt failed, so the pending task is transient and has no events yet.
         schedule_workflow_task(transaction, push=False)
     task = state.workflow_task
     if task is None:
@@ -93,7 +93,7 @@ def begin_reset(transaction: Transaction, *, base_run_id: str, reason: str) -> N
         task = write_unwritten(transaction)
     transaction.add(_failed(task, base_run_id, state.identity.run_id, base_version, reason))
     state.live.task_attempt = 1
-    # Drop the tasks of a workflow task that was started only to fail.
+    # Drop the tasks of the workflow task: it was started only to be failed.
     transaction.tasks.clear()
 
 
@@ -121,10 +121,11 @@ def reapply(
     excluded: Collection[ResetReapplyExcludeType.ValueType],
     is_base: bool,
 ) -> None:
-    """Reapply events from outside the run that came after the reset point, in the same order.
+    """Reapply the events from outside the run that follow the reset point, in the same order.
 
-    These are signals, updates and attached requests, without the `excluded` types. From the base run (`is_base`), also
-    the results of children and Nexus operations that are pending here. Cancel requests are not reapplied.
+    These are signals, updates and attached requests, except the `excluded` types. From the base run (`is_base`), also
+    reapply the results of children and Nexus operations that are pending in this run. Cancel requests are not
+    reapplied.
     """
     for event in events:
         if _is_wanted(transaction.state, event, excluded, is_base=is_base):
@@ -147,7 +148,7 @@ def _is_wanted(
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
             return _UPDATE not in excluded and attributes.request.meta.update_id not in state.updates
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-            # An accepted event without a request belongs to an update that an earlier event admitted.
+            # An accepted event without a request belongs to an update that was admitted by an earlier event.
             return (
                 _UPDATE not in excluded
                 and attributes.HasField("accepted_request")
@@ -194,9 +195,9 @@ def _add(transaction: Transaction, event: HistoryEvent) -> None:
 
 
 def finish_reset(transaction: Transaction) -> None:
-    """Schedule the workflow task, and add the tasks of all pending items again.
+    """Schedule the workflow task, and add the tasks of all pending items.
 
-    Requests that the base run may have made keep its request ids, so that they take effect only once.
+    Requests that the base run may already have sent keep their request ids, so that they take effect only once.
     """
     state = transaction.state
     schedule_workflow_task(transaction)
@@ -222,7 +223,7 @@ def finish_reset(transaction: Transaction) -> None:
 
 
 def _add_timeouts(transaction: Transaction) -> None:
-    """Restart the run's timeouts: a reset run has its full time again."""
+    """Restart the run's timeouts: they count from the reset."""
     origin, now_ns = transaction.state.started, transaction.now_ns
     run_ns = shorter(origin.run_timeout_ns, origin.execution_timeout_ns)
     if run_ns:

@@ -27,10 +27,10 @@ def signal(
     wakes: bool = True,
     signals_before: int = 0,
 ) -> bool:
-    """Add a signal; false if the same request was applied before.
+    """Add a signal; return False if the same request was applied before.
 
-    `wakes` is false if the run begins with the signal: its first workflow task follows anyway. `signals_before` is the
-    number of signals that the same step has added.
+    `wakes` is False for a signal-with-start, since the start schedules a workflow task. `signals_before` is the number
+    of signals that other signals of the same step have added.
     """
     state = transaction.state
     state.check_open()
@@ -60,7 +60,10 @@ def request_cancel(
     external_initiated_event_id: int = 0,
     links: Collection[Link] = (),
 ) -> bool:
-    """Request cancellation; false if it was requested before. Schedules a workflow task even in the first backoff."""
+    """Request cancellation; return False if it was requested before.
+
+    Schedules a workflow task even during the first backoff.
+    """
     state = transaction.state
     state.check_open()
     if state.cancel_requested or state.live.cancel_buffered:
@@ -85,9 +88,9 @@ def _is_new(state: RunState, request_id: str) -> bool:
 
 
 def _is_closing(state: RunState) -> bool:
-    """Whether a worker runs the workflow task after one that tried to close the run and missed a signal.
+    """Whether a worker has the workflow task that follows a failed attempt to close the run because of a new signal.
 
-    Another signal would make this task fail, too: with a steady stream of signals a workflow could never close.
+    Another signal would make this task fail as well: under a steady stream of signals, a workflow could never close.
     """
     task = state.workflow_task
     return task is not None and task.is_started and state.live.task_problem == _CLOSE_REFUSED

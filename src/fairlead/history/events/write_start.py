@@ -1,4 +1,4 @@
-"""The step that starts a run: for a client, for a parent, or after another run of the chain."""
+"""The step that starts a run: for a client, for a parent, or as the next run of a chain."""
 
 from dataclasses import dataclass
 
@@ -51,11 +51,11 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """The version that a run begins with: that of its parent, or of the previous run.
+    """The version with which a run begins: the version of its parent, or of the previous run.
 
-    `pinned` holds until the run's first worker says otherwise; `auto_upgraded` is set for a run that follows the
-    current version. `declined` is a newer version that the previous run did not move to. `initial_behavior` is the
-    number of the ContinueAsNewVersioningBehavior that the previous run asked for.
+    `pinned` applies until the run's first workflow task is completed. `auto_upgraded` is set for a run that follows the
+    current version. `declined` is a newer version to which the previous run did not move. `initial_behavior` is the
+    number of the ContinueAsNewVersioningBehavior that the previous run requested.
     """
 
     pinned: Version | None = None
@@ -105,7 +105,7 @@ def start_workflow(transaction: Transaction, start: StartRun) -> HistoryEvent:
 
 
 def schedule_first_workflow_task(transaction: Transaction, *, push: bool = True) -> None:
-    """Schedule the first workflow task now, or after the backoff; does nothing if it was scheduled before."""
+    """Schedule the first workflow task now or after the backoff; do nothing if it was scheduled before."""
     state = transaction.state
     if state.had_task or not state.is_open:
         return
@@ -116,7 +116,7 @@ def schedule_first_workflow_task(transaction: Transaction, *, push: bool = True)
 
 
 def end_backoff(transaction: Transaction) -> bool:
-    """Schedule the first workflow task after the backoff; false if it was scheduled before, or the run is closed."""
+    """Schedule the first workflow task after the backoff; return False if it was scheduled, or the run is closed."""
     if transaction.state.had_task or not transaction.state.is_open:
         return False
     schedule_workflow_task(transaction)

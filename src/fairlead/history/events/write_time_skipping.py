@@ -13,9 +13,9 @@ from fairlead.history.state.tasks import ExecutionTimeout, FastForwardEnd, RunTi
 
 
 def skip_time(transaction: Transaction) -> None:
-    """Skip to the next time at which something happens, if the run skips time and nothing is in flight.
+    """Skip to the run's next timer or timeout, if the run skips time and has nothing in flight.
 
-    Call this at the end of a step: the events of the step are written first.
+    Call this at the end of a step, after all its events.
     """
     state = transaction.state
     clock = state.time_skipping
@@ -33,7 +33,7 @@ def skip_time(transaction: Transaction) -> None:
 
 
 def end_fast_forward(transaction: Transaction, due: FastForwardEnd) -> bool:
-    """End the fast-forward whose target time has come without a skip; false if it is not the present one."""
+    """End the fast-forward at its target time; return False if the task belongs to another fast-forward."""
     clock = transaction.state.time_skipping
     if clock is None or not is_fast_forward_due(transaction.state, due):
         return False
@@ -42,20 +42,20 @@ def end_fast_forward(transaction: Transaction, due: FastForwardEnd) -> bool:
 
 
 def is_fast_forward_due(state: RunState, due: FastForwardEnd) -> bool:
-    """Whether the task's target is that of the present fast-forward."""
+    """Whether the task belongs to the current fast-forward."""
     clock = state.time_skipping
     return state.is_open and clock is not None and clock.is_enabled and clock.target_ns == due.fire_at_ns
 
 
 def await_fast_forward(transaction: Transaction) -> None:
-    """Add the timer that ends the present fast-forward even if no time is skipped."""
+    """Add the timer that ends the current fast-forward even if no time is skipped."""
     clock = transaction.state.time_skipping
     if clock is not None and clock.is_enabled and clock.target_ns:
         _add(transaction, FastForwardEnd(transaction.version, clock.target_ns))
 
 
 def refresh_timers(transaction: Transaction) -> None:
-    """Add a timer task for each time that the run waits for: after a skip, the earlier tasks fire too late."""
+    """Add a timer task for each time for which the run waits: after a skip, the earlier tasks would fire too late."""
     state, version = transaction.state, transaction.state.last_version
     origin = state.started
     if origin.run_expires_at_ns:
@@ -80,7 +80,7 @@ def refresh_timers(transaction: Transaction) -> None:
 def inherited_clock(
     state: RunState, *, by_child: bool
 ) -> tuple[TimeSkippingConfig | None, TimeSkippingStatePropagation | None]:
-    """Config and clock for a run that this one starts; a child does not take part in its parent's fast-forward."""
+    """Config and clock for a run that this run starts; a child does not take part in its parent's fast-forward."""
     clock = state.time_skipping
     if clock is None:
         return None, None
@@ -119,11 +119,11 @@ def _add(
 
 
 def _has_work(state: RunState, now_ns: int) -> bool:
-    """Whether something is in flight. Activities that are paused or wait out a backoff don't count."""
+    """Whether the run has work in flight. Activities that are paused or in a backoff don't count."""
     if state.children or state.external_signals or state.external_cancels or state.nexus_operations:
         return True
     if not state.had_task and not state.in_backoff:
-        # A child workflow whose parent has not let it schedule its first workflow task.
+        # A child whose first workflow task waits until the parent has recorded the start.
         return True
     for event_id in state.activities:
         progress = state.live.activities.get(event_id)
@@ -133,7 +133,7 @@ def _has_work(state: RunState, now_ns: int) -> bool:
 
 
 def _times(state: RunState) -> Iterator[int]:
-    """The times at which something happens without outside input."""
+    """The times for which the run waits: timers, timeouts, backoffs and the fast-forward's target."""
     clock, origin = state.time_skipping, state.started
     if clock is not None and clock.target_ns and not clock.has_completed:
         yield clock.target_ns

@@ -10,10 +10,9 @@ from fairlead.history.state.tasks import UserTimer
 
 
 def fire_timer(transaction: Transaction, due: UserTimer) -> bool:
-    """Fire the timer; false if it was canceled or has fired.
+    """Fire the timer; return False if it was canceled or has fired.
 
-    All other timers that are due fire in the same step, ordered by time, so that one workflow task delivers all of
-    them.
+    All other due timers fire in the same step, ordered by time, so that one workflow task delivers all these events.
     """
     state = transaction.state
     timer = state.timers.get(due.timer_id) if state.is_open else None

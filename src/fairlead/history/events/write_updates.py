@@ -1,4 +1,4 @@
-"""The steps of updates that write events. Updates that wait or are rejected write none."""
+"""The steps of updates that write events. A waiting or rejected update has no events."""
 
 from collections.abc import Iterable
 
@@ -20,14 +20,17 @@ from fairlead.history.state.tasks import DeliverUpdateCallback
 
 
 def admit_update(transaction: Transaction, request: Request, origin: UpdateAdmittedEventOrigin.ValueType) -> None:
-    """Admit an update that was accepted on a branch or run that lost: it is delivered again."""
+    """Admit an update that was accepted on another branch or run, which is not current: it is delivered again."""
     transaction.state.check_open()
     transaction.add(WorkflowExecutionUpdateAdmittedEventAttributes(request=request, origin=origin))
     wake(transaction)
 
 
 def accept_update(transaction: Transaction, update_id: str, acceptance: Acceptance) -> HistoryEvent:
-    """Record that the workflow accepted the update. The event has the request, unless an admitted event has it."""
+    """Record that the workflow accepted the update.
+
+    The event contains the request, unless an earlier event that admitted the update does.
+    """
     record = transaction.state.updates.get(update_id)
     if record is not None and record.accepted_event_id:
         raise BadRequest(f"update {update_id!r} was accepted before")
@@ -70,9 +73,9 @@ def complete_update(transaction: Transaction, update_id: str, response: Response
 
 
 def leave_update_callbacks(transaction: Transaction, update_id: str, event_id: int) -> None:
-    """Add the tasks that report an update's end to its callbacks; `event_id` is the event that ended it."""
+    """Add the tasks that report an update's end to its callbacks; `event_id` is the event with the end."""
     state = transaction.state
-    # Callbacks that were attached during the workflow task are registered when it ends, in this same step.
+    # Count callbacks that were attached during the workflow task: they are registered when it ends, in this step.
     waiting = sum(
         len(update.attached_completion_callbacks)
         for stored in state.live.buffered
@@ -86,7 +89,7 @@ def leave_update_callbacks(transaction: Transaction, update_id: str, event_id: i
 
 
 def is_attached(state: RunState, update_id: str, request_id: str) -> bool:
-    """Whether the callbacks of this request for the update are registered, or will be with a buffered event."""
+    """Whether the callbacks of this request for the update are registered, or are in a buffered event."""
     if request_id in state.attached_request_ids or state.updates[update_id].request_id == request_id:
         return True
     return any(

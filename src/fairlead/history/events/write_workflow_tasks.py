@@ -28,12 +28,12 @@ _SAID_AT_START = (
 _BACKOFF_ATTEMPTS_MIN = 3
 _BACKOFF_FIRST_NS = 5 * SECOND_NS
 _BACKOFF_JITTER = 0.2
-# Schedule-to-start timeout of a speculative task: when it fires, a normal task replaces the speculative one.
+# Schedule-to-start timeout of a speculative task; after it, a normal task replaces the speculative one.
 SPECULATIVE_SCHEDULE_TO_START_NS = 5 * SECOND_NS
 
 
 def wake(transaction: Transaction, *, despite_backoff: bool = False) -> None:
-    """Ensure that a workflow task delivers the events of this step: a pending one, or a new one.
+    """Ensure that a workflow task delivers the events of this step: the pending task, or a new one.
 
     A run in its first backoff gets no task unless `despite_backoff`; a paused run gets its task when it is unpaused.
     """
@@ -52,10 +52,10 @@ def wake(transaction: Transaction, *, despite_backoff: bool = False) -> None:
 
 
 def _relieve_buffer(transaction: Transaction) -> None:
-    """If too many events are buffered, fail the worker's task and schedule another one, which delivers them."""
+    """If too many events are buffered, fail the task that a worker has, and schedule a new one that delivers them."""
     if transaction.buffered_count > transaction.limits.buffered_events_max:
         fail_workflow_task(transaction, WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND)
-        # Flush first, so that the next task counts as a further attempt, as in Temporal's server.
+        # Flush first, so that the next task counts as a new attempt, as in Temporal's server.
         transaction.flush()
         schedule_workflow_task(transaction)
 
@@ -68,12 +68,12 @@ def schedule_workflow_task(
     push: bool = True,
     after_failure: bool = False,
 ) -> WorkflowTask:
-    """Schedule the next workflow task; no other may be pending.
+    """Schedule the next workflow task; no other task may be pending.
 
-    After a failure the task is transient whatever `kind` says, unless there are new events that the worker has not
-    seen. `row_since_ns` is the start of a series of workflow task heartbeats, else 0. `push` is false if the worker
-    gets the task at once, in the response to its last one. `after_failure` is true if a worker failed the previous
-    attempt: then attempts have a backoff, so that a worker that fails each one at once does not keep the server busy.
+    After a failed attempt, `kind` is ignored and the task is transient, unless there are new events that the worker has
+    not seen. `row_since_ns` is the start of a series of workflow task heartbeats, or 0. `push` is False if the worker
+    gets the task in the response to its previous task. `after_failure` is True if a worker failed the previous attempt:
+    attempts then have a backoff, so that a worker that fails each attempt at once does not keep the server busy.
     """
     state = transaction.state
     live = state.live
@@ -83,7 +83,7 @@ def schedule_workflow_task(
         live.task_attempt = 1
         kind = TaskKind.NORMAL
     if live.task_attempt > 1:
-        # After a failover the version differs: attempts of the other cluster don't count.
+        # After a failover the version differs, and attempts of the other cluster don't count.
         kind, live.task_attempt = (
             (TaskKind.TRANSIENT, live.task_attempt)
             if transaction.version == state.last_version
@@ -117,8 +117,9 @@ def _next_task(transaction: Transaction, kind: TaskKind) -> WorkflowTask:
 
 
 def _timeout_ns(transaction: Transaction, attempt: int) -> int:
-    """The start-to-close timeout. It grows after repeated failures, so that a worker that never responds is retried
-    less often.
+    """The start-to-close timeout.
+
+    It grows after repeated failures, so that a task without responses is retried less often.
     """
     timeout_ns = transaction.state.started.task_timeout_ns
     if attempt <= _BACKOFF_ATTEMPTS_MIN:
@@ -167,7 +168,7 @@ def start_workflow_task(
     target_changed: bool = False,
     unwritten_bytes: int = 0,
 ) -> WorkflowTask:
-    """Give the task to a worker; the same request gets the same response, another request `NotPending`.
+    """Give the task to a worker. A retry of the same request gets the same task; others raise `NotPending`.
 
     `unwritten_bytes` is the size of the events in this step that count as written before the start.
     """
@@ -206,7 +207,7 @@ def _is_overtaken(transaction: Transaction, task: WorkflowTask) -> bool:
 
 
 def _write_overtaken(transaction: Transaction, task: WorkflowTask) -> WorkflowTask:
-    """Write the task as a normal first attempt: newer events have taken the event ids that it was to get."""
+    """Write the task as a normal first attempt, because newer events have taken the event ids that it was to get."""
     state = transaction.state
     state.live.unwritten_task = None
     state.live.task_attempt = 1
@@ -219,7 +220,7 @@ def _write_overtaken(transaction: Transaction, task: WorkflowTask) -> WorkflowTa
 
 
 def write_unwritten(transaction: Transaction) -> WorkflowTask:
-    """The started task with its events in the history: those of a transient or speculative task are written now."""
+    """The started task with its events in the history. Writes the events of a transient or speculative task now."""
     state = transaction.state
     task = state.live.unwritten_task
     if task is None:
@@ -242,7 +243,7 @@ def fail_workflow_task(
 ) -> None:
     """End the started task as failed. Only the first of consecutive failures writes an event.
 
-    Does not schedule the next task: the caller flushes the buffer first.
+    Does not schedule the next task: the caller must flush the buffer first.
     """
     state = transaction.state
     task = started_task(state)
@@ -268,12 +269,12 @@ def fail_workflow_task(
 
 
 def _attempt_after(state: RunState) -> int:
-    """The number of the next attempt after a failure. A failure on a sticky queue doesn't count."""
+    """The number of the next attempt after a failure. A task on a sticky queue does not count as an attempt."""
     return state.live.task_attempt + (not state.live.sticky_task_queue)
 
 
 def time_out_workflow_task(transaction: Transaction, due: WorkflowTaskTimeout) -> bool:
-    """End the task that timed out and schedule the next; false if the timeout no longer applies."""
+    """End the task that timed out and schedule the next one; return False if the timeout no longer applies."""
     state = transaction.state
     task = state.workflow_task
     if (
@@ -325,7 +326,7 @@ def _time_out_scheduled(transaction: Transaction, task: WorkflowTask) -> None:
 
 
 def started_task(state: RunState) -> WorkflowTask:
-    """The task that a worker has; raises `NotPending` if there is none."""
+    """The task that a worker has; raises `NotPending` if no worker has one."""
     task = state.workflow_task
     if task is None or not task.is_started:
         raise NotPending("Workflow task not found.")

@@ -1,4 +1,4 @@
-"""The operations of the history service: one module for each topic, and one table of all."""
+"""The operations of the history service: one module for each topic, and a table of all operations."""
 
 from fairlead.history.entities import batch_jobs, standalone_activities, standalone_nexus
 from fairlead.history.entities.schedules import handlers as schedules

@@ -30,7 +30,7 @@ AnyControl = PauseActivityRequest | UnpauseActivityRequest | ResetActivityReques
 
 
 def matching(state: RunState, request: AnyControl) -> list[int]:
-    """The scheduled event ids of the activities that a request selects; `NotPending` if an id or type selects none."""
+    """The scheduled event ids of the activities that a request selects; `NotPending` if none has the id or type."""
     every = request.WhichOneof("activity") in ("match_all", "unpause_all")
     found = [
         event_id
@@ -102,7 +102,7 @@ async def unpause(context: OperationContext, request: UnpauseActivityRequest) ->
 
 
 async def reset(context: OperationContext, request: ResetActivityRequest) -> Message:
-    """Reset activities: count their attempts from 1 again."""
+    """Reset activities: their attempts count from 1 again."""
     shard, execution = context.shard, request.execution
     async with shard.lock(context.namespace.id, execution.workflow_id):
         run = await shard.load(context.namespace.id, execution.workflow_id, execution.run_id)

@@ -25,17 +25,17 @@ _TIMEOUTS = {
     "start_to_close_timeout": "StartToCloseTimeout",
     "heartbeat_timeout": "HeartbeatTimeout",
 }
-# Options with fields of their own: a path such as `retry_policy.maximum_attempts` copies one field.
+# Options with fields: a path such as `retry_policy.maximum_attempts` copies one field.
 _PARTS = {"retry_policy": "RetryPolicy", "task_queue": "TaskQueue", "priority": "Priority"}
 
 
 async def update_options(context: OperationContext, request: UpdateActivityOptionsRequest) -> Message:
-    """Change the options of all selected activities; the response has the options of the first one."""
+    """Change the options of all selected activities; the response has the options of the first of them."""
     shard, execution = context.shard, request.execution
     async with shard.lock(context.namespace.id, execution.workflow_id):
         run = await shard.load(context.namespace.id, execution.workflow_id, execution.run_id)
         run.state.check_open()
-        # Checked after the run is loaded, as in Temporal's server: a missing run answers NOT_FOUND.
+        # Checked after the run is loaded, as in Temporal's server, so that a missing run gives NOT_FOUND.
         if not request.restore_original:
             if not request.HasField("activity_options"):
                 raise InvalidArgument("ActivityOptions are not provided")
@@ -60,7 +60,7 @@ async def update_options(context: OperationContext, request: UpdateActivityOptio
         first = run.state.as_changed(run.state.activities[event_ids[0]])
         options = options_of(first)
         if request.restore_original:
-            # Temporal's server returns restored options as the scheduled event has them, without the task queue's kind.
+            # Temporal's server returns restored options like the scheduled event, without the task queue's kind.
             options.task_queue.ClearField("kind")
         return UpdateActivityOptionsResponse(activity_options=options)
 
@@ -82,7 +82,7 @@ def options_of(activity: PendingActivity) -> ActivityOptions:
 
 
 def merged(activity: PendingActivity, request: UpdateActivityOptionsRequest, run_ns: int) -> ChangedOptions:
-    """The activity's options with the fields of the update mask replaced, validated like those of a new activity."""
+    """The activity's options with the fields of the update mask replaced; validated like a new activity."""
     options = options_of(activity)
     for path in _plain(request.update_mask.paths):
         _take_over(request.activity_options, options, path)

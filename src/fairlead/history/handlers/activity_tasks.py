@@ -115,7 +115,7 @@ def _check_version(state: RunState, scheduled_event_id: int, version: int) -> No
 async def activity_answer(
     context: OperationContext, run: LoadedRun, scheduled_event_id: int
 ) -> PollActivityTaskQueueResponse:
-    """The poll response for a started attempt."""
+    """The response to the poll of the worker that starts an attempt."""
     state, key = run.state, run.key
     activity = state.as_changed(state.activities[scheduled_event_id])
     progress = state.live.activities[scheduled_event_id]
@@ -152,9 +152,9 @@ async def activity_answer(
 
 
 class Target(NamedTuple):
-    """The activity that a request is about: by its event and attempt, or by its id.
+    """The activity that a request names: by its event and attempt, or by its id.
 
-    For a standalone activity, `workflow_id` is the activity id, and `scheduled_event_id` counts its starts.
+    For a standalone activity, `workflow_id` is the activity id, and `scheduled_event_id` is the number of the start.
     """
 
     workflow_id: str
@@ -167,7 +167,7 @@ class Target(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """The number of a standalone activity's start; None if the request does not say."""
+        """The number of a standalone activity's start; None if the request does not contain it."""
         return None if self.attempt is None else self.scheduled_event_id
 
 
@@ -231,7 +231,7 @@ async def heartbeat(context: OperationContext, request: RecordActivityTaskHeartb
 
 
 async def heartbeat_by_id(context: OperationContext, request: RecordActivityTaskHeartbeatByIdRequest) -> Message:
-    """Record a heartbeat for an activity that is given by its id."""
+    """Record a heartbeat for an activity that the request names by its id."""
     response = await _heartbeat(context, _target_by_id(request), _details(request))
     return RecordActivityTaskHeartbeatByIdResponse(
         cancel_requested=response.cancel_requested, activity_paused=response.paused, activity_reset=response.was_reset
@@ -270,7 +270,7 @@ async def complete(context: OperationContext, request: RespondActivityTaskComple
 
 
 async def complete_by_id(context: OperationContext, request: RespondActivityTaskCompletedByIdRequest) -> Message:
-    """Complete an activity that is given by its id."""
+    """Complete an activity that the request names by its id."""
     await _complete(context, _target_by_id(request), request)
     return RespondActivityTaskCompletedByIdResponse()
 
@@ -309,7 +309,7 @@ async def fail(context: OperationContext, request: RespondActivityTaskFailedRequ
 
 
 async def fail_by_id(context: OperationContext, request: RespondActivityTaskFailedByIdRequest) -> Message:
-    """Fail the attempt of an activity that is given by its id."""
+    """Fail the attempt of an activity that the request names by its id."""
     await _fail(context, _target_by_id(request), request)
     return RespondActivityTaskFailedByIdResponse()
 
@@ -339,7 +339,7 @@ async def cancel(context: OperationContext, request: RespondActivityTaskCanceled
 
 
 async def cancel_by_id(context: OperationContext, request: RespondActivityTaskCanceledByIdRequest) -> Message:
-    """End an activity that is given by its id as canceled."""
+    """End an activity, which the request names by its id, as canceled."""
     await _cancel(context, _target_by_id(request), request)
     return RespondActivityTaskCanceledByIdResponse()
 
@@ -350,7 +350,7 @@ def _worker_version(
     | RespondActivityTaskFailedRequest
     | RespondActivityTaskFailedByIdRequest,
 ) -> WorkerVersionStamp | None:
-    """The build of the worker; None for a response by id, whose sender need not be a worker."""
+    """The worker's build; None for a response by id, whose sender may not be a worker."""
     if not isinstance(request, RespondActivityTaskCompletedRequest | RespondActivityTaskFailedRequest):
         return None
     return request.worker_version if request.HasField("worker_version") else None

@@ -1,6 +1,7 @@
-"""Requests between runs: start, signal, cancel and close, from parent to child, child to parent, or any run to another.
+"""Requests from a run to another run, for example from a parent to its child: start, signal, cancel and close.
 
-Task executors of other shards send a request at least once: each handler first checks whether it was done before.
+Task executors of other shards may send a request more than once: each handler first checks whether it was carried out
+before.
 """
 
 from contextlib import suppress
@@ -43,23 +44,23 @@ class StartChildRun(msgspec.Struct, frozen=True, array_like=True):
     parent: Parent
     root_workflow_id: str
     root_run_id: str
-    # The version that the parent is pinned to, or, for a parent with auto-upgrade, its present version.
+    # The version to which the parent is pinned, or, for a parent with auto-upgrade, the version that it uses.
     pinned: Version | None = None
     auto_upgraded: Version | None = None
     revision: int = 0
-    # Nanoseconds that the parent's clock is ahead of the wall clock.
+    # Nanoseconds by which the parent's clock is ahead of the wall clock.
     skipped_ns: int = 0
 
 
 class ScheduleFirstTask(msgspec.Struct, frozen=True, array_like=True):
-    """The parent has recorded its child's start: schedule the child's first workflow task."""
+    """Schedule the first workflow task of a child, because the parent has recorded the child's start."""
 
     workflow_id: str
     run_id: str
 
 
 class EndUnbegun(msgspec.Struct, frozen=True, array_like=True):
-    """The parent closed before it recorded its child's start: a child without a workflow task must not begin."""
+    """Terminate a child without workflow task, because the parent closed before it recorded the child's start."""
 
     workflow_id: str
     parent_workflow_id: str
@@ -68,14 +69,14 @@ class EndUnbegun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NotifyParentAgain(msgspec.Struct, frozen=True, array_like=True):
-    """Report the close of a child, the chain of runs that began with `first_run_id`, to its parent again."""
+    """Report the close of a child to its parent again; `first_run_id` is the first run of the child's chain."""
 
     workflow_id: str
     first_run_id: str
 
 
 class ChildClosed(msgspec.Struct, frozen=True, array_like=True):
-    """A child has closed, with its last event."""
+    """Report to the parent that a child has closed, with the child's last event."""
 
     workflow_id: str
     run_id: str
@@ -87,7 +88,7 @@ class ChildClosed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SignalFrom(msgspec.Struct, frozen=True, array_like=True):
-    """A signal from another workflow; `attributes` are those of the WorkflowExecutionSignaled event."""
+    """A signal from another workflow; `attributes` is a serialized WorkflowExecutionSignaledEventAttributes."""
 
     workflow_id: str
     run_id: str
@@ -97,7 +98,7 @@ class SignalFrom(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CancelFrom(msgspec.Struct, frozen=True, array_like=True):
-    """A cancel request from another workflow, or from a parent that closed."""
+    """A cancel request from another workflow, or because of a parent's close."""
 
     workflow_id: str
     run_id: str
@@ -133,7 +134,7 @@ async def start_child(context: OperationContext, wanted: StartChildRun) -> Messa
 
 
 async def schedule_first_task(context: OperationContext, wanted: ScheduleFirstTask) -> Message:
-    """Schedule a child's first workflow task; does nothing if the child had one, or has closed."""
+    """Schedule a child's first workflow task; do nothing if the child has had one, or has closed."""
 
     def step(transaction: Transaction, run: LoadedRun) -> None:
         if run.state.had_task:
@@ -146,7 +147,7 @@ async def schedule_first_task(context: OperationContext, wanted: ScheduleFirstTa
 
 
 async def end_unbegun(context: OperationContext, wanted: EndUnbegun) -> Message:
-    """Terminate a child that never had a workflow task; does nothing if it had one, or has another parent."""
+    """Terminate a child that has had no workflow task; do nothing if it has had one, or has another parent."""
 
     def step(transaction: Transaction, run: LoadedRun) -> None:
         parent = run.state.started.parent
@@ -166,7 +167,7 @@ async def end_unbegun(context: OperationContext, wanted: EndUnbegun) -> Message:
 
 
 async def notify_parent_again(context: OperationContext, wanted: NotifyParentAgain) -> Message:
-    """Report a child's close to its parent again; does nothing if the child is open."""
+    """Report a child's close to its parent again; do nothing if the child is open."""
 
     def step(transaction: Transaction, run: LoadedRun) -> None:
         state = run.state
@@ -180,7 +181,7 @@ async def notify_parent_again(context: OperationContext, wanted: NotifyParentAga
 
 
 async def close_child(context: OperationContext, closed: ChildClosed) -> Message:
-    """Record a child's close in its parent; does nothing if the parent has recorded it, or has closed."""
+    """Record a child's close in its parent; do nothing if the parent has recorded it, or has closed."""
 
     def step(transaction: Transaction, run: LoadedRun) -> None:
         execution = WorkflowExecution(workflow_id=closed.child_workflow_id, run_id=closed.child_run_id)
@@ -190,14 +191,14 @@ async def close_child(context: OperationContext, closed: ChildClosed) -> Message
             raise NotPending("Pending child execution not found.")
         if closed.initiated_event_id in transaction.state.live.ending:
             raise NotPending("Pending child execution not found.")
-        # Another run may have started another child with the same workflow id in an event of the same id.
+        # In another run, the same event id may have started another child with the same workflow id.
         if child.run_id != closed.child_first_run_id and (child.run_id or run.key.run_id != closed.run_id):
             raise NotPending("Pending child execution not found.")
-        # The child's close may arrive before the report of its start.
+        # The report of the child's close may arrive before the report of its start.
         child_started(transaction, closed.initiated_event_id, run_id=closed.child_first_run_id)
         child_closed(transaction, closed.initiated_event_id, execution=execution, close_event=event)
 
-    # A parent that was reset goes on in another run, which waits for the same child.
+    # If the parent was reset, its new run waits for the same child.
     for run_id in (closed.run_id, ""):
         with suppress(NotPending, RunClosed):
             await context.shard.change(context.namespace, closed.workflow_id, run_id, step)
@@ -223,7 +224,7 @@ async def signal_from(context: OperationContext, wanted: SignalFrom) -> Message:
             raise NotPending("the signal was delivered before")
         return signal(transaction, attributes)
 
-    # A closed run may have got the signal before it closed: then this repeated request must not report a failure.
+    # A closed run may have received the signal before it closed: a retry of the request must not report a failure.
     with suppress(NotPending):
         await context.shard.change(context.namespace, wanted.workflow_id, wanted.run_id, step, only_open=False)
     return SignalWorkflowExecutionResponse()

@@ -35,7 +35,7 @@ from fairlead.history.shard.run_cache import LoadedRun
 from fairlead.history.shard.visibility_rows import row_of
 from fairlead.history.state import ActivityProgress, PendingActivity, RunState
 
-# Temporal's server returns the beginning of the year 1 for a time that never comes, and SDKs test for it.
+# Temporal's server returns the beginning of the year 1 for a time that never comes, and SDKs check for it.
 NEVER = Timestamp(seconds=-62_135_596_800)
 
 
@@ -59,7 +59,7 @@ async def describe(context: OperationContext, request: DescribeWorkflowExecution
 
 
 def _add_requests(answer: DescribeWorkflowExecutionResponse, state: RunState) -> None:
-    """Add the event that each request id led to."""
+    """Add, for each request id, the event that the request caused."""
     infos = answer.workflow_extended_info.request_id_infos
     live = state.live
     if live.start_request_id:
@@ -81,7 +81,7 @@ def _add_requests(answer: DescribeWorkflowExecutionResponse, state: RunState) ->
 
 
 def _add_reset_points(info: WorkflowExecutionInfo, state: RunState, retention_ns: int) -> None:
-    """Add the points to which the run, or an earlier run of its chain, can be reset; those of a closed run expire."""
+    """Add the points to which the run or an earlier run of its chain can be reset. Points of closed runs expire."""
     info.auto_reset_points.SetInParent()
     for stored in state.reset_points:
         point = info.auto_reset_points.points.add()
@@ -126,7 +126,7 @@ def _described(context: OperationContext, run: LoadedRun) -> DescribeWorkflowExe
     if state.time_skipping is not None:
         answer.workflow_extended_info.time_skipping_info.CopyFrom(state.time_skipping.info(now_ns))
     fields = answer.workflow_execution_info.search_attributes.indexed_fields
-    # Search attributes as the client wrote them: a time keeps its time zone.
+    # Show search attributes as the client wrote them: a time keeps its time zone.
     for name, payload in state.search_attributes.items():
         if name in fields:
             fields[name].data = Payload.FromString(payload).data
@@ -166,7 +166,7 @@ def _complete_info(answer: DescribeWorkflowExecutionResponse, state: RunState, r
 
 
 def _add_versioning(info: WorkflowExecutionInfo, state: RunState) -> None:
-    """Add the worker version of the run."""
+    """Add the run's worker version."""
     versioning = state.versioning
     if versioning is None:
         return
@@ -184,7 +184,7 @@ def _add_versioning(info: WorkflowExecutionInfo, state: RunState) -> None:
 
 
 def _add_override(info: WorkflowExecutionInfo, override: VersioningOverride) -> None:
-    """Add an operator's override of the version, with the deprecated fields that old clients read."""
+    """Add an operator's version override, also in the deprecated fields that old clients read."""
     if override.auto_upgrade:
         override.behavior = VersioningBehavior.VERSIONING_BEHAVIOR_AUTO_UPGRADE
     elif override.HasField("pinned"):

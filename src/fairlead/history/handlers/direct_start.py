@@ -1,4 +1,4 @@
-"""Starts a workflow task in the step that schedules it, if a poll waits for it at this host."""
+"""Starts a workflow task in the step that schedules it, if a poll is waiting for it at this host."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from fairlead.history.state.tasks import AnyTask, PushWorkflowTask, TaskTimeout,
 if TYPE_CHECKING:
     from fairlead.history.shard.shard import Shard
 
-# Seconds for reading the events of the response.
+# Maximum seconds for reading the events of the response.
 RESPONSE_S_MAX = 10.0
 
 
@@ -38,7 +38,7 @@ def start_directly(
         or not state.is_open
         or state.status == PAUSED
         or transaction.new_run is not None
-        # A clock that skips time has to see each task in flight.
+        # A clock that skips time must see each task in flight.
         or services.on_work is not None
         or (namespace.failover_version and not services.clusters.is_active(namespace))
     ):
@@ -52,7 +52,7 @@ def start_directly(
         return None
     scheduled_event_id, is_sticky = task.scheduled_event_id, task.sticky
     try:
-        # The worker gets the events that came after the task was scheduled, too.
+        # The worker also gets the events that came after the task was scheduled.
         transaction.flush()
         started = start_for_worker(
             services,
@@ -65,7 +65,7 @@ def start_directly(
     except BaseException:
         poll.release()
         raise
-    # The task is not pushed, and no longer waits for a worker.
+    # The task is not pushed, and no longer waits for a worker: drop its tasks.
     transaction.tasks = [each for each in transaction.tasks if not _waits_for_worker(each)]
     context = OperationContext(shard, namespace, services, RESPONSE_S_MAX)
     from_event_id = state.completed_task_started_event_id + 1 if is_sticky else 1

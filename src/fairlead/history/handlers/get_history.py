@@ -31,13 +31,13 @@ from fairlead.history.shard.run_cache import LoadedRun
 
 
 class Moment(NamedTuple):
-    """A copy of a run's values, taken under its lock: without the lock, a step may be halfway through changing them."""
+    """A copy of a run's values, taken under the run's lock, because a step may change several of them."""
 
     run: LoadedRun
     is_open: bool
     next_event_id: int
     close_event_id: int
-    # The serialized events of a pending workflow task that are not in the store.
+    # The serialized events of a pending workflow task that are not yet in the store.
     unwritten: bytes
     branch_id: str
 
@@ -46,7 +46,10 @@ _CLOSE_EVENT = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 
 
 async def get(context: OperationContext, request: GetWorkflowExecutionHistoryRequest) -> Message | bytes:
-    """A page of events. A long poll returns when there are new events, or with an empty page when it times out."""
+    """A page of events.
+
+    A long poll returns when there are new events, or with an empty page when it times out.
+    """
     execution = request.execution
     token = decode_page_token(request.next_page_token) if request.next_page_token else None
     if token is not None and execution.run_id and execution.run_id != token.run_id:
@@ -84,7 +87,7 @@ async def get(context: OperationContext, request: GetWorkflowExecutionHistoryReq
 
 
 def _check_branch(moment: Moment, token: HistoryPageToken | None) -> None:
-    """Reject a token of another branch: pages of two branches make no valid history."""
+    """Reject a token of another branch: pages of two branches don't form a valid history."""
     if token is not None and token.branch_id != moment.branch_id:
         raise InvalidArgument("Current branch of the workflow has changed: read its history from the beginning.")
 
@@ -95,7 +98,7 @@ async def _read_moment(context: OperationContext, workflow_id: str, run_id: str)
         run = await shard.load(context.namespace.id, workflow_id, run_id)
         state = run.state
         task = state.workflow_task
-        # If newer events have overtaken the task, it gets other ids when a worker takes it: don't show its events.
+        # If newer events have taken the task's event ids, the task will get other ids: don't show its events.
         follows = task is not None and (task is state.task or task.scheduled_event_id == state.next_event_id)
         unwritten = unwritten_events(state, task) if task is not None and follows else b""
         branch_id = state.identity.branch_id
@@ -123,7 +126,7 @@ async def _wait(context: OperationContext, moment: Moment, seen: int, *, only_cl
 
 
 async def _close_event(context: OperationContext, moment: Moment, *, waits: bool) -> Message:
-    """The last event of a closed run. For an open run: an empty page, with a token to poll again if `waits`."""
+    """The last event of a closed run; for an open run an empty page, with a token for the next poll if `waits`."""
     answer = GetWorkflowExecutionHistoryResponse(history=History())
     run = moment.run
     if not moment.is_open:
@@ -159,7 +162,7 @@ async def get_reverse(context: OperationContext, request: GetWorkflowExecutionHi
         first = batch.first_event_id
         if len(answer.history.events) >= events_max:
             break
-    # Batches are decoded here, so a page may end within a batch: cut it to the size that was asked for.
+    # Batches are read whole, but a page may end within a batch: cut it to the requested size.
     del answer.history.events[events_max:]
     if answer.history.events:
         first = answer.history.events[-1].event_id

@@ -1,4 +1,4 @@
-"""Pages of a history: stored events are copied into responses without decoding them."""
+"""Pages of a history: stored events are copied into responses without being decoded."""
 
 from collections.abc import Sequence
 
@@ -23,9 +23,9 @@ _LENGTH_DELIMITED = 2
 
 
 class HistoryPageToken(msgspec.Struct, frozen=True, array_like=True):
-    """The start of the next page, and the end of the history when the first page was read.
+    """The start of the next page, and the end that the history had when the first page was read.
 
-    `task` is (scheduled event id, attempt) of a workflow task whose events are not written; they follow the last page.
+    `task` is (scheduled event id, attempt) of a workflow task whose events are not stored; they follow the last page.
     """
 
     run_id: str
@@ -55,7 +55,7 @@ def decode_page_token(token: bytes) -> HistoryPageToken:
 
 
 def spliced(message: Message, field: str, payloads: Sequence[bytes]) -> bytes:
-    """The serialized message, with serialized values of one of its fields appended without decoding them."""
+    """The serialized message, with serialized values appended to one of its fields without being decoded."""
     head = message.SerializeToString()
     if not payloads:
         return head
@@ -69,12 +69,12 @@ async def read_page(
 ) -> tuple[list[bytes], int]:
     """Serialized `History` messages with the events from `from_event_id` on, and the id of the first event after them.
 
-    Pages end where batches end: a page may have a few more events than `events_max`.
+    A page ends at the end of a batch, so it may have a few more events than `events_max`.
     """
     payloads: list[bytes] = []
     count, next_event_id, size = 0, from_event_id, 0
     while next_event_id < to_event_id and count < events_max and size < PAGE_BYTES_MAX:
-        # Read no further than this page: the next page would read the rest again.
+        # Don't read more than this page, because the next page would read the same events again.
         until = min(to_event_id, next_event_id + events_max - count)
         batches = await shard.events.read_batches(state, next_event_id, until, limit_bytes=PAGE_BYTES_MAX - size)
         if not batches:
@@ -96,7 +96,7 @@ def _cut(batch: Batch, from_event_id: int, to_event_id: int) -> bytes:
 
 
 def unwritten_events(state: RunState, task: WorkflowTask) -> bytes:
-    """The events of a transient or speculative task, which are written only if it succeeds, for workers and readers."""
+    """The events of a transient or speculative task, which are stored only if it succeeds, for workers and readers."""
     if task.kind is TaskKind.NORMAL:
         return b""
     scheduled = HistoryEvent(

@@ -1,4 +1,4 @@
-"""Queries: a worker answers them with a workflow task that is pending anyway, or as query tasks of their own."""
+"""Queries: answered with a workflow task that is pending anyway, or as separate query tasks."""
 
 import asyncio
 
@@ -59,7 +59,7 @@ async def query(context: OperationContext, request: QueryWorkflowRequest) -> Mes
             end = await (_ask(context, run, asked, end_s) if is_direct else _wait(asked, end_s))
         finally:
             registry.forget(query_id)
-        # No workflow task delivered the query: ask again, as a query task or with the next workflow task.
+        # No workflow task delivered the query: try again, as a query task or with the next workflow task.
         if not isinstance(end, Unblocked):
             return QueryWorkflowResponse(query_result=_result(end))
 
@@ -79,7 +79,7 @@ def _now_ns(context: OperationContext, state: RunState) -> int:
 
 
 def _check(state: RunState, *, deadline_ns: int) -> None:
-    """Raise for a query that no worker could answer, or whose deadline comes before the first workflow task."""
+    """Raise an error for a query that no worker could answer, or whose deadline precedes the first workflow task."""
     if not state.is_open:
         if not state.completed_task_started_event_id:
             raise not_ready("Workflow execution closed before WorkflowTaskStarted event")
@@ -107,7 +107,7 @@ async def _wait(asked: Query, end_s: float) -> QueryResult | Unblocked | Fairlea
 async def _ask(
     context: OperationContext, run: LoadedRun, asked: Query, end_s: float
 ) -> QueryResult | Unblocked | FairleadError:
-    """Dispatch a query task: to the worker that has the run in its cache, and if that one does not respond, to any."""
+    """Dispatch a query task to the worker that has the run in its cache; if it does not respond, to any worker."""
     live, now_s = run.state.live, asyncio.get_running_loop().time
     # Workers evict closed runs from their caches, so a closed run is not sticky.
     if live.sticky_task_queue and run.state.is_open and is_at_target(context.services, run.state):
@@ -134,7 +134,7 @@ def _task(key: RunKey, asked: Query) -> NewTask:
 
 
 async def _forget_sticky(context: OperationContext, key: RunKey) -> None:
-    """The sticky worker does not respond: dispatch further tasks to the normal task queue."""
+    """Dispatch further tasks to the normal task queue, because the sticky worker does not respond."""
     async with context.shard.lock(key.namespace_id, key.workflow_id):
         run = await context.shard.load(*key)
         if run.state.is_open and run.state.live.sticky_task_queue:
@@ -146,7 +146,7 @@ async def _forget_sticky(context: OperationContext, key: RunKey) -> None:
 
 
 async def start(context: OperationContext, request: StartMatched) -> bytes:
-    """The query for the worker whose poll got the task; empty if no caller waits for the result any more."""
+    """The query for the worker whose poll got the task; empty if its caller no longer waits."""
     matched = request.task
     if not isinstance(matched, MatchedQuery):
         raise InvalidArgument("not a query")
@@ -157,7 +157,7 @@ async def start(context: OperationContext, request: StartMatched) -> bytes:
 
 
 async def _poll_answer(context: OperationContext, run: LoadedRun, asked: Query) -> bytes:
-    """The poll response with the whole history, or with an empty one for the sticky worker, which has it cached."""
+    """The poll response with the whole history; for the sticky worker, which has it cached, with an empty history."""
     state, key = run.state, run.key
     answer = PollWorkflowTaskQueueResponse(
         task_token=encode_token(QueryTaskToken(*key, asked.query_id)),
@@ -181,7 +181,7 @@ async def _poll_answer(context: OperationContext, run: LoadedRun, asked: Query) 
 
 
 async def respond(context: OperationContext, request: RespondQueryTaskCompletedRequest) -> Message:
-    """Take the result of a query task from a worker."""
+    """Process a worker's response to a query task."""
     token = decode_token(request.task_token)
     if not isinstance(token, QueryTaskToken):
         raise InvalidArgument("Invalid TaskToken.")

@@ -1,4 +1,4 @@
-"""Read the branches of a run: the events of one branch, or the list of all."""
+"""Reads the branches of a run: the events of one branch, or a list of all branches."""
 
 import msgspec
 
@@ -22,7 +22,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 async def read_branch(context: OperationContext, request: ReadBranchRequest) -> bytes:
-    """Batches of the branch with a version history, or, without `from_event_id`, the progress of its activities."""
+    """Batches of the branch with this version history; without `from_event_id`, the progress of its activities."""
     shard, namespace_id = context.shard, context.namespace.id
     wanted = VersionHistory.from_pairs(request.items)
     async with shard.lock(namespace_id, request.workflow_id):
@@ -58,7 +58,7 @@ def _branch_with(state: RunState, wanted: VersionHistory) -> str:
 
 
 async def branches(context: OperationContext, request: BranchesRequest) -> bytes:
-    """All branches of a run, the current one first."""
+    """All branches of a run, the current branch first."""
     shard, namespace_id = context.shard, context.namespace.id
     async with shard.lock(namespace_id, request.workflow_id):
         run = await shard.load(namespace_id, request.workflow_id, request.run_id)

@@ -1,4 +1,4 @@
-"""ResetWorkflowExecution: a workflow goes on from an earlier point, in a new run that shares the events before it."""
+"""ResetWorkflowExecution: continues a workflow from an earlier point, in a new run that shares the events before it."""
 
 from collections.abc import AsyncIterator, Collection
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from fairlead.history.state import RunIdentity, RunState, decode, encode
 from fairlead.storage.commit import BranchWrite, IsRun
 from fairlead.storage.history import RunKey
 
-# Number of runs in a chain whose signals and updates are reapplied; each run is read whole.
+# Number of runs in a chain whose signals and updates are reapplied; the events of each run are read.
 CHAIN_MAX = 1_000
 
 _CONTINUED = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
@@ -38,7 +38,7 @@ _ALL_TYPES = frozenset(ResetReapplyExcludeType.values()) - {
 
 
 class Fork(NamedTuple):
-    """A new run that begins with the events of another run, with the transaction and branches to write for it."""
+    """A new run that begins with the events of another run, with the transaction and the branches to write."""
 
     run: LoadedRun
     transaction: Transaction
@@ -46,7 +46,7 @@ class Fork(NamedTuple):
 
 
 class _ReapplyPlan(NamedTuple):
-    """The events to reapply: their source, and the excluded types. `ending` is the step that closes the current run."""
+    """The events to reapply: their source and the excluded types. `ending` is the step that closes the current run."""
 
     base: LoadedRun
     finish_event_id: int
@@ -74,7 +74,7 @@ async def reset(context: OperationContext, request: ResetWorkflowExecutionReques
         current = base if present.run_id == base.key.run_id else await shard.load(*RunKey.of(present))
         ending = None
         if current.state.is_open:
-            # On a copy: if the reset fails, the current run goes on unchanged.
+            # Work on a copy: if the reset fails, the current run continues unchanged.
             ending = shard.transaction(context.namespace, decode(encode(current.state)))
             terminate_for_reset(ending, reason=request.reason)
         plan = _ReapplyPlan(base, finish_event_id, _excluded(request), current, ending)
@@ -88,7 +88,7 @@ async def reset(context: OperationContext, request: ResetWorkflowExecutionReques
         steps = [] if ending is None else [Step(current, ending)]
         if not steps or current is not base:
             steps.append(Step(base, shard.transaction(context.namespace, decode(encode(base.state)))))
-        # The last step is the base run's.
+        # The last step belongs to the base run.
         steps[-1].transaction.state.live.reset_run_id = fork.run.key.run_id
         await shard.writer.write(
             context.namespace,
@@ -103,8 +103,9 @@ async def reset(context: OperationContext, request: ResetWorkflowExecutionReques
 async def _fork(context: OperationContext, base: LoadedRun, finish_event_id: int) -> Fork:
     """The fork: a new run with the base run's state before an event.
 
-    It shares the base's batches up to the event; from a batch that goes beyond, the first events are copied. If the
-    base itself shares batches of other runs, all events are copied, because only the store knows those other runs.
+    The new run shares the base run's batches up to the event; if a batch goes beyond the event, its first events are
+    copied. If the base run itself shares batches of other runs, all events are copied, because only the store knows
+    these other runs.
     """
     shard, state, run_id = context.shard, base.state, context.services.new_id()
     is_own = state.identity.tree_id == state.identity.run_id
@@ -143,7 +144,7 @@ def _check_cut(forked: RunState, finish_event_id: int) -> None:
 
 
 async def _reapply(context: OperationContext, transaction: Transaction, plan: _ReapplyPlan) -> None:
-    """Reapply the events after the reset point, of the base run and of the runs that it continued as."""
+    """Reapply the events after the reset point, from the base run and from the later runs of its chain."""
     if plan.excluded >= _ALL_TYPES:
         return
     run, from_event_id = plan.base, plan.finish_event_id
@@ -153,7 +154,7 @@ async def _reapply(context: OperationContext, transaction: Transaction, plan: _R
             events = [each for each in History.FromString(batch.payload).events if each.event_id >= from_event_id]
             reapply(transaction, events, excluded=plan.excluded, is_base=is_base)
         if run is plan.current and plan.ending is not None:
-            # The events that close the current run are not stored yet.
+            # The events of the step that closes the current run are not stored yet.
             reapply(transaction, plan.ending.events, excluded=plan.excluded, is_base=is_base)
         if run.state.status != _CONTINUED:
             return

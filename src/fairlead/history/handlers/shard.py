@@ -20,7 +20,7 @@ from fairlead.history.shard.shard import Shard
 from fairlead.history.shard.stream_rows import Streamed, StreamRow
 from fairlead.telemetry import REPLICATION_TASKS_SKIPPED
 
-# Limits of one pull, whatever the request asks for: rows, and bytes (one batch alone may be larger).
+# Maximum rows and bytes of a pull, regardless of the request; a single batch may be larger.
 PULL_ROWS_MAX = 2_000
 PULL_BYTES_MAX = 2 << 20
 
@@ -35,7 +35,7 @@ class ShardOperation(NamedTuple):
 
 
 async def pull(shard: Shard, request: PullRequest) -> bytes:
-    """The next rows of the replication stream for a cluster, which acknowledges the rows before them."""
+    """The next rows of the replication stream for a cluster; also acknowledges the rows before them."""
     services = shard.services
     cluster = request.cluster
     if cluster not in services.clusters.remotes:
@@ -59,7 +59,7 @@ async def pull(shard: Shard, request: PullRequest) -> bytes:
 
 
 def _may_be_replicated(namespaces: Namespaces, row: StreamRow, cluster: str) -> bool:
-    """Whether a row may be for a cluster; True for a namespace that is not cached, which `_sent` checks later."""
+    """Whether a row may have to be sent to a cluster. True if the namespace is not cached: `_sent` checks it later."""
     if row.backfill_to and row.backfill_to != cluster:
         return False
     namespace = namespaces.cached_id(row.namespace_id)
@@ -69,7 +69,7 @@ def _may_be_replicated(namespaces: Namespaces, row: StreamRow, cluster: str) -> 
 async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTask | None:
     task_id, row, payload = streamed
     if payload is None and not row.is_batch:
-        # The activities are gone since: their progress needs no replication.
+        # The activities have ended in the meantime: their progress needs no replication.
         return None
     try:
         namespace = await shard.services.namespaces.find_id(row.namespace_id)
@@ -95,7 +95,7 @@ async def _sent(shard: Shard, streamed: Streamed, cluster: str) -> ReplicationTa
 
 
 async def hand_over(shard: Shard, request: HandOver) -> bytes:
-    """Begin or end a handover of a namespace, during which its writes wait; returns the acknowledged ids."""
+    """Begin or end a handover of a namespace, during which its writes wait; return the acknowledged ids."""
     last_id = shard.stream.last_id
     if request.is_over:
         shard.handover_writes.end_hand_over(request.namespace_id, request.until_ns)

@@ -28,7 +28,7 @@ from fairlead.storage.history import RunKey
 
 
 async def signal_workflow(context: OperationContext, request: SignalWorkflowExecutionRequest) -> Message:
-    """Signal a workflow. Signals that wait for the same run are written in one commit."""
+    """Signal a workflow. Waiting signals for the same run are written in one commit."""
     attributes = WorkflowExecutionSignaledEventAttributes(
         signal_name=request.signal_name,
         input=request.input if request.HasField("input") else None,
@@ -54,7 +54,7 @@ async def signal_workflow(context: OperationContext, request: SignalWorkflowExec
 
 
 async def load_of_chain(context: OperationContext, workflow_id: str, run_id: str, first_run_id: str) -> LoadedRun:
-    """Load a run; an error if it is not in the chain that began with `first_run_id` (if given)."""
+    """Load a run; raise an error if it is not in the chain that begins with `first_run_id` (if given)."""
     run = await context.shard.load(context.namespace.id, workflow_id, run_id)
     if first_run_id and run.state.started.first_run_id != first_run_id:
         raise NotFound("workflow execution not found")
@@ -62,13 +62,13 @@ async def load_of_chain(context: OperationContext, workflow_id: str, run_id: str
 
 
 async def cancel(context: OperationContext, request: RequestCancelWorkflowExecutionRequest) -> Message:
-    """Request a workflow's cancellation; the workflow sees the first request only."""
+    """Request a workflow's cancellation; the workflow sees only the first request."""
     execution = request.workflow_execution
     shard = context.shard
     async with shard.lock(context.namespace.id, execution.workflow_id):
         run = await shard.load(context.namespace.id, execution.workflow_id, execution.run_id)
         first_run_id = request.first_execution_run_id
-        # A closed run, or one that a newer chain has replaced, needs no cancel request.
+        # A closed run, or a run of another chain, needs no cancel request.
         if not run.state.is_open or (first_run_id and run.state.started.first_run_id != first_run_id):
             return RequestCancelWorkflowExecutionResponse()
 
@@ -128,11 +128,11 @@ async def delete(context: OperationContext, request: DeleteWorkflowExecutionRequ
 
 
 class StillClosing(RetryLater):
-    """The tasks that report a run's close to its parent, children and others are still pending: delete it later."""
+    """Tasks that report a run's close, for example to its parent, are still pending: delete the run later."""
 
 
 async def _until_notified(context: OperationContext, key: RunKey) -> None:
-    """Wait until a run's close has been reported: the tasks that report it need the run."""
+    """Wait until a run's close has been reported: the tasks that report it read the run."""
     end_s = asyncio.get_running_loop().time() + context.timeout_s
     backoff = Backoff(0.001, 0.1, random=context.services.uniform)
     while not context.shard.ownership.is_lost and context.shard.queues.transfer.has_any_of(key):

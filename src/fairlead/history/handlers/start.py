@@ -1,4 +1,4 @@
-"""Start a run: for a client, with a signal, or as a child; policies decide when the workflow id is in use."""
+"""Starts a run: for a client, with a signal, or as a child. If the workflow id is in use, policies decide."""
 
 import json
 from typing import NamedTuple
@@ -57,7 +57,7 @@ _UNSUCCESSFUL = frozenset(
 
 
 class Started(NamedTuple):
-    """The result of a start: `is_new` if this request, or an earlier delivery of it, started the run."""
+    """The result of a start. `is_new` is true if this request, or an earlier attempt of it, started the run."""
 
     run_id: str
     is_new: bool
@@ -78,9 +78,9 @@ class Begin(NamedTuple):
     # False for a child: its first workflow task waits until the parent has recorded its start.
     schedules_task: bool = True
     inherited: Inherited | None = None
-    # False if the first workflow task must not start in the same commit: an update that it delivers follows.
+    # False if the first workflow task must not start in the same commit, because it is to deliver an update.
     may_start_task: bool = True
-    # Nanoseconds that the parent's clock is ahead of the wall clock.
+    # Nanoseconds by which the parent's clock is ahead of the wall clock.
     skipped_ns: int = 0
 
 
@@ -96,7 +96,7 @@ async def start(context: OperationContext, request: StartWorkflowExecutionReques
 
 
 async def start_answer(context: OperationContext, request: StartWorkflowExecutionRequest, started: Started) -> bytes:
-    """The response to the client, with the first workflow task if the client asked for it and may have it."""
+    """The response to the client; with the first workflow task if the client requested it and may have it."""
     run_id = started.run_id
     answer = StartWorkflowExecutionResponse(
         run_id=run_id,
@@ -125,9 +125,9 @@ async def start_answer(context: OperationContext, request: StartWorkflowExecutio
 
 
 async def begin(context: OperationContext, wanted: Begin) -> Started:
-    """Start a run, or apply the policies to the run that has the workflow id. The caller must hold the lock."""
+    """Start a run, or apply the policies if the workflow id is in use. The caller must hold the lock."""
     request = wanted.request
-    # Most workflow ids are new: the commit finds out, so that no read has to come before it.
+    # Most workflow ids are new: don't read first, since the commit detects an existing run.
     has_read = context.shard.current_runs.is_cached(context.namespace.id, request.workflow_id)
     while True:
         condition = await _apply_policies(context, wanted) if has_read else _ABSENT
@@ -152,7 +152,7 @@ async def begin(context: OperationContext, wanted: Begin) -> Started:
 
 
 async def _apply_policies(context: OperationContext, wanted: Begin) -> Started | Condition:
-    """The condition on the current run under which a new run may start, or the outcome without a new run."""
+    """The condition on the current run under which a new run may start; or the result, if no new run starts."""
     request = wanted.request
     current = await context.shard.current_runs.find(context.namespace.id, request.workflow_id)
     if current is None:
@@ -167,10 +167,10 @@ async def _apply_policies(context: OperationContext, wanted: Begin) -> Started |
 
 
 async def _repeated(context: OperationContext, current: CurrentRun) -> Started:
-    """The response to a repeated request: that of its first delivery."""
+    """The response to a retry of the request: the same as to its first attempt."""
     run = await context.shard.load(*RunKey.of(current))
     task = run.state.workflow_task
-    # Without the eager task, if that task timed out and another worker has the next one.
+    # Leave out the eager task if it has timed out and another worker has the next task.
     has_first_task = (
         task is not None and run.state.completed_task_event_id == 0 and task.request_id == current.request_id
     )
@@ -218,7 +218,7 @@ async def _conflict(context: OperationContext, wanted: Begin, current: CurrentRu
 
 
 async def _use(context: OperationContext, request: StartWorkflowExecutionRequest, run: LoadedRun) -> Started:
-    """Use the existing run, and attach to it what the request asks for."""
+    """Use the existing run, and attach to it what the request contains."""
     options = request.on_conflict_options
     attach = request.HasField("on_conflict_options") and (
         options.attach_request_id or options.attach_completion_callbacks or options.attach_links
@@ -246,7 +246,7 @@ async def _use(context: OperationContext, request: StartWorkflowExecutionRequest
 
 
 def _is_attached(run: LoadedRun, request_id: str) -> bool:
-    """Whether a request is attached to the run, or buffered until the pending workflow task ends."""
+    """Whether a request is attached to the run, or is in a buffered event."""
     if request_id in run.state.attached_request_ids:
         return True
     waiting = map(HistoryEvent.FromString, run.state.live.buffered)
@@ -258,7 +258,7 @@ def _is_attached(run: LoadedRun, request_id: str) -> bool:
 async def _replace(context: OperationContext, wanted: Begin, run: LoadedRun) -> Started:
     """Terminate the existing run and start a new one, in one transaction."""
     new_run_id = context.services.new_id()
-    # The new run first: if an API error is raised here, the existing run goes on unchanged.
+    # Begin the new run first: if this raises an API error, the existing run continues unchanged.
     new = _begun(context, wanted, new_run_id)
     ending = context.shard.transaction(context.namespace, run.state)
     terminate(
@@ -322,7 +322,7 @@ def _text(text: str) -> Payloads:
 
 
 def _is_at_target(context: OperationContext, wanted: Begin) -> bool:
-    """Whether the worker that asks for the first task has the version that the run begins with."""
+    """Whether the worker that requests the first task has the version with which the run begins."""
     request = wanted.request
     pinned = pinned_by(request.versioning_override) or (wanted.inherited.pinned if wanted.inherited else None)
     task_queue = TaskQueueId(context.namespace.id, request.task_queue.name, TaskType.WORKFLOW)
@@ -338,7 +338,7 @@ def _is_delayed(request: StartWorkflowExecutionRequest) -> bool:
 
 
 async def signal_with_start(context: OperationContext, request: SignalWithStartWorkflowExecutionRequest) -> Message:
-    """Signal a workflow; start it first if it is not running."""
+    """Signal a workflow; if it is not running, start it first."""
     attributes = WorkflowExecutionSignaledEventAttributes(
         signal_name=request.signal_name,
         input=request.signal_input if request.HasField("signal_input") else None,
@@ -380,7 +380,7 @@ async def signal_with_start(context: OperationContext, request: SignalWithStartW
 
 
 def _start_request(request: SignalWithStartWorkflowExecutionRequest) -> StartWorkflowExecutionRequest:
-    """The start request in a signal-with-start: the fields have the same names, but mostly other numbers."""
+    """The start request in a signal-with-start: the fields have the same names, but mostly different numbers."""
     wanted = StartWorkflowExecutionRequest()
     for field, value in request.ListFields():
         if field.name in ("signal_name", "signal_input", "control"):

@@ -25,9 +25,9 @@ _DISABLED = "time skipping was disabled before the fast-forward completed"
 
 
 async def poll(context: OperationContext, request: PollWorkflowExecutionTimeSkippingRequest) -> Message:
-    """Wait until the fast-forward has completed, can't complete any more, or the poll times out.
+    """Wait until the fast-forward has completed or has failed, or the poll times out.
 
-    Without a run id, the poll follows the fast-forward from run to run.
+    Without a run id, the poll follows the fast-forward to the next runs of the chain.
     """
     shard, execution = context.shard, request.workflow_execution
     loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ def _answer(run: LoadedRun, fast_forward_id: str) -> "Response | None":
 
 
 def _waits(state: RunState, fast_forward_id: str) -> bool:
-    """Whether the event that begins the fast-forward is buffered until the workflow task ends."""
+    """Whether a buffered event will begin the fast-forward when the workflow task ends."""
     configs = (
         HistoryEvent.FromString(stored).workflow_execution_options_updated_event_attributes.time_skipping_config
         for stored in state.live.buffered

@@ -1,4 +1,4 @@
-"""Updates: a workflow task delivers them to the workflow, and callers wait for a stage."""
+"""Updates: a workflow task delivers them to the workflow; callers wait until they reach a stage."""
 
 from typing import NamedTuple
 
@@ -36,45 +36,46 @@ from fairlead.history.state.run import PAUSED
 from fairlead.storage.history import RunKey
 from fairlead.telemetry import get_log
 
-# Seconds until a waiting caller gets the stage reached so far (Temporal's history.longPollExpirationInterval).
+# Seconds after which a waiting caller gets the stage reached so far (Temporal's history.longPollExpirationInterval).
 LONG_POLL_S = 20.0
-# Failed attempts in a row after which a workflow task is expected to fail again, and the update with it.
+# Number of consecutive failed attempts after which a workflow task is expected to fail again, and the update with it.
 FAILING_ATTEMPTS = 3
 
 _log = get_log("history.updates")
 
 
 class Asked(NamedTuple):
-    """An update that a caller requested: `found` is the update in flight, or its final status."""
+    """An update that a caller requested. `found` is the update in flight, or its final status."""
 
     key: RunKey
     found: Update | UpdateStatus
 
     @property
     def is_answered(self) -> bool:
-        """Whether the update had a final status when it was requested."""
+        """Whether the update had already ended when it was requested."""
         return isinstance(self.found, UpdateStatus)
 
     async def wait(self, stage: Stage.ValueType, timeout_s: float) -> UpdateStatus:
-        """The status when the update has reached `stage`, or after `LONG_POLL_S`. `timeout_s` is left of the caller's
-        deadline.
+        """The status when the update has reached `stage`, or after `LONG_POLL_S`.
+
+        The caller's deadline is in `timeout_s`.
         """
         if isinstance(self.found, UpdateStatus):
             return self.found
         status = await self.found.wait(stage, min(LONG_POLL_S, timeout_s))
-        # A caller that gets an earlier stage polls again: past its own deadline, raise instead.
+        # A caller that gets an earlier stage polls again. If its own deadline is over, raise an error instead.
         if status.stage < stage and timeout_s < LONG_POLL_S:
             raise deadline_exceeded()
         return status
 
 
 def deadline_exceeded() -> DeadlineExceeded:
-    """The caller's deadline has passed."""
+    """The error for a caller whose deadline has passed."""
     return DeadlineExceeded("context deadline exceeded")
 
 
 async def update_workflow(context: OperationContext, request: UpdateWorkflowExecutionRequest) -> Message:
-    """Send an update to a workflow, and wait for the stage that the client wants."""
+    """Send an update to a workflow, and wait for the stage that the client requests."""
     execution = request.workflow_execution
     async with context.shard.lock(context.namespace.id, execution.workflow_id):
         run = await context.shard.load(context.namespace.id, execution.workflow_id, execution.run_id)
@@ -83,7 +84,10 @@ async def update_workflow(context: OperationContext, request: UpdateWorkflowExec
 
 
 async def ask(context: OperationContext, run: LoadedRun, request: UpdateWorkflowExecutionRequest) -> Asked:
-    """Admit the update, and schedule a workflow task to deliver it. The caller must hold the lock."""
+    """Admit the update, and schedule a workflow task to deliver it.
+
+    The caller must hold the lock.
+    """
     state, update_id = run.state, request.request.meta.update_id
     if request.first_execution_run_id and state.started.first_run_id != request.first_execution_run_id:
         raise NotFound("workflow execution not found")
@@ -126,7 +130,7 @@ async def _attach(context: OperationContext, run: LoadedRun, update: Update, req
 
 
 async def _ended(context: OperationContext, run: LoadedRun, update_id: str) -> UpdateStatus | None:
-    """The final status of an update, if it has an outcome or can't get one any more."""
+    """The final status of an update, if it has an outcome or can no longer get one."""
     record = run.state.updates.get(update_id)
     if record is not None and record.completed_event_id:
         event = await context.shard.events.read_event(run.state, record.completed_event_id)
@@ -137,7 +141,10 @@ async def _ended(context: OperationContext, run: LoadedRun, update_id: str) -> U
 
 
 async def _schedule_task(context: OperationContext, run: LoadedRun) -> None:
-    """Schedule a speculative workflow task: it is in memory only, and leaves no events if it rejects the update."""
+    """Schedule a speculative workflow task.
+
+    It is in memory only, and leaves no events if the worker rejects the update.
+    """
 
     def step(transaction: Transaction, run: LoadedRun) -> WorkflowTask:
         task = schedule_workflow_task(transaction, kind=TaskKind.SPECULATIVE)
@@ -150,7 +157,7 @@ async def _schedule_task(context: OperationContext, run: LoadedRun) -> None:
 
 
 async def _push(context: OperationContext, run: LoadedRun, task: WorkflowTask) -> None:
-    """Add the task to matching. If that fails, the task soon times out, and a stored task replaces it."""
+    """Add the task to matching. If that fails, the task times out soon, and a stored task replaces it."""
     try:
         await push_workflow_task(context.services, run.key, run.state, task)
     except FairleadError as failure:
@@ -160,7 +167,7 @@ async def _push(context: OperationContext, run: LoadedRun, task: WorkflowTask) -
 async def answer(
     context: OperationContext, request: UpdateWorkflowExecutionRequest, asked: Asked
 ) -> UpdateWorkflowExecutionResponse:
-    """The response when the update has reached the stage that the client wants, or the wait timed out."""
+    """The response when the update has reached the requested stage, or the wait has timed out."""
     stage = request.wait_policy.lifecycle_stage or ACCEPTED
     status = await asked.wait(stage, context.timeout_s)
     response = UpdateWorkflowExecutionResponse(

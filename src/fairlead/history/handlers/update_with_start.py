@@ -1,4 +1,4 @@
-"""Update-with-start: starts a workflow if necessary, and updates it, as one operation."""
+"""Update-with-start: starts a workflow if necessary and updates it, in one operation."""
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Link
@@ -24,12 +24,15 @@ from fairlead.storage.history import RunKey
 
 
 async def execute(context: OperationContext, request: ExecuteMultiOperationRequest) -> Message:
-    """Start a workflow and update it, or update the existing run; both or neither."""
+    """Start a workflow and update it, or update the existing run.
+
+    If the start fails, there is no update.
+    """
     start, update = request.operations[0].start_workflow, request.operations[1].update_workflow
     try:
         return await _update_with_start(context, start, update)
     except _ClosedMeanwhile:
-        # The run to update has closed: try once more, now with a start.
+        # The run to update has closed: try once more, which starts a new run.
         try:
             return await _update_with_start(context, start, update)
         except _ClosedMeanwhile as closed:
@@ -67,7 +70,7 @@ async def _update_with_start(
 async def _existing(
     context: OperationContext, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest
 ) -> LoadedRun | None:
-    """The existing run, if the update is for that run."""
+    """The existing run, if the update applies to it."""
     current = await context.shard.current_runs.find(context.namespace.id, start.workflow_id)
     if current is None:
         return None
@@ -91,7 +94,7 @@ async def _start(
     except (ApiError, FixRequest) as failure:
         raise multi_operation_error([failure, operation_aborted()]) from failure
     run = begun.run or await context.shard.load(context.namespace.id, start.workflow_id, begun.run_id)
-    # The lock is still held: no worker has the first workflow task yet, so the update goes with it.
+    # The lock is still held, so no worker has the first workflow task: the task can deliver the update.
     asked = await _ask(context, run, update)
     return StartWorkflowExecutionResponse.FromString(await start_answer(context, start, begun)), asked
 
@@ -126,7 +129,7 @@ def _response(
 
 
 def update_failed(failure: ApiError | FixRequest, *, was_started: bool = False) -> ApiError:
-    """The API error for an update that failed; its start was aborted, or has succeeded."""
+    """The API error for an update that failed, after its start succeeded or was aborted."""
     return multi_operation_error([None if was_started else operation_aborted(), failure])
 
 

@@ -20,7 +20,7 @@ from fairlead.history.state import RunState
 
 
 async def update(context: OperationContext, request: UpdateWorkflowExecutionOptionsRequest) -> Message:
-    """Change the options that the mask names; the response has all options."""
+    """Change the options that the update mask names; the response contains all options."""
     shard, execution, deployments = context.shard, request.workflow_execution, context.services.deployments
     task = None
     async with shard.lock(context.namespace.id, execution.workflow_id):
@@ -41,7 +41,7 @@ async def update(context: OperationContext, request: UpdateWorkflowExecutionOpti
             if workflow_target(deployments, run.state) != before:
                 task = run.state.workflow_task
     if task is not None and not task.is_started:
-        # The pending task is in the queue of a version that must not take it any more.
+        # The pending task waits in the queue of a version that must no longer take it.
         await push_to_all(context.services, run.key, run.state, task)
     return UpdateWorkflowExecutionOptionsResponse(
         workflow_execution_options=WorkflowExecutionOptions(
@@ -53,7 +53,7 @@ async def update(context: OperationContext, request: UpdateWorkflowExecutionOpti
 
 
 def _time_skipping(state: RunState, config: TimeSkippingConfig | None) -> TimeSkippingConfig | None:
-    """The present config, or `config` if its event is still buffered."""
+    """The present config, or `config` if its event is buffered."""
     clock = state.time_skipping
     if clock is None or (config is not None and clock.config != config.SerializeToString(deterministic=True)):
         return config
@@ -61,7 +61,7 @@ def _time_skipping(state: RunState, config: TimeSkippingConfig | None) -> TimeSk
 
 
 def new_time_skipping(request: UpdateWorkflowExecutionOptionsRequest, state: RunState) -> TimeSkippingConfig | None:
-    """The config that the request sets, empty if it removes the present one; None if it changes nothing."""
+    """The config that the request sets; empty if it removes the present config, None if it changes nothing."""
     paths = [path for path in request.update_mask.paths if path.partition(".")[0] == "time_skipping_config"]
     if not paths:
         return None
@@ -73,7 +73,7 @@ def new_time_skipping(request: UpdateWorkflowExecutionOptionsRequest, state: Run
 
 
 def merged(present: Options, wanted: WorkflowExecutionOptions, paths: Iterable[str]) -> Options:
-    """The options with the named paths replaced; a path that is named but not set is removed."""
+    """The options with the named paths replaced; an option that is named but not set is removed."""
     for path in paths:
         name, _, inner = path.partition(".")
         if name == "versioning_override":

@@ -16,7 +16,7 @@ from fairlead.history.shard.run_cache import LoadedRun
 
 
 async def pause(context: OperationContext, request: PauseWorkflowExecutionRequest) -> Message:
-    """Pause a run; a repeated request changes nothing."""
+    """Pause a run; a retry of the request changes nothing."""
     shard = context.shard
     async with shard.lock(context.namespace.id, request.workflow_id):
         run = await shard.load(context.namespace.id, request.workflow_id, request.run_id)

@@ -1,4 +1,4 @@
-"""Workflow tasks: a worker starts them, and completes or fails them."""
+"""Workflow tasks: workers start, complete and fail them."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -63,7 +63,7 @@ async def start(context: OperationContext, request: StartMatched) -> bytes:
         run = await shard.load(namespace.id, matched.workflow_id, matched.run_id)
         if version_of(request.worker) == workflow_target(context.services.deployments, run.state):
             return await _start(context, run, matched, request)
-    # The task came from the queue of one version, and the run has since moved to another version.
+    # The task came from the queue of one version, but the run has moved to another version.
     await push_anew(context, matched)
     return b""
 
@@ -109,7 +109,7 @@ async def _start(
             identity=request.identity,
             worker=request.worker,
         )
-        # A speculative task is in memory only, unless it had to be written.
+        # A speculative task is in memory only, unless its events had to be written.
         run.skip_write = task.kind is TaskKind.SPECULATIVE and not transaction.events
         return task
 
@@ -119,7 +119,7 @@ async def _start(
 
 
 def _has_new_target(deployments: Deployments, state: RunState) -> bool:
-    """Whether a pinned run could move to a version that neither it nor the run before it has declined."""
+    """Whether a pinned run could move to a version that neither it nor the previous run has declined."""
     target = declined_target(deployments, state)
     declined = state.versioning.declined if state.versioning is not None else None
     return target is not None and target[0] != declined
@@ -128,7 +128,7 @@ def _has_new_target(deployments: Deployments, state: RunState) -> bool:
 async def task_answer(
     context: OperationContext, run: LoadedRun, task: WorkflowTask, *, from_event_id: int = 1
 ) -> bytes:
-    """The poll response for a started task, with the history from the first event that the worker does not have."""
+    """The poll response for a started task, with the history from `from_event_id` on."""
     state = run.state
     end_event_id = state.next_event_id
     events_max = context.services.limits.of(context.namespace.id).task_page_events
@@ -223,7 +223,7 @@ async def complete(context: OperationContext, request: RespondWorkflowTaskComple
             )
             run.skip_write = completion.left_no_trace and not transaction.events and not transaction.state.live.buffered
             if updates is not None:
-                # If the run ends, its close notifies the unprocessed updates: don't reject them here.
+                # If the run ends, its close notifies the updates without a message: don't reject them here.
                 keeps = request.force_create_new_workflow_task or not transaction.state.is_open
                 run.on_commit.append(partial(_notify_updates, updates, completion, keeps_task=keeps))
             if queries is not None:
@@ -253,7 +253,7 @@ async def complete(context: OperationContext, request: RespondWorkflowTaskComple
 
 
 def _check_search_attributes(namespace: Namespace, attributes: SearchAttributes) -> str | None:
-    """The problem with search attributes apart from their sizes, or None; valid ones get their types added."""
+    """The problem with search attributes, apart from their sizes, or None; adds types to valid attributes."""
     problem = value_problem_of(attributes, namespace)
     if problem is None:
         add_types(attributes, namespace)
@@ -277,7 +277,7 @@ def _warn_of_size(
 
 
 def _notify_updates(updates: UpdateRegistry, completion: Completion, *, keeps_task: bool) -> None:
-    """Apply the worker's messages to its updates; updates without a message are rejected or sent again."""
+    """Apply the worker's messages to its updates; updates without a message are rejected or delivered again."""
     if completion.failed is not None:
         updates.on_task_failed(was_rejected=True)
         return
@@ -317,7 +317,7 @@ async def fail(context: OperationContext, request: RespondWorkflowTaskFailedRequ
 
 
 async def reset_sticky(context: OperationContext, request: ResetStickyTaskQueueRequest) -> Message:
-    """Forget which worker has the run in its cache."""
+    """Forget the worker that has the run in its cache."""
 
     def step(transaction: Transaction, _run: LoadedRun) -> None:
         transaction.state.live.sticky_task_queue = ""
@@ -329,7 +329,7 @@ async def reset_sticky(context: OperationContext, request: ResetStickyTaskQueueR
 
 
 async def push_anew(context: OperationContext, matched: MatchedWorkflowTask) -> Message:
-    """Add a pending task to the normal task queue: its sticky worker has gone, or the run moved to another version."""
+    """Add a pending task to its task queue again: its sticky worker is gone, or the run moved to another version."""
     shard = context.shard
     async with shard.lock(context.namespace.id, matched.workflow_id):
         run = await shard.load(context.namespace.id, matched.workflow_id, matched.run_id)
@@ -340,7 +340,7 @@ async def push_anew(context: OperationContext, matched: MatchedWorkflowTask) -> 
 
 
 def _is_meant(task: WorkflowTask | None, meant: MatchedWorkflowTask | WorkflowTaskToken) -> bool:
-    """Whether a run's task is the given one: another branch may have another task with the same event id."""
+    """Whether a run's task is the given one. On another branch, another task may have the same event id."""
     return task is not None and (task.scheduled_event_id, task.version, task.attempt) == (
         meant.scheduled_event_id,
         meant.version,

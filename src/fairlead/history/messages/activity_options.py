@@ -13,9 +13,9 @@ from fairlead.api.times import DURATION_NS_MAX, from_duration, shorter
 
 
 class Options(msgspec.Struct, array_like=True, frozen=True):
-    """The options at the start, which can be changed later. Times of 0 are unset; messages are serialized.
+    """The options of an activity, which can be changed after the start. Times of 0 are unset; messages serialized.
 
-    `priority` is None if the request has none: an empty one is described, a missing one is not.
+    `priority` is None if the request has no priority, so that descriptions omit it.
     """
 
     task_queue: str
@@ -51,7 +51,7 @@ class _WithOptions(Protocol):
 
 
 def read_options(source: Message, *, task_queue: str, activity_id: str, activity_type: str) -> Options:
-    """Read the options of a request; missing options get defaults from the others."""
+    """Read the options of a request; defaults for missing options follow from the given options."""
     wanted: _WithOptions = source  # type: ignore[assignment]
     policy = RetryPolicy()
     policy.CopyFrom(wanted.retry_policy)

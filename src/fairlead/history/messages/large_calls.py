@@ -1,6 +1,6 @@
-"""Requests and responses too large for one message between hosts, such as a batch of many large signals, in parts.
+"""Splits requests and responses that are too large for one message between hosts, such as many large signals.
 
-The called host keeps the parts until they are complete and taken, or for `KEPT_S_MAX` at most.
+The called host keeps the parts until they are used, at most for `KEPT_S_MAX`.
 """
 
 import time
@@ -12,9 +12,9 @@ import msgspec
 from fairlead.core.errors import RetryElsewhere, RetryLater
 from fairlead.rpc.hosts.caller import Caller, CallLost, Method
 
-# Bytes of one part: below the limit of a message between hosts, with room for its other fields.
+# Bytes of one part: below the limit for a message between hosts, with room for the message's other fields.
 PART_BYTES_MAX = 2 << 20
-# Bytes of large requests and responses that a host keeps, and seconds for which it keeps each.
+# Bytes of large requests and responses that a host keeps, and the seconds for which it keeps each of them.
 KEPT_BYTES_MAX = 256 << 20
 KEPT_S_MAX = 30.0
 
@@ -49,7 +49,7 @@ NEXT_PART = Method("history.NextPart", NextPart, ResponsePart)
 
 
 class NoRoom(RetryLater):
-    """The host keeps `KEPT_BYTES_MAX` of large requests and responses already."""
+    """A host has `KEPT_BYTES_MAX` bytes of large requests and responses, and can't keep more."""
 
 
 class PartsGone(RetryElsewhere):
@@ -61,7 +61,7 @@ class KeptParts:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # By key, with the time of the first part; the first entry is the oldest.
+        # By key, with the time of the first part; the oldest entry comes first.
         self._kept: dict[str, tuple[float, bytearray]] = {}
         self._bytes = 0
 
@@ -111,7 +111,7 @@ def new_key() -> str:
 
 
 async def send_parts(caller: Caller, host: str, data: bytes, *, timeout_s: float) -> str:
-    """Send a large request ahead of its call, and return the key of its parts."""
+    """Send a large request in parts before its call, and return the key of the parts."""
     key = new_key()
     for begin in range(0, len(data), PART_BYTES_MAX):
         part = Part(key, data[begin : begin + PART_BYTES_MAX])

@@ -1,4 +1,4 @@
-"""The tasks that history adds to matching, and the request that starts one when a poll takes it."""
+"""The tasks that history adds to matching, and the request to start such a task for a worker."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -7,12 +7,12 @@ import msgspec
 from temporalio.api.common.v1 import WorkerVersionStamp
 from temporalio.api.taskqueue.v1 import PollerInfo
 
-# Maximum number of characters kept of an SDK's name, and of its version.
+# Maximum number of characters that are kept of an SDK's name and of its version.
 SDK_LENGTH_MAX = 100
 
 
 class Matched(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The run or entity of a task."""
+    """Identifies the run or entity of a task."""
 
     namespace_id: str
     workflow_id: str
@@ -20,9 +20,9 @@ class Matched(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class MatchedWorkflowTask(Matched, frozen=True, array_like=True, tag=True):
-    """A workflow task. `sticky`: it went to the sticky task queue, whose worker needs only the new events.
+    """A workflow task. If `sticky`, it is in the sticky task queue, whose worker needs only the new events.
 
-    `version` is the failover version of its scheduled event, as it is in `MatchedActivityTask`.
+    `version` is the failover version of the scheduled event, as in `MatchedActivityTask`.
     """
 
     scheduled_event_id: int
@@ -47,7 +47,7 @@ class MatchedQuery(Matched, frozen=True, array_like=True, tag=True):
 
 
 class MatchedEntityTask(Matched, frozen=True, array_like=True, tag=True):
-    """A task of an entity, such as a standalone activity: `name` is the operation that starts it."""
+    """A task of an entity, such as a standalone activity; `name` is the operation that starts the task."""
 
     name: str
     data: bytes
@@ -67,25 +67,25 @@ NO_SDK = Sdk()
 
 
 def with_sdk(worker: PollerInfo, sdk: Sdk) -> PollerInfo:
-    """Put the SDK into the worker's `identity` field, which is free: a poll carries the identity elsewhere."""
+    """Put the SDK into the worker's `identity` field, which is unused: the poll has the identity in another field."""
     if sdk.name:
         worker.identity = f"{sdk.name[:SDK_LENGTH_MAX]} {sdk.version[:SDK_LENGTH_MAX]}"
     return worker
 
 
 def sdk_of(worker: PollerInfo) -> Sdk:
-    """The SDK that `with_sdk` put into the worker."""
+    """The SDK that `with_sdk` put into the worker's `identity` field."""
     name, _, version = worker.identity.partition(" ")
     return Sdk(name, version)
 
 
-# Workers whose description is kept decoded; each poll of a worker has the same one.
+# Number of workers whose description is kept decoded; a worker sends the same description with each poll.
 _WORKERS_MAX = 1024
 
 
 @lru_cache(maxsize=_WORKERS_MAX)
 def worker_stamp(worker: bytes) -> WorkerVersionStamp | None:
-    """The build id in an encoded `PollerInfo`; None without one. Not to be changed: all callers share it."""
+    """The build id in an encoded `PollerInfo`, or None. Don't change the result: it is cached."""
     if not worker:
         return None
     said = PollerInfo.FromString(worker)
@@ -100,7 +100,7 @@ def _sdk_in(worker: bytes) -> Sdk:
 
 
 class StartMatched(msgspec.Struct, frozen=True, array_like=True):
-    """Start a task for a worker with this identity; `worker` is its encoded `PollerInfo`, possibly empty."""
+    """Start a task for a worker. `worker` is its encoded `PollerInfo`, possibly empty."""
 
     task: AnyMatched
     identity: str
@@ -113,7 +113,7 @@ class StartMatched(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def sdk(self) -> Sdk:
-        """The SDK that the worker runs on; empty if the worker does not report it."""
+        """The worker's SDK; empty if the worker does not report it."""
         return _sdk_in(self.worker) if self.worker else NO_SDK
 
     @property
@@ -149,7 +149,7 @@ def read_matched(payload: bytes) -> AnyMatched:
 
 
 def decode_matched(payload: bytes, identity: str, worker: bytes) -> tuple[str, StartMatched] | None:
-    """The operation that starts the task, and its request; None if history has not added the task."""
+    """The operation that starts the task, and its request; None if the task does not belong to history."""
     try:
         task = read_matched(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Replicated events and activity progress of another cluster, and the response to them."""
+"""Replicated events and activity progress of another cluster, and the response to their sender."""
 
 from enum import StrEnum
 
@@ -8,17 +8,17 @@ from fairlead.history.state.pending import ActivityProgress
 
 
 class ReplicatedBatch(msgspec.Struct, array_like=True, frozen=True):
-    """One batch of events of another cluster, or several consecutive ones.
+    """One or several consecutive batches of events of another cluster.
 
-    `items` is the version history of its branch; it may go beyond the batch. `events` is a serialized `History` of one
-    version, with the task ids of the cluster that wrote it. Several batches are concatenated, and `sizes` are their
+    `items` is the version history of their branch; it may go beyond these events. `events` is a serialized `History` of
+    one version, with the task ids of the cluster that wrote it. Several batches are concatenated, and `sizes` are their
     sizes in bytes.
     """
 
     namespace_id: str
     workflow_id: str
     run_id: str
-    # The cluster that the batch came from.
+    # The cluster that sent the batch.
     source: str
     items: tuple[tuple[int, int], ...]
     events: bytes
@@ -34,18 +34,18 @@ class Outcome(StrEnum):
     DUPLICATE = "duplicate"
     # Events before the batch are missing: nothing was changed.
     GAP = "gap"
-    # The batch begins a branch that is not the current one.
+    # The batch begins a branch that does not become current.
     FORKED = "forked"
-    # The batch was added to a branch that is not the current one.
+    # The batch was added to a branch that is not current.
     BACKFILLED = "backfilled"
-    # The batch made its branch the current one, and the state was rebuilt from the events.
+    # The batch made its branch the current branch, and the state was rebuilt from the events.
     REBUILT = "rebuilt"
-    # The state had the events already, but the store had lost them; it has them again.
+    # The state had the events, but the store had lost them; they are stored again.
     RESTORED = "restored"
 
 
 class ApplyResponse(msgspec.Struct, array_like=True, frozen=True):
-    """The outcome; for a gap, the half-open range of missing events on the batch's branch."""
+    """The outcome. For a gap also the half-open range of missing events on the batch's branch."""
 
     outcome: str
     missing_from: int = 0

@@ -5,10 +5,10 @@ import msgspec
 from fairlead.core.errors import GiveUp
 from fairlead.history.state.pending import ActivityProgress
 
-# The `first_event_id` of a stream row without a batch, which is about the progress of the run's activities.
+# The `first_event_id` of a stream row that holds activity progress instead of a batch.
 PROGRESS = 0
 
-# Activity progress on the wire: the scheduled event id of each activity, the version of that event, and the progress.
+# Activity progress on the wire: for each activity its scheduled event id, that event's version, and the progress.
 Activities = tuple[tuple[int, int, ActivityProgress], ...]
 encode_progress = msgspec.msgpack.Encoder().encode
 _decode_progress = msgspec.msgpack.Decoder(Activities).decode

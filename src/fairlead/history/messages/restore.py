@@ -1,10 +1,10 @@
-"""Messages about lost events: to restore them, and to learn in a dry run what applying events would do."""
+"""Messages that restore lost events, and messages for a dry run of applying events."""
 
 import msgspec
 
 
 class RestoreResponse(msgspec.Struct, array_like=True, frozen=True):
-    """Number of events that were missing in the store and are restored."""
+    """Number of events that were missing in the store and have been restored."""
 
     restored: int
 
@@ -19,7 +19,7 @@ class BranchRange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DryRunRequest(msgspec.Struct, array_like=True, frozen=True):
-    """A dry run: the effect of applying some events of a run in this order; nothing is changed."""
+    """A dry run: the effect of applying some events of a run in this order. Nothing is changed."""
 
     workflow_id: str
     run_id: str
@@ -27,7 +27,7 @@ class DryRunRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DryRunOutcome(msgspec.Struct, array_like=True, frozen=True):
-    """The outcome for a range, and the number of events it would write; for a gap, the events missing before it."""
+    """The result for one range: the outcome, the number of events to write, and the missing events of a gap."""
 
     outcome: str
     events: int = 0

@@ -1,4 +1,4 @@
-"""Messages about running activities of limited task queues."""
+"""Messages about the running activities of task queues with limits."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ class RunningRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RunningResponse(msgspec.Struct, array_like=True, frozen=True):
-    """Running activities by fairness key, and the limits of a key and of the task queue; 0 for no limit."""
+    """Running activities by fairness key, and the limits for a key and for the task queue (0 for no limit)."""
 
     running: dict[str, int]
     key_max: int

@@ -1,16 +1,16 @@
-"""Requests of hosts and other clusters to a shard's stream and to the branches of runs, and the responses."""
+"""Requests of hosts and of other clusters for a shard's stream and for branches of runs, and the responses."""
 
 import msgspec
 
-# Seconds that a pull waits for rows, whatever the request asks for.
+# Maximum seconds that a pull waits for rows, regardless of the request.
 PULL_WAIT_S_MAX = 30.0
 
 
 class ReplicationTask(msgspec.Struct, array_like=True, frozen=True):
-    """A batch written in the cluster that sends it; or, with `first_event_id` 0, activity progress.
+    """A batch that the sending cluster has written; or, if `first_event_id` is 0, activity progress.
 
     `events` is a serialized `History`, or the bytes of `encode_progress`. `time_us` is the time of the commit by the
-    writer's clock. `is_gone`: the contents can't be sent, because the run was deleted.
+    writer's clock. `is_gone` is true if the contents can't be sent because the run was deleted.
     """
 
     task_id: int
@@ -29,9 +29,10 @@ class ReplicationTask(msgspec.Struct, array_like=True, frozen=True):
 class PullRequest(msgspec.Struct, array_like=True, frozen=True):
     """Request the rows of a shard's stream after `after_id`, and acknowledge the rows up to `ack_id`.
 
-    Without a row the response waits for one, at most `wait_s`. It has at most `rows_max` rows and `bytes_max` bytes,
-    but at least one row. `source_id` is the id of the cluster that the caller expects to read; empty if unknown. A
-    cluster that never gave out `after_id` or `ack_id` raises `OutOfRange`: the caller starts from the beginning.
+    If there is no row, the call waits for one, at most `wait_s`. The response has at most `rows_max` rows and
+    `bytes_max` bytes; a single row may be larger. `source_id` is the id of the cluster that the caller expects to read,
+    or empty. If the cluster has never sent `after_id` or `ack_id`, it raises `OutOfRange`, and the caller starts from
+    the beginning.
     """
 
     cluster: str
@@ -45,7 +46,7 @@ class PullRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PullResponse(msgspec.Struct, array_like=True, frozen=True):
-    """Tasks in the order of their ids, and the id up to which there are no others: the next `after_id`.
+    """Tasks in the order of their ids. There are no other tasks up to `through_id`, which is the next `after_id`.
 
     `now_ns` is the sender's clock; `behind` is the number of rows after `through_id`, at most `ROWS_COUNTED_MAX`.
     """
@@ -57,9 +58,9 @@ class PullResponse(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HandOver(msgspec.Struct, array_like=True, frozen=True):
-    """Make the writes of a namespace wait until `until_ns`; 0 only reads the acknowledged ids.
+    """Make the writes of a namespace wait until `until_ns`. With 0, only read the acknowledged ids.
 
-    `to` is the cluster that will become active. `is_over`: end the handover that was to last until `until_ns`.
+    `to` is the cluster that will become active. With `is_over`, end the handover that would last until `until_ns`.
     """
 
     namespace_id: str
@@ -69,9 +70,9 @@ class HandOver(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HandedOver(msgspec.Struct, array_like=True, frozen=True):
-    """Each earlier write of the namespace has a row up to `last_id`; `acks` are the acknowledged ids by cluster.
+    """All earlier writes of the namespace have rows up to `last_id`; `acks` maps clusters to acknowledged ids.
 
-    The cluster that will become active is not in `acks` until existing runs are backfilled to it.
+    The cluster that will become active is missing in `acks` until existing runs have been backfilled to it.
     """
 
     last_id: int
@@ -79,7 +80,7 @@ class HandedOver(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NamespaceChanged(msgspec.Struct, array_like=True, frozen=True):
-    """Make a shard read a namespace from the store and follow its changes."""
+    """Make a shard reload a namespace from the store and act on its changes."""
 
     namespace_id: str
 
@@ -87,7 +88,7 @@ class NamespaceChanged(msgspec.Struct, array_like=True, frozen=True):
 class ReadBranchRequest(msgspec.Struct, array_like=True, frozen=True):
     """Request the events [`from_event_id`, `to_event_id`) of the branch with the version history `items`.
 
-    `from_event_id` 0 requests the activity progress of the run instead.
+    If `from_event_id` is 0, request the activity progress of the run instead.
     """
 
     workflow_id: str
@@ -99,7 +100,7 @@ class ReadBranchRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReadBranchBatch(msgspec.Struct, array_like=True, frozen=True):
-    """A whole batch of the branch; the first and the last one may have events outside the requested range."""
+    """A whole batch of the branch. The first and the last batch may have events outside the requested range."""
 
     first_event_id: int
     last_event_id: int
@@ -107,7 +108,7 @@ class ReadBranchBatch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReadBranchResponse(msgspec.Struct, array_like=True, frozen=True):
-    """A page of batches; the next page begins after the last of them."""
+    """A page of batches; the next page begins after the last batch."""
 
     batches: tuple[ReadBranchBatch, ...]
     start_request_id: str = ""

@@ -1,1 +1,1 @@
-"""Replication across clusters: applies event batches of other clusters to the runs of this one."""
+"""Replication across clusters: applies event batches of other clusters to the runs of this cluster."""

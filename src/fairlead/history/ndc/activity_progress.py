@@ -1,4 +1,4 @@
-"""Progress of activities in another cluster: replaces the local progress if it is newer."""
+"""Activity progress of other clusters: replaces the local progress if it is newer."""
 
 from fairlead.api.errors import NotFound
 from fairlead.core.versions import VersionHistory, nearest_history
@@ -14,7 +14,10 @@ from fairlead.storage.history import RunKey
 
 
 async def apply_progress(context: OperationContext, replicated: ReplicatedProgress) -> ApplyResponse:
-    """Apply the newer progress. A missing activity is a gap; the progress of an activity that has ended is dropped."""
+    """Apply newer progress.
+
+    A missing activity is a gap; progress of an activity that has ended is ignored.
+    """
     shard = context.shard
     key = RunKey(context.namespace.id, replicated.workflow_id, replicated.run_id)
     versions = VersionHistory.from_pairs(replicated.items)
@@ -34,7 +37,7 @@ async def apply_progress(context: OperationContext, replicated: ReplicatedProgre
 
 
 def _newer(state: RunState, replicated: ReplicatedProgress) -> dict[int, ActivityProgress]:
-    """The progress that is newer than the local one, of activities that are pending here on the same branch."""
+    """The progress that is newer than the local progress, for activities that are pending on the same branch."""
     found = {}
     for event_id, version, progress in replicated.activities:
         activity = state.open_activity(event_id) if state.is_open else None
@@ -44,7 +47,7 @@ def _newer(state: RunState, replicated: ReplicatedProgress) -> dict[int, Activit
         if known is not None:
             if (known.changed_version, known.changes) >= (progress.changed_version, progress.changes):
                 continue
-            # Keep the higher stamp: tasks that were voided here stay void.
+            # Keep the higher stamp, so that tasks which were invalidated here stay invalid.
             progress.stamp = max(progress.stamp, known.stamp)
         found[event_id] = progress
     return found
@@ -57,7 +60,7 @@ async def _write(context: OperationContext, run: LoadedRun, newer: dict[int, Act
     state.live.activities.update(newer)
     transaction = shard.transaction(namespace, state)
     written = shard.writer.empty(namespace)
-    # The events can be newer than the namespace known here: then it has failed over to another cluster.
+    # If the events are newer than the namespace known here, the namespace has failed over to another cluster.
     written.is_active = written.is_active and state.last_version <= namespace.failover_version
     if written.is_active and not state.is_zombie:
         refresh(transaction)

@@ -1,4 +1,4 @@
-"""Applies a batch of another cluster's events to its run: in one commit, or not at all."""
+"""Applies a batch of another cluster's events to its run, in one commit or not at all."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ from fairlead.history.state.tasks import AnyTask, DeleteAfterRetention, Reapply
 from fairlead.storage.commit import BatchWrite, BranchWrite
 from fairlead.storage.history import RunKey
 
-# Attempts to apply a batch: buffered events of its run and of the current run are flushed first, each in an attempt.
+# Number of attempts to apply a batch. Buffered events of its run and of the current run must be flushed first, which
+# takes an attempt each.
 ATTEMPTS_MAX = 4
-# Event types that change a run's visibility record.
+# Types of events that change a run's visibility row.
 SHOWN = CLOSING | {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED,
@@ -68,12 +69,12 @@ class _Put(NamedTuple):
 
     branch: StoredBranch
     writes: tuple[BranchWrite, ...] = ()
-    # The first events of a batch that was cut because the branch forks within it.
+    # The first events of a batch, copied because the branch forks within the batch.
     copied: Batch | None = None
 
 
 async def apply_batch(context: OperationContext, replicated: ReplicatedBatch) -> bytes:
-    """Apply a batch, whether or not the batches before it have arrived; return the encoded `ApplyResponse`.
+    """Apply a batch, even if earlier batches have not arrived; return the encoded `ApplyResponse`.
 
     A gap or an error changes nothing.
     """
@@ -93,14 +94,14 @@ async def _namespace(context: OperationContext, replicated: ReplicatedBatch, arr
     if version > known.failover_version:
         known = await context.services.namespaces.read_id(known.id)
     if version > known.failover_version:
-        # Only newer versions are checked: old ones may belong to clusters that were removed, or predate the global
-        # namespace.
+        # Check only newer versions: older versions may belong to removed clusters, or to the time before the namespace
+        # was global.
         context.services.clusters.versions.owner(version)
     return known
 
 
 class _Application:
-    """One batch that is applied to its run. The caller must hold the lock of the workflow id."""
+    """Applies one batch to its run. The caller must hold the lock of the workflow id."""
 
     def __init__(
         self, shard: Shard, namespace: Namespace, key: RunKey, replicated: ReplicatedBatch, arriving: Arriving
@@ -159,7 +160,7 @@ class _Application:
         holder = [batch async for batch in read_branch(self._shard, tree_id, base, after, after + 1)][-1]
         shared_to, copied = after + 1, None
         if holder.last_event_id != after:
-            # Branches can fork only at the end of a batch: copy the first events of this one.
+            # Branches can fork only at the end of a batch: copy the first events of this batch.
             shared_to = holder.first_event_id
             events = [event for event in History.FromString(holder.payload).events if event.event_id <= after]
             copied = Batch(shared_to, after, History(events=events).SerializeToString())
@@ -178,10 +179,10 @@ class _Application:
         return run, self._arriving.parts
 
     def _appended(self, run: LoadedRun, decision: Append) -> tuple[LoadedRun, list[Batch]]:
-        # On a copy: events that can't be applied change nothing.
+        # Work on a copy: if an event can't be applied, nothing changes.
         changed = LoadedRun(run.key, decode(encode(run.state)), run.db_version)
         changed.batches, changed.bytes = [*run.batches], run.bytes
-        # We may already have the start of the batch; apply only the rest.
+        # If the start of the batch is here already, apply only the missing events.
         events, parts = self._arriving.from_event(decision.events.first)
         follow(changed.state, events, _size(parts))
         _check_branch(changed.state, decision)
@@ -190,7 +191,7 @@ class _Application:
     async def _rebuilt(
         self, run: LoadedRun, branches: list[StoredBranch], decision: Append | Fork, put: _Put
     ) -> tuple[LoadedRun, list[Batch]]:
-        """The state rebuilt from the stored events of the branch and those of the batch."""
+        """The state, rebuilt from the stored events of the branch and the events of the batch."""
         identity = run.state.identity
         state = RunState(identity)
         size_bytes = 0
@@ -205,8 +206,8 @@ class _Application:
         _carry_over(run.state, state)
         make_current(state, put.branch)
         state.live.branches = [
-            # Without its settled event id: the events reapplied to the old current branch may be missing on the new
-            # one.
+            # Without the settled event id: events that were reapplied to the old current branch may be missing on the
+            # new current branch.
             side_branch(branch)
             for branch in branches
             if branch.branch_id != put.branch.branch_id
@@ -222,7 +223,7 @@ class _Application:
         outcome: Outcome,
         put: _Put | None = None,
     ) -> ApplyResponse | None:
-        """Write a run whose current branch has grown or switched; None if it must be loaded again first."""
+        """Write a run whose current branch has grown or changed; None if the run must be loaded again first."""
         run, parts = advanced
         shard = self._shard
         present = await shard.current_runs.find(*self._key.workflow)
@@ -252,14 +253,14 @@ class _Application:
         return ApplyResponse(outcome)
 
     def _add_tasks(self, written: Written, run: LoadedRun, *, is_shown: bool) -> None:
-        """Add the state and its tasks; if the namespace is passive here, only the retention task."""
+        """Add the state and its tasks; in a passive cluster only the retention task."""
         state = run.state
         if is_shown:
             written.show(state)
         if written.is_active:
             transaction = self._shard.transaction(written.namespace, state)
             refresh(transaction)
-            # A workflow task that `refresh` schedules is a new event of this cluster, and takes an id.
+            # A workflow task that `refresh` schedules is a new event of this cluster, and needs an id.
             waiting = len(transaction.events) + transaction.buffered_count
             written.add_step(Step(run, transaction), first_id=self._shard.ids.take(waiting + 1))
             return
@@ -270,7 +271,7 @@ class _Application:
         written.add_run(run, tasks=tasks)
 
     async def _backfill(self, run: LoadedRun, decision: Append | Fork, put: _Put) -> ApplyResponse:
-        """Write events to a branch that is not current: the state is unchanged."""
+        """Write events to a branch that is not current; the state stays unchanged."""
         shard, state = self._shard, run.state
         _, parts = self._arriving.from_event(decision.events.first)
         await shard.ids.ensure(_ids_wanted(state, parts))
@@ -292,7 +293,7 @@ class _Application:
 
     def _written(self, state: RunState) -> Written:
         written = self._shard.writer.empty(self._namespace)
-        # The events can be newer than the namespace known here: then it has failed over to another cluster.
+        # If the events are newer than the namespace known here, the namespace has failed over to another cluster.
         written.is_active = written.is_active and state.last_version <= self._namespace.failover_version
         return written
 
@@ -335,7 +336,7 @@ class _Application:
 
 
 def _builds(state: RunState) -> tuple[object, ...]:
-    """The parts of the visibility record that depend on the run's workers; its first task sets them."""
+    """The parts of the visibility row that depend on the run's workers; the first workflow task sets them."""
     return state.reset_points, state.versioning, state.completed_task_event_id > 0
 
 
@@ -355,7 +356,7 @@ def _check_branch(state: RunState, decision: Append | Fork) -> None:
 
 
 def _carry_over(before: RunState, rebuilt: RunState) -> None:
-    """Copy the values that neither follow from events nor belong to the losing branch."""
+    """Copy the values that neither follow from events nor belong to the old current branch."""
     old, live = before.live, rebuilt.live
     if before.versions is None or rebuilt.versions is None:
         return
@@ -375,7 +376,7 @@ def _carry_over(before: RunState, rebuilt: RunState) -> None:
 
 
 def _ids_wanted(state: RunState, parts: Sequence[Batch]) -> int:
-    """Upper bound of the ids that a commit takes: for its rows, and for the tasks of all pending work."""
+    """Upper bound of the number of ids that a commit takes: for its rows, and for the tasks of all pending work."""
     tables = (state.activities, state.timers, state.children, state.nexus_operations)
     externals = len(state.external_signals) + len(state.external_cancels)
     pending = sum(len(table) for table in tables) + externals + len(state.started.completion_callbacks)

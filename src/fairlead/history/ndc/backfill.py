@@ -1,14 +1,13 @@
 """Backfill: when a cluster is added to a namespace, each shard replicates its existing runs to it.
 
-A backfill row is a row of the shard's stream for that cluster alone: it has the version history of one branch, and no
-events. The cluster fetches the events that it does not have, as it does for any gap.
+A backfill row is a row of the shard's stream for that cluster only. It contains the version history of one branch, and
+no events. The cluster fetches the events that it lacks, as for any gap.
 
-Every cluster of the namespace backfills all its runs, whether the namespace is active there or not, so a failover in
-between loses nothing: a run may exist only in a passive cluster that was active a moment ago; and the active cluster
-may be the only one that still has the events of another one.
+Every cluster of the namespace, active or passive, backfills all its runs. So a failover in the meantime loses no run:
+some runs may exist only in a passive cluster that was active a moment ago, and others only in the active cluster.
 
-No run is missed: from the moment this host knows of the cluster, new events are streamed to it; writes that are in
-flight are awaited; all other runs are in the store when the sweep begins.
+No run is missed. When this host learns of the cluster, it begins to stream new events to it, and waits for the writes
+in flight; all other runs are in the store when the sweep begins.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
     from fairlead.api.namespaces import Namespace
     from fairlead.history.shard.shard import Shard
 
-# Seconds between checks whether a cluster that has not acknowledged the rows still needs the backfill.
+# Seconds between two checks whether a cluster that has not acknowledged the rows still needs the backfill.
 POLL_S = 1.0
 
-_log = get_log("history.announcements")
+_log = get_log("history.backfill")
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """Progress of a backfill: all runs up to this one were sent, or all."""
+    """Progress of a backfill: the last run that was sent, or that all runs were sent."""
 
     workflow_id: str = ""
     run_id: str = ""
@@ -49,20 +48,20 @@ _decode = msgspec.msgpack.Decoder(Mark).decode
 
 
 class BackfillSweeps(Sweeps):
-    """Backfills clusters with the runs of one shard; the key of a sweep is its namespace and its target cluster.
+    """Backfills clusters with the runs of one shard. The key of a sweep is its namespace and target cluster.
 
-    A cluster gets one namespace at a time, and the next page of runs when it has acknowledged the page before: so old
-    runs neither delay new events, nor pile up in the stream while the cluster is down.
+    A cluster gets one namespace at a time, and the next page of runs when it has acknowledged the previous page. So old
+    runs neither delay new events, nor fill the stream while the cluster is down.
     """
 
     def __init__(self, shard: Shard) -> None:
         super().__init__(shard, "announced")
-        # Marks by namespace id, then by cluster.
+        # Progress by namespace id and cluster.
         self._marks: dict[str, dict[str, Mark]] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
     def is_backfilled(self, namespace: Namespace, cluster: str) -> bool:
-        """Whether a cluster has all runs that existed before it was added to the namespace."""
+        """Whether a cluster has received all runs that existed before it was added to the namespace."""
         return _key(namespace.id, cluster) not in self._due(namespace)
 
     def _remember(self, key: str, payload: bytes) -> None:
@@ -73,7 +72,7 @@ class BackfillSweeps(Sweeps):
         return key.partition("/")[2] not in namespace.clusters
 
     def _due(self, namespace: Namespace) -> Iterable[str]:
-        """The clusters that need a backfill, and those that left the namespace: their progress is deleted."""
+        """The clusters that need a backfill, and clusters that left the namespace, whose progress must be deleted."""
         wanted = self._shard.stream.readers_of(namespace)
         marks = self._marks.get(namespace.id, {})
         done = {cluster for cluster, mark in marks.items() if mark.is_done}
@@ -122,12 +121,15 @@ class BackfillSweeps(Sweeps):
             return
         await shard.ids.ensure(len(rows))
         written = shard.writer.empty(namespace)
-        # The payload is read when the row is sent.
+        # The payload is read when the row is sent, so it is not part of the row.
         written.streamed += [(row, b"") for row in rows]
         await shard.writer.store(written)
 
     async def _rows_of(self, key: RunKey, cluster: str) -> list[StreamRow]:
-        """A row for each branch; none if the run is gone. Reads the store, because most runs are not in the cache."""
+        """A row for each branch; none if the run is deleted.
+
+        Reads the store, because most runs are not in the cache.
+        """
         services = self._shard.services
         stored = await services.store.read_run(self._shard.shard_id, *key)
         if stored is None:
@@ -146,7 +148,7 @@ class BackfillSweeps(Sweeps):
         ]
 
     async def _until_acknowledged(self, namespace_id: str, cluster: str) -> bool:
-        """Wait until a cluster has acknowledged all rows written so far; False if it no longer needs the backfill."""
+        """Wait until a cluster has acknowledged all rows written so far; return False if it needs no backfill now."""
         stream = self._shard.stream
         last_id = stream.last_id
         while self._is_wanted(namespace_id, cluster):

@@ -1,4 +1,4 @@
-"""The stored branches of a run, and the ancestors with which each shares its first events."""
+"""The stored branches of a run, and the ancestors that hold the first events of each."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PAGE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class EventsMissing(RetryElsewhere):
-    """Events of a run are missing in the store: the run was deleted meanwhile, or its rows are damaged."""
+    """Events of a run are missing in the store: the run was deleted in the meantime, or its rows are damaged."""
 
 
 class StoredBranch(NamedTuple):
-    """A branch: its own events follow those that it shares with its ancestors."""
+    """A branch: its first events belong to its ancestors, the later events to the branch itself."""
 
     branch_id: str
     history: VersionHistory
     ancestors: tuple[Ancestor, ...]
 
     def ancestors_before(self, end_event_id: int) -> tuple[Ancestor, ...]:
-        """The ancestors of a branch that shares this branch's events before `end_event_id`."""
+        """The ancestors of a new branch that shares this branch's events before `end_event_id`."""
         shared: list[Ancestor] = []
         for ancestor in self.ancestors:
             if ancestor.end_event_id >= end_event_id:
@@ -42,7 +42,7 @@ class StoredBranch(NamedTuple):
 
 
 def branches_of(state: RunState) -> list[StoredBranch]:
-    """All branches of a run; the current one comes first."""
+    """All branches of a run, the current branch first."""
     current = StoredBranch(
         state.identity.branch_id, _history(state), tuple(Ancestor(*each) for each in state.live.ancestors)
     )
@@ -50,12 +50,12 @@ def branches_of(state: RunState) -> list[StoredBranch]:
 
 
 def tree_of(branches: list[StoredBranch]) -> BranchTree:
-    """The branch tree for `plan`, with the branches in the same order."""
+    """The branch tree for `plan`; its branches have the same order."""
     return BranchTree(tuple(branch.history for branch in branches))
 
 
 def side_branch(branch: StoredBranch, *, settled_event_id: int = 0) -> SideBranch:
-    """A branch that is not current, as the state stores it."""
+    """A branch that is not current, in the form that the state stores."""
     return SideBranch(
         branch.branch_id,
         branch.history.to_pairs(),
@@ -65,7 +65,7 @@ def side_branch(branch: StoredBranch, *, settled_event_id: int = 0) -> SideBranc
 
 
 def make_current(state: RunState, branch: StoredBranch) -> None:
-    """Make a branch the current one."""
+    """Make a branch the current branch."""
     state.identity = msgspec.structs.replace(state.identity, branch_id=branch.branch_id)
     state.live.ancestors = [(ancestor.branch_id, ancestor.end_event_id) for ancestor in branch.ancestors]
 
@@ -73,7 +73,10 @@ def make_current(state: RunState, branch: StoredBranch) -> None:
 async def read_branch(
     shard: Shard, tree_id: str, branch: StoredBranch, from_event_id: int, to_event_id: int
 ) -> AsyncIterator[StoredBatch]:
-    """The stored batches with the events of a half-open range of a branch, page by page; `EventsMissing` at a hole."""
+    """The stored batches with the events of a half-open range of a branch, page by page.
+
+    Raises `EventsMissing` if events are missing.
+    """
     while from_event_id < to_event_id:
         page = await shard.services.store.read_branch(
             tree_id, branch.branch_id, from_event_id, to_event_id, limit_bytes=PAGE_BYTES_MAX

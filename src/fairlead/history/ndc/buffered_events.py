@@ -1,7 +1,7 @@
-"""Flushes events that are buffered until a workflow task ends, in a cluster where that task will not complete.
+"""Flushes events that wait for the end of a workflow task, in a cluster in which the task will not be completed.
 
-The events were acknowledged. They are written at a version that this cluster owns, so that they are replicated; if
-their branch has lost by then, they are reapplied to the current branch.
+The events were acknowledged. They are written at a version that this cluster owns, so that they are replicated. If
+their branch is no longer current then, they are reapplied to the current branch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from fairlead.history.state import RunState
 
 _CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FAILOVER_CLOSE_COMMAND
-# Minimum attempt of a run whose workflow task was failed here: above 1, so that the next active cluster schedules one.
+# Minimum attempt number of a run whose workflow task was failed here; above 1, so that the next active cluster
+# schedules a task.
 _ATTEMPT_MIN = 2
 
 
 class BufferNotOurs(GiveUp):
-    """The version of buffered events belongs to another cluster, so this one must not write them."""
+    """The version of buffered events belongs to another cluster, so this cluster must not write them."""
 
 
 def own_version(state: RunState) -> int:
-    """The version at which buffered events can be written: the highest of theirs and of the last event's."""
+    """The version at which buffered events can be written: the highest version of them and of the last event."""
     return max([state.last_version, *(HistoryEvent.FromString(event).version for event in state.live.buffered)])
 
 
@@ -48,14 +49,15 @@ def _last_here(namespace: Namespace, clusters: Clusters) -> int:
 async def flush(shard: Shard, namespace: Namespace, run: LoadedRun) -> None:
     """Fail the pending workflow task, and write the events buffered for it. The caller must hold the lock."""
     clusters = shard.services.clusters
-    # Events from before the namespace was global have version 0: write them at this cluster's last own version.
+    # Events from before the namespace was global have version 0: write them at the last version that this cluster
+    # owned.
     version = own_version(run.state) or _last_here(namespace, clusters)
     if not clusters.versions.is_owned_by(version, clusters.here):
         raise BufferNotOurs(
             f"run {run.key.run_id}: {len(run.state.live.buffered)} buffered events have version {version}, which "
             f"cluster {clusters.here!r} does not own: find the cluster that wrote them"
         )
-    # On a copy: if the write fails, the run is unchanged.
+    # Work on a copy: if the write fails, the run is unchanged.
     transaction = shard.transaction(namespace, decode(encode(run.state)))
     transaction.version = version
     if transaction.state.has_started_task:

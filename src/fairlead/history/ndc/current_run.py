@@ -1,4 +1,4 @@
-"""Decides which run of a workflow id is current when events of another cluster start or extend a run."""
+"""Decides which run of a workflow id is current after another cluster has started or extended a run."""
 
 from __future__ import annotations
 
@@ -44,17 +44,20 @@ def execution_state_of(state: RunState) -> ExecutionState:
 
 
 class CurrentRunResolution:
-    """The new position of a replicated run, and of the run that was current before."""
+    """The new position of a replicated run, and of the run that was current before it."""
 
     def __init__(self, run: LoadedRun, before: LoadedRun | None, current: LoadedRun | None) -> None:
-        """`before` is the run's stored state, None if it is new; `current` is the current run if it is another one."""
+        """`before` is the run's stored state, None if it is new.
+
+        `current` is the current run, None if it is this run.
+        """
         self._run = run
         self._before = before
         self._current = current
         self._decision: BecomeCurrent | StayBehind = StayBehind(ExecutionState.ZOMBIE)
 
     def decide(self, shard: Shard, *, is_current: bool, rebuilt: bool) -> None:
-        """Decide the position. `is_current`: the run was the current one before."""
+        """Decide the position. `is_current` is true if the run was already current."""
         clusters = shard.services.clusters
         known = self._before if is_current else self._current
         state = self._run.state
@@ -74,7 +77,7 @@ class CurrentRunResolution:
 
     @property
     def to_flush(self) -> LoadedRun | None:
-        """The current run, if it must be stopped and has buffered events with a higher version than its last event."""
+        """The current run, if it must be stopped, and its buffered events have a higher version than its last event."""
         current = self._current
         if current is None or self._suppression is None or not current.state.live.buffered:
             return None
@@ -86,15 +89,15 @@ class CurrentRunResolution:
 
     @property
     def ids(self) -> int:
-        """Upper bound of the ids that stopping the current run takes."""
+        """Upper bound of the number of ids that stopping the current run takes."""
         return 32 + (0 if self._current is None else len(self._current.state.live.buffered))
 
     def add_to(self, written: Written, shard: Shard) -> None:
-        """Terminate the previous current run or make it a zombie, if the decision says so."""
+        """Terminate the previous current run or make it a zombie, if that was decided."""
         current, suppression = self._current, self._suppression
         if current is None or suppression is None:
             return
-        # On a copy: if the write fails, the existing run goes on unchanged.
+        # Work on a copy: if the write fails, the existing run continues unchanged.
         stopped = LoadedRun(current.key, decode(encode(current.state)), current.db_version)
         if suppression is Suppression.MAKE_ZOMBIE:
             stopped.batches, stopped.bytes = [*current.batches], current.bytes
@@ -117,7 +120,7 @@ class CurrentRunResolution:
         row = CurrentRun(
             *self._run.key,
             state.live.start_request_id,
-            # The row does not distinguish paused from running: both occupy the workflow id.
+            # The row does not distinguish paused from running, because both occupy the workflow id.
             RUNNING if state.is_open else state.status,
             state.last_version,
         )

@@ -1,8 +1,8 @@
 """Work of a shard when a namespace becomes active or passive in this cluster.
 
-When it becomes active, all its runs get their tasks, because passive runs have none. When it becomes passive, buffered
-events are written, so that they are replicated. The failover version for which this is done is stored for each shard
-and namespace: interrupted work is repeated.
+When the namespace becomes active, all its runs get their tasks, because passive runs have none. When it becomes
+passive, buffered events are written, so that they are replicated. Each shard stores the failover version for which it
+has done this, so that interrupted work is repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Number of runs of one shard that are processed concurrently.
 CONCURRENT_MAX = 10
-# Number of failed runs of a namespace above which the whole sweep restarts: the cause is not in single runs.
+# Number of failed runs of a namespace above which the whole sweep restarts: then single runs are not the cause.
 FAILED_MAX = 1_000
 RETRY_S_MAX = 60.0
 
@@ -38,9 +38,9 @@ class TooManyFailed(RetryLater):
 
 
 def _needs_refresh(state: RunState) -> bool:
-    """Whether a run may need tasks: open runs, and closed ones whose close may not be reported yet.
+    """Whether a run may need tasks: it is open, or its close may not have been reported yet.
 
-    Closed runs got their retention timer before.
+    The retention timer of a closed run exists already.
     """
     has_relatives = state.started.parent is not None or state.closed_children or state.started.completion_callbacks
     has_callbacks = any(record.callbacks for record in state.updates.values())
@@ -48,11 +48,11 @@ def _needs_refresh(state: RunState) -> bool:
 
 
 class FailoverSweeps(Sweeps):
-    """Task refresh after failovers, in one shard; the key of a sweep is its namespace id."""
+    """The task refreshes after failovers, in one shard. The key of a sweep is its namespace id."""
 
     def __init__(self, shard: Shard) -> None:
         super().__init__(shard, "activated")
-        # By namespace id: the failover version whose sweep is done.
+        # By namespace id: the failover version for which the sweep was completed.
         self._done: dict[str, int] = {}
 
     def _remember(self, key: str, payload: bytes) -> None:
@@ -66,7 +66,7 @@ class FailoverSweeps(Sweeps):
 
     async def _sweep(self, key: str, namespace: Namespace) -> None:
         is_active = self._shard.services.clusters.is_active(namespace)
-        # Batches still being applied under the old version create no tasks, and their runs may not be listed yet.
+        # Batches that are still being applied under the old version add no tasks, and their runs may not be listed yet.
         await self._shard.handover_writes.until_applied(namespace.id)
         failed: list[ListedRun] = []
         async for runs in self._pages(RunKey(namespace.id, "", "")):
@@ -75,7 +75,7 @@ class FailoverSweeps(Sweeps):
                 raise TooManyFailed(f"task refresh failed for {len(failed)} runs of namespace {namespace.name!r}")
         backoff = Backoff(RETRY_S, RETRY_S_MAX, random=self._shard.services.uniform)
         while failed:
-            # Failed runs are retried after all others, so that they don't delay these.
+            # Failed runs are retried after all other runs, so that they don't delay them.
             await asyncio.sleep(backoff.next_s())
             known = self._shard.services.namespaces.cached_id(namespace.id)
             if known is None or known.failover_version != namespace.failover_version:
@@ -86,7 +86,7 @@ class FailoverSweeps(Sweeps):
     async def _refresh_all(
         self, namespace: Namespace, runs: Sequence[ListedRun], *, is_active: bool
     ) -> list[ListedRun]:
-        """Process some runs; returns those that failed."""
+        """Process some runs; return the runs that failed."""
         failed: list[ListedRun] = []
         for start in range(0, len(runs), CONCURRENT_MAX):
             part = runs[start : start + CONCURRENT_MAX]
@@ -122,7 +122,7 @@ class FailoverSweeps(Sweeps):
             if not transaction.tasks:
                 return
             try:
-                # With the check of all writes: if the namespace has failed over again, another sweep follows.
+                # The write checks the namespace: if it has failed over again, another sweep follows.
                 await shard.writer.write(namespace, [Step(run, transaction)])
             except RunClosed:
                 return

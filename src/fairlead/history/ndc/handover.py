@@ -1,7 +1,7 @@
 """Writes buffered events before a namespace is handed over, so that they are replicated before the failover.
 
-These events were acknowledged, but they are in no row of the stream. If they were written after the failover, they
-would be on a losing branch: its signals are reapplied, but the results of activities, timers and children are not.
+These events were acknowledged, but the stream has no row for them. If they were written after the failover, they would
+be on a branch that is not current: its signals are reapplied, but not its results of activities, timers and children.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 
 # Number of runs of one shard that are processed concurrently.
 CONCURRENT_MAX = 10
-# Nanoseconds by which clocks of hosts that started workflow tasks may differ from this host's clock.
+# Nanoseconds by which the clocks of hosts that started workflow tasks may differ from this host's clock.
 CLOCKS_APART_NS_MAX = 60 * SECOND_NS
 
-_log = get_log("history.handing_over")
+_log = get_log("history.handover")
 
 
 class Buffers:
     """Finds the runs of a namespace, in one shard, with buffered events, and writes these events.
 
-    Runs that changed since the shard was acquired are in memory. Any other run with buffered events has a workflow task
-    that was started before the acquisition: its timeout is bounded, and is among the timers. So only runs with such a
-    timer are loaded, and a few minutes after the acquisition there are no such timers any more.
+    Runs that changed after the shard was acquired are known in memory. Any other run with buffered events has a
+    workflow task that was started earlier. The timeout of that task is bounded, and is among the timers: so only runs
+    with such a timer are loaded, and a few minutes after the acquisition no such timer is left.
     """
 
     def __init__(self, shard: Shard, timers: ShardQueue) -> None:
         self._shard = shard
         self._timers = timers
-        # Time after which all workflow tasks started before the acquisition have timed out.
+        # Time at which all workflow tasks that were started before the acquisition have timed out.
         self._until_ns = 0
-        # Ids of namespaces whose runs from before the acquisition were checked.
+        # Ids of namespaces whose runs from before the acquisition have been checked.
         self._looked_at: set[str] = set()
 
     def open(self) -> None:
-        """Begin with an acquired shard: runs of its earlier owners may have buffered events."""
+        """Begin after an acquisition of the shard: runs may have buffered events from earlier owners."""
         services = self._shard.services
         self._until_ns = services.clock_ns() + DEFAULT_LIMITS.workflow_task_timeout_max_ns + CLOCKS_APART_NS_MAX
 
     async def write(self, namespace: Namespace) -> None:
-        """Fail the workflow tasks for which events are buffered, and write these events; other workflow tasks go on."""
+        """Fail the workflow tasks for whose end buffered events wait, and write these events; other tasks continue."""
         keys = {*self._shard.runs.with_buffers(namespace.id)}
         if namespace.id not in self._looked_at:
             keys |= await self._from_before(namespace.id)
@@ -63,7 +63,7 @@ class Buffers:
         self._looked_at.add(namespace.id)
 
     async def _from_before(self, namespace_id: str) -> set[RunKey]:
-        """Runs that may have a workflow task started before the shard was acquired."""
+        """The runs that may have a workflow task from before the acquisition of the shard."""
         found: set[RunKey] = set()
         async for row in self._timers.read_until(self._until_ns):
             task = row.task
@@ -82,7 +82,7 @@ class Buffers:
             except NotFound:
                 shard.runs.forget(key)
             except GiveUp as failure:
-                # No retry would help, and one run must not block the handover of its namespace.
+                # A retry would not help, and one run must not block the handover of its namespace.
                 _log.error(
                     "buffered events of a run not written before the handover",
                     shard=shard.shard_id,

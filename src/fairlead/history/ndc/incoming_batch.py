@@ -18,7 +18,7 @@ from fairlead.history.events import EFFECTS, Batch
 from fairlead.history.events.kinds import field_of
 from fairlead.history.messages.ndc import ReplicatedBatch
 
-# Limits of one batch: bytes, events, version history items, id characters. No server of this kind writes larger ones.
+# Limits of one batch: bytes, events, version history items, id characters. No server writes larger batches.
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 BATCH_EVENTS_MAX = 60_000
 ITEMS_MAX = 60_000
@@ -35,7 +35,7 @@ class Arriving(NamedTuple):
     parts: list[Batch]
 
     def from_event(self, first: int) -> tuple[list[HistoryEvent], list[Batch]]:
-        """The events from `first` on, and the batches to store for them."""
+        """The events from `first` on, and the batches to store for these events."""
         events = [event for event in self.events if event.event_id >= first]
         begun, *whole = [part for part in self.parts if part.last_event_id >= first]
         if begun.first_event_id < first:
@@ -45,7 +45,7 @@ class Arriving(NamedTuple):
 
 
 def read_batch(replicated: ReplicatedBatch) -> Arriving:
-    """Decode a batch; `MalformedBatch` or `MalformedHistory` if no cluster can have written it."""
+    """Decode a batch; raises `MalformedBatch` or `MalformedHistory` for a batch that no cluster can have written."""
     _check_bounds(replicated)
     events: list[HistoryEvent] = []
     parts: list[Batch] = []

@@ -1,4 +1,4 @@
-"""A run's state in a passive cluster: follows the active cluster's events, and resets values without events."""
+"""A run's state in a passive cluster: applies the active cluster's events, and resets values that no event sets."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ def replay(state: RunState, events: Iterable[HistoryEvent]) -> None:
         started_ns = 0 if state.origin is None else state.origin.started_ns
         apply(state, event)
         if event.event_id == state.reset_event_id:
-            # The same values that the active cluster set at the reset.
+            # The active cluster set the same values at the reset.
             state.live.last_reset_ns = from_timestamp(event.event_time)
             state.live.original_started_ns = state.live.original_started_ns or started_ns
 
@@ -32,9 +32,9 @@ def replay(state: RunState, events: Iterable[HistoryEvent]) -> None:
 def settle(state: RunState, *, carried: dict[int, ActivityProgress] | None = None, stamp_min: int = 0) -> None:
     """Reset the values that no event changes.
 
-    A workflow task in memory only is dropped: newer events follow it. Progress is kept for pending activities only.
-    `carried` is the progress from another branch, for activities from before the fork. `stamp_min` voids the tasks that
-    were made for activities before.
+    A workflow task without events is dropped, because newer events have taken its ids. Progress is kept only for
+    pending activities. `carried` is progress from another branch, for activities from before the fork. `stamp_min`
+    invalidates the tasks that exist already for activities.
     """
     live = state.live
     live.unwritten_task = None
@@ -49,7 +49,7 @@ def settle(state: RunState, *, carried: dict[int, ActivityProgress] | None = Non
 
 
 def _kept(known: ActivityProgress | None, first: ActivityProgress, stamp_min: int) -> ActivityProgress:
-    # Progress without changes is computed again from the activity, because a reset changes its times.
+    # If the progress has no changes, compute it again from the activity, because a reset changes the activity's times.
     is_first = known is None or (known.changed_version, known.changes) == (first.changed_version, 0)
     progress = first if known is None or is_first else known
     if known is not None:

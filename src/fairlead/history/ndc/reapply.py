@@ -1,8 +1,8 @@
-"""Finds the signals and updates on a losing branch, which must be reapplied to the current branch.
+"""Finds the signals and updates on branches that are not current, which must be reapplied to the current branch.
 
-Each has a key, which its event contains: the request id of the signal or the id of the update; for a signal without a
-request id, the run, event id and version at which it was written. Reapplying writes the event with the same key, so the
-events of a branch say what was reapplied to it, in every cluster and after every rebuild.
+The key of an event is the request id of the signal or the id of the update; for a signal without a request id, it is
+made of run id, event id and version. Reapplying writes an event with the same key. So in every cluster and after every
+rebuild, the events of a branch show which keys it has.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ def key_of(event: HistoryEvent, run_id: str) -> str:
 
 
 async def events_to_reapply(shard: Shard, run: LoadedRun) -> list[EventToReapply]:
-    """The signals and updates of all losing branches, or of a run that lost to a newer one, in order, without
-    duplicates.
-    """
+    """The signals and updates of branches that are not current, or of a replaced run; in order, without duplicates."""
     tree_id, run_id = run.state.identity.tree_id, run.key.run_id
     current, *sides = branches_of(run.state)
     found: dict[str, EventToReapply] = {}
@@ -77,7 +75,7 @@ async def events_to_reapply(shard: Shard, run: LoadedRun) -> list[EventToReapply
 async def keys_on(shard: Shard, run: LoadedRun) -> frozenset[str]:
     """The keys of all signals and updates on a run's current branch, including buffered ones.
 
-    Each event of a cached run is read once: branches only grow.
+    For a cached run each event is read only once, because branches only grow.
     """
     run_id = run.key.run_id
     current = branches_of(run.state)[0]
@@ -104,9 +102,9 @@ async def missing(shard: Shard, run: LoadedRun, wanted: Iterable[EventToReapply]
 async def runs_with(shard: Shard, run: LoadedRun, keys: Iterable[str]) -> dict[str, str]:
     """The id of the run that has each key on its current branch, without the keys that no run of the workflow has.
 
-    Another cluster may have reapplied an event, even more than once; only the events of the runs show it. Runs that
-    were terminated for a newer run don't count: their own events must be reapplied. Reading stops when all events are
-    found.
+    Another cluster may have reapplied an event, even more than once; only the events of the runs show that. A run that
+    was terminated because of a newer run is left out: its own events must be reapplied. Reading stops when all events
+    are found.
     """
     left = set(keys)
     found: dict[str, str] = {}
@@ -114,7 +112,7 @@ async def runs_with(shard: Shard, run: LoadedRun, keys: Iterable[str]) -> dict[s
     while left:
         page = await shard.services.store.list_runs(shard.shard_id, after=after, limit=PAGE_MAX)
         listed = [one for one in page if one[:2] == run.key[:2]]
-        # The latest run first: it most likely has them.
+        # The latest run first, because it most likely has the events.
         for one in sorted(listed, key=lambda one: one.last_write_version, reverse=True):
             if not left:
                 break

@@ -1,4 +1,4 @@
-"""Restores events that a run's state contains but its store has lost: exactly these events, at their position.
+"""Restores events that a run's state contains but the store has lost: the same events, at the same position.
 
 Existing events are never changed: if the stored and the received contents differ, `StoredDiffers` is raised, and an
 operator must decide. Events that are not in the state are applied by `apply_batch` instead.
@@ -40,20 +40,21 @@ if TYPE_CHECKING:
     from fairlead.history.shard.run_cache import LoadedRun
     from fairlead.history.shard.shard import Shard
 
-# Transaction id for events restored at the start of a branch: below all others, so that they are older than the rest.
+# Transaction id for events restored at the start of a branch: below all other ids, so that the events count as the
+# oldest.
 EARLIEST_TRANSACTION_ID = 1
 
 
 class StoredDiffers(GiveUp):
-    """The store has other contents for an event to restore: nothing was changed."""
+    """The store has other contents for an event that is to be restored: nothing was changed."""
 
 
 class NothingToRestore(RetryElsewhere):
-    """The events to restore are not in the run's state: they must be applied."""
+    """The run's state does not contain the events: apply them instead of restoring them."""
 
 
 class _Piece(NamedTuple):
-    """Events to write as one batch, to the branch that stores them."""
+    """Events that are written as one batch, and the branch that stores them."""
 
     branch_id: str
     events: list[HistoryEvent]
@@ -80,7 +81,7 @@ async def restore_batch(context: OperationContext, replicated: ReplicatedBatch) 
 
 
 async def dry_run(context: OperationContext, request: DryRunRequest) -> DryRunResponse:
-    """Dry run of restoring and applying, range by range, each with the effect of those before it."""
+    """Dry run of restoring or applying each range, in order; each range sees the effects of the earlier ranges."""
     shard = context.shard
     async with shard.lock(context.namespace.id, request.workflow_id):
         run = await _load(shard, RunKey(context.namespace.id, request.workflow_id, request.run_id))
@@ -107,7 +108,7 @@ async def _dry_run_restored(
 ) -> DryRunOutcome:
     branch = _holding(branches, batch)
     if run is None or branch is None:
-        # An earlier range of the same request contains these events.
+        # An earlier range of this request contains these events.
         return DryRunOutcome(Outcome.DUPLICATE)
     here = 0
     first, last = batch.events
@@ -136,7 +137,7 @@ async def _load(shard: Shard, key: RunKey) -> LoadedRun | None:
 
 def _branch_with(run: LoadedRun, batch: EventBatch) -> StoredBranch:
     branches = branches_of(run.state)
-    # Raises if the version history contradicts any branch.
+    # Raises an error if the version history contradicts any branch.
     decision = tree_of(branches).plan(batch)
     branch = _holding(branches, batch)
     if not isinstance(decision, Duplicate) or branch is None:
@@ -154,7 +155,7 @@ def _holding(branches: Sequence[StoredBranch], batch: EventBatch) -> StoredBranc
 
 
 async def _stored(shard: Shard, tree_id: str, branch: StoredBranch, events: EventRange) -> AsyncIterator[StoredBatch]:
-    """The stored batches of a range of a branch; there may be holes."""
+    """The stored batches of a range of a branch; some may be missing."""
     from_event_id, end = events.first, events.last + 1
     while from_event_id < end:
         page = await shard.services.store.read_branch(
@@ -168,7 +169,7 @@ async def _stored(shard: Shard, tree_id: str, branch: StoredBranch, events: Even
 
 
 def _compared(arriving: Arriving, stored: Sequence[StoredBatch]) -> set[int]:
-    """The ids of the events that are stored; they must equal the received ones."""
+    """The ids of the events that are stored; these events must equal the received ones."""
     arrived = {event.event_id: event for event in arriving.events}
     found: set[int] = set()
     for batch in stored:
@@ -216,7 +217,7 @@ async def _write(
     tree_id = state.identity.tree_id
     namespace = context.services.namespaces.cached_id(context.namespace.id) or context.namespace
     transactions = [await _transaction_before(shard, tree_id, branch, piece.ends.first) for piece in pieces]
-    # Nothing else may take ids between this and the commit: the reserved range may end right after these ids.
+    # No other code may take ids between this call and the commit: the reserved range may end right after these ids.
     await shard.ids.ensure(2 * len(pieces) + 8)
     written = shard.writer.empty(namespace)
     for piece, transaction_id in zip(pieces, transactions, strict=True):
@@ -235,16 +236,16 @@ async def _write(
                 origin=source,
             )
             written.streamed.append((row, payload))
-    # The state is unchanged, but writing it ensures that the run was not deleted meanwhile.
+    # The state is unchanged, but writing it fails if the run was deleted in the meantime.
     written.add_run(run)
     await shard.writer.store(written)
 
 
 async def _transaction_before(shard: Shard, tree_id: str, branch: StoredBranch, first_event_id: int) -> int:
-    """The transaction id of the event before these.
+    """The transaction id of the event that precedes the restored events.
 
-    Events that a reset run shares with its base are recognised by a transaction id older than the reset: a restored
-    batch must not look newer than it is.
+    An export finds the events that a reset run shares with its base run by their transaction ids, which are lower than
+    the reset's. So a restored batch must not get a higher id.
     """
     if first_event_id == 1:
         return EARLIEST_TRANSACTION_ID

@@ -16,14 +16,14 @@ class ShardReplicationWork:
         self._buffered_events = Buffers(shard, shard.queues.timer)
 
     def take_over(self) -> None:
-        """Begin with a shard that this host has just acquired."""
+        """Begin after this host has acquired the shard."""
         self._buffered_events.open()
 
     async def read(self) -> None:
         """Read the unfinished work from the store, before the shard runs any task or writes anything."""
-        # Before any task runs: tasks of a namespace that is active here again must not be dropped.
+        # Read before any task runs: tasks of a namespace that has become active here again must not be dropped.
         await self._failovers.read()
-        # Before anything is written: clusters that have the existing runs must also get new events.
+        # Read before any write: clusters that have the existing runs must also get the new events.
         await self._backfills.read()
 
     def open(self) -> None:
@@ -37,7 +37,7 @@ class ShardReplicationWork:
         await self._backfills.close()
 
     def namespace_changed(self, namespace: Namespace) -> None:
-        """Start the work that follows from a changed namespace."""
+        """Start the work that a change of a namespace requires."""
         self._failovers.start_due(namespace)
         self._backfills.start_due(namespace)
 
@@ -46,5 +46,5 @@ class ShardReplicationWork:
         await self._buffered_events.write(namespace)
 
     def is_backfilled(self, namespace: Namespace, cluster: str) -> bool:
-        """Whether a cluster has all runs that existed before it was added to the namespace."""
+        """Whether a cluster has received all runs that existed before it was added to the namespace."""
         return self._backfills.is_backfilled(namespace, cluster)

@@ -1,6 +1,6 @@
-"""Sweeps over all runs of a namespace in one shard, which follow from changes of the namespace.
+"""Sweeps over all runs of a namespace in one shard, which changes of the namespace require.
 
-The progress of each sweep is stored: an interrupted sweep is repeated, or continues.
+The progress of each sweep is stored, so that an interrupted sweep is continued or repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = get_log("history.sweeps")
 
 
 class Sweeps(ABC):
-    """The sweeps of one kind in one shard; each has a key that begins with its namespace id."""
+    """The sweeps of one kind in one shard. The key of a sweep begins with its namespace id."""
 
     def __init__(self, shard: Shard, kind: str) -> None:
         self._shard = shard
@@ -39,22 +39,22 @@ class Sweeps(ABC):
 
     @abstractmethod
     def _remember(self, key: str, payload: bytes) -> None:
-        """Take the stored progress of a sweep."""
+        """Remember the stored progress of a sweep."""
 
     @abstractmethod
     def _knows_less(self, key: str, namespace: Namespace) -> bool:
-        """Whether this host's cached namespace is older than the one that the shard's last owner had."""
+        """Whether the namespace cached here is older than the one that the previous owner of the shard had."""
 
     @abstractmethod
     def _due(self, namespace: Namespace) -> Iterable[str]:
-        """The keys of the sweeps that the namespace now needs."""
+        """The keys of the sweeps that the namespace needs now."""
 
     @abstractmethod
     async def _sweep(self, key: str, namespace: Namespace) -> None:
         """Run one sweep, and store its progress."""
 
     async def read(self) -> None:
-        """Read the stored progress. A namespace whose cached version is older than the progress is read again."""
+        """Read the stored progress. If it shows that a cached namespace is outdated, read the namespace again."""
         services = self._shard.services
         after: str | None = None
         while True:
@@ -70,13 +70,13 @@ class Sweeps(ABC):
             after = page[-1].key
 
     def open(self) -> None:
-        """Run the sweeps that are due, and from now on those that become due."""
+        """Start the sweeps that are due; from now on, `start_due` starts others."""
         self._is_open = True
         for namespace in self._shard.services.namespaces.all():
             self.start_due(namespace)
 
     async def close(self) -> None:
-        """Stop; the next owner continues."""
+        """Stop all sweeps; the next owner of the shard continues them."""
         self._is_open = False
         working = list(self._working.values())
         for task in working:
@@ -89,7 +89,7 @@ class Sweeps(ABC):
         return not self._working
 
     def start_due(self, namespace: Namespace) -> None:
-        """Start the sweeps that a namespace needs, except those that are running."""
+        """Start the sweeps that a namespace needs, unless they are running."""
         if not self._is_open:
             return
         for key in self._due(namespace):
@@ -135,7 +135,7 @@ class Sweeps(ABC):
                 self._prefix + key, payload, expected_version=0 if present is None else present.version
             )
         except MetadataConflict:
-            # Another host has stored progress: this host has lost the shard.
+            # Another host has stored newer progress: this host has lost the shard.
             return
         self._remember(key, payload)
 

@@ -1,7 +1,7 @@
-"""Task refresh: makes all tasks of a run again, from its state.
+"""Task refresh: adds all tasks of a run again, from its state.
 
-A passive cluster has no tasks for its runs. When the namespace becomes active, or a run's current branch switches, all
-pending work gets a task; older tasks are void, or find nothing to do.
+A passive cluster has no tasks for its runs. When the namespace becomes active, or a run's current branch changes, all
+pending work gets new tasks. Older tasks are then invalid, or have no effect.
 """
 
 from fairlead.api.times import SECOND_NS
@@ -33,14 +33,14 @@ from fairlead.history.state.tasks import (
     WorkflowTaskTimeout,
 )
 
-# Nanoseconds until a sticky task goes to the normal queue: its worker is probably in another cluster.
+# Nanoseconds after which a sticky task goes to the normal queue: its worker is probably in another cluster.
 STICKY_WAIT_NS = 5 * SECOND_NS
-# Nanoseconds that a child waits for its parent to record its start; a parent that closed will never do so.
+# Nanoseconds for which a child waits until its parent has recorded its start; a closed parent will never do that.
 CHILD_WAIT_NS = 60 * SECOND_NS
 
 
 def refresh(transaction: Transaction) -> None:
-    """Add every task that the run's state needs. A failed workflow task gets its next attempt.
+    """Add every task that the run's state requires, and schedule the next attempt of a failed workflow task.
 
     The namespace must be active. A zombie has no tasks.
     """
@@ -115,8 +115,8 @@ def _refresh_activities(transaction: Transaction) -> None:
             continue
         progress = state.live.activities.setdefault(event_id, first_progress(pending))
         if progress.changed_version < transaction.version:
-            # The active cluster's progress overrides that of other clusters, which may have progress from a losing
-            # branch.
+            # The active cluster's progress overrides the progress of other clusters, which may come from a branch that
+            # is not current.
             transaction.progressed(progress)
         # Replicate the progress again: clusters on this branch ignored progress that was sent for another branch.
         transaction.has_progress = True
@@ -133,7 +133,7 @@ def _refresh_activities(transaction: Transaction) -> None:
 
 
 def _refresh_others(transaction: Transaction) -> None:
-    """Add the tasks for other workflows, each with the request id of its first delivery, if there was one."""
+    """Add the tasks that concern other workflows. A request that was already sent keeps its request id."""
     state = transaction.state
     ending = state.live.ending
     for child in state.children.values():

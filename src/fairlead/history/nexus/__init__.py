@@ -1,1 +1,1 @@
-"""Nexus operations: requests of workflows to the workers of an endpoint, and their results."""
+"""Nexus operations: requests of workflows to the handlers of an endpoint, and their results."""

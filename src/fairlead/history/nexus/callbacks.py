@@ -1,4 +1,4 @@
-"""Completion callbacks: they report a handler workflow's close to the operation in the calling workflow."""
+"""Completion callbacks: they report the close of a handler's workflow to the operation in the calling workflow."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ NO_RESULT = Payload(metadata={"encoding": b"binary/null"})
 class CallbackToken(msgspec.Struct, frozen=True, array_like=True):
     """The operation to which a callback reports.
 
-    For a standalone operation, `workflow_id` is its own id and `scheduled_event_id` is 0.
+    For a standalone operation, `workflow_id` is the operation's id and `scheduled_event_id` is 0.
     """
 
     namespace_id: str
@@ -53,12 +53,12 @@ def decode_token(text: str) -> CallbackToken | None:
 
 
 def token_of(callback: Callback) -> CallbackToken | None:
-    """The operation that a callback reports to; None if the token is not this server's."""
+    """The operation to which a callback reports; None if this server did not issue the token."""
     return decode_token(callback.nexus.header.get(TOKEN_HEADER, ""))
 
 
 def outcome_of(event: HistoryEvent) -> tuple[Payload, Failure | None]:
-    """The result or failure of an operation, from the last event of the handler's workflow."""
+    """The result or failure of an operation, as the last event of the handler's workflow tells."""
     match event.WhichOneof("attributes"):
         case "workflow_execution_completed_event_attributes":
             payloads = event.workflow_execution_completed_event_attributes.result.payloads

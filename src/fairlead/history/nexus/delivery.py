@@ -1,4 +1,4 @@
-"""Delivers completion callbacks: reports the end of the execution behind an operation to the operation's caller."""
+"""Delivers completion callbacks: reports the end of a workflow or activity to the caller of the operation behind it."""
 
 from temporalio.api.common.v1 import Callback, Link, Payload
 from temporalio.api.enums.v1 import CallbackState
@@ -19,9 +19,9 @@ async def deliver(
     result: Payload,
     failure: Failure | None,
 ) -> CallbackProgress:
-    """Report an end, and return the result of the delivery. Raises errors that are worth a retry.
+    """Report the end of an operation, and return the result of the delivery. Raises errors if a retry may help.
 
-    `link` leads to the execution behind the operation, which started at `started_ns`.
+    `link` leads to the workflow or activity that backs the operation and started at `started_ns`.
     """
     to = token_of(callback)
     if to is None:
@@ -38,7 +38,7 @@ async def deliver(
     try:
         await context.services.history.call(name, to.namespace_id, to.workflow_id, ended)
     except Gone as gone:
-        # A standalone operation that has ended rejects a second outcome.
+        # A standalone operation that has ended rejects another outcome.
         return _failed(context, "(BAD_REQUEST): bad request" if to.is_standalone else f"(NOT_FOUND): {gone}")
     except NotFound as missing:
         return _failed(context, f"(NOT_FOUND): {missing}")

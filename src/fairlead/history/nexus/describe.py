@@ -69,7 +69,7 @@ def _add_calls(info: PendingNexusOperationInfo | NexusOperationCancellationInfo,
 
 
 def callbacks(state: RunState) -> Iterator[CallbackInfo]:
-    """The run's completion callbacks, delivered or not, and those of its updates."""
+    """The completion callbacks of the run and of its updates, delivered or not."""
     origin = state.started
     for number, stored in enumerate(origin.completion_callbacks):
         info = CallbackInfo(callback=Callback.FromString(stored), state=CallbackState.CALLBACK_STATE_STANDBY)

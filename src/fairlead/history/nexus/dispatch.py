@@ -18,9 +18,9 @@ from fairlead.history.state.nexus_calls import CALL_NS_MAX
 from fairlead.history.state.nexus_failures import handler_failure
 from fairlead.telemetry import get_log
 
-# Minimum nanoseconds that a worker has for a request before the request times out.
+# Minimum nanoseconds that a worker has for a request: it is offered only until this time before its timeout.
 _WORK_NS_MIN = SECOND_NS // 2
-# Maximum number of requests of one shard that wait for a worker at a time.
+# Maximum number of requests of one shard that wait for workers at the same time.
 OFFERS_MAX = 5_000
 
 _log = get_log("history.nexus")
@@ -29,10 +29,10 @@ _log = get_log("history.nexus")
 async def dispatch(
     context: OperationContext, *, endpoint_id: str, endpoint: str, task: Callable[[str, int], MatchedEntityTask]
 ) -> Failure | None:
-    """Offer a request to the workers of an endpoint, in the background; returns a failure if it can't have workers.
+    """Offer a request to the workers of an endpoint, in the background; return a failure if it can't have workers.
 
-    `task` makes the request from the handler's namespace id and the time. The offer lives in memory only: the caller
-    sets a durable timeout and retries the request.
+    `task` makes the request from the handler's namespace id and the time. The offer is only in memory: the caller sets
+    a durable timeout, and retries the request after it.
     """
     services, shard = context.services, context.shard
     found = await Endpoints(services.store).find(endpoint_id, name=endpoint)
@@ -40,7 +40,7 @@ async def dispatch(
     if found is None or handler is None:
         return _nobody(found)
     if len(shard.background) >= OFFERS_MAX:
-        # Too many requests wait for workers already: this one is retried after its timeout.
+        # Too many requests are waiting for workers: this request is retried after its timeout.
         return None
     now_ns = services.clock_ns()
     task_queue = TaskQueueId(handler.id, found.spec.target.worker.task_queue, TaskType.NEXUS)
@@ -49,7 +49,7 @@ async def dispatch(
 
 
 async def _handler_namespace(services: Services, endpoint: Endpoint) -> Namespace | None:
-    """The namespace of the endpoint's workers; None without a worker target or if the namespace does not exist."""
+    """The namespace of the endpoint's workers; None if it does not exist, or the endpoint's target is not a worker."""
     if not endpoint.spec.target.HasField("worker"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Operations on a workflow that calls Nexus operations: start a request, and record its outcome."""
+"""Operations on a workflow that calls Nexus operations: start a request to a handler, and record its outcome."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ from fairlead.history.state.pending import NexusProgress
 
 
 async def start(context: OperationContext, request: StartMatched) -> bytes:
-    """The request for the worker whose poll got the task; empty if it is no longer pending."""
+    """The request for the worker whose poll got its task; empty if the request is no longer pending."""
     matched = request.task
     if not isinstance(matched, MatchedEntityTask):
         raise InvalidArgument("not a request to a Nexus handler")
@@ -117,7 +117,7 @@ async def fail(context: OperationContext, request: RespondNexusTaskFailedRequest
     def step(transaction: Transaction, _run: LoadedRun) -> None:
         event_id, attempt = token.scheduled_event_id, token.attempt
         if token.is_cancel:
-            # Drop the handler error itself and keep only its cause, as in Temporal's server.
+            # Keep only the cause of the handler error, as Temporal's server does.
             failure.ClearField("message")
             failure.ClearField("stack_trace")
             cancel_answered(transaction, event_id, failure=failure, attempt=attempt)
@@ -148,7 +148,7 @@ async def end(context: OperationContext, ended: OperationEnded) -> Message:
     try:
         await shard.change(context.namespace, to.workflow_id, to.run_id, step)
     except (NotFound, Gone) as gone:
-        # A run that was reset continues as another run, with the same operation.
+        # A run that was reset continues as another run with the same operation.
         try:
             await shard.change(context.namespace, to.workflow_id, "", step)
         except ApiError:

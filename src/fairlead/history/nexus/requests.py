@@ -23,7 +23,7 @@ OPERATION_TIMEOUT = "operation-timeout"
 
 
 class NexusCall(msgspec.Struct, frozen=True, array_like=True):
-    """One request, as matching stores it; its timeout counts from `made_ns`."""
+    """One request as matching stores it. Its timeout counts from `made_ns`."""
 
     handler_namespace_id: str
     scheduled_event_id: int
@@ -33,18 +33,18 @@ class NexusCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_call(call: NexusCall) -> bytes:
-    """The request as bytes."""
+    """Encode a request."""
     return msgspec.msgpack.encode(call)
 
 
 def decode_call(data: bytes) -> NexusCall:
-    """The request from the bytes of `encode_call`."""
+    """Decode a request that `encode_call` encoded."""
     return msgspec.msgpack.decode(data, type=NexusCall)
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """An operation as its handler sees it. `link` refers to the caller, `token` is the handler's operation token."""
+    """An operation as its handler sees it. `link` leads to the caller; `token` is the handler's operation token."""
 
     endpoint: str
     service: str
@@ -70,7 +70,7 @@ def poll_answer(
     namespace: str,
     now_ns: int,
 ) -> PollNexusTaskQueueResponse:
-    """The poll response with a request. `event` scheduled the operation, in `namespace`."""
+    """The poll response that contains a request. `event` scheduled the operation, in `namespace`."""
     identity, attributes = state.identity, event.nexus_operation_scheduled_event_attributes
     key = (identity.namespace_id, identity.workflow_id, identity.run_id)
     called = Called(
@@ -97,7 +97,7 @@ def poll_answer(
 
 
 def task_of(called: Called, call: NexusCall, *, now_ns: int) -> PollNexusTaskQueueResponse:
-    """The Nexus task that carries a request to a worker."""
+    """The Nexus task in which a worker gets a request."""
     request = Request(header=called.header, scheduled_time=to_timestamp(call.made_ns), endpoint=called.endpoint)
     whole_ns = called.schedule_to_close_ns
     whole_left_ns = max(MILLISECOND_NS, called.scheduled_ns + whole_ns - now_ns) if whole_ns else 0

@@ -18,7 +18,7 @@ from fairlead.api.start_requests import complete_request
 from fairlead.history.commands.system_operation import OPERATION, read_request
 from fairlead.history.shard.context import OperationContext
 
-# Names of Temporal's errors, with which its failure messages begin.
+# Names of Temporal's errors, with which the messages of its failures begin.
 _NAMES: dict[type[ApiError], str] = {
     AlreadyExists: "WorkflowExecutionAlreadyStarted",
     InvalidArgument: "InvalidArgument",
@@ -32,10 +32,10 @@ _NAMES: dict[type[ApiError], str] = {
 async def call_system(
     context: OperationContext, event: HistoryEvent, link: Link
 ) -> tuple[SignalWithStartWorkflowExecutionResponse, None] | tuple[None, Failure]:
-    """Signal a workflow, and start it if needed; returns a failure if an API error makes a retry useless.
+    """Signal a workflow, and start it if needed; return a failure for an API error after which a retry would not help.
 
-    `event` is the event that scheduled the operation, and `link` leads to it. The operation's request id makes a
-    repeated call harmless.
+    `event` is the event that scheduled the operation, and `link` leads to it. Because of the operation's request id, a
+    repeated call has no second effect.
     """
     attributes = event.nexus_operation_scheduled_event_attributes
     request = read_request(attributes.input)
@@ -43,7 +43,7 @@ async def call_system(
     request.request_id = attributes.request_id
     del request.links[:]
     request.links.append(link)
-    # `complete_request` uses only fields that both requests have.
+    # `complete_request` uses only fields that both types of requests have.
     complete_request(request, context.services.limits.of(context.namespace.id))  # type: ignore[arg-type]
     try:
         answer = await context.services.history.call(OPERATION, context.namespace.id, request.workflow_id, request)

@@ -1,4 +1,4 @@
-"""Work of a shard that no caller waits for and that need not survive this process."""
+"""Work of a shard for which no caller waits, and which may be lost if the process ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine

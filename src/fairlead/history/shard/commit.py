@@ -16,14 +16,14 @@ from fairlead.storage.history import VisibilityDelete, VisibilityRow
 
 
 class Step(NamedTuple):
-    """One run's part of a commit."""
+    """The part of a commit that belongs to one run."""
 
     run: LoadedRun
     transaction: Transaction
 
 
 class Kept(NamedTuple):
-    """A run to update in memory once the commit is durable: its new events, and tasks that may set in-memory timers."""
+    """A run to update in memory when the commit is durable: its new events, and tasks with in-memory timers."""
 
     run: LoadedRun
     batches: Sequence[Batch]
@@ -34,9 +34,9 @@ class Kept(NamedTuple):
 class Written:
     """The store rows that a commit writes, and the runs that it updates in memory.
 
-    `is_streamed`: the journal or another cluster reads the commits of this namespace from the shard's stream;
-    `is_replicated`: another cluster does. `is_active`: the namespace is active in this cluster; if not, its runs have
-    no tasks here.
+    `is_streamed` is true if the journal or another cluster reads the commits of this namespace from the shard's stream;
+    `is_replicated` is true if another cluster reads them. `is_active` is true if the namespace is active in this
+    cluster; if it is not, its runs have no tasks here.
     """
 
     namespace: Namespace
@@ -51,7 +51,7 @@ class Written:
     kept: list[Kept] = field(default_factory=list)
 
     def add_step(self, step: Step, *, first_id: int) -> None:
-        """Add a step that this cluster took itself; the task ids of its events begin with `first_id`."""
+        """Add a step of this cluster; the task ids of its events begin with `first_id`."""
         run, transaction = step
         batch = transaction.finish(first_id)
         state = run.state = transaction.state
@@ -61,7 +61,7 @@ class Written:
         has_progress = transaction.has_progress or _begins_version(state, batches)
         if has_progress and state.activities and self.is_replicated:
             row = progress_row(run.key, state, now_ns=transaction.now_ns)
-            # An empty payload makes the stream read the progress from the store.
+            # With an empty payload, the stream reads the progress from the store.
             self.streamed.append((row, progress_of(state, row.items) or b""))
         self.add_run(run, batches=batches, tasks=transaction.tasks)
 
@@ -80,7 +80,7 @@ class Written:
                 self.rows.append(QueueRow(*run.key, task, state.skipped_ns))
 
     def add_batch(self, run: LoadedRun, batch: Batch, *, transaction_id: int, now_ns: int, origin: str = "") -> None:
-        """Add a batch at the end of a run's current branch; `origin` is the cluster that it came from."""
+        """Add a batch at the end of a run's current branch; `origin` is the cluster from which it came."""
         state = run.state
         identity, version = state.identity, state.version_at(batch.last_event_id)
         self.batches.append(
@@ -99,7 +99,10 @@ class Written:
             self.streamed.append((row, batch.payload))
 
     def show(self, state: RunState) -> None:
-        """Add the visibility row of a run. A zombie has none, because its workflow id has another open run."""
+        """Add the visibility row of a run.
+
+        A zombie has none, because another run of the workflow id is open.
+        """
         if state.is_zombie:
             self.visibility.append(VisibilityDelete(state.identity.namespace_id, state.identity.run_id))
         else:
@@ -107,9 +110,10 @@ class Written:
 
 
 def _begins_version(state: RunState, batches: Sequence[Batch]) -> bool:
-    """Whether these are a run's first events of a version, which may make this branch the current one elsewhere.
+    """Whether these are a run's first events of a version, which may make this branch current in another cluster.
 
-    A cluster on another branch may have ignored the activity progress of this branch so far, so it is sent again.
+    A cluster with another current branch may have ignored this branch's activity progress, so the progress is sent
+    again.
     """
     first = batches[0].first_event_id if batches else 1
     return first > 1 and state.version_at(first - 1) != state.last_version

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Services:
-    """Dependencies that all shards of a host share. `shards` is the number of shards of all hosts together."""
+    """Dependencies that all shards of a host share. `shards` is the number of shards of the whole cluster."""
 
     host: str
     shards: int
@@ -45,20 +45,20 @@ class Services:
     size_warnings: SizeWarnings
     deployments: Deployments
     metrics: Metrics
-    # Fair turns of namespaces among the tasks of all shards of this host.
+    # Namespaces take turns with the tasks of all shards of this host.
     turns: Admission
-    # None where no journal is kept.
+    # None if no journal is kept.
     journal: HistoryJournal | None = None
     clusters: Clusters = field(default_factory=Clusters)
     # Called with the tasks in flight of each run that changes; None if time is not skipped.
     on_work: Callable[[RunKey, Work], None] | None = None
-    # Timers that are due within this time are loaded into memory; None loads all of them.
+    # Timers that are due within this time are loaded into memory; None loads all timers.
     timers_ahead_ns: int | None = AHEAD_NS
 
 
 @dataclass(slots=True)
 class OperationContext:
-    """Context of one operation: the shard of its workflow, and its namespace. `timeout_s` bounds its waiting."""
+    """Context of one operation: its shard, its namespace, and the time for which it may wait."""
 
     shard: Shard
     namespace: Namespace

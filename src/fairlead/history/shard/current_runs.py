@@ -1,12 +1,12 @@
-"""Cache of the current run of each workflow id."""
+"""Caches the current run of each workflow id."""
 
 from collections import OrderedDict
 
 from fairlead.storage.history import CurrentRun, HistoryStore, RunKey
 
-# Current-run rows in memory, of all shards together; each shard has an equal part.
+# Number of current-run rows in memory, of all shards together; each shard has an equal part.
 CURRENT_IN_MEMORY_MAX = 50_000
-# Current-run rows that each shard may keep at least.
+# Minimum number of current-run rows that each shard may keep.
 CURRENT_A_SHARD_MIN = 500
 
 
@@ -37,12 +37,12 @@ class CurrentRuns:
         return (namespace_id, workflow_id) in self._rows
 
     def put(self, current: CurrentRun) -> None:
-        """Cache a row as it is in the store now."""
+        """Cache a row that equals the stored row."""
         self._rows[current.namespace_id, current.workflow_id] = current
         self._rows.move_to_end((current.namespace_id, current.workflow_id))
         if len(self._rows) > self._rows_max:
             self._rows.popitem(last=False)
 
     def drop(self, key: RunKey) -> None:
-        """Forget the row of a run's workflow id: the store may have another one."""
+        """Forget the row of a run's workflow id, because the stored row may differ."""
         self._rows.pop((key.namespace_id, key.workflow_id), None)

@@ -1,7 +1,7 @@
-"""Workflow tasks that are started in the step that schedules them, because a poll waits for them.
+"""Workflow tasks that are started in the step that schedules them, because a poll is waiting.
 
-One commit then has the whole step: without it, a second commit starts the task after a transfer task has added it to
-matching. The poll is answered when the commit is durable. If the commit fails, the poll goes on waiting.
+This takes one commit; otherwise a transfer task adds the task to matching, and a second commit starts it. The poll is
+answered when the commit is durable. If the commit fails, the poll continues to wait.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,21 +23,21 @@ class DirectStart:
     __slots__ = ("_poll", "_respond", "is_committed")
 
     def __init__(self, poll: ReservedPoll, respond: Callable[[], Awaitable[bytes]]) -> None:
-        """`respond` makes the response of the poll once the step is durable."""
+        """`respond` makes the response to the poll when the step is durable."""
         self._poll = poll
         self._respond = respond
         self.is_committed = False
 
     def committed(self) -> None:
-        """The step is durable."""
+        """Note that the step is durable."""
         self.is_committed = True
 
     def release(self) -> None:
-        """The step was not written: let the poll go on waiting."""
+        """Let the poll wait again, because the step was not written."""
         self._poll.release()
 
     async def give(self) -> None:
-        """Answer the poll. If the response can't be made, the task's timeout makes another attempt."""
+        """Answer the poll. If there is an error, the task times out, and another attempt follows."""
         try:
             response = await self._respond()
         except FairleadError as failure:
@@ -48,8 +48,8 @@ class DirectStart:
 
 
 class DirectStarter(Protocol):
-    """Starts the task that a step has scheduled, if a poll waits for it at this host."""
+    """Starts the task that a step has scheduled, if a poll is waiting for it at this host."""
 
     def __call__(self, namespace: Namespace, run: LoadedRun, transaction: Transaction) -> DirectStart | None:
-        """Start the task within the step; None if the step has scheduled none, or no poll waits."""
+        """Start the task within the step; return None if the step has scheduled no task, or no poll is waiting."""
         ...

@@ -8,7 +8,7 @@ from fairlead.history.shard.run_cache import RunCache
 from fairlead.history.state import RunState
 from fairlead.storage.history import HistoryStore, RunKey, StoredBatch
 
-# Bytes of events in one page.
+# Maximum bytes of events in a page.
 PAGE_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -22,7 +22,7 @@ class EventReader:
     async def read_batches(
         self, state: RunState, from_event_id: int, to_event_id: int, *, limit_bytes: int = PAGE_BYTES_MAX
     ) -> list[Batch]:
-        """The batches with the events of a half-open range, in order: at least one, and up to `limit_bytes` of them.
+        """The batches with the events of a half-open range, in order: up to `limit_bytes`, but at least one batch.
 
         The first and the last batch may hold events outside of the range.
         """

@@ -1,4 +1,4 @@
-"""Small steps of one run, taken in one commit: steps that arrive while the run is locked are committed together."""
+"""Small steps of one run in one commit: steps that arrive while the run is locked are committed together."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from fairlead.storage.history import RunKey
 if TYPE_CHECKING:
     from fairlead.history.shard.shard import Shard
 
-# Number and bytes of the steps in one commit. One step may be larger than that.
+# Maximum number and bytes of the steps in one commit; a single step may be larger.
 GROUP_STEPS_MAX = 200
 GROUP_BYTES_MAX = 256 * 1024
 
 T = TypeVar("T")
-# Gets the number of steps that the same commit has taken before it. It must reject its request with `FixRequest`
-# before it changes anything.
+# A step. Its third argument is the number of steps before it in the same commit. To reject its request, it must raise
+# `FixRequest` before it changes anything.
 GroupedStep = Callable[[Transaction, LoadedRun, int], T]
 
 
@@ -35,7 +35,7 @@ class _Member:
 
 
 class GroupedSteps:
-    """Takes steps of open runs, in their order of arrival. A rejected step does not affect the others of its commit."""
+    """Takes steps of open runs, in order of arrival. A rejected step does not affect the other steps of its commit."""
 
     def __init__(self, shard: "Shard") -> None:
         self._shard = shard
@@ -43,7 +43,7 @@ class GroupedSteps:
         self._going: set[asyncio.Task[None]] = set()
 
     async def change(self, namespace: Namespace, key: RunKey, step: GroupedStep[T], *, size_bytes: int) -> T:
-        """Take a step of a run, like `Shard.change`, and return its result once it is durable."""
+        """Take a step of a run, like `Shard.change`, and return its result when it is durable."""
         if not self._shard.is_locked(key.namespace_id, key.workflow_id):
             return await self._shard.change(
                 namespace, key.workflow_id, key.run_id, lambda transaction, run: step(transaction, run, 0)
@@ -52,7 +52,7 @@ class GroupedSteps:
         members = self._waiting.get(key)
         if members is None:
             members = self._waiting[key] = []
-            # A task of its own: the group goes on if one of its callers is cancelled.
+            # A separate task, so that the group continues if one of its callers is cancelled.
             task = asyncio.get_running_loop().create_task(self._take_all(namespace, key))
             self._going.add(task)
             task.add_done_callback(self._going.discard)
@@ -60,7 +60,7 @@ class GroupedSteps:
         return await answer
 
     async def _take_all(self, namespace: Namespace, key: RunKey) -> None:
-        """Take the steps that wait when the lock is free."""
+        """Take the waiting steps when the lock is free."""
         members: list[_Member] = []
         try:
             async with self._shard.lock(key.namespace_id, key.workflow_id):
@@ -88,7 +88,7 @@ class GroupedSteps:
             self._waiting[key] = rest
         else:
             del self._waiting[key]
-        # A caller that was cancelled while it waited takes its step back.
+        # Leave out steps whose callers were cancelled while they waited.
         return [member for member in group if not member.answer.done()]
 
     async def _take(self, namespace: Namespace, key: RunKey, members: list[_Member]) -> None:
@@ -104,7 +104,7 @@ class GroupedSteps:
                 except FixRequest as rejection:
                     member.rejection = rejection
             if not taken and members[-1].rejection is not None:
-                # Nothing to write: the step ends as a rejected one.
+                # All steps were rejected, so there is nothing to write: raise the last rejection.
                 raise members[-1].rejection
 
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Seconds after which a waiting write checks the namespace again, in case it missed the notification.
+# Seconds after which a waiting write checks the namespace again, in case a notification was missed.
 RECHECK_S = 0.1
 
 
@@ -27,7 +27,7 @@ class BeingHandedOver(RetryElsewhere):
 
 
 class NotHandedOverInTime(RetryLater):
-    """Writes that were in flight in a shard did not end before the time limit of a handover."""
+    """Writes in flight in a shard did not end before the time limit of a handover."""
 
 
 class HandoverWrites:
@@ -36,18 +36,19 @@ class HandoverWrites:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._under_way: dict[str, int] = {}
-        # By namespace: one mark for each operation that applies events of another cluster.
+        # By namespace: a mark for each operation that is applying events of another cluster.
         self._applying: dict[str, set[object]] = {}
-        # By namespace: the time limit of its handover; writes wait until then.
+        # By namespace: the time limit of its handover, until which writes wait.
         self._until_ns: dict[str, int] = {}
         # Set, and replaced by a new event, when a write has ended or a namespace has changed.
         self._news = asyncio.Event()
 
     async def check(self, namespace: Namespace, *states: RunState, last_version: int = 0) -> Namespace:
-        """The latest known namespace, if this cluster may write to these runs; an API error if it may not.
+        """The latest known namespace; raises an API error if this cluster may not write to these runs.
 
-        A zombie counts as closed. `last_version` is the version of the run that a new run follows. During a handover
-        this raises instead of waiting: the caller holds the lock of a workflow id, and the handover needs it.
+        A zombie counts as closed. `last_version` is the version of the previous run, if a new run is written. During a
+        handover this raises an error instead of waiting, because the caller holds the lock of a workflow id, which the
+        handover needs.
         """
         for state in states:
             if state.is_zombie:
@@ -62,14 +63,14 @@ class HandoverWrites:
         return known
 
     def check_stays(self, namespace: Namespace) -> None:
-        """Raise during a handover: a write would not reach the other cluster in time."""
+        """Raise an error during a handover: a write would not reach the other cluster in time."""
         if self._left_s(namespace) > 0:
             raise BeingHandedOver(
                 f"namespace {namespace.name!r} is being handed over to another cluster: try again after the handover"
             )
 
     async def do_after_handover(self, namespace: Namespace, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat work that failed because of a handover (`BeingHandedOver`), after the end of the handover.
+        """Do the work; if it fails because of a handover (`BeingHandedOver`), repeat it after the handover.
 
         The caller must hold no lock.
         """
@@ -82,7 +83,7 @@ class HandoverWrites:
                 continue
 
     def _left_s(self, namespace: Namespace) -> float:
-        """The time in seconds that is left for a handover of the namespace; 0 without one."""
+        """Seconds that are left for a handover of the namespace; 0 if there is none."""
         known = self._services.namespaces.cached_id(namespace.id) or namespace
         until_ns = max(self._until_ns.get(namespace.id, 0), known.handover_until_ns)
         if not until_ns or not self._services.clusters.is_active(known):
@@ -99,7 +100,7 @@ class HandoverWrites:
                 await news.wait()
 
     def begin(self, namespace_id: str) -> None:
-        """Count a write as in flight; to be called right after `check`, without an await between."""
+        """Count a write as in flight. Call this right after `check`, without an await in between."""
         self._under_way[namespace_id] = self._under_way.get(namespace_id, 0) + 1
 
     def end(self, namespace_id: str) -> None:
@@ -113,7 +114,7 @@ class HandoverWrites:
 
     @contextmanager
     def applying(self, namespace_id: str) -> Iterator[None]:
-        """Mark the time in which events of another cluster are applied, based on the namespace known at its start."""
+        """Mark that events of another cluster are being applied, based on the namespace known at the beginning."""
         mark = object()
         marks = self._applying.setdefault(namespace_id, set())
         marks.add(mark)
@@ -124,7 +125,7 @@ class HandoverWrites:
             self.notify()
 
     async def until_applied(self, namespace_id: str) -> None:
-        """Wait for the end of all operations that apply events of other clusters now."""
+        """Wait for the end of all operations that are now applying events of other clusters."""
         begun = set(self._applying.get(namespace_id, ()))
         while begun & self._applying.get(namespace_id, set()):
             await self._hear(RECHECK_S)
@@ -135,9 +136,10 @@ class HandoverWrites:
         self._news = asyncio.Event()
 
     async def hand_over(self, namespace_id: str, until_ns: int) -> None:
-        """Make writes of the namespace wait, at most until `until_ns`; returns when none is in flight.
+        """Make writes of the namespace wait, at most until `until_ns`; return when no write is in flight.
 
-        Also wait until no replicated batch is being applied: applying a third cluster's batch may add own events.
+        Also waits until the batches that are being applied have ended: applying a third cluster's batch may add events
+        of this cluster.
         """
         self._until_ns[namespace_id] = until_ns
         while namespace_id in self._under_way:
@@ -145,7 +147,7 @@ class HandoverWrites:
         await self.until_applied(namespace_id)
 
     def end_hand_over(self, namespace_id: str, until_ns: int) -> None:
-        """End the handover that was to last until `until_ns`: its writes continue, those of another handover don't."""
+        """End the handover that would last until `until_ns`: its writes continue. A newer handover is not affected."""
         if self._until_ns.get(namespace_id) == until_ns:
             del self._until_ns[namespace_id]
         self.notify()

@@ -10,7 +10,7 @@ _RANGE_BITS = 24
 
 
 class ShardIds:
-    """Ids that no other owner of the shard gives out, in increasing order."""
+    """Gives out ids in increasing order, which no other owner of the shard gives out."""
 
     def __init__(self, ownership: Ownership, writes: StoreWrites) -> None:
         self._ownership = ownership
@@ -21,29 +21,29 @@ class ShardIds:
 
     @property
     def next_id(self) -> int:
-        """The lowest id that was not taken yet."""
+        """The next id to be given out."""
         return self._next_id
 
     def begin_range(self) -> None:
-        """Continue with the ids of the owner's present range id."""
+        """Continue with the ids of the owner's current range id."""
         range_id = self._ownership.range_id
         self._next_id = range_id << _RANGE_BITS
         self._last_id = (range_id + 1) << _RANGE_BITS
 
     def take(self, count: int) -> int:
-        """Take `count` ids in a row and return the first; `ensure` must have reserved that many."""
+        """Take `count` consecutive ids and return the first; `ensure` must have reserved that number."""
         first = self._next_id
         self._next_id += count
         return first
 
     async def ensure(self, wanted: int) -> None:
-        """Renew the lease if fewer than `wanted` ids are left; no write with the old range id is in flight then."""
+        """Renew the lease if fewer than `wanted` ids are left, after all writes with the old range id have ended."""
         if self._next_id + wanted < self._last_id:
             return
         async with self._renewing:
             if self._next_id + wanted < self._last_id:
                 return
-            # The store rejects writes with the old range id after the renewal.
+            # After the renewal, the store rejects writes with the old range id.
             await self._writes.drain()
             await self._ownership.renew()
             self.begin_range()

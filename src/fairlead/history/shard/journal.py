@@ -17,7 +17,7 @@ from fairlead.journal import DurableQueue, HistoryRecord, Journal, VersionItem
 from fairlead.settings.static.journal import JournalPayloads
 from fairlead.telemetry import get_log
 
-# Number of shards that read at the same time; each holds a page in memory until the journal has room for it.
+# Number of shards that read at the same time. Each holds a page in memory until the journal has room for it.
 READERS_MAX = 4
 DIGEST_SEED = 0
 
@@ -46,7 +46,7 @@ def to_record(streamed: Streamed, *, payloads: JournalPayloads, namespace: str |
         return record
     record.event_types = [event.event_type for event in events]
     for event in events:
-        # Like `event_digest`, but without a copy: no other code uses these events.
+        # Like `event_digest`, but without a copy, because no other code uses these events.
         event.ClearField("task_id")
     record.event_digests = [_digest(event) for event in events]
     record.signals = [
@@ -69,7 +69,7 @@ def _outline(payload: bytes) -> str:
 
 
 def event_digest(event: HistoryEvent) -> str:
-    """The digest of an event, equal in all clusters: it leaves out the task id, which each cluster sets itself."""
+    """The digest of an event, equal in all clusters. It leaves out the task id, which differs between clusters."""
     if event.task_id:
         event = HistoryEvent.FromString(event.SerializeToString())
         event.ClearField("task_id")
@@ -85,7 +85,7 @@ class HistoryJournal:
 
     def __init__(self, journal: Journal, *, payloads: JournalPayloads) -> None:
         def make(streamed: Streamed) -> HistoryRecord:
-            # This runs in the journal writer's thread; the lookup in a dictionary needs no lock.
+            # This runs in the thread of the journal's writer; the look-up in a dictionary needs no lock.
             name = journal.names.find(split_version(streamed.row.namespace_id)[0])
             return to_record(streamed, payloads=payloads, namespace=name)
 

@@ -36,10 +36,10 @@ def new_task(matched: AnyMatched, priority: bytes | None, created_ns: int) -> Ne
 def direct_place(
     services: Services, state: RunState, task: WorkflowTask
 ) -> tuple[TaskQueueId, QueueKind, NewTask, Version | None] | None:
-    """The task queue of a workflow task that is about to be written, its kind, the task, and the worker version.
+    """The task queue of a workflow task that will be written, its kind, the task, and the worker version.
 
-    None if its sticky worker has another version than the run needs. The task has no payload, since matching never
-    stores a task that is started at once.
+    None if the sticky worker does not have the version that the run needs. The task has no payload, because matching
+    never stores a task that is started at once.
     """
     task_queue, target = workflow_place(services.deployments, state)
     new = NewTask(*_placed(state.started.priority), b"", (task.scheduled_ns - state.skipped_ns) / SECOND_NS)
@@ -50,7 +50,7 @@ def direct_place(
     return TaskQueueId(state.identity.namespace_id, task.task_queue, TaskType.WORKFLOW), QueueKind.STICKY, new, target
 
 
-# Priorities that are kept decoded; runs of the same tenant have the same one.
+# Number of priorities that are kept decoded; the runs of a tenant usually have the same priority.
 _PRIORITIES_MAX = 4096
 
 
@@ -70,7 +70,7 @@ def fairness_key_of(priority: bytes | None) -> str:
 
 
 async def push_workflow_task(services: Services, key: RunKey, state: RunState, task: WorkflowTask) -> None:
-    """Add a workflow task to the sticky task queue, or to the normal one if the sticky worker is gone."""
+    """Add a workflow task to the sticky task queue, or to the normal queue if the sticky worker is gone."""
     origin = state.started
     if task.sticky and is_at_target(services, state):
         matched = MatchedWorkflowTask(*key, task.scheduled_event_id, task.attempt, sticky=True, version=task.version)
@@ -97,7 +97,7 @@ async def push_to_all(services: Services, key: RunKey, state: RunState, task: Wo
 
 
 def is_at_target(services: Services, state: RunState) -> bool:
-    """Whether the run's sticky worker has the worker version that the next task goes to."""
+    """Whether the run's sticky worker has the version for which the next task is."""
     known = state.versioning.version if state.versioning is not None else None
     return workflow_target(services.deployments, state) == known
 
@@ -105,7 +105,7 @@ def is_at_target(services: Services, state: RunState) -> bool:
 async def leave_sticky(
     matching: MatchingClient, history: HistoryClient, namespace_id: str, sticky_task_queue: str
 ) -> None:
-    """Move the tasks of a sticky task queue to the normal ones, because its worker has shut down."""
+    """Move the tasks of a sticky task queue to the normal queues, because its worker has shut down."""
     sticky = TaskQueueId(namespace_id, sticky_task_queue, TaskType.WORKFLOW)
     for payload in await matching.forget_sticky(sticky):
         task = read_matched(payload)

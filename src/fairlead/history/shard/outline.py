@@ -8,17 +8,17 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from temporalio.api.common.v1 import Callback, Payload
 from temporalio.api.history.v1 import HistoryEvent
 
-# Metadata key under which an outlined payload has the number of bytes that its data had.
+# Metadata key for the number of bytes that the data of an outlined payload had.
 SIZE_KEY = "fairlead-data-bytes"
 
 _PAYLOAD = Payload.DESCRIPTOR.full_name
 _INTERNAL_CALLBACK = Callback.Internal.DESCRIPTOR.full_name
-# Maps from the names of Nexus headers to their values, which may be credentials.
+# Fields that map names of Nexus headers to values, which may be credentials.
 _HEADERS = frozenset(("header", "nexus_header"))
 
 
 def outline_event(event: HistoryEvent) -> None:
-    """Remove the data of all payloads of an event, in place; their metadata and sizes stay."""
+    """Remove the data of all payloads of an event, in place; metadata and sizes stay."""
     _outline(event)
 
 

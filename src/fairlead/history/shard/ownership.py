@@ -7,13 +7,13 @@ from fairlead.storage.history import HistoryStore, LeaseLost, ShardLease
 
 
 class NotOwner(RetryElsewhere):
-    """Another host owns the shard, or will in a moment: nothing was done."""
+    """Another host owns the shard, or soon will: nothing was done."""
 
 
 class Ownership:
     """Whether this host owns a shard, and the range id that fences its writes.
 
-    Once `is_lost` is set it stays set: the host has to open the shard again, as a new object.
+    A lost shard stays lost: to own it again, the host opens it again, as a new object.
     """
 
     def __init__(self, shard_id: int, *, host: str, store: HistoryStore, on_lost: Callable[[], None]) -> None:
@@ -25,13 +25,13 @@ class Ownership:
         self._on_lost = on_lost
 
     async def acquire(self) -> ShardLease:
-        """Become the owner of the shard; writes of the previous owner fail from now on."""
+        """Become the owner of the shard. From now on, writes of the previous owner fail."""
         lease = await self._store.take_shard(self.shard_id)
         self.range_id = lease.range_id
         return lease
 
     async def renew(self) -> None:
-        """Get a new range id. Writes in flight with the old one would fail."""
+        """Get a new range id. Writes in flight with the old range id would fail."""
         try:
             self.range_id = await self._store.renew_shard(self.shard_id, self.range_id)
         except LeaseLost as lost:
@@ -39,7 +39,7 @@ class Ownership:
             raise self.taken() from lost
 
     def lose(self) -> None:
-        """Give the shard up: another host owns it, or the outcome of a write is unknown and the shard must reopen."""
+        """Give the shard up: another host owns it, or the outcome of a write is unknown and it must be reopened."""
         if not self.is_lost:
             self.is_lost = True
             self._on_lost()

@@ -1,7 +1,7 @@
-"""Queries of a run that wait for a worker's result, attached to a workflow task or sent as a query task.
+"""Queries of a run that wait for a worker's result, either with a workflow task or with a query task.
 
-Queries are not stored. While a workflow task is pending, queries are attached to it, so that their results include all
-events before them; otherwise a worker gets a query task of its own.
+Queries are not stored. While a workflow task is pending, queries are attached to it, so that their results reflect all
+earlier events. Otherwise a query gets a query task of its own.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from fairlead.api.error_details import exhausted, packed
 from fairlead.api.errors import InvalidArgument
 from fairlead.core.errors import FairleadError, RetryElsewhere
 
-# Queries of one run that wait for a workflow task or are attached to one.
+# Maximum number of queries of one run that wait for a workflow task or are attached to one.
 BUFFERED_MAX = 100
-# Query tasks of one run.
+# Maximum number of query tasks of one run.
 DIRECT_MAX = 1_000
 
 _ANSWERED = QueryResultType.QUERY_RESULT_TYPE_ANSWERED
@@ -33,9 +33,9 @@ class QueryMoved(RetryElsewhere):
 
 
 class _Phase(IntEnum):
-    BUFFERED = 1  # Waits for a workflow task, or is attached to one.
-    DIRECT = 2  # Waits for a worker to take its query task.
-    TAKEN = 3  # A worker has its query task.
+    BUFFERED = 1  # The query waits for a workflow task, or is attached to one.
+    DIRECT = 2  # The query waits for a worker to take its query task.
+    TAKEN = 3  # A worker has taken the query task.
 
 
 class QueryResult(NamedTuple):
@@ -45,13 +45,13 @@ class QueryResult(NamedTuple):
 
 
 class Unblocked(NamedTuple):
-    """No workflow task is pending any more: the query becomes a query task."""
+    """No workflow task is pending any more: the query must become a query task."""
 
 
 class Query:
-    """One query. `done` is set once: to the result, to `Unblocked`, or to an error.
+    """One query. `done` gets the result, `Unblocked`, or an error.
 
-    `is_sticky`: its query task went to the sticky worker, which has the run in its cache.
+    `is_sticky` is true if its query task went to the sticky worker, which has the run in its cache.
     """
 
     __slots__ = ("done", "is_sticky", "phase", "query", "query_id")
@@ -70,7 +70,7 @@ class Query:
 
 
 class QueryRegistry:
-    """The queries of one run. Callers hold the lock of its workflow id."""
+    """The queries of one run. Callers must hold the lock of its workflow id."""
 
     __slots__ = ("_queries",)
 
@@ -93,7 +93,7 @@ class QueryRegistry:
         return self._keep(Query(query_id, query, _Phase.DIRECT))
 
     def forget(self, query_id: str) -> None:
-        """Remove a query that no caller waits for."""
+        """Remove a query for which no caller waits."""
         self._queries.pop(query_id, None)
 
     def to_attach(self) -> dict[str, WorkflowQuery]:
@@ -101,7 +101,10 @@ class QueryRegistry:
         return {query.query_id: query.query for query in self._buffered()}
 
     def answer(self, results: Mapping[str, WorkflowQueryResult]) -> None:
-        """Take the query results of a completed workflow task; queries without one are attached to the next task."""
+        """Process the query results of a completed workflow task.
+
+        Queries without a result are attached to the next task.
+        """
         for query_id, result in results.items():
             query = self._queries.get(query_id)
             if query is not None and query.phase is _Phase.BUFFERED:
@@ -109,10 +112,10 @@ class QueryRegistry:
                 self.forget(query_id)
 
     def on_task_failed(self, _failure: Failure | None = None) -> None:
-        """The workflow task failed: its queries are attached to the next attempt."""
+        """Do nothing: the queries of a failed workflow task are attached to the next attempt."""
 
     def unblock(self) -> None:
-        """No workflow task is pending: the queries that waited for one become query tasks."""
+        """Make the queries that wait for a workflow task into query tasks, because no workflow task is pending."""
         for query in self._buffered():
             query.set(Unblocked())
             self.forget(query.query_id)
@@ -126,14 +129,17 @@ class QueryRegistry:
         return query
 
     def offer_again(self, query_id: str) -> None:
-        """Let another worker take the query, because the first did not respond; a late response still counts."""
+        """Let another worker take the query, because the first did not respond.
+
+        A late response of the first is accepted.
+        """
         query = self._queries.get(query_id)
         if query is not None:
             query.phase = _Phase.DIRECT
             query.is_sticky = False
 
     def answer_directly(self, query_id: str, answer: RespondQueryTaskCompletedRequest) -> bool:
-        """Take a worker's response to a query task; false if no caller waits for it any more."""
+        """Process a worker's response to a query task; return False if no caller waits for it."""
         query = self._queries.get(query_id)
         if query is None or query.phase is _Phase.BUFFERED:
             return False

@@ -1,8 +1,8 @@
-"""A task queue of a shard: it runs the tasks that steps of runs have left, each at once or at its time.
+"""A task queue of a shard: runs the tasks that steps of runs have added, at once or when they are due.
 
-A task is durable before it starts, because the step that created it wrote it. Tasks up to a horizon are in memory;
-those beyond it are read from the store when they are nearly due. A task runs at least once, so its executor checks
-whether it still applies. Finished tasks are deleted a little later, all at once, up to the first unfinished one.
+A task is durable before it starts, because the step that added it wrote it. Tasks up to a horizon are in memory; later
+tasks are read from the store when they are nearly due. A task may run more than once, so its executor checks whether it
+still applies. Finished tasks are deleted later, together, up to the first unfinished task.
 """
 
 import asyncio
@@ -23,22 +23,22 @@ from fairlead.history.state.tasks import QueueRow, decode_row
 from fairlead.storage.history import TASKS_COMPLETED_MAX, HistoryStore, LeaseLost, RunKey, TaskKey
 from fairlead.telemetry import get_log
 
-# Tasks in memory, of one queue in all shards together; the rest is read from the store later.
+# Number of tasks in memory, of one queue in all shards together; further tasks are read from the store later.
 TASKS_IN_MEMORY_MAX = 100_000
 TASKS_A_SHARD_MIN = 1_000
 PAGE_MAX = 2_000
-# Tasks of one queue that run at the same time.
+# Number of tasks of one queue that run at the same time.
 CONCURRENT_MAX = 200
 # Nanoseconds before their due time at which timers are loaded into memory.
 AHEAD_NS = 60 * SECOND_NS
 # Seconds between two checks whether stored timers are nearly due.
 TIMERS_AHEAD_S = 20.0
 DELETE_INTERVAL_S = 1.0
-# Seconds added to an alarm: event loops have millisecond clocks, and an early alarm would be set again and again.
+# Seconds added to an alarm: the clocks of event loops are coarse, and an early alarm would be set again and again.
 ALARM_LATE_S = 0.001
-# Failed tasks of one queue that wait for a retry without counting as running.
+# Number of failed tasks of one queue that wait for a retry without counting as running.
 RETRYING_MAX = 1_000
-# Seconds before the first retry of a failed task, doubled for each further one, and the upper limit.
+# Seconds before the first retry of a failed task (doubled for each further retry), and the maximum.
 RETRY_FIRST_S = 0.05
 RETRY_S_MAX = 10.0
 _RETRY_LOUD_ATTEMPTS = 5
@@ -51,7 +51,7 @@ Run = Callable[[QueueRow], Awaitable[None]]
 
 
 class ShardQueue:
-    """One task queue of one shard. `is_timed`: its tasks are timers, which start when they are due."""
+    """One task queue of one shard. If `is_timed`, its tasks are timers, which start when they are due."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class ShardQueue:
         uniform: Callable[[], float] = random.random,
         turns: Admission | None = None,
     ) -> None:
-        """`ahead_ns`: timers that are due within this time are loaded into memory; None loads all of them.
+        """`ahead_ns`: timers that are due within this time are loaded into memory; None loads all timers.
 
-        `uniform` makes random numbers in [0, 1), which vary the pauses between attempts. `turns` bounds the tasks
-        that all queues of a busy host run at once.
+        `uniform` makes random numbers in [0, 1), which vary the pauses between attempts. `turns` limits the number of
+        tasks that all queues of a busy host run at once.
         """
         self.name = name
         self._shard_id = shard_id
@@ -88,15 +88,15 @@ class ShardQueue:
         self._ahead_ns = ahead_ns if is_timed else None
         self._tasks_max = tasks_max
         self._uniform = uniform
-        # Tasks that are being written (None), wait or run; and a heap of their keys and of some finished ones.
+        # Unfinished tasks by key (None: being written); and a heap of their keys, with some keys of finished tasks.
         self._outstanding: dict[TaskKey, QueueRow | None] = {}
         self._keys: list[TaskKey] = []
         self._turns = turns or Admission(lambda: CONCURRENT_MAX)
         self._waiting = WaitingTasks(self._outstanding, is_timed=is_timed)
         self._level = self._deleted = self._highest_done = self._horizon = TaskKey(-1, -1)
-        # Lowest key of a task that may be in the store and not in memory; the store is read when it is nearly due.
+        # Lowest key of a task that may be only in the store, which is read when that task is nearly due.
         self._next_stored = TaskKey(-1, -1)
-        # A read of the store is running for the tasks above this key.
+        # Key after which a read of the store is in progress.
         self._reading_from = END_OF_TIME
         self._busy = 0
         self._failing = 0
@@ -104,7 +104,7 @@ class ShardQueue:
         self._loops: list[asyncio.Task[None]] = []
         self._work: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        # `_has_leftovers`: finished tasks are in the store, or keys of tasks that are not in memory.
+        # `_has_leftovers` is set if finished tasks are in the store, or keys in the heap have no task in memory.
         self._wake, self._has_leftovers = asyncio.Event(), asyncio.Event()
 
     async def open(self, level: TaskKey | None) -> None:
@@ -115,7 +115,7 @@ class ShardQueue:
         self._loops = [asyncio.create_task(self._read_forever()), asyncio.create_task(self._delete_forever())]
 
     async def close(self) -> None:
-        """Start no more tasks, and cancel the running ones; the next owner runs them again."""
+        """Start no more tasks, and cancel the running ones; the next owner of the shard runs them again."""
         self._is_closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -130,12 +130,12 @@ class ShardQueue:
         return any(row is not None and (row.namespace_id, row.workflow_id, row.run_id) == key for row in rows)
 
     async def read_until(self, until_ns: int) -> AsyncIterator[QueueRow]:
-        """The stored tasks up to a time; finished ones are among them until they are deleted."""
+        """The stored tasks up to a time, including finished tasks that are not yet deleted."""
         after = self._deleted
         while True:
             page = await self._read_page(after=after, until_ns=until_ns, limit=PAGE_MAX)
             for stored in page:
-                # An unreadable task was logged when the queue loaded it.
+                # Skip an unreadable task: it was logged when the queue loaded it.
                 with suppress(msgspec.DecodeError):
                     yield decode_row(stored.payload)
             if len(page) < PAGE_MAX:
@@ -155,7 +155,7 @@ class ShardQueue:
         return self._busy > 0 or self._failing > 0 or self._waiting.has_due(self._clock_ns())
 
     async def next_timer(self) -> tuple[TaskKey, QueueRow] | None:
-        """The first task whose time has not come; None without such a task within `ahead_ns`."""
+        """The first task that is not yet due; None if no task is due within `ahead_ns`."""
         if not self._waiting:
             await self._read_on()
         while (key := self._waiting.first_timer) is not None:
@@ -166,12 +166,12 @@ class ShardQueue:
         return None
 
     def drop_timer(self, key: TaskKey) -> None:
-        """Forget a task that no longer has an effect, before its time comes."""
-        # The task does not count as finished: finished tasks raise the deletion level, and new tasks get keys above it.
+        """Forget a task that no longer has an effect, before it is due."""
+        # Don't count it as finished: that would raise the deletion level, above which new tasks must have their keys.
         self._forget(key)
 
     def assign(self, fire_at_ns: int, task_id: int) -> TaskKey:
-        """The key of a task that is about to be written: above the keys that are being deleted."""
+        """Assign a key to a task that will be written; the key is above the keys that are being deleted."""
         key = TaskKey(fire_at_ns, task_id)
         if key <= self._level:
             key = TaskKey(self._level.fire_at_ns + 1, task_id)
@@ -180,9 +180,9 @@ class ShardQueue:
         return key
 
     def written(self, key: TaskKey, row: QueueRow) -> None:
-        """The task is durable: start it when it is due."""
+        """Note that the task is durable, so that it starts when it is due."""
         if key > self._horizon or len(self._outstanding) > self._tasks_max:
-            # Above the range in memory, or memory is full: it is read from the store later, so the range ends below it.
+            # The key is above the range in memory, or memory is full: end the range below the key, to read it later.
             self._forget(key)
             self._horizon = min(self._horizon, TaskKey(key.fire_at_ns, key.task_id - 1))
             self._next_stored = min(self._next_stored, key)
@@ -192,7 +192,7 @@ class ShardQueue:
         self._enqueue(key)
 
     def not_written(self, key: TaskKey) -> None:
-        """The write of the task failed, and the store does not have it."""
+        """Forget a task whose write failed, so that the store does not have it."""
         self._forget(key)
 
     def _enqueue(self, key: TaskKey) -> None:
@@ -214,7 +214,7 @@ class ShardQueue:
         self._alarm = asyncio.get_running_loop().call_later(min(wait_s, TIMERS_AHEAD_S), self.wake)
 
     def wake(self) -> None:
-        """Start the tasks that are due: called by the alarm, and after a jump of the clock."""
+        """Start the tasks that are due. The alarm calls this, and it must be called after a jump of the clock."""
         self._begin_due()
         if self._busy < CONCURRENT_MAX:
             self._set_alarm()
@@ -260,7 +260,7 @@ class ShardQueue:
                             run_id=row.run_id,
                             error=str(failure),
                         )
-                except Exception:  # noqa: BLE001 - whatever it is, the task has to run again
+                except Exception:  # noqa: BLE001 - after any error, the task must run again
                     attempt += 1
                     _log.exception(
                         "task failed",
@@ -292,7 +292,7 @@ class ShardQueue:
                 self._rest()
 
     def _rest(self) -> None:
-        """Stop counting a task as running, and start others in its place."""
+        """Stop counting a task as running, and start other tasks in its place."""
         self._busy -= 1
         if self._waiting:
             self.wake() if self._is_timed else self._begin_due()
@@ -305,7 +305,7 @@ class ShardQueue:
     async def _read_forever(self) -> None:
         while True:
             self._wake.clear()
-            # Not `wait_for`: it can swallow a cancellation that comes together with the event.
+            # Don't use `wait_for`, which can swallow a cancellation that comes together with the event.
             with suppress(TimeoutError):
                 async with asyncio.timeout(TIMERS_AHEAD_S):
                     await self._wake.wait()
@@ -319,11 +319,11 @@ class ShardQueue:
                 await asyncio.sleep(RETRY_S_MAX)
 
     async def _read_on(self) -> None:
-        """Load tasks from beyond the horizon, as far as they are nearly due and there is room."""
+        """Load tasks from beyond the horizon, if they are nearly due and there is room."""
         while len(self._outstanding) < self._tasks_max:
             after = self._horizon
             until_ns = None if self._ahead_ns is None else self._clock_ns() + self._ahead_ns
-            # Move the horizon before the read: the page may lack a task written meanwhile, which `written` then keeps.
+            # Move the horizon first: the page may lack a task written during the read, which `written` then keeps.
             ahead = END_OF_TIME if until_ns is None else TaskKey(until_ns, END_OF_TIME.task_id)
             if ahead <= after:
                 return
@@ -346,14 +346,14 @@ class ShardQueue:
                     self._take(stored.key, stored.payload)
             if len(page) < PAGE_MAX:
                 return
-            # `written` may have lowered the horizon meanwhile, for a task that it left in the store.
+            # `written` may have lowered the horizon during the read, for a task that it left in the store.
             self._horizon = self._next_stored = min(self._horizon, page[-1].key)
 
     def _take(self, key: TaskKey, payload: bytes) -> None:
         try:
             row = decode_row(payload)
         except msgspec.DecodeError as wrong:
-            # The task stays in the store and holds the level, for an operator or the release that wrote it.
+            # The task stays in the store and limits the deletion level, until an operator or another release acts.
             _log.error("task can't be read", shard=self._shard_id, queue=self.name, key=tuple(key), error=str(wrong))
             self._outstanding[key] = None
             heapq.heappush(self._keys, key)
@@ -379,15 +379,15 @@ class ShardQueue:
                 _log.exception("finished tasks not deleted", shard=self._shard_id, queue=self.name)
 
     async def delete_done(self) -> None:
-        """Delete the finished tasks, up to the first unfinished one."""
+        """Delete the finished tasks up to the first unfinished task."""
         keys = self._keys
         while keys and keys[0] not in self._outstanding:
             heapq.heappop(keys)
         if len(keys) > 2 * len(self._outstanding) + PAGE_MAX:
-            # Most keys belong to timers that are in the store only, and would stay in the heap until they are due.
+            # Most keys belong to timers that are only in the store, and would stay in the heap until they are due.
             keys[:] = [key for key in keys if key in self._outstanding]
             heapq.heapify(keys)
-        # Unfinished tasks beyond the horizon are in the store only.
+        # Unfinished tasks beyond the horizon are only in the store.
         level = min(self._highest_done, self._horizon, self._reading_from)
         if keys and keys[0] <= level:
             level = TaskKey(keys[0].fire_at_ns, keys[0].task_id - 1)

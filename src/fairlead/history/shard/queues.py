@@ -1,4 +1,4 @@
-"""The two task queues of a shard: transfer tasks run at once, timer tasks at their time."""
+"""The two task queues of a shard: transfer tasks run at once, timer tasks when they are due."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ TIMER = "timer"
 
 
 class AssignedTask(NamedTuple):
-    """A task that a commit is about to write: its queue, and its key there."""
+    """A task that a commit will write: its queue, and its key in the queue."""
 
     queue: ShardQueue
     key: TaskKey
@@ -27,7 +27,7 @@ class AssignedTask(NamedTuple):
 
 
 class ShardQueues:
-    """Gives the tasks of a commit their keys, and hands them to the queues when the commit is durable."""
+    """Assigns keys to the tasks of a commit, and passes the tasks to the queues when the commit is durable."""
 
     def __init__(
         self, ownership: Ownership, ids: ShardIds, services: Services, *, run: Callable[[QueueRow], Awaitable[None]]
@@ -56,7 +56,7 @@ class ShardQueues:
         self.timer = self.by_name[TIMER]
 
     async def open(self, levels: Mapping[str, TaskKey]) -> None:
-        """Run the tasks in the store above `levels`, by queue name."""
+        """Run the tasks in the store above `levels`, which maps queue names to levels."""
         for name, queue in self.by_name.items():
             await queue.open(levels.get(name))
 
@@ -66,18 +66,21 @@ class ShardQueues:
             await queue.close()
 
     def assign(self, rows: Sequence[QueueRow]) -> list[AssignedTask]:
-        """Give tasks their keys. `written` or `not_written` must follow; ids for each must have been reserved."""
-        # All are encoded before the first gets its key: a task that can't be encoded must leave no key behind.
+        """Assign keys to tasks.
+
+        Call `written` or `not_written` afterwards. An id for each task must have been reserved.
+        """
+        # Encode all tasks before the first gets its key: a task that can't be encoded must leave no key behind.
         payloads = [encode_row(row) for row in rows]
         return [self._assign(row, payload) for row, payload in zip(rows, payloads, strict=True)]
 
     def written(self, assigned: Sequence[AssignedTask]) -> None:
-        """The commit is durable: run its tasks when their time comes."""
+        """Note that the commit is durable, so that its tasks run when they are due."""
         for task in assigned:
             task.queue.written(task.key, task.row)
 
     def not_written(self, assigned: Sequence[AssignedTask]) -> None:
-        """The commit failed, and the store has none of its tasks."""
+        """Forget the tasks of a commit that failed: the store has none of them."""
         for task in assigned:
             task.queue.not_written(task.key)
 
@@ -85,7 +88,7 @@ class ShardQueues:
         queue, fire_at_ns = self.transfer, 0
         if isinstance(row.task, TimerTask):
             queue = self.timer
-            # Some stores can't hold earlier or later times.
+            # Some stores can't hold times outside of this range.
             fire_at_ns = max(0, min(row.task.fire_at_ns - row.skipped_ns, END_OF_TIME.fire_at_ns - 1))
         key = queue.assign(fire_at_ns, self._ids.take(1))
         return AssignedTask(queue, key, row, TaskWrite(queue.name, key.fire_at_ns, key.task_id, payload))

@@ -1,4 +1,4 @@
-"""The work of a shard that follows from replication, as the shard needs it; `ndc` implements it."""
+"""The interface of a shard to its replication work, which `ndc` implements."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ class ReplicationWork(Protocol):
     """Failovers, backfills and handovers of the namespaces in one shard."""
 
     def take_over(self) -> None:
-        """Begin with a shard that this host has just acquired."""
+        """Begin after this host has acquired the shard."""
         ...
 
     async def read(self) -> None:
@@ -25,7 +25,7 @@ class ReplicationWork(Protocol):
         ...
 
     def namespace_changed(self, namespace: Namespace) -> None:
-        """Start the work that follows from a changed namespace."""
+        """Start the work that a change of a namespace requires."""
         ...
 
     async def write_buffered_events(self, namespace: Namespace) -> None:
@@ -33,5 +33,5 @@ class ReplicationWork(Protocol):
         ...
 
     def is_backfilled(self, namespace: Namespace, cluster: str) -> bool:
-        """Whether a cluster has all runs that existed before it was added to the namespace."""
+        """Whether a cluster has received all runs that existed before it was added to the namespace."""
         ...

@@ -1,4 +1,4 @@
-"""Runs in memory: their stored state, their latest events, and the updates and queries that wait for them."""
+"""Runs in memory: their stored state, their latest events, and their waiting updates and queries."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from fairlead.history.shard.updates import UpdateRegistry
 from fairlead.history.state import RunState, TaskKind, decode
 from fairlead.storage.history import RunKey, StoredRun
 
-# Runs in memory, of all shards together; each shard has an equal part.
+# Number of runs in memory, of all shards together; each shard has an equal part.
 RUNS_IN_MEMORY_MAX = 20_000
-# Runs that each shard may keep at least.
+# Minimum number of runs that each shard may keep.
 RUNS_A_SHARD_MIN = 100
-# Bytes of events in memory: of one run, of all shards together, and of one shard at least.
+# Maximum bytes of events in memory: of one run, of all shards together, and the part that each shard has at least.
 EVENT_BYTES_A_RUN_MAX = 128 * 1024
 EVENT_BYTES_MAX = 64 * 1024 * 1024
 EVENT_BYTES_A_SHARD_MIN = 256 * 1024
@@ -29,9 +29,9 @@ class ReappliedKeys(NamedTuple):
 
 
 class LoadedRun:
-    """A run as it was last written. Only the holder of its workflow id's lock may read or change it.
+    """A run as it was last written. Hold the lock of its workflow id to read or change it.
 
-    `batches` are the latest events, without a gap up to the last one; there may be none.
+    `batches` are the latest events, without a gap up to the last event; may be empty.
     """
 
     __slots__ = (
@@ -59,13 +59,16 @@ class LoadedRun:
         self.reapplied = ReappliedKeys()
         self.updates: UpdateRegistry | None = None
         self.queries: QueryRegistry | None = None
-        # Callbacks of a step for when it is durable; `skip_write` keeps a step in memory only.
+        # Callbacks to call when a step is durable. `skip_write` keeps a step in memory only.
         self.on_commit: list[Callable[[], None]] = []
         self.skip_write = False
 
     @classmethod
     def from_store(cls, stored: StoredRun) -> "LoadedRun":
-        """Decode a stored run. Its speculative workflow task is dropped: the host that had it in memory has lost it."""
+        """Decode a stored run.
+
+        Its speculative workflow task is dropped, because only the memory of the previous host had the task.
+        """
         state = decode(stored.state)
         task = state.live.unwritten_task
         if task is not None and task.kind is TaskKind.SPECULATIVE:
@@ -86,7 +89,7 @@ class LoadedRun:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the store has all of the run: no update, query or speculative task is only in memory."""
+        """Whether the store has the whole run: no update, query or speculative task is only in memory."""
         task = self.state.live.unwritten_task
         return (
             (self.updates is None or self.updates.is_idle)
@@ -95,7 +98,7 @@ class LoadedRun:
         )
 
     def keep(self, batch: Batch) -> None:
-        """Add a batch that was just written, and drop the oldest ones beyond the limit."""
+        """Add a batch that was just written, and drop the oldest batches above the limit."""
         if not batch.payload:
             return
         self.batches.append(batch)
@@ -104,7 +107,7 @@ class LoadedRun:
             self.bytes -= len(self.batches.pop(0).payload)
 
     def abandon(self) -> None:
-        """Fail the updates and queries that wait in memory, so that their callers ask again."""
+        """Fail the updates and queries that wait in memory, so that their callers send them again."""
         if self.updates is not None:
             self.updates.abandon()
         if self.queries is not None:
@@ -122,7 +125,7 @@ class RunCache:
     def __init__(self, *, shards: int = 1) -> None:
         self._runs: OrderedDict[RunKey, LoadedRun] = OrderedDict()
         self._with_events: OrderedDict[RunKey, int] = OrderedDict()
-        # Runs with buffered events, including evicted ones: their next `put` tells whether they still have some.
+        # Runs with buffered events, including evicted runs; the next `put` of a run updates this.
         self._with_buffers: set[RunKey] = set()
         self._bytes = 0
         self._runs_max = max(RUNS_IN_MEMORY_MAX // shards, RUNS_A_SHARD_MIN)
@@ -139,7 +142,7 @@ class RunCache:
         return run
 
     def put(self, run: LoadedRun) -> None:
-        """Keep a run as it is now, and evict the least recently used ones."""
+        """Keep a run in its present state, and evict the least recently used runs."""
         self._runs[run.key] = run
         self._runs.move_to_end(run.key)
         if run.state.live.buffered:
@@ -157,7 +160,7 @@ class RunCache:
             self._let_go()
 
     def replace(self, run: LoadedRun) -> None:
-        """Keep a run, possibly as a new object; callers that wait for the old object ask again."""
+        """Keep a run that may be a new object; callers that wait on the old object send their requests again."""
         before = self.get(run.key)
         if before is not None and before is not run:
             self.drop(run.key)
@@ -165,7 +168,7 @@ class RunCache:
         self.put(run)
 
     def drop(self, key: RunKey) -> LoadedRun | None:
-        """Forget a run whose state in memory may not be the stored one."""
+        """Forget a run whose state in memory may differ from the stored state."""
         self._bytes -= self._with_events.pop(key, 0)
         return self._runs.pop(key, None)
 
@@ -175,7 +178,7 @@ class RunCache:
         self._with_buffers.discard(key)
 
     def with_buffers(self, namespace_id: str) -> list[RunKey]:
-        """The runs of a namespace with buffered events, of all runs that were in memory since the shard was opened."""
+        """The runs of a namespace with buffered events, among all that were in memory after the shard was opened."""
         return [key for key in self._with_buffers if key.namespace_id == namespace_id]
 
     def clear(self) -> list[LoadedRun]:

@@ -1,7 +1,7 @@
 """A shard: the runs of part of the workflow ids, owned by one host at a time.
 
-A change of a run takes the lock of its workflow id, works on the state in memory, and writes all that follows in one
-commit. The range id of the shard fences the commit, so a host that is no longer the owner can't write.
+A change of a run takes the lock of its workflow id, changes the state in memory, and writes all results in one commit.
+The range id of the shard fences the commit, so a host that is no longer the owner can't write.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Shard:
-    """One shard of a host that owns it: loads runs, takes steps of them, and composes the parts that do the rest.
+    """One shard on the host that owns it. Loads runs and changes them by steps; its parts do all other work.
 
     After `ownership.is_lost` a shard does nothing more, and the host opens a new one.
     """
@@ -121,7 +121,7 @@ class Shard:
         self.ids.begin_range()
         self.replication_work.take_over()
         if self.services.clusters.remotes:
-            # A handover may have begun since this host read the namespaces: then even the first write has to wait.
+            # A handover may have begun after this host read the namespaces; then even the first write must wait.
             await self.services.namespaces.refresh_after_now()
         await self.replication_work.read()
         await self.queues.open(lease.levels)
@@ -130,7 +130,7 @@ class Shard:
         self.slots.open()
 
     async def close(self) -> None:
-        """Stop all work. Waiting callers are woken, and find that the shard is lost."""
+        """Stop all work, and wake waiting callers, which then get the error that the shard is lost."""
         was_lost, self.ownership.is_lost = self.ownership.is_lost, True
         self.background.cancel_timers()
         self.slots.close()
@@ -139,7 +139,7 @@ class Shard:
         await self.queues.close()
         await self.stream.close(is_lost=was_lost)
         await self.background.close()
-        # The work that has just ended may have loaded more runs.
+        # The work that has just ended may have loaded further runs.
         self._release_callers()
 
     def _release_callers(self) -> None:
@@ -159,9 +159,9 @@ class Shard:
         return self._locks.is_held(namespace_id, workflow_id)
 
     async def load(self, namespace_id: str, workflow_id: str, run_id: str = "") -> LoadedRun:
-        """A run; without `run_id`, the current run. The caller holds the lock."""
-        # The shard may be lost since the caller began to wait for the lock: it would wait here for changes that happen
-        # at another host.
+        """A run; without `run_id`, the current run. The caller must hold the lock."""
+        # The shard may have been lost while the caller waited for the lock: the caller would wait here for changes that
+        # happen at another host.
         self.ownership.check()
         if not run_id:
             current = await self.current_runs.find(namespace_id, workflow_id)
@@ -179,7 +179,7 @@ class Shard:
         return run
 
     def new_run(self, namespace_id: str, workflow_id: str, run_id: str) -> LoadedRun:
-        """A run that is not in the store yet."""
+        """A run that is not yet in the store."""
         identity = RunIdentity(namespace_id, workflow_id, run_id, run_id, self.services.new_id())
         return LoadedRun(RunKey(namespace_id, workflow_id, run_id), RunState(identity), None)
 
@@ -193,9 +193,9 @@ class Shard:
         start_event: HistoryEvent | None = None,
         skipped_ns: int | None = None,
     ) -> Transaction:
-        """Begin a step of a run, with the present time, version and limits of the namespace.
+        """Begin a step of a run, with the current time, and the namespace's version and limits.
 
-        `skipped_ns` is how far the clock of a new run is ahead of the wall clock.
+        `skipped_ns` is the time by which the clock of a new run is ahead of the wall clock.
         """
         services = self.services
         kind, name = current_principal()
@@ -222,9 +222,9 @@ class Shard:
         only_open: bool = True,
         may_close: bool = False,
     ) -> T:
-        """Lock a workflow id, take a step of its run, and return the result of the step once it is durable.
+        """Lock a workflow id, take a step of its run, and return the step's result when the step is durable.
 
-        `may_close`: the step may close the run and continue it as a new one, for which it needs the first event.
+        Pass `may_close=True` if the step may close the run and start the next run, for which it needs the first event.
         """
         async with self.lock(namespace.id, workflow_id):
             run = await self.load(namespace.id, workflow_id, run_id)
@@ -235,7 +235,7 @@ class Shard:
     async def change_locked(
         self, namespace: Namespace, workflow_id: str, run_id: str, step: Callable[[Transaction, LoadedRun], T]
     ) -> T:
-        """Like `change`, of an open run, for a caller that holds the lock."""
+        """Like `change` for an open run, for a caller that holds the lock."""
         run = await self.load(namespace.id, workflow_id, run_id)
         if not run.state.is_open:
             raise RunClosed
@@ -260,7 +260,7 @@ class Shard:
         except BaseException as failure:
             run.on_commit.clear()
             run.skip_write = False
-            # A step that rejects its request before it changes anything leaves the run in memory valid.
+            # If a step rejects its request before it changes anything, the run in memory stays valid.
             if (
                 not isinstance(failure, ApiError | FixRequest)
                 or transaction.state is not run.state
@@ -294,9 +294,9 @@ class Shard:
         request_id: str = "",
         may_start: bool = True,
     ) -> None:
-        """Write a step, see `ShardWriter.write`; start the task that it has scheduled if a poll waits for it.
+        """Write a step, see `ShardWriter.write`; if a poll waits for the task that it has scheduled, start the task.
 
-        `may_start` is false if the task must not start yet.
+        `may_start` is False if the task must not start yet.
         """
         try:
             started = self.start_directly(namespace, run, transaction) if may_start else None
@@ -311,7 +311,7 @@ class Shard:
             await self.writer.write(namespace, [Step(run, transaction)], condition=condition, request_id=request_id)
             await started.give()
         except asyncio.CancelledError:
-            # The caller has gone, but the worker has to get the task.
+            # The caller was cancelled, but the worker must get the task.
             if started.is_committed:
                 self.background.start(started.give())
             else:
@@ -322,13 +322,13 @@ class Shard:
             raise
 
     async def check_writable(self, namespace: Namespace, run: LoadedRun) -> Namespace:
-        """The latest known namespace, if this cluster may write to the run; an API error if it may not."""
+        """The latest known namespace; raises an API error if this cluster may not write to the run."""
         if namespace.failover_version or run.state.last_version:
             return await self.handover_writes.check(namespace, run.state)
         return namespace
 
     def _warn_of_history(self, namespace: Namespace, run: LoadedRun, transaction: Transaction) -> None:
-        """Log a history that is above its limits or warning limits."""
+        """Log a history that is above its limits or its warning limits."""
         state, limits = transaction.state, transaction.limits
         for kind, size, warn, error in (
             (
@@ -362,17 +362,18 @@ class Shard:
     # Other clusters
 
     async def hand_over(self, namespace_id: str, until_ns: int) -> int:
-        """Make writes of a namespace wait, at most until `until_ns`; returns the id of the last row of the stream.
+        """Make writes of a namespace wait, at most until `until_ns`; return the id of the last row of the stream.
 
-        On return no write is in flight, and buffered events are written: each acknowledged write has a row up to that
-        id.
+        On return no write is in flight, and buffered events are written, so each acknowledged write has a row up to
+        that id.
         """
         left_s = (until_ns - self.services.clock_ns()) / SECOND_NS
         try:
             async with asyncio.timeout(max(left_s, 0.0)):
                 await self.handover_writes.hand_over(namespace_id, until_ns)
                 await self.replication_work.write_buffered_events(await self.services.namespaces.find_id(namespace_id))
-                # An empty commit proves that this host is still the owner: a later owner reads the handover first.
+                # An empty commit proves that this host is still the owner. A later owner reads the namespace after the
+                # handover began.
                 await self.store_writes.commit(Commit())
         except TimeoutError:
             raise NotHandedOverInTime(
@@ -382,6 +383,6 @@ class Shard:
         return self.stream.last_id
 
     def namespace_changed(self, namespace: Namespace) -> None:
-        """Follow a change of a namespace's active cluster, its clusters or its handover."""
+        """Act on a change of a namespace's active cluster, its clusters or its handover."""
         self.handover_writes.notify()
         self.replication_work.namespace_changed(namespace)

@@ -1,9 +1,10 @@
 """Slots of a shard's running activities, in task queues with a limit on running activities.
 
-A slot is taken before the commit that starts an attempt, and freed after the commit that ends it: there are never fewer
-slots than running activities. A token belongs to one start, and an ended start never runs again, so a slot may be freed
-late, twice, or by an owner that has lost the shard. Slots that a crash left behind are found by the next owner: it
-lists the slots of its shard and looks up each start. Both the start and the look-up hold the lock of the workflow id.
+A slot is taken before the commit that starts an attempt, and freed after the commit that ends it, so there are never
+fewer slots than running activities. A token belongs to one start, and a start that has ended never runs again, so a
+slot may be freed late, twice, or by an owner that has lost the shard. After a crash, the next owner finds the slots
+that are left: it lists the slots of its shard and looks up each start. Both the start and the look-up hold the lock of
+the workflow id.
 """
 
 import asyncio
@@ -25,21 +26,21 @@ from fairlead.history.state.errors import KeyAtLimit, QueueAtLimit
 from fairlead.storage.history import LeaseLost, RunKey
 from fairlead.telemetry import ACTIVITY_STARTS_LIMITED, get_log
 
-# Seconds between two look-ups of all slots of a shard, and before one that failed is repeated.
+# Seconds between two look-ups of all slots of a shard, and before a failed look-up is repeated.
 AUDIT_S = 30.0
 RETRY_S = 1.0
 
-# Labels of the metric: the limit of a fairness key, and that of a task queue.
+# Labels of the metric: the limit of a fairness key, and the limit of a task queue.
 LIMIT_LABELS = ("key", "task_queue")
 
 _log = get_log("history.slots")
 
-# The token of the start that a worker has, from the stored state of an entity, by archetype.
+# By archetype: a function that returns, from the stored state of an entity, the token of the start that a worker has.
 ENTITY_TOKENS: dict[str, Callable[[bytes], str | None]] = {}
 
 
 class ShardSlots:
-    """The slots of one shard, as far as its owner knows: at least those of its running activities."""
+    """The slots of one shard that its owner has recorded: at least the slots of its running activities."""
 
     def __init__(
         self,
@@ -57,13 +58,13 @@ class ShardSlots:
         self._background = background
         self._lock = lock
         self._load = load
-        # By run; empty in a shard without limited activities, so that a commit costs one comparison.
+        # By run. Empty if the shard has no limited activities, so that a commit costs only one comparison.
         self.held: dict[RunKey, dict[str, Slot]] = {}
         self._is_auditing = False
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Look up the slots that earlier owners have taken."""
+        """Look up the slots that earlier owners took."""
         self._begin_audit()
 
     def close(self) -> None:
@@ -77,16 +78,17 @@ class ShardSlots:
         return sum(map(len, self.held.values()))
 
     async def take(self, key: RunKey, *, token: str, event_id: int, task_queue: str, fairness_key: str) -> None:
-        """Take a slot if the task queue is limited. Raises `KeyAtLimit` or `QueueAtLimit`; then nothing may start.
+        """Take a slot if the task queue has a limit. Raises `KeyAtLimit` or `QueueAtLimit` if the limit is reached.
 
-        The caller holds the lock of the workflow id until its commit has ended, and calls `doubt` if that fails.
+        The caller must hold the lock of the workflow id until its commit has ended, and must call `doubt` if the commit
+        fails.
         """
         namespace_id = base_namespace_id(key.namespace_id)
         limits = self._services.limits.concurrency.of(namespace_id, task_queue)
         if not limits.is_limiting:
             return
         slot = Slot(token, self._shard_id, namespace_id, task_queue, fairness_key, *key, event_id)
-        # Before the write: if its outcome is unknown, the slot is looked up.
+        # Record the slot before the write, so that it is looked up if the outcome is unknown.
         self.held.setdefault(key, {})[token] = slot
         range_id = self._ownership.range_id
         try:
@@ -98,7 +100,7 @@ class ShardSlots:
             raise self._ownership.taken() from lost
         except BaseException:
             self.doubt(key)
-            # The write may take effect even later: the audit reads the store again.
+            # The write may still take effect, so the audit reads the store again.
             self._begin_timer()
             raise
         if full is None:
@@ -111,22 +113,22 @@ class ShardSlots:
         raise QueueAtLimit(f"task queue {task_queue!r} has {limits.queue_max} running activities: try again later")
 
     def doubt(self, key: RunKey) -> None:
-        """Look up the slots of a run, whose activities may or may not be running."""
+        """Look up the slots of a run, because its activities may or may not be running."""
         if key in self.held:
             self._background.start(self._check_quietly(key))
 
     def note_run(self, key: RunKey, state: RunState) -> None:
-        """Free the slots of the attempts that a commit of the run has ended."""
+        """Free the slots of the attempts that a commit of a run has ended."""
         if key in self.held:
             self._end(key, running_tokens(state))
 
     def note_entity(self, key: RunKey, state: bytes) -> None:
-        """The same for a commit of an entity."""
+        """Free the slots of the attempts that a commit of an entity has ended."""
         if key in self.held:
             self._end(key, _entity_tokens(key, state))
 
     def note_deleted(self, key: RunKey) -> None:
-        """The same for a run or an entity that was deleted."""
+        """Free the slots of a run or an entity that was deleted."""
         if key in self.held:
             self._end(key, ())
 
@@ -141,7 +143,7 @@ class ShardSlots:
             try:
                 await self._services.store.free_slot(slot.token)
             except FairleadError:
-                # The slot stays in `held`, so that the audit frees it.
+                # Keep the slot in `held`, so that the audit frees it.
                 self._begin_timer(RETRY_S)
                 continue
             self._drop(slot)
@@ -173,7 +175,7 @@ class ShardSlots:
             self._background.start(self._audit())
 
     async def _audit(self) -> None:
-        """Look up all slots of the shard, those of the store and those of the memory."""
+        """Look up all slots of the shard, in the store and in memory."""
         delay_s = AUDIT_S
         try:
             for slot in await self._services.store.list_slots(self._shard_id):
@@ -196,7 +198,7 @@ class ShardSlots:
             self._begin_timer(RETRY_S)
 
     async def _check(self, key: RunKey) -> None:
-        """Free the slots of a run whose starts have ended, or were never committed."""
+        """Free the slots of a run whose starts have ended or were never committed."""
         async with self._lock(key.namespace_id, key.workflow_id):
             if key not in self.held:
                 return
@@ -216,7 +218,7 @@ class ShardSlots:
 
 
 def running_tokens(state: RunState) -> frozenset[str]:
-    """The tokens of the attempts of a run that workers have."""
+    """The tokens of the attempts that workers have, for a run."""
     if not state.is_open:
         return frozenset()
     return frozenset(progress.started_request_id for progress in state.live.activities.values() if progress.is_started)

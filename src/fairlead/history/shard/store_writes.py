@@ -14,16 +14,16 @@ _BeginCommit = Callable[[int, int, Commit], "asyncio.Future[Any]"]
 
 
 class StoreWrites:
-    """Sends the writes of one shard to the store, and knows which are in flight.
+    """Sends the writes of one shard to the store, and keeps track of the writes in flight.
 
-    A write whose caller is cancelled is not cut short, because its outcome would be unknown. Each method returns
-    whether the caller was cancelled in the meantime; the caller then raises `CancelledError` itself.
+    Cancelling a caller does not interrupt its write, because the outcome would be unknown. Each method returns whether
+    the caller was cancelled during the write; if so, the caller must raise `CancelledError`.
     """
 
     def __init__(self, ownership: Ownership, store: HistoryStore) -> None:
         self._ownership = ownership
         self._store = store
-        # Some stores begin a commit without a coroutine, which saves a task for each.
+        # Some stores can begin a commit without a coroutine, which saves an asyncio task for each commit.
         self._begin: _BeginCommit | None = getattr(store, "begin_commit", None)
         self._in_flight: set[asyncio.Future[Any]] = set()
 
@@ -40,7 +40,7 @@ class StoreWrites:
         return await self._write(asyncio.ensure_future(deleting))
 
     async def until_written(self) -> None:
-        """Wait until the writes that are in flight now have ended."""
+        """Wait until the writes that are now in flight have ended."""
         if self._in_flight:
             await asyncio.wait(self._in_flight)
 
@@ -66,7 +66,7 @@ class StoreWrites:
             if isinstance(failure, LeaseLost | OutcomeUnknown):
                 self._ownership.lose()
             if was_cancelled:
-                # The cancellation wins over the failure: `Shard.close` waits for the cancelled caller to end.
+                # Raise the cancellation, not the failure: `Shard.close` waits for the cancelled caller to end.
                 raise asyncio.CancelledError from failure
             if isinstance(failure, LeaseLost):
                 raise self._ownership.taken() from failure

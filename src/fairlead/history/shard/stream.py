@@ -1,8 +1,8 @@
-"""The stream of a shard's committed events: one row for each batch, read in order by the journal and other clusters.
+"""The stream of a shard's committed events: one row for each batch, which the journal and other clusters read.
 
-A row is in the same commit as its batch, in the shard's queue `replication`. The journal reads all rows, other clusters
-those of the namespaces that they share. A row is deleted when all have it: the journal on disk, and each other cluster
-by its acknowledgement. After a crash some rows are read again, with the same task id, and none is lost.
+A row is written to the shard's queue `replication` in the same commit as its batch. The journal reads all rows; another
+cluster reads the rows of the namespaces that it shares. A row is deleted when the journal has it on disk, and each
+other cluster has acknowledged it. After a crash some rows are read again, with the same task ids, but no row is lost.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
     from fairlead.history.shard.journal import HistoryJournal
 
 REPLICATION = "replication"
-# A queue without tasks; its level is the last journaled row, while rows are kept for other clusters.
+# A queue without tasks. Its level is the last journaled row, while rows are kept for other clusters.
 JOURNALED = "journaled"
 
-# Rows, and bytes of events, that one shard reads and journals at a time.
+# Number of rows, and bytes of events, that one shard reads and journals at a time.
 ROWS_AT_ONCE_MAX = 2_000
 BYTES_AT_ONCE_MAX = 1 << 20
-# Bytes of recent rows in memory, of all shards together; readers that are further behind read from the store.
+# Bytes of recent rows in memory, of all shards together. Readers that are further behind read from the store.
 RECENT_BYTES_MAX = 32 << 20
-# Bytes and number of recent rows that one shard may keep: at least, and at most.
+# Minimum bytes and maximum number of recent rows that one shard may keep.
 RECENT_BYTES_A_SHARD_MIN = 64 << 10
 RECENT_ROWS_A_SHARD_MAX = 5_000
-# Rows counted in the store for a cluster that is far behind, at most, and seconds for which a count is reused.
+# Maximum number of rows that are counted in the store for a cluster that is far behind, and seconds for which a count
+# is reused.
 ROWS_COUNTED_MAX = 10_000
 COUNT_S = 10.0
 RETRY_S = 1.0
-# Seconds between two deletions of rows that all readers have, and between two notes of the journaled level.
+# Seconds between two deletions of rows that all readers have, and between two writes of the journaled level.
 DELETE_S = 1.0
 NOTE_S = 5.0
-# Seconds that a closing shard has to journal its last rows; the next owner journals the rest.
+# Seconds for which a closing shard may journal its last rows; the next owner journals the rest.
 LAST_ROWS_S_MAX = 3.0
 UNKNOWN = -1
 
@@ -59,10 +60,10 @@ def _is_ours(row: StreamRow) -> bool:
 
 
 class ShardStream:
-    """The rows of one shard, from their commit to the journal and the other clusters.
+    """The rows of one shard, from their commit until the journal and the other clusters have read them.
 
-    Ids are taken in order, but commits end in any order: no reader passes an id whose commit is in flight, because it
-    would miss that row.
+    Ids are taken in order, but commits end in any order. A reader never passes an id whose commit is in flight, because
+    it would miss that row.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class ShardStream:
         on_lost: Callable[[], None],
         shards: int,
     ) -> None:
-        """`next_id` returns a lower bound of the next row's id; `remotes` the clusters that acknowledge rows."""
+        """`next_id` returns a lower bound of the next row's id, `remotes` the clusters that acknowledge rows."""
         self._shard_id = shard_id
         self._store = store
         self._journal = journal
@@ -85,17 +86,17 @@ class ShardStream:
         self._range_id = range_id
         self._next_id = next_id
         self._on_lost = on_lost
-        # Rows whose commits are in flight, by id; the first is the lowest.
+        # Rows whose commits are in flight, by id; the lowest id comes first.
         self._under_way: dict[int, Streamed] = {}
         self._recent = RecentRows(
             bytes_max=max(RECENT_BYTES_MAX // shards, RECENT_BYTES_A_SHARD_MIN), rows_max=RECENT_ROWS_A_SHARD_MAX
         )
-        # Upper bounds of the ids of all rows and of the rows for other clusters; and the highest id of a row that this
-        # object has placed or read.
+        # Upper bounds of the ids of all rows, and of the rows for other clusters; and the highest id of a row that this
+        # object has assigned or read.
         self._last_row_id = UNKNOWN
         self._last_our_id = UNKNOWN
         self._seen_id = UNKNOWN
-        # Up to these ids all rows are journaled, acknowledged by each cluster, deleted, and noted as journaled.
+        # Ids up to which all rows are journaled, acknowledged by each cluster, deleted, and stored as journaled.
         self._journaled_id = UNKNOWN
         self._acks: dict[str, int] = {}
         self._deleted_id = UNKNOWN
@@ -113,19 +114,19 @@ class ShardStream:
         self._deleting: asyncio.Task[None] | None = None
 
     def open(self, level: TaskKey | None, journaled: TaskKey | None = None) -> None:
-        """Start with the rows above `level`; the journal has those up to `journaled`."""
+        """Start with the rows above `level`; the journal has the rows up to `journaled`."""
         if level is not None:
             self._deleted_id = level.task_id
         self._journaled_id = self._noted_id = max(self._deleted_id, UNKNOWN if journaled is None else journaled.task_id)
         self._recent.from_id = self._next_id()
-        # The previous owner can't have written a row above these.
+        # The previous owner can't have written a row above these ids.
         self._last_row_id = self._last_our_id = self._next_id() - 1
         if self._journal is not None:
             self._wake.set()
             self._journaling = asyncio.create_task(self._journal_forever(self._journal))
 
     async def close(self, *, is_lost: bool) -> None:
-        """Journal the remaining rows, unless the shard is lost, and stop. Waiting readers get an empty page."""
+        """Journal the remaining rows, unless the shard is lost, then stop. Waiting readers get an empty page."""
         self._is_closed = True
         self._notify()
         journaling = self._journaling
@@ -155,7 +156,7 @@ class ShardStream:
     # The commits
 
     def assign(self, task_id: int, row: StreamRow, payload: bytes) -> TaskWrite:
-        """The task for a row that is about to be written with its batch; `written` or `not_written` must follow."""
+        """The task for a row that will be written with its batch. Call `written` or `not_written` afterwards."""
         self._under_way[task_id] = Streamed(task_id, row, payload)
         self._last_row_id = self._seen_id = task_id
         if row.is_ours:
@@ -163,8 +164,8 @@ class ShardStream:
         return TaskWrite(REPLICATION, 0, task_id, encode_row(row))
 
     def written(self, task_ids: Sequence[int]) -> None:
-        """The rows are durable."""
-        # True if other clusters can read further now: one of these rows is for them, or held up a later one.
+        """Note that the rows are durable."""
+        # True if other clusters can read further now: one of these rows is for them, or blocked a later row.
         is_news = self._last_our_id >= self._ceiling()
         for task_id in task_ids:
             self._recent.add(self._under_way.pop(task_id))
@@ -173,7 +174,7 @@ class ShardStream:
             self._notify()
 
     def not_written(self, task_ids: Sequence[int]) -> None:
-        """The commit of the rows failed, and the store has none of them."""
+        """Forget rows whose commit failed: the store has none of them."""
         for task_id in task_ids:
             self._under_way.pop(task_id, None)
         self._wake.set()
@@ -185,7 +186,7 @@ class ShardStream:
         return self._last_our_id
 
     def _ceiling(self) -> int:
-        """The lowest id that is in flight or not taken: all rows below it are durable."""
+        """The lowest id that is in flight or not yet taken; all rows below it are durable."""
         return next(iter(self._under_way), self._next_id())
 
     def _notify(self) -> None:
@@ -195,7 +196,7 @@ class ShardStream:
     # Other clusters
 
     async def check_given(self, task_id: int) -> None:
-        """Raise `OutOfRange` for an id that this shard never gave out: the reader knows a store that was replaced."""
+        """Raise `OutOfRange` for an id that this shard never gave out: the reader has read a store before this one."""
         if task_id < self._next_id():
             return
         try:
@@ -219,9 +220,9 @@ class ShardStream:
         wait_s: float,
         wanted: Callable[[StreamRow], bool] = _is_ours,
     ) -> tuple[list[Streamed], int]:
-        """The next rows for another cluster after an id, and the id up to which there are no others for it.
+        """The next rows for another cluster after an id, and the id up to which there are no further rows for it.
 
-        Without a row this waits for one. `wanted` filters the rows that were written in this cluster.
+        If there is no row, waits for one. `wanted` filters the rows that were written in this cluster.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + wait_s
@@ -238,7 +239,7 @@ class ShardStream:
             if rows:
                 return rows, through
             if self._acks.get(cluster, UNKNOWN) >= before:
-                # The skipped rows are not for this cluster: count them as acknowledged.
+                # The skipped rows are not for this cluster, so they count as acknowledged.
                 self.acknowledge(cluster, through)
             if through < self._ceiling() - 1 and not self._is_closed:
                 continue
@@ -250,7 +251,7 @@ class ShardStream:
                     await news.wait()
 
     def acknowledge(self, cluster: str, through_id: int) -> None:
-        """Note that another cluster has acknowledged all rows up to an id."""
+        """Record that another cluster has acknowledged all rows up to an id."""
         self._acks[cluster] = through_id
         self._acknowledged.set()
         self._acknowledged = asyncio.Event()
@@ -258,7 +259,7 @@ class ShardStream:
             self._deleting = asyncio.create_task(self._delete_later())
 
     def acknowledged(self, cluster: str) -> int:
-        """The id up to which another cluster has all rows for it."""
+        """The id up to which another cluster has received all its rows."""
         ack_id = self._acks.get(cluster, UNKNOWN)
         return max(ack_id, self._ceiling() - 1) if ack_id >= self._last_our_id else ack_id
 
@@ -271,11 +272,11 @@ class ShardStream:
 
     @property
     def acks(self) -> dict[str, int]:
-        """By cluster: the id up to which it has all rows for it."""
+        """The id up to which each other cluster has received all its rows."""
         return {cluster: self.acknowledged(cluster) for cluster in self._remotes()}
 
     async def count_behind(self, after_id: int) -> int:
-        """The number of rows for other clusters after an id; rows that are not in memory are estimated."""
+        """The number of rows for other clusters after an id; rows outside memory are estimated."""
         if after_id >= self._last_our_id:
             return 0
         count = self._recent.count_after(after_id)
@@ -318,7 +319,7 @@ class ShardStream:
             self._is_idle.set()
 
     async def _journal_some(self, journal: HistoryJournal) -> bool:
-        """Journal the next rows, and delete the rows that all readers have; false if there was nothing to journal."""
+        """Journal the next rows, and delete the rows that all readers have; return False if there were no rows."""
         before = self._journaled_id
         async with journal.readers:
             rows, through = await self._page(
@@ -335,7 +336,7 @@ class ShardStream:
         return through > before
 
     async def _note_journaled(self) -> None:
-        """Store the journaled level if rows are kept for other clusters, so that a crash journals few of them again."""
+        """While rows are kept for other clusters, store the journaled level, so that a crash repeats few rows."""
         through = min(self._journaled_id, self._seen_id)
         if self._journal is not None and self._deleted_id < through and self._noted_id < through:
             await self._store.complete_tasks(self._shard_id, self._range_id(), JOURNALED, TaskKey(0, through))
@@ -346,7 +347,7 @@ class ShardStream:
     async def _page(
         self, after_id: int, *, rows_max: int, bytes_max: int, wanted: Callable[[StreamRow], bool]
     ) -> tuple[list[Streamed], int]:
-        """The first wanted rows after an id, and the id up to which there are no others."""
+        """The first wanted rows after an id, and the id up to which there are no other wanted rows."""
         hydration = Hydration(self._shard_id, self._store, bytes_max=bytes_max)
         stored_to = min(self._ceiling(), self._recent.from_id)
         if after_id < min(stored_to, self._last_row_id + 1) - 1:
@@ -363,7 +364,7 @@ class ShardStream:
         return await hydration.from_memory(recent), through
 
     def _deletable_id(self) -> int:
-        """The id up to which all readers have all rows, and no commit is in flight."""
+        """The id up to which all readers have received all rows, and no commit is in flight."""
         through = min(self._ceiling() - 1, self._seen_id)
         if self._journal is not None:
             through = min(through, self._journaled_id)

@@ -1,4 +1,4 @@
-"""The contents of stream rows: batches and activity progress, read from the store if they are not in memory."""
+"""The contents of stream rows: batches and activity progress; read from the store if they are not in memory."""
 
 from collections.abc import Sequence
 
@@ -8,25 +8,25 @@ from fairlead.history.state import UnreadableState, decode
 from fairlead.storage.history import HistoryStore
 from fairlead.telemetry import get_log
 
-# Bytes of following batches of the same run to read along: rows of one run often come together.
+# Maximum bytes of following batches of the same run that are read in advance: rows of one run often follow one another.
 READ_ALONG_BYTES_MAX = 64 << 10
 
 _log = get_log("history.stream")
 
 
 class Hydration:
-    """Adds the contents to the rows of one page. Of several progress rows of one run, only the last is kept."""
+    """Adds the contents to the rows of a page. Of several progress rows of one run, keeps only the last."""
 
     def __init__(self, shard_id: int, store: HistoryStore, *, bytes_max: int) -> None:
         self._shard_id = shard_id
         self._store = store
         self._bytes_max = bytes_max
-        # Batches that were read along, by tree id, branch id and first event id.
+        # Batches that were read in advance, by tree id, branch id and first event id.
         self._ahead: dict[tuple[str, str, int], bytes] = {}
         self._ahead_bytes = 0
 
     async def from_memory(self, rows: Sequence[Streamed]) -> list[Streamed]:
-        """Rows from memory, which have their batches; a missing progress is read from the store."""
+        """Rows from memory, which contain their batches. Missing progress is read from the store."""
         kept = _last_of_each([(streamed.task_id, streamed.row) for streamed in rows])
         return [
             streamed
@@ -37,7 +37,7 @@ class Hydration:
         ]
 
     async def from_store(self, rows: Sequence[tuple[int, StreamRow]], through: int) -> tuple[list[Streamed], int]:
-        """Stored rows with their contents, as many as fit, and the id up to which there are no others."""
+        """Stored rows with their contents, as many as fit, and the id up to which there are no further rows."""
         kept = _last_of_each(rows)
         ends = {(row.tree_id, row.branch_id): row.last_event_id for _, row in rows if row.is_batch}
         found: list[Streamed] = []
@@ -89,7 +89,7 @@ class Hydration:
         except UnreadableState as wrong:
             _log.error("progress can't be read", run_id=row.run_id, error=str(wrong))
             return Streamed(task_id, row, None)
-        # A backfill row is sent even without progress: it tells the cluster that the branch exists.
+        # A backfill row is sent even without progress: it shows the cluster that the branch exists.
         return Streamed(task_id, row, NO_PROGRESS if progress is None and row.backfill_to else progress)
 
 

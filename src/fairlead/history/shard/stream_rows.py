@@ -1,4 +1,4 @@
-"""The rows of a shard's stream, each about one committed batch, and the recent rows in memory."""
+"""The rows of a shard's stream, one for each committed batch, and the recent rows in memory."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from fairlead.storage.history import RunKey
 
 
 class StreamRow(msgspec.Struct, array_like=True, frozen=True):
-    """A committed batch of events, and its run after the commit. New fields go to the end, with a default.
+    """A committed batch of events, and its run after the commit. Add fields only at the end, with a default.
 
-    `origin` is the cluster that wrote the batch first, empty for this cluster. If `first_event_id` is `PROGRESS` there
-    is no batch: the progress of the run's activities changed, and is read when the row is sent.
+    `origin` is the cluster that first wrote the batch; empty for this cluster. If `first_event_id` is `PROGRESS`, there
+    is no batch: the progress of the run's activities has changed, and is read when the row is sent.
     """
 
     namespace_id: str
@@ -34,21 +34,22 @@ class StreamRow(msgspec.Struct, array_like=True, frozen=True):
     new_run_id: str
     time_us: int
     origin: str = ""
-    # Set in a row with a run's first event: the id of the request that started the run.
+    # Id of the request that started the run; set only in the row with the run's first event.
     start_request_id: str = ""
-    # Whether other clusters had the namespace at the time of the commit, whatever the version.
+    # Whether other clusters had the namespace at the time of the commit.
     is_replicated: bool = False
-    # Set in a backfill row, which has no batch: the cluster that may lack the branch; the row is for that cluster only.
+    # Set only in a backfill row, which has no batch: the cluster that may lack the branch, and for which alone the row
+    # is.
     backfill_to: str = ""
 
     @property
     def is_batch(self) -> bool:
-        """Whether the row is about a batch of events."""
+        """Whether the row contains a batch of events."""
         return self.first_event_id != PROGRESS
 
     @property
     def is_ours(self) -> bool:
-        """Whether this cluster has to send the row to other clusters."""
+        """Whether this cluster must send the row to other clusters."""
         return not self.origin and (self.is_replicated or self.version != LOCAL_VERSION)
 
 
@@ -66,12 +67,12 @@ def decode_row(data: bytes) -> StreamRow:
         return _decode_row(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise UnreadableRow(
-            f"a stream row of {len(data)} bytes can't be decoded ({wrong}): is it of a newer release?"
+            f"a stream row of {len(data)} bytes can't be decoded ({wrong}): if a newer release wrote it, run that one"
         ) from None
 
 
 class Streamed(NamedTuple):
-    """A row with its id, and with its batch or progress; the payload is None if the run was deleted."""
+    """A row with its id, and its batch or progress. The payload is None if the run was deleted."""
 
     task_id: int
     row: StreamRow
@@ -81,7 +82,7 @@ class Streamed(NamedTuple):
 def stream_row(
     key: RunKey, state: RunState, batch: Batch, *, now_ns: int, origin: str = "", is_replicated: bool = False
 ) -> StreamRow:
-    """The row of a batch that is about to be written."""
+    """The row of a batch that will be written."""
     identity, last_id = state.identity, batch.last_event_id
     return StreamRow(
         *(
@@ -103,7 +104,7 @@ def stream_row(
 
 
 def progress_row(key: RunKey, state: RunState, *, now_ns: int) -> StreamRow:
-    """The row of a run whose activities made progress without an event."""
+    """The row of a run in which activities made progress without an event."""
     identity = state.identity
     return StreamRow(
         *(*key, identity.tree_id, identity.branch_id, PROGRESS, PROGRESS, state.last_version),
@@ -131,9 +132,9 @@ def backfill_row(
 
 
 def progress_of(state: RunState, items: tuple[tuple[int, int], ...]) -> bytes | None:
-    """The progress of the activities scheduled on the branch `items`; None if there is none or the branch has changed.
+    """The progress of the activities scheduled on the branch `items`; None if it is empty or the branch has changed.
 
-    Activities that were scheduled later have a row of their own.
+    Activities that were scheduled later have their own rows.
     """
     try:
         versions = VersionHistory.from_pairs(items)
@@ -153,7 +154,7 @@ def progress_of(state: RunState, items: tuple[tuple[int, int], ...]) -> bytes | 
 
 
 class RecentRows:
-    """The recent rows in memory: all rows from `from_id` on, as far as there is room."""
+    """The recent rows in memory: all rows from `from_id` on, within the limits on memory."""
 
     def __init__(self, *, bytes_max: int, rows_max: int) -> None:
         self.from_id = 0
@@ -167,7 +168,7 @@ class RecentRows:
         return len(self._ids)
 
     def add(self, streamed: Streamed) -> None:
-        """Add a row that is durable now; rows come roughly in order."""
+        """Add a row that has become durable; rows come roughly in order."""
         task_id = streamed.task_id
         if task_id < self.from_id:
             return
@@ -190,7 +191,7 @@ class RecentRows:
     def between(
         self, after_id: int, end_id: int, *, rows_max: int, bytes_max: int, wanted: Callable[[StreamRow], bool]
     ) -> tuple[list[Streamed], int]:
-        """The first wanted rows between two ids, and the id up to which there are no others."""
+        """The first wanted rows between two ids, and the id up to which there are no other wanted rows."""
         found: list[Streamed] = []
         size_bytes = 0
         for position in range(bisect_right(self._ids, after_id), bisect_left(self._ids, end_id)):
@@ -209,7 +210,7 @@ class RecentRows:
         return sum(streamed.row.is_ours for streamed in self._rows[bisect_right(self._ids, task_id) :])
 
     def _make_room(self) -> None:
-        # Drop an eighth more than needed, so that the next row does not trigger this again.
+        # Drop an eighth more than necessary, so that the next row does not exceed the limit again.
         room = self._bytes_max * 7 // 8
         rows = self._rows_max * 7 // 8
         size, count = self.bytes, 0

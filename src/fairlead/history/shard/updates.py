@@ -1,7 +1,7 @@
 """Updates of a run that are only in memory, and the callers that wait for their outcomes.
 
-Until a worker accepts an update, the history has no event of it: the update waits here for a workflow task, and the
-worker that gets the task accepts or rejects it. After the acceptance the history has it, and only its callers are here.
+Until a worker accepts an update, the history has no event of it. The update waits here for a workflow task, and the
+worker that gets the task accepts or rejects it. After the acceptance, only its waiting callers are here.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 
 
 class UpdateMoved(RetryElsewhere):
-    """Another host owns the run now: the same request again finds the update there, or admits it anew."""
+    """Another host owns the run now. If the request is sent again, that host finds the update or admits it."""
 
 
 class UpdateStatus(NamedTuple):
-    """The stage of an update. `was_accepted` tells an outcome of the workflow from a rejection."""
+    """The stage of an update. `was_accepted` is False if the outcome is a rejection."""
 
     stage: Stage.ValueType
     outcome: Outcome | None = None
@@ -42,15 +42,18 @@ class UpdateStatus(NamedTuple):
 
 
 class UpdatePhase(IntEnum):
-    """The place of an update that has no outcome yet."""
+    """How far an update without an outcome has come."""
 
-    WAITING = 1  # Waits for a workflow task.
+    WAITING = 1  # It waits for a workflow task.
     SENT = 2  # A worker has it.
-    ACCEPTED = 3  # The history has it.
+    ACCEPTED = 3  # The worker has accepted it.
 
 
 class Update:
-    """An update without an outcome. `request` is None if an event carries it, or the worker has accepted it."""
+    """An update without an outcome.
+
+    `request` is None if an event contains it, or the worker has accepted the update.
+    """
 
     __slots__ = ("_changed", "_error", "_waiting", "phase", "request", "status", "update_id")
 
@@ -69,7 +72,7 @@ class Update:
         return self._waiting > 0
 
     async def wait(self, stage: Stage.ValueType, timeout_s: float) -> UpdateStatus:
-        """Wait until the update reaches `stage`, or for `timeout_s`; returns its status then."""
+        """Wait until the update reaches `stage`, at most `timeout_s`; return its status then."""
         with self._awaited():
             end_s = asyncio.get_running_loop().time() + timeout_s
             while self._error is None and self.status.stage < stage:
@@ -97,7 +100,7 @@ class Update:
         self._notify()
 
     def abort(self, error: FairleadError) -> None:
-        """End the update with an error, which the waiting callers get."""
+        """End the update with an error for the waiting callers."""
         self._error = error
         self._notify()
 
@@ -107,17 +110,17 @@ class Update:
 
 
 class UpdateRegistry:
-    """The updates of one run that have no outcome yet. Callers hold the lock of its workflow id."""
+    """The updates of one run that have no outcome yet. Callers must hold the lock of its workflow id."""
 
     __slots__ = ("_updates",)
 
     def __init__(self) -> None:
-        # In the order of their admission.
+        # In order of admission.
         self._updates: dict[str, Update] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether this registry can be dropped: no caller waits, and the history has each update."""
+        """Whether this registry can be dropped: no caller waits, and the history has all updates."""
         return not any(update.is_awaited or _is_in_memory(update) for update in self._updates.values())
 
     @property
@@ -132,7 +135,7 @@ class UpdateRegistry:
         return {update.update_id: update.request for update in self._updates.values() if update.request is not None}
 
     def find(self, state: RunState, update_id: str) -> Update | None:
-        """An update that has no outcome yet; None if it is unknown or has an outcome."""
+        """An update without an outcome; None if the update is unknown or has an outcome."""
         update = self._updates.get(update_id)
         record = state.updates.get(update_id)
         if update is not None or record is None or record.completed_event_id or not state.is_open:
@@ -142,7 +145,7 @@ class UpdateRegistry:
         return update
 
     def admit(self, state: RunState, request: Request, limits: Limits) -> Update:
-        """Admit a new update; an API error if the run has reached its limits of updates."""
+        """Admit a new update; raise an API error if the run has reached its limits of updates."""
         on_their_way = sum(not record.completed_event_id for record in state.updates.values())
         only_here = sum(update_id not in state.updates for update_id in self._updates)
         if 0 < limits.updates_in_flight_max <= on_their_way + only_here:
@@ -157,7 +160,7 @@ class UpdateRegistry:
         return update
 
     def attach(self, update: Update, request: Request) -> None:
-        """Add the callbacks of another request to an update that no worker has accepted yet."""
+        """Add the callbacks of another request to an update that no worker has accepted."""
         if update.request is not None and update.request.request_id != request.request_id:
             known = list(update.request.completion_callbacks)
             update.request.completion_callbacks.extend(
@@ -165,7 +168,7 @@ class UpdateRegistry:
             )
 
     def to_send(self, sequencing_event_id: int, *, resend: bool = False) -> list[Message]:
-        """The update messages to send with a workflow task; `resend` repeats those that another worker got."""
+        """The update messages to send with a workflow task; with `resend`, also messages that another worker got."""
         messages = []
         for update in self._updates.values():
             if update.phase is UpdatePhase.WAITING or (resend and update.phase is UpdatePhase.SENT):
@@ -175,7 +178,7 @@ class UpdateRegistry:
         return messages
 
     def on_news(self, news: UpdateNews) -> None:
-        """Update the registry: an acceptance, rejection or outcome of an update is durable now."""
+        """Update the registry, because an acceptance, rejection or outcome of an update is durable."""
         update = self._updates.get(news.update_id)
         if update is None:
             return
@@ -191,18 +194,18 @@ class UpdateRegistry:
             update.move(UpdateStatus(COMPLETED, news.outcome))
 
     def reject_unprocessed(self) -> None:
-        """Reject the sent updates that a completed workflow task ignored: the worker does not support updates.
+        """Reject the sent updates that a completed workflow task ignored, because its worker does not support updates.
 
-        Not to be called for a workflow task heartbeat: the worker may still respond to them later.
+        Don't call this for a workflow task heartbeat: the worker may still respond to the updates later.
         """
         for update in self._take(UpdatePhase.SENT):
             update.move(UpdateStatus(COMPLETED, Outcome(failure=_unprocessed()), was_accepted=False))
 
     def on_task_failed(self, *, was_rejected: bool = False) -> None:
-        """Send the updates of a failed or timed-out workflow task again with the next one.
+        """Send the updates of a failed or timed-out workflow task again with the next task.
 
-        `was_rejected`: the worker completed the task, but the server rejected the completion. The worker would complete
-        it the same way again, so its updates are aborted.
+        `was_rejected` is true if the server rejected the worker's completion of the task. The worker would complete the
+        task in the same way again, so its updates are aborted.
         """
         if was_rejected:
             for update in self._take(UpdatePhase.SENT):
@@ -214,7 +217,7 @@ class UpdateRegistry:
                 update.phase = UpdatePhase.WAITING
 
     def on_closed(self, state: RunState) -> None:
-        """End all updates, because the run has closed. If a new run continues it, callers may ask again there."""
+        """End all updates, because the run has closed. If a new run follows, callers may send them to it."""
         for update in self._take(UpdatePhase.ACCEPTED):
             update.move(closed_before_outcome())
         for update in self._take(UpdatePhase.WAITING, UpdatePhase.SENT):
@@ -240,7 +243,7 @@ def not_ready(message: str) -> FailedPrecondition:
 
 
 def closed_before_outcome() -> UpdateStatus:
-    """The outcome of an accepted update whose run closed first: callers that saw the acceptance need an outcome."""
+    """The outcome of an accepted update whose run has closed: callers that saw the acceptance need an outcome."""
     return UpdateStatus(COMPLETED, outcomes.closed_before_outcome(), was_accepted=False)
 
 

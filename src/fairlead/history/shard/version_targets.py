@@ -1,4 +1,4 @@
-"""The worker version that the tasks of a run go to."""
+"""The worker version to which the tasks of a run go."""
 
 from temporalio.api.workflow.v1 import VersioningOverride
 
@@ -16,7 +16,7 @@ def workflow_list(state: RunState) -> TaskQueueId:
 
 
 def workflow_target(deployments: Deployments, state: RunState) -> Version | None:
-    """The version that the run's next workflow task goes to; None for unversioned workers."""
+    """The version to which the run's next workflow task goes; None for unversioned workers."""
     return _workflow_target(deployments, state, workflow_list(state))
 
 
@@ -33,7 +33,7 @@ def _workflow_target(deployments: Deployments, state: RunState, task_queue: Task
 
 
 def activity_target(deployments: Deployments, state: RunState, task_queue: TaskQueueId) -> Version | None:
-    """The version that an activity goes to: a pinned run's version, if it serves the task queue, or the routing's."""
+    """The version to which an activity goes: the run's pinned version if it serves the task queue, or the route's."""
     pinned = pinned_version(state)
     if pinned is not None and deployments.has_task_queue(task_queue, pinned):
         return pinned
@@ -48,21 +48,21 @@ def activity_list(state: RunState, activity: PendingActivity) -> TaskQueueId:
 async def check_override(deployments: Deployments, namespace_id: str, name: str, override: VersioningOverride) -> None:
     """Reject an override that pins a workflow to a version which does not serve its task queue.
 
-    Overrides in the oldest form, from before Worker Deployments, are not checked.
+    Overrides in the oldest form, which is older than Worker Deployments, are not checked.
     """
     version = pinned_by(override)
     if version is None or (not override.HasField("pinned") and override.HasField("deployment")):
         return
     task_queue = TaskQueueId(namespace_id, name, TaskType.WORKFLOW)
     if not deployments.has_task_queue(task_queue, version):
-        # Workers of the version may have started polling a moment ago.
+        # Workers of the version may have begun to poll a moment ago.
         await deployments.read(namespace_id, version.deployment)
     if not deployments.has_task_queue(task_queue, version):
         raise FailedPrecondition(f"Pinned version '{version}' is not present in task queue '{name}' of type 'Workflow'")
 
 
 def declined_target(deployments: Deployments, state: RunState) -> tuple[Version, int] | None:
-    """The version that a pinned run would go to if it were not pinned, and the revision of that routing."""
+    """The version to which a pinned run would go if it were not pinned, and the revision of the routing."""
     pinned = pinned_version(state)
     route = None if pinned is None else deployments.route(workflow_list(state))
     if route is None:
@@ -77,7 +77,7 @@ def workflow_queue(deployments: Deployments, state: RunState) -> TaskQueueId:
 
 
 def workflow_place(deployments: Deployments, state: RunState) -> tuple[TaskQueueId, Version | None]:
-    """The task queue of the run's next workflow task, and the worker version that it goes to."""
+    """The task queue of the run's next workflow task, and the worker version to which it goes."""
     task_queue = workflow_list(state)
     target = _workflow_target(deployments, state, task_queue)
     return list_of(task_queue, target), target

@@ -1,4 +1,4 @@
-"""Visibility rows of runs, made from their state, and the list entries made from those rows."""
+"""Visibility rows of runs, built from their state."""
 
 from collections.abc import Iterator, Mapping
 
@@ -33,7 +33,7 @@ def row_of(state: RunState, *, custom: Mapping[str, int]) -> VisibilityRow:
         origin.execution_ns,
         origin.task_queue,
         close_time_ns=state.closed_ns if is_closed else None,
-        # Below zero if the run closed before its first workflow task was due, as in Temporal.
+        # Negative if the run closed before its first workflow task was due, as in Temporal.
         execution_duration_ns=state.closed_ns - origin.execution_ns if is_closed else None,
         history_length=state.next_event_id - 1 if is_closed else None,
         history_size_bytes=state.live.history_size_bytes if is_closed else None,
@@ -57,7 +57,7 @@ def _values(payloads: Mapping[str, bytes], custom: Mapping[str, int]) -> dict[st
 
 
 def _own_values(state: RunState) -> dict[str, SearchValue]:
-    """Values of the search attributes that the server sets: builds of the workers, pauses, problems, versions."""
+    """Values of the search attributes that the server sets: workers' builds, pauses, problems, versions."""
     values: dict[str, SearchValue] = {}
     # An override pins a run before its first workflow task is completed.
     if state.completed_task_event_id or (state.versioning_override and pinned_version(state) is not None):
@@ -80,7 +80,7 @@ def _own_values(state: RunState) -> dict[str, SearchValue]:
 
 
 def _builds(state: RunState) -> Iterator[str]:
-    """The builds of this run's workers, without reset points of earlier runs."""
+    """The builds of this run's workers, without the builds in reset points of earlier runs."""
     for point in map(ResetPointInfo.FromString, state.reset_points):
         if point.run_id == state.identity.run_id:
             yield point.build_id
@@ -89,7 +89,7 @@ def _builds(state: RunState) -> Iterator[str]:
 
 
 def _first_marks(state: RunState) -> tuple[str, ...]:
-    """The first value of `BuildIds`: the run's pinned version, or that it is unversioned."""
+    """The first value of `BuildIds`: the run's pinned version, or `unversioned`."""
     pinned = pinned_version(state)
     if pinned is not None:
         return (f"pinned:{pinned}",)

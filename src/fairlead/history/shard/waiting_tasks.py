@@ -9,18 +9,19 @@ from fairlead.storage.history import TaskKey
 
 
 class WaitingTasks:
-    """Keeps timers until they are due; due tasks of different namespaces take fair turns.
+    """Keeps timers until they are due. Among due tasks, the namespaces take turns.
 
-    So a namespace with thousands of due tasks delays a task of another one by little more than one task.
+    So a namespace with thousands of due tasks delays a task of another namespace by little more than the time of one
+    task.
     """
 
     __slots__ = ("_due", "_is_timed", "_rows", "_timers")
 
     def __init__(self, rows: Mapping[TaskKey, QueueRow | None], *, is_timed: bool) -> None:
-        """`rows` are the loaded tasks; a task that is no longer there is skipped."""
+        """`rows` holds the loaded tasks; a task that is no longer in it is skipped."""
         self._is_timed = is_timed
         self._rows = rows
-        # Keys of timers that are not known to be due, earliest first.
+        # Keys of timers that are not yet known to be due, the earliest first.
         self._timers: list[TaskKey] = []
         self._due = FairTurns[TaskKey]()
 
@@ -29,7 +30,7 @@ class WaitingTasks:
 
     @property
     def first_timer(self) -> TaskKey | None:
-        """The earliest timer that has not been seen to be due."""
+        """The earliest timer that is not yet known to be due."""
         return self._timers[0] if self._timers else None
 
     def add(self, key: TaskKey) -> bool:
@@ -45,7 +46,7 @@ class WaitingTasks:
         return len(self._due) > 0 or (bool(self._timers) and self._timers[0].fire_at_ns <= now_ns)
 
     def take(self, now_ns: int) -> TaskKey | None:
-        """Remove and return the task whose turn it is; None if no task is due."""
+        """Remove and return the due task of the namespace whose turn it is; None if no task is due."""
         while self._timers and self._timers[0].fire_at_ns <= now_ns:
             self._add_due(heapq.heappop(self._timers))
         return self._due.next() if len(self._due) else None

@@ -8,12 +8,12 @@ _Waiters = deque[asyncio.Future[None]]
 
 
 class WorkflowLocks:
-    """The workflow ids that are locked, each with the callers that wait for it, in their order."""
+    """The locked workflow ids, each with its waiting callers in order of arrival."""
 
     __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        # None as long as nobody waits: most locks are free again before another caller comes.
+        # None while no caller waits: most locks are released before another caller needs them.
         self._held: dict[_Key, _Waiters | None] = {}
 
     def __call__(self, namespace_id: str, workflow_id: str) -> "WorkflowLock":
@@ -26,7 +26,7 @@ class WorkflowLocks:
 
 
 class WorkflowLock:
-    """The lock of one workflow id. It passes from its holder to the caller that has waited longest."""
+    """The lock of one workflow id. When it is released, it passes to the caller that has waited longest."""
 
     __slots__ = ("_held", "_key")
 
@@ -51,7 +51,7 @@ class WorkflowLock:
                 if waiter in waiters:
                     waiters.remove(waiter)
             else:
-                # The lock was passed to a caller that was cancelled at the same time.
+                # The lock was passed to this caller at the moment of its cancellation: pass it on.
                 self._release()
             raise
 

@@ -1,7 +1,7 @@
-"""Commits of one shard: steps of runs, entities and deletions become one write to the store each.
+"""Commits of one shard. Each commit is one write to the store: steps of runs, changes of entities, or a deletion.
 
-All writes are fenced by the shard's range id. The caches follow the store: after a failed write the runs are dropped
-from memory, because their state there may not be the stored one.
+All writes are fenced by the shard's range id. After a failed write, its runs are dropped from memory, because their
+state in memory may differ from the stored state.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ Condition = Absent | IsRun | NotOpen
 
 
 class NamespaceMovedHere(RetryElsewhere):
-    """A step began at a version of another cluster, and the namespace is active here by now: nothing was written."""
+    """A step began at a version of another cluster, but the namespace has become active here: nothing was written."""
 
 
 class ShardWriter:
-    """Writes the changes of one shard to the store. Callers hold the lock of the workflow id."""
+    """Writes the changes of one shard to the store. Callers must hold the lock of the workflow id."""
 
     def __init__(
         self,
@@ -86,7 +86,8 @@ class ShardWriter:
     ) -> None:
         """Write steps of the runs of one workflow id, all or nothing.
 
-        `condition` on the current run is for a step that starts a run; `request_id` is the request that started it.
+        For a step that starts a run, `condition` is the condition on the current run, and `request_id` is the start
+        request.
         """
         try:
             is_replicated = await self._begin_global_write(namespace, steps, condition)
@@ -102,18 +103,19 @@ class ShardWriter:
     async def _begin_global_write(
         self, namespace: Namespace, steps: Sequence[Step], condition: Condition | None
     ) -> bool:
-        """Check that this cluster may write the steps. True if `handover_writes` counts the write: the caller must end
-        it there.
+        """Check that this cluster may write the steps.
+
+        If it returns True, `handover_writes` counts the write, and the caller must call its `end`.
         """
         runs = [step.run for step in steps]
         states = [run.state for run in runs]
         if not namespace.failover_version and not any(state.last_version for state in states):
             return False
         present = None
-        # With the condition `Absent` there is no run before the new one.
+        # With the condition `Absent`, no run precedes the new run.
         if not isinstance(condition, Absent) and any(run.db_version is None for run in runs):
             present = await self._current_of(runs[0].key)
-        # The version of the run that a new run follows.
+        # The version of the run that precedes the new run.
         last_version = 0 if present is None else present.last_write_version
         await self._handover_writes.check(namespace, *states, last_version=last_version)
         clusters = self._services.clusters
@@ -135,9 +137,9 @@ class ShardWriter:
         request_id: str = "",
         branches: Sequence[BranchWrite] = (),
     ) -> None:
-        """Like `write`, wherever the namespace is active: for events at a version of this cluster.
+        """Like `write`, but for any active cluster: only for events at a version of this cluster.
 
-        Such events extend the branch where it ends at that version, so they conflict with no other cluster.
+        Such events follow the last event of that version, so they don't conflict with events of other clusters.
         """
         parts = [*steps]
         try:
@@ -174,9 +176,9 @@ class ShardWriter:
         await self.store(written, current=current, branches=branches)
 
     def empty(self, namespace: Namespace) -> Written:
-        """A commit in a namespace, without rows yet."""
+        """An empty commit for a namespace."""
         services = self._services
-        # The namespace may have got more clusters since the caller read it: stream for those, too.
+        # The namespace may have more clusters than when the caller read it: stream to the new clusters too.
         known = services.namespaces.cached_id(namespace.id) or namespace
         return Written(
             namespace,
@@ -188,7 +190,7 @@ class ShardWriter:
     async def store(
         self, written: Written, *, current: Sequence[CurrentWrite] = (), branches: Sequence[BranchWrite] = ()
     ) -> None:
-        """Write a commit, all or nothing, and update its runs in memory; if it fails, drop them from memory.
+        """Write a commit, all or nothing, and update its runs in memory; if the write fails, drop the runs from memory.
 
         The ids for its rows must have been reserved.
         """
@@ -199,7 +201,7 @@ class ShardWriter:
         try:
             was_cancelled = await self._commit(commit, written.rows, on_failure=partial(self._discard_all, runs))
         except BaseException:
-            # In a lost shard the rows may have been written: the next owner finds out.
+            # If the shard is lost, the rows may have been written: the next owner will read them.
             if streamed and not self._ownership.is_lost:
                 self._stream.not_written([*streamed])
             raise
@@ -215,7 +217,7 @@ class ShardWriter:
             raise asyncio.CancelledError
 
     def applied(self, run: LoadedRun, tasks: Sequence[AnyTask]) -> None:
-        """Follow up in memory on a step of a run: set its timers, call its callbacks, wake its watchers."""
+        """Complete a step of a run in memory: set its timers, call its callbacks, wake its watchers."""
         for task in tasks:
             if type(task) is WorkflowTaskTimeout and task.in_memory:
                 now_ns = self._services.clock_ns() + run.state.skipped_ns
@@ -235,9 +237,10 @@ class ShardWriter:
         self._watchers.notify(run.key, is_closed=not run.state.is_open)
 
     def discard(self, run: LoadedRun) -> None:
-        """Drop a run whose state in memory may not be the stored one.
+        """Drop a run whose state in memory may differ from the stored state.
 
-        A speculative workflow task is dropped with it, as the store does not have it: its callers ask again.
+        Its speculative workflow task is lost, because the store does not have it; the callers of its updates send them
+        again.
         """
         run.on_commit.clear()
         before = self._runs.drop(run.key)
@@ -270,7 +273,7 @@ class ShardWriter:
         rows: Sequence[QueueRow] = (),
         visibility: Sequence[VisibilityRow | VisibilityDelete] = (),
     ) -> None:
-        """Write entities of one namespace, which have no events, all or nothing."""
+        """Write entities of one namespace, all or nothing; entities have no events."""
         known = self._services.namespaces.cached_id
         namespace = known(base_namespace_id(entities[0].namespace_id)) if entities else None
         if namespace is not None and namespace.failover_version:
@@ -296,7 +299,7 @@ class ShardWriter:
     async def _commit(
         self, commit: Commit, rows: Sequence[QueueRow], *, on_failure: Callable[[], None] = lambda: None
     ) -> bool:
-        """Write a commit with tasks, and hand the tasks to the queues; whether the caller was cancelled meanwhile."""
+        """Write a commit with tasks, and pass the tasks to the queues; return whether the caller was cancelled."""
         assigned: list[AssignedTask] = []
         try:
             assigned = self._queues.assign(rows)
@@ -304,8 +307,8 @@ class ShardWriter:
             tasks = [*tasks, *[task.write for task in assigned]]
             was_cancelled = await self._store_writes.commit(Commit(runs, batches, branches, current, tasks, visibility))
         except BaseException:
-            # In a lost shard the tasks may be in the store: their keys stay in the queues, so that no task above them
-            # is deleted.
+            # If the shard is lost, the tasks may be in the store: keep their keys in the queues, so that no task above
+            # them is deleted.
             if not self._ownership.is_lost:
                 self._queues.not_written(assigned)
             on_failure()
@@ -329,7 +332,7 @@ class ShardWriter:
 
 
 def _ids_of(step: Step) -> int:
-    """The number of ids that a step takes at most: in the worst case each event is a batch of another version."""
+    """Upper bound of the ids that a step takes: in the worst case each event is a batch with another version."""
     transaction = step.transaction
     return 2 * len(transaction.events) + transaction.buffered_count + len(transaction.tasks) + 8
 
@@ -340,7 +343,7 @@ def _current_write(run: LoadedRun, request_id: str, condition: Condition) -> Cur
 
 
 def _current_after(parts: Sequence[Step], present: CurrentRun) -> list[CurrentWrite]:
-    """The current-run row after the steps, if it changes: its run has closed, or has another last version."""
+    """The current-run row after the steps, if it changes because its run has closed or has a new last version."""
     for run, _ in parts:
         state = run.state
         is_changed = not state.is_open or state.last_version != present.last_write_version
@@ -350,9 +353,9 @@ def _current_after(parts: Sequence[Step], present: CurrentRun) -> list[CurrentWr
 
 
 def _keep_task(transaction: Transaction) -> None:
-    """Write the events of a started speculative workflow task if buffered events wait for its end.
+    """Write the events of a started speculative workflow task, if buffered events wait for the end of the task.
 
-    Such a task is only in memory: after a crash the buffered events would wait for ever.
+    The task is only in memory: after a crash, the buffered events would wait for ever.
     """
     state = transaction.state
     task = state.live.unwritten_task

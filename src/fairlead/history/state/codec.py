@@ -5,7 +5,7 @@ import msgspec
 from fairlead.history.state.errors import UnreadableState
 from fairlead.history.state.run import LiveState, RunState
 
-# First byte of a stored state; identifies the layout.
+# First byte of a stored state, which identifies the layout.
 _LAYOUT = b"\x01"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RunState)
@@ -17,7 +17,7 @@ def encode(state: RunState) -> bytes:
 
 
 def decode(stored: bytes) -> RunState:
-    """Decode a state that `encode` wrote."""
+    """Decode a state that `encode` has encoded."""
     if stored[:1] != _LAYOUT:
         raise UnreadableState(
             f"a run's state begins with {stored[:1]!r}, not with {_LAYOUT!r}: another version wrote it"
@@ -29,7 +29,7 @@ def decode(stored: bytes) -> RunState:
 
 
 def without_live(state: RunState) -> RunState:
-    """A copy without the live part, to compare with a rebuilt state field by field."""
+    """A copy without the live part, for comparison with a rebuilt state."""
     copy = decode(encode(state))
     copy.live = LiveState()
     return copy

@@ -1,4 +1,4 @@
-"""Errors of a run's steps, grouped by what the caller should do."""
+"""Errors of a run's steps; their base classes tell what the caller should do."""
 
 from temporalio.api.enums.v1 import ResourceExhaustedCause, WorkflowTaskFailedCause
 
@@ -8,7 +8,7 @@ from fairlead.core.errors import FixRequest, GiveUp, RetryElsewhere, RetryLater
 
 
 class EventCannotFollow(GiveUp):
-    """An event can't be applied to the run: the history or the code is wrong."""
+    """An event can't be applied to the run, because the history or the code is wrong."""
 
 
 class UnreadableState(GiveUp):
@@ -53,7 +53,7 @@ def workflow_closing() -> Exhausted:
 class BadCommand(FixRequest):
     """A worker's command can't be carried out, so the whole workflow task fails with `cause`.
 
-    `ends_run`: a retry can't help, so the run is terminated too.
+    If `ends_run`, a retry can't help, so the run is terminated as well.
     """
 
     def __init__(self, cause: WorkflowTaskFailedCause.ValueType, message: str, *, ends_run: bool = False) -> None:

@@ -4,11 +4,11 @@ from temporalio.api.failure.v1 import Failure
 
 from fairlead.api.times import SECOND_NS
 
-# Maximum nanoseconds until a handler answers a request, including the time until a worker takes it.
+# Maximum nanoseconds for the response to a request, including the time until a worker takes the request.
 CALL_NS_MAX = 8 * SECOND_NS
 _RETRY_FIRST_NS = SECOND_NS
 _RETRY_NS_MAX = 3600 * SECOND_NS
-# Random share of a backoff, so that operations that failed together are not retried together.
+# Random part of a backoff, so that operations which failed together are not retried together.
 _JITTER = 0.2
 FAILURE_BYTES_MAX = 4096
 
@@ -20,7 +20,7 @@ def backoff_ns(failed: int, uniform: float) -> int:
 
 
 def kept_failure(failure: Failure) -> Failure:
-    """The failure of a request, cut to the size that a state may hold."""
+    """The failure of a request, truncated to the size that a state may hold."""
     if failure.ByteSize() <= FAILURE_BYTES_MAX:
         return failure
     kept = Failure(message=failure.message[: FAILURE_BYTES_MAX // 8])

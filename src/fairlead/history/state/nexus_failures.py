@@ -17,7 +17,7 @@ _TEMPORAL_FAILURE = "temporal.api.failure.v1.Failure"
 _NESTED_MAX = 20
 _STATE_FAILED = "failed"
 _STATE_CANCELED = "canceled"
-# Handler error types that a retry can't change.
+# Types of handler errors for which a retry does not help.
 _FINAL_TYPES = frozenset({"BAD_REQUEST", "UNAUTHENTICATED", "UNAUTHORIZED", "NOT_FOUND", "CONFLICT", "NOT_IMPLEMENTED"})
 
 
@@ -38,14 +38,14 @@ def operation_failure(operation: PendingNexusOperation, token: str, cause: Failu
 
 
 def handler_failure(error_type: str, message: str) -> Failure:
-    """A failure that the server makes in place of a handler."""
+    """A failure that the server reports in place of a handler."""
     failure = Failure(message=message)
     failure.nexus_handler_failure_info.type = error_type
     return failure
 
 
 def from_handler_error(error: HandlerError) -> Failure:
-    """Convert the error that older workers send if they can't handle a request."""
+    """Convert the error that older workers send when they can't handle a request."""
     failure = Failure()
     failure.nexus_handler_failure_info.type = error.error_type
     failure.nexus_handler_failure_info.retry_behavior = error.retry_behavior
@@ -55,7 +55,7 @@ def from_handler_error(error: HandlerError) -> Failure:
 
 
 def is_retryable(failure: Failure) -> bool:
-    """Whether the request may be retried: as the handler says, or else by the type of the error."""
+    """Whether the request may be retried: the handler decides, or else the type of its error."""
     info = failure.nexus_handler_failure_info
     if info.retry_behavior == RetryBehavior.NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_UNSPECIFIED:
         return info.type not in _FINAL_TYPES
@@ -63,7 +63,7 @@ def is_retryable(failure: Failure) -> bool:
 
 
 def from_nexus(wanted: NexusFailure, *, is_canceled: bool = False, depth: int = 0) -> Failure:
-    """Convert a Nexus failure: decode it if it holds a Temporal failure, else wrap its metadata and details."""
+    """Convert a Nexus failure. If it holds a Temporal failure, decode that; otherwise wrap its metadata and details."""
     failure = _parsed(wanted) if wanted.metadata.get("type") == _TEMPORAL_FAILURE else None
     if failure is None:
         failure = Failure()
@@ -80,7 +80,7 @@ def from_nexus(wanted: NexusFailure, *, is_canceled: bool = False, depth: int = 
 
 
 def unsuccessful(error: UnsuccessfulOperationError) -> Failure | None:
-    """Convert an operation's failure as older workers report it; None if its state is neither failed nor canceled."""
+    """Convert an operation's failure in the form of older workers; None if its state is neither failed nor canceled."""
     if error.operation_state not in (_STATE_FAILED, _STATE_CANCELED):
         return None
     return from_nexus(error.failure, is_canceled=error.operation_state == _STATE_CANCELED)

@@ -1,4 +1,4 @@
-"""Outcomes of updates that the server itself decides."""
+"""Outcomes of updates that the server itself determines."""
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.update.v1 import Outcome

@@ -1,8 +1,8 @@
 """The pending items of a run.
 
-These values follow from events alone, except the `...Progress` and `NexusCalls` structs: attempts write no event until
-the last one ends. API messages that a run only passes on (retry policies, priorities, failures, details) are kept
-serialized.
+These values follow from events, except the `...Progress` and `NexusCalls` structs, because attempts write no events
+until the last attempt ends. API messages that the server only passes on (retry policies, priorities, failures, details)
+are kept serialized.
 """
 
 import msgspec
@@ -30,7 +30,7 @@ class PendingActivity(msgspec.Struct, array_like=True):
 
 
 class ActivityOptions(msgspec.Struct, array_like=True, frozen=True):
-    """Options that an operator has set in place of the scheduled ones; fields as in `PendingActivity`."""
+    """Options that an operator has set in place of the scheduled options; same fields as in `PendingActivity`."""
 
     task_queue: str
     schedule_to_close_ns: int
@@ -42,11 +42,11 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ActivityProgress(msgspec.Struct, array_like=True):
-    """Progress of an activity's attempts. A change of `stamp` voids earlier tasks of the activity."""
+    """Progress of an activity's attempts. A change of `stamp` invalidates earlier tasks of the activity."""
 
     attempt: int = 1
     stamp: int = 0
-    # Time at which the attempt is due: when it was scheduled, or the end of its backoff.
+    # Time at which the attempt is due: the time of scheduling, or the end of its backoff.
     due_ns: int = 0
     started_ns: int = 0
     started_request_id: str = ""
@@ -65,16 +65,16 @@ class ActivityProgress(msgspec.Struct, array_like=True):
     pause_request_id: str = ""
     # Time at which the previous attempt ended; 0 for the first attempt.
     ended_ns: int = 0
-    # Set by a reset during a running attempt: the attempt then counts as the first one, and its end drops the heartbeat
+    # Set if a running attempt is reset: the attempt then counts as the first attempt, and its end drops the heartbeat
     # details.
     begins_anew: bool = False
     forgets_heartbeat: bool = False
     options: ActivityOptions | None = None
-    # Order of replicated changes: the namespace's version at the last change, and the number of changes. The higher one
-    # wins.
+    # Order of replicated changes: the namespace's version at the last change, and the number of changes. The higher
+    # pair is newer.
     changed_version: int = 0
     changes: int = 0
-    # The workflow rule that paused it; empty if a person did.
+    # The workflow rule that paused the activity; empty if an operator did.
     pause_rule_id: str = ""
 
     @property
@@ -84,7 +84,7 @@ class ActivityProgress(msgspec.Struct, array_like=True):
 
     @property
     def counted_attempt(self) -> int:
-        """The attempt number for the retry policy and for descriptions: 1 if the attempt was reset while running."""
+        """The attempt number for the retry policy and for descriptions: 1 if the running attempt was reset."""
         return 1 if self.begins_anew else self.attempt
 
 
@@ -98,7 +98,7 @@ class PendingTimer(msgspec.Struct, array_like=True):
 
 
 class PendingChild(msgspec.Struct, array_like=True):
-    """A child whose end this run has not recorded. `run_id` is empty until its start is recorded."""
+    """A child whose end the run has not recorded. `run_id` is empty until the child's start is recorded."""
 
     initiated_event_id: int
     version: int
@@ -114,7 +114,7 @@ class PendingChild(msgspec.Struct, array_like=True):
 
 
 class PendingExternal(msgspec.Struct, array_like=True):
-    """A signal or cancel request to another workflow that has no result yet."""
+    """A signal or cancel request to another workflow, without a result yet."""
 
     initiated_event_id: int
     version: int
@@ -150,7 +150,7 @@ class PendingNexusOperation(msgspec.Struct, array_like=True):
 class NexusCalls(msgspec.Struct, array_like=True):
     """Progress of the requests of one kind (start or cancel) to a handler; requests write no events.
 
-    `next_ns` is the time of the next request during a backoff, else 0.
+    `next_ns` is the time of the next request during a backoff, otherwise 0.
     """
 
     ended: int = 0
@@ -160,7 +160,7 @@ class NexusCalls(msgspec.Struct, array_like=True):
 
 
 class NexusProgress(msgspec.Struct, array_like=True):
-    """Progress of a Nexus operation. `token` is the handler's operation token, once the operation has started.
+    """Progress of a Nexus operation. `token` is the handler's operation token, if the operation has started.
 
     `cancel_state` is the number of a `NexusOperationCancellationState`; 0 before a cancel request can be made.
     """
@@ -174,7 +174,7 @@ class NexusProgress(msgspec.Struct, array_like=True):
 
 
 class CallbackProgress(msgspec.Struct, array_like=True):
-    """The result of a completion callback: `state` is the number of a `CallbackState`."""
+    """The result of a completion callback. `state` is the number of a `CallbackState`."""
 
     state: int
     attempts: int
@@ -190,11 +190,11 @@ class UpdateCallback(msgspec.Struct, array_like=True, frozen=True):
 
 
 class UpdateRecord(msgspec.Struct, array_like=True):
-    """The events of one update in the history; 0 for events that were not written."""
+    """The events of one update in the history. The id of an event that was not written is 0."""
 
     admitted_event_id: int = 0
     accepted_event_id: int = 0
     completed_event_id: int = 0
-    # Request id of the accepted request.
+    # Id of the request that was accepted.
     request_id: str = ""
     callbacks: list[UpdateCallback] = []

@@ -1,4 +1,4 @@
-"""Ids of the requests that a run sends to other runs: the same for every retry and in every cluster."""
+"""The ids of the requests that a run sends to other runs. They are the same for every retry and in every cluster."""
 
 from uuid import UUID, uuid5
 
@@ -9,13 +9,14 @@ _NAMES = UUID("6c1f3f0a-6e0c-4d5b-9a57-0f6f2f6a9d11")
 
 
 def request_id_of(state: RunState, pending: PendingChild | PendingExternal) -> str:
-    """The id of the one request that an initiated event causes.
+    """The id of the request that an initiated event causes.
 
-    It includes the version, because an event id on another branch is another event. For an event that a reset copied,
-    it has the base run's id: the base run may have sent the request already.
+    The id includes the version, because on another branch the event id belongs to another event. For an event that a
+    reset copied, it includes the base run's id, because the base run may have sent the request already.
     """
     event_id = pending.initiated_event_id
     run_id = state.reset_base_run_id if event_id < state.reset_event_id else state.identity.run_id
     name = f"{run_id}:{event_id}:{pending.version}"
-    # A child's description shows the id, so it has the form of Temporal's server; a signal's event needs a UUID.
+    # The id of a child's request is shown in descriptions, so it has the format of Temporal's server; a signal's event
+    # needs a UUID.
     return name if isinstance(pending, PendingChild) else str(uuid5(_NAMES, name))

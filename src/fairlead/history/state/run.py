@@ -28,7 +28,7 @@ PAUSED = int(WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED)
 
 
 class RunIdentity(msgspec.Struct, array_like=True, frozen=True):
-    """The ids of a run; its events are in the branch `branch_id` of the tree `tree_id`."""
+    """The ids of a run. Its events are in the branch `branch_id` of the tree `tree_id`."""
 
     namespace_id: str
     workflow_id: str
@@ -38,7 +38,7 @@ class RunIdentity(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Parent(msgspec.Struct, array_like=True, frozen=True):
-    """The run that started this one as its child."""
+    """The run that started this run as its child."""
 
     namespace: str
     namespace_id: str
@@ -49,7 +49,7 @@ class Parent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ParentClose(msgspec.Struct, array_like=True, frozen=True):
-    """A child with the parent close policy that applies when its parent closes."""
+    """A child, and the parent close policy that applies to it when its parent closes."""
 
     namespace_id: str
     workflow_id: str
@@ -58,17 +58,17 @@ class ParentClose(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ClosedBy(IntEnum):
-    """Why a run was closed, where that changes the tasks that follow."""
+    """Why a run was closed, if that changes the tasks that follow."""
 
     ITSELF = 0
-    # A reset run continues the chain: the parent waits for that run, and the children stay.
+    # The reset run continues the chain: the parent waits for it, and the children continue.
     RESET = 1
-    # A newer run of the same workflow id came from another cluster.
+    # A newer run of the same workflow id came from another cluster and replaced this run.
     NEWER_RUN = 2
 
 
 class Origin(msgspec.Struct, array_like=True):
-    """Facts of the first event, without the input, which stays in the event."""
+    """Values of the first event, without the input, which stays in the event."""
 
     workflow_type: str
     task_queue: str
@@ -103,7 +103,7 @@ class Origin(msgspec.Struct, array_like=True):
 
     @property
     def run_expires_at_ns(self) -> int:
-        """The time at which the run times out, counted from its first workflow task; 0 means never."""
+        """The time at which the run times out; the run timeout counts from the first workflow task. 0 means never."""
         run_ns = self.execution_ns + self.run_timeout_ns if self.run_timeout_ns else 0
         return min(run_ns, self.expires_at_ns) if run_ns and self.expires_at_ns else run_ns or self.expires_at_ns
 
@@ -118,18 +118,18 @@ class Pause(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SideBranch(msgspec.Struct, array_like=True):
-    """A branch of the run's history that is not the current branch: its event store and its version history."""
+    """A branch of the run's history that is not current: its id in the store, and its version history."""
 
     branch_id: str
     items: tuple[tuple[int, int], ...]
-    # Branches that hold the shared first events: each branch id, and the event id before which its part ends.
+    # Branches that hold the first events of this branch: for each its id, and the event id before which its part ends.
     ancestors: list[tuple[str, int]] = []
     # Signals and updates up to this event id were reapplied to the current branch.
     settled_event_id: int = 0
 
 
 class LiveState(msgspec.Struct, array_like=True):
-    """State that does not follow from the events alone; a rebuilt state has initial values here."""
+    """State that does not follow from the events alone. A rebuilt state has the initial values."""
 
     history_size_bytes: int = 0
     # Attempt number of the next workflow task; above 1 after consecutive failures.
@@ -138,55 +138,58 @@ class LiveState(msgspec.Struct, array_like=True):
     task_row_since_ns: int = 0
     # The pending transient or speculative workflow task.
     unwritten_task: WorkflowTask | None = None
-    # Sticky task queue of the worker that caches this run, empty without one, and its schedule-to-start timeout.
+    # Sticky task queue of the worker that caches this run (empty if there is none), and its schedule-to-start timeout.
     sticky_task_queue: str = ""
     sticky_timeout_ns: int = 0
     activities: dict[int, ActivityProgress] = {}
     # Events that are buffered until the end of the workflow task, serialized.
     buffered: list[bytes] = []
-    # Pending items whose end is buffered, by the id of their first event.
+    # Pending items whose end is buffered, by the ids of their first events.
     ending: set[int] = set()
     cancel_buffered: bool = False
     request_ids: dict[str, None] = {}
     nexus: dict[int, NexusProgress] = {}
     # Completion callbacks that were delivered or given up, by their index in `Origin.completion_callbacks`.
     callbacks: dict[int, CallbackProgress] = {}
-    # Internal callbacks for the end of the last run of the chain, serialized; no event shows them.
+    # Serialized internal callbacks for the end of the last run of the chain; no event contains them.
     watchers: list[bytes] = []
-    # Revision of the deployment's routing config by which the last workflow task was given to a worker.
+    # Revision of the deployment's routing config when the last workflow task was given to a worker.
     routing_revision: int = 0
     # Request id of the start request.
     start_request_id: str = ""
-    # Time of the reset that began this run, start time of the original run, and id of the run that a later reset began.
+    # Time of the reset that began this run, start time of the original run, and id of the run that a later reset of
+    # this run began.
     last_reset_ns: int = 0
     original_started_ns: int = 0
     reset_run_id: str = ""
     # Number of writes of the run.
     transitions: int = 0
-    # All branches except the current one.
+    # All branches except the current branch.
     branches: list[SideBranch] = []
-    # Whether another run of the workflow id is current although this run is open: only other clusters change this run.
+    # Whether another run of the workflow id is current although this run is open; only other clusters change such a
+    # run.
     is_zombie: bool = False
-    # Shared first events of the current branch, as in `SideBranch`.
+    # Branches that hold the first events of the current branch, as in `SideBranch`.
     ancestors: list[tuple[str, int]] = []
-    # Number of switches of the current branch.
+    # Number of changes of the current branch.
     rebuilds: int = 0
-    # Whether the signals and updates of a run that a newer run replaced were reapplied to that run.
+    # Whether the signals and updates of this run were reapplied to the newer run that replaced it.
     is_settled: bool = False
-    # Sticky task queues whose workers cached events of the current branch, and the version for which that is known.
+    # Version for which `trusted_caches` is valid, and sticky task queues whose workers have cached events of the
+    # current branch.
     trusted_version: int = 0
     trusted_caches: list[str] = []
-    # The last failure of a workflow task in the history, and the one in the search attribute TemporalReportedProblems.
+    # The problem of the last failed workflow task, and the problem in the search attribute TemporalReportedProblems.
     task_problem: tuple[str, ...] = ()
     reported_problems: tuple[str, ...] = ()
-    # Completion callbacks of updates that were delivered or given up, by update id and position.
+    # Completion callbacks of updates that were delivered or given up, by update id and index.
     update_callbacks: dict[str, dict[int, CallbackProgress]] = {}
 
 
 class RunState(msgspec.Struct, array_like=True):
-    """A run. Everything but `live` follows from the events, and only `apply` changes it.
+    """A run. All fields except `live` follow from the events, and only `apply` changes them.
 
-    Later versions of this code decode stored states: add fields at the end, with a default, and never move them.
+    Later releases decode stored states: add fields only at the end, with a default, and never move them.
     """
 
     identity: RunIdentity
@@ -202,7 +205,7 @@ class RunState(msgspec.Struct, array_like=True):
     cancel_requested: bool = False
     cancel_event_id: int = 0
     signal_count: int = 0
-    # Event ids of the last completed workflow task.
+    # Event ids of the last completed workflow task: its start and its completion.
     completed_task_started_event_id: int = 0
     completed_task_event_id: int = 0
     task: WorkflowTask | None = None
@@ -225,9 +228,9 @@ class RunState(msgspec.Struct, array_like=True):
     pause: Pause | None = None
     # A serialized VersioningOverride; empty without an override.
     versioning_override: bytes = b""
-    # Task id of the last event, as the cluster that wrote it assigned it.
+    # Task id of the last event, assigned by the cluster that wrote the event.
     last_event_task_id: int = 0
-    # Children that the parent close policies of a closed run apply to.
+    # Children of a closed run to which the parent close policies apply.
     closed_children: list[ParentClose] = []
     closed_by: int = 0
     # For a reset run: the base run, and the id of the WorkflowTaskFailed event that follows the copied events.
@@ -238,7 +241,7 @@ class RunState(msgspec.Struct, array_like=True):
 
     @property
     def started(self) -> Origin:
-        """The facts of the first event; raises `RunClosed` before that event is applied."""
+        """The values of the first event; raises `RunClosed` if that event is not applied yet."""
         if self.origin is None:
             raise RunClosed
         return self.origin
@@ -250,12 +253,12 @@ class RunState(msgspec.Struct, array_like=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether events may still be added."""
+        """Whether events can still be added."""
         return self.status in (RUNNING, PAUSED)
 
     @property
     def workflow_task(self) -> WorkflowTask | None:
-        """The workflow task that is scheduled or started, written or not."""
+        """The scheduled or started workflow task, with or without events."""
         return self.task or self.live.unwritten_task
 
     @property
@@ -266,12 +269,12 @@ class RunState(msgspec.Struct, array_like=True):
 
     @property
     def had_task(self) -> bool:
-        """Whether a workflow task was ever scheduled: until then the run may be waiting out a backoff."""
+        """Whether a workflow task was ever scheduled; if not, the run may be in its first backoff."""
         return self.workflow_task is not None or self.completed_task_event_id > 0 or self.live.task_attempt > 1
 
     @property
     def in_backoff(self) -> bool:
-        """Whether the run waits out the backoff before its first workflow task."""
+        """Whether the run is in the backoff before its first workflow task."""
         return self.started.first_backoff_ns > 0 and not self.had_task
 
     @property
@@ -290,7 +293,7 @@ class RunState(msgspec.Struct, array_like=True):
 
     @property
     def is_zombie(self) -> bool:
-        """Whether the run is open but another run is current, so that only other clusters change it."""
+        """Whether the run is open although another run is current; only other clusters change such a run."""
         return self.live.is_zombie and self.is_open
 
     @property
@@ -306,7 +309,10 @@ class RunState(msgspec.Struct, array_like=True):
             raise RunClosed
 
     def remember_request(self, request_id: str) -> None:
-        """Remember the request id to ignore retries. The oldest are dropped: clients retry within minutes."""
+        """Remember a request id, so that retries are ignored.
+
+        Drops the oldest ids, because clients retry within minutes.
+        """
         seen = self.live.request_ids
         if request_id:
             seen[request_id] = None
@@ -321,7 +327,7 @@ class RunState(msgspec.Struct, array_like=True):
         return None if activity is None else self.as_changed(activity)
 
     def as_changed(self, activity: PendingActivity) -> PendingActivity:
-        """The activity with its present options."""
+        """The activity with its current options."""
         progress = self.live.activities.get(activity.scheduled_event_id)
         if progress is None or progress.options is None:
             return activity

@@ -1,7 +1,7 @@
-"""Tasks that follow from a step of a run: rows of the shard's queues.
+"""Tasks that a step of a run adds to the shard's queues.
 
-Each task names its event with its version, and other values that tell whether the task still applies when it is
-executed. A task with `fire_at_ns` goes to the timer queue.
+A task contains its event's id and version, and other values by which its executor checks whether the task still
+applies. A task with `fire_at_ns` goes to the timer queue.
 """
 
 from enum import IntEnum
@@ -12,13 +12,13 @@ from fairlead.history.state.run import ParentClose
 
 
 class Task(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Base class of all tasks; `version` is the version at which the task was made."""
+    """Base class of all tasks. `version` is the version at which the task was added."""
 
     version: int
 
 
 class TimerTask(Task, frozen=True, tag=True, array_like=True):
-    """A task that is due at a time."""
+    """A task that is due at a certain time."""
 
     fire_at_ns: int
 
@@ -63,7 +63,7 @@ class CancelExternal(Task, frozen=True, tag=True, array_like=True):
 
 
 class CloseRun(Task, frozen=True, tag=True, array_like=True):
-    """Notify the parent and apply the parent close policies: event `close_event_id` has closed the run.
+    """Notify the parent and apply the parent close policies, because event `close_event_id` has closed the run.
 
     `notifies_parent` is false if another run of the chain follows.
     """
@@ -92,7 +92,10 @@ class TaskTimeout(IntEnum):
 
 
 class WorkflowTaskTimeout(TimerTask, frozen=True, tag=True, array_like=True):
-    """Time a workflow task out. `in_memory`: the timeout of a speculative task is kept in memory, not in a queue."""
+    """Time a workflow task out.
+
+    If `in_memory`, the timeout (of a speculative task) is only in memory, not in a queue.
+    """
 
     scheduled_event_id: int
     attempt: int
@@ -101,7 +104,7 @@ class WorkflowTaskTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class WorkflowTaskRetry(TimerTask, frozen=True, tag=True, array_like=True):
-    """The backoff of a workflow task's attempt is over: push the task to matching."""
+    """Push a workflow task to matching, because the backoff of its attempt is over."""
 
     scheduled_event_id: int
     attempt: int
@@ -126,7 +129,7 @@ class ActivityTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class ActivityRetry(TimerTask, frozen=True, tag=True, array_like=True):
-    """The backoff is over: push the next attempt to matching."""
+    """Push the next attempt of an activity to matching, because its backoff is over."""
 
     scheduled_event_id: int
     attempt: int
@@ -138,21 +141,21 @@ class RunTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class ExecutionTimeout(TimerTask, frozen=True, tag=True, array_like=True):
-    """Time out the chain of runs, whichever run is current."""
+    """Time out the chain of runs: its current run is closed."""
 
     first_run_id: str
 
 
 class WorkflowBackoff(TimerTask, frozen=True, tag=True, array_like=True):
-    """The backoff of a start delay, cron schedule or retry is over: schedule the first workflow task."""
+    """Schedule the first workflow task, because the backoff of a start delay, cron schedule or retry is over."""
 
 
 class DeleteAfterRetention(TimerTask, frozen=True, tag=True, array_like=True):
-    """The namespace's retention is over: delete the run."""
+    """Delete the run, because the namespace's retention is over."""
 
 
 class FastForwardEnd(TimerTask, frozen=True, tag=True, array_like=True):
-    """The target time of a fast-forward has come: end it and stop skipping time."""
+    """End a fast-forward at its target time, and stop skipping time."""
 
 
 class CallNexus(Task, frozen=True, tag=True, array_like=True):
@@ -164,7 +167,7 @@ class CallNexus(Task, frozen=True, tag=True, array_like=True):
 
 
 class NexusCallTimeout(TimerTask, frozen=True, tag=True, array_like=True):
-    """A request to a Nexus handler has timed out: fail the request."""
+    """Fail a request to a Nexus handler that has timed out."""
 
     scheduled_event_id: int
     attempt: int
@@ -172,7 +175,7 @@ class NexusCallTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class NexusRetry(TimerTask, frozen=True, tag=True, array_like=True):
-    """The backoff is over: repeat the request to the Nexus handler."""
+    """Repeat a request to a Nexus handler, because its backoff is over."""
 
     scheduled_event_id: int
     attempt: int
@@ -187,14 +190,14 @@ class NexusTimeout(TimerTask, frozen=True, tag=True, array_like=True):
 
 
 class DeliverCallback(Task, frozen=True, tag=True, array_like=True):
-    """The run has closed: deliver the completion callback at index `number`."""
+    """Deliver the completion callback at index `number`, because the run has closed."""
 
     number: int
     close_event_id: int
 
 
 class DeliverUpdateCallback(Task, frozen=True, tag=True, array_like=True):
-    """An update has ended, with its own event or with its run: report it to the callback at position `number`."""
+    """Report the end of an update to its callback at index `number`."""
 
     event_id: int
     update_id: str
@@ -202,11 +205,11 @@ class DeliverUpdateCallback(Task, frozen=True, tag=True, array_like=True):
 
 
 class Reapply(Task, frozen=True, tag=True, array_like=True):
-    """Reapply signals and updates of a losing branch or run to the current one."""
+    """Reapply signals and updates of branches that are not current, or of a replaced run."""
 
 
 class EntityTask(Task, frozen=True, tag=True, array_like=True):
-    """A task of an entity of this archetype, due now; only the archetype's code can decode `data`."""
+    """A task of an entity of this archetype, due at once; only the archetype's code can decode `data`."""
 
     archetype: str
     data: bytes
@@ -250,7 +253,7 @@ AnyTask = (
 
 
 class QueueRow(msgspec.Struct, array_like=True, frozen=True):
-    """A task as stored in a queue, with the ids of its run."""
+    """A task as a queue stores it, with the ids of its run."""
 
     namespace_id: str
     workflow_id: str
@@ -265,7 +268,7 @@ _decode_row = msgspec.msgpack.Decoder(QueueRow).decode
 
 
 def encode_row(row: QueueRow) -> bytes:
-    """Encode a row to be stored."""
+    """Encode a row for the store."""
     return _encode_row(row)
 
 

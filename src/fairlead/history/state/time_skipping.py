@@ -9,27 +9,27 @@ from fairlead.api.times import to_timestamp
 class TimeSkipping(msgspec.Struct, array_like=True):
     """The clock of a run that skips time or has skipped time.
 
-    `config` is a serialized TimeSkippingConfig as it was last set; `is_enabled` becomes false when skipping ends by
+    `config` is the serialized TimeSkippingConfig that was last set; `is_enabled` becomes False when skipping ends by
     itself. `target_ns` is the target time of the fast-forward; 0 without a fast-forward.
     """
 
     config: bytes = b""
     is_enabled: bool = False
     skipped_ns: int = 0
-    # Number of skips since the config was set, and its limit.
+    # Number of skips since the config was set, and the limit on it.
     skips: int = 0
     skips_max: int = 0
     target_ns: int = 0
     has_completed: bool = False
 
     def effective_config(self) -> TimeSkippingConfig:
-        """The config, with `enabled` as it is now."""
+        """The config, with the current value of `enabled`."""
         config = TimeSkippingConfig.FromString(self.config)
         config.enabled = self.is_enabled
         return config
 
     def fast_forward_info(self) -> TimeSkippingFastForwardInfo | None:
-        """The present or last fast-forward; None if the config has no fast-forward."""
+        """The current or last fast-forward; None if the config has none."""
         config = self.effective_config()
         if not config.HasField("fast_forward_config"):
             return None
@@ -41,7 +41,7 @@ class TimeSkipping(msgspec.Struct, array_like=True):
         )
 
     def info(self, now_ns: int) -> TimeSkippingInfo:
-        """The clock in the form that clients get; `now_ns` is the time of the run's clock."""
+        """The clock as clients see it; `now_ns` is the time of the run's clock."""
         return TimeSkippingInfo(
             current_time=to_timestamp(now_ns),
             effective_config=self.effective_config(),

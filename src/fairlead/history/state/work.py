@@ -1,4 +1,4 @@
-"""The tasks of a run that workers have or could take now: time must not be skipped while they are in flight."""
+"""The tasks of a run that workers have or could take now. While there are any, time must not be skipped."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,10 @@ from fairlead.history.state.run import PAUSED, RunState
 
 
 class WaitingTask(NamedTuple):
-    """A task that no worker has taken yet. A poll of any of these task queues may take it; without names, any poll."""
+    """A task that no worker has taken yet.
+
+    A poll of any of these task queues may take it; without task queues, any poll.
+    """
 
     namespace_id: str
     type: TaskType
@@ -26,9 +29,9 @@ NO_WORK = Work()
 
 
 def work_of(state: RunState, now_ns: int) -> Work:
-    """The tasks in flight of a run, without activities that are paused or wait out a backoff.
+    """The tasks in flight of a run, without activities that are paused or in a backoff.
 
-    A paused run has no waiting tasks: workers get none.
+    A paused run has no waiting tasks, because workers get none.
     """
     if not state.is_open:
         return NO_WORK
@@ -39,7 +42,7 @@ def work_of(state: RunState, now_ns: int) -> Work:
     if task is not None and task.is_started:
         workflow_tasks = 1
     elif task is not None:
-        # A sticky task goes to the normal task queue when the sticky worker is gone.
+        # A sticky task goes to the normal task queue if the sticky worker is gone.
         queues = (task.task_queue, state.started.task_queue)
         waiting.append(WaitingTask(namespace_id, TaskType.WORKFLOW, queues))
     for event_id, progress in state.live.activities.items():

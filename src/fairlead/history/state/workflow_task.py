@@ -6,20 +6,21 @@ import msgspec
 
 
 class TaskKind(IntEnum):
-    """Whether the events of a workflow task are written at once or later."""
+    """When the events of a workflow task are written."""
 
-    # Events are written at once.
+    # The events are written at once.
     NORMAL = 1
-    # A retry after a failure: its events are written when it succeeds, so that further failures leave no events.
+    # A retry after a failure. The events are written when it succeeds, so that further failures leave no events.
     TRANSIENT = 2
-    # Delivers updates: its events are written only if it has an effect, so that a rejected update leaves no events.
+    # A task that delivers updates. The events are written only if it has an effect, so that a rejected update leaves no
+    # events.
     SPECULATIVE = 3
 
 
 class WorkflowTask(msgspec.Struct, array_like=True):
     """A scheduled or started workflow task. `started_event_id` is 0 until it is started.
 
-    The event ids of a transient or speculative task are those that its events get if no other event comes first.
+    A transient or speculative task has the event ids that its events will get if no other event is written first.
     """
 
     kind: TaskKind
@@ -37,7 +38,7 @@ class WorkflowTask(msgspec.Struct, array_like=True):
     worker_version: bytes | None = None
     suggest_continue_as_new: bool = False
     history_size_bytes: int = 0
-    # Whether the run is pinned to a version while the target version for new runs is another one.
+    # Whether the run is pinned to a version that is not the target version of new runs.
     target_changed: bool = False
 
     @property

@@ -1,6 +1,6 @@
 """The task executors of a shard's queues: one function for each type of task, found in one table.
 
-A task may run more than once, and late: each executor checks the run first, and does nothing that is done already or no
+A task may run late and more than once: each executor first checks the run, and does nothing if the task is done or no
 longer needed.
 """
 
@@ -59,13 +59,13 @@ TASK_EXECUTORS: dict[type[tasks.Task], TaskExecutor] = {
 
 
 class ActiveElsewhere(RetryLater):
-    """The namespace is active in another cluster, which must run the task: the task is retried here later."""
+    """The namespace is active in another cluster, which must run the task. This cluster retries the task later."""
 
 
 def _is_kept(row: tasks.QueueRow) -> bool:
-    """Whether a task runs although its namespace is passive here; a failover makes the other tasks of runs again.
+    """Whether a task runs although its namespace is passive here; a failover adds the other tasks of runs again.
 
-    Tasks of entities wait (`ActiveElsewhere`), because a failover does not make them again.
+    Tasks of entities wait (`ActiveElsewhere`), because a failover does not add them again.
     """
     if isinstance(row.task, tasks.EntityTask | tasks.EntityTimer):
         raise ActiveElsewhere(f"namespace {base_namespace_id(row.namespace_id)} is active in another cluster")
@@ -73,7 +73,7 @@ def _is_kept(row: tasks.QueueRow) -> bool:
 
 
 async def run_row(shard: Shard, row: tasks.QueueRow) -> None:
-    """Run the task of a queue row; nothing if its run or entity is gone."""
+    """Run the task of a queue row; do nothing if its run or entity no longer exists."""
     services = shard.services
     namespace_id = base_namespace_id(row.namespace_id)
     try:

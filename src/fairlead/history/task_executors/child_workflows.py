@@ -28,7 +28,7 @@ _PASSED_ON = (
 
 
 async def start_child(context: OperationContext, row: QueueRow, task: StartChild) -> None:
-    """Start the child, record its start in the parent, and only then schedule its first workflow task."""
+    """Start the child, record its start in the parent, then schedule the child's first workflow task."""
     shard = context.shard
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
@@ -63,7 +63,7 @@ async def start_child(context: OperationContext, row: QueueRow, task: StartChild
         return
     history, namespace_id = context.services.history, wanted.namespace_id
     if child is not None and child.run_id:
-        # The child may have continued as a new run, which a repeated StartChild request would not find.
+        # The child may have continued as a new run: a repeated StartChild request would then start another child.
         await _let_begin(context, wanted, child.run_id)
         await _ask_for_end(context, wanted, child.run_id)
         return
@@ -95,7 +95,7 @@ async def _let_begin(
 async def _ask_for_end(
     context: OperationContext, wanted: StartChildWorkflowExecutionInitiatedEventAttributes, run_id: str
 ) -> None:
-    """Have the child report its close again: the report may be lost in a cluster that is not active any more."""
+    """Make the child report its close again: the report may be lost in a cluster that is no longer active."""
     with suppress(RunClosed):
         await context.services.history.call(
             "NotifyParentAgain", wanted.namespace_id, wanted.workflow_id, NotifyParentAgain(wanted.workflow_id, run_id)
@@ -108,7 +108,7 @@ async def _end(
     task: StartChild,
     wanted: StartChildWorkflowExecutionInitiatedEventAttributes,
 ) -> None:
-    """The parent closed before it recorded the child's start: terminate the child, if it exists."""
+    """Terminate the child, if it exists, because the parent closed before it recorded the child's start."""
     await context.services.history.call(
         "EndUnbegun",
         wanted.namespace_id,
@@ -120,9 +120,7 @@ async def _end(
 def _versions(
     context: OperationContext, state: RunState, wanted: StartChildWorkflowExecutionInitiatedEventAttributes
 ) -> tuple[Version | None, Version | None, int]:
-    """The pinned version that the child inherits, or the parent's present one, if the child's task queue has that
-    version.
-    """
+    """The version that the child inherits, pinned or not, if it serves the child's task queue; and a revision."""
     version = state.versioning.version if state.versioning is not None else None
     pinned, revision = pinned_version(state), state.live.routing_revision
     either = pinned or version

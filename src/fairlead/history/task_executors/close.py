@@ -19,7 +19,7 @@ _REASON = "by parent close policy"
 
 
 async def close_run(context: OperationContext, row: QueueRow, task: CloseRun) -> None:
-    """Report the close to all that depend on the run."""
+    """Report the close to the parent, to children, and to schedules."""
     shard = context.shard
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
@@ -52,7 +52,7 @@ async def _notify_parent(context: OperationContext, row: QueueRow, state: RunSta
 
 
 async def _close_child(context: OperationContext, row: QueueRow, child: ParentClose) -> None:
-    """Apply the parent close policy. A child without a run id is handled by `task_executors.child_workflows`."""
+    """Apply the parent close policy. A child without a run id is left to `task_executors.child_workflows`."""
     if not child.run_id:
         return
     history = context.services.history

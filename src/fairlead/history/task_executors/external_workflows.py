@@ -30,7 +30,7 @@ async def _pending(
 
 
 async def send_signal(context: OperationContext, row: QueueRow, task: SignalExternal) -> None:
-    """Deliver a signal, and record the outcome in the sender."""
+    """Deliver a signal, and record the result in the sender."""
     event_id = task.initiated_event_id
     external, event = await _pending(context, row, event_id, lambda state: state.external_signals)
     wanted = event.signal_external_workflow_execution_initiated_event_attributes
@@ -64,7 +64,7 @@ async def send_signal(context: OperationContext, row: QueueRow, task: SignalExte
 
 
 async def send_cancel(context: OperationContext, row: QueueRow, task: CancelExternal) -> None:
-    """Deliver a cancel request, and record the outcome in the sender."""
+    """Deliver a cancel request, and record the result in the sender."""
     event_id = task.initiated_event_id
     external, event = await _pending(context, row, event_id, lambda state: state.external_cancels)
     wanted = event.request_cancel_external_workflow_execution_initiated_event_attributes
@@ -93,6 +93,6 @@ async def send_cancel(context: OperationContext, row: QueueRow, task: CancelExte
 
 
 def _check_meant(transaction: Transaction, task: SignalExternal | CancelExternal) -> None:
-    """Check again: the current branch may have switched during the call to the other workflow."""
+    """Check again: the current branch may have changed during the call to the other workflow."""
     if not is_meant(transaction.state, task):
         raise NotPending("the request to the other workflow is not pending")

@@ -45,9 +45,9 @@ from fairlead.history.task_executors.verification import is_meant
 
 
 async def call(context: OperationContext, row: QueueRow, task: CallNexus) -> None:
-    """Offer a request to the workers of the endpoint, in the background: it may take as long as the request's timeout.
+    """Offer a request to the workers of the endpoint, in the background, because it may wait until its timeout.
 
-    If no worker takes it, or this host fails, the stored timeout fires and the request is made again.
+    If no worker takes it, or this host fails, the request is made again after its durable timeout.
     """
     shard = context.shard
     async with shard.lock(row.namespace_id, row.workflow_id):

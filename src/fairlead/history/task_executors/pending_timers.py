@@ -1,7 +1,7 @@
-"""Whether a timer task will have an effect when its time comes, decided before that time.
+"""Decides in advance whether a timer task will have an effect when it fires.
 
-A queue keeps the timers of activities that have ended and of timers that were canceled; time must not be skipped to
-them. Deletions after the retention don't count either: a server that skips time keeps closed runs.
+A queue keeps the timeouts of ended activities and the tasks of canceled timers; time must not be skipped to them.
+Deletions after the retention don't count either: a server that skips time keeps closed runs.
 """
 
 from fairlead.api.errors import NotFound
@@ -16,7 +16,7 @@ from fairlead.history.task_executors.verification import is_meant
 
 
 async def is_pending(shard: Shard, row: QueueRow) -> bool:
-    """Whether the row will have an effect at its time, judging by the present state of its run or entity."""
+    """Whether the row will have an effect when it fires, according to the current state of its run or entity."""
     try:
         match row.task:
             case tasks.DeleteAfterRetention():

@@ -1,4 +1,4 @@
-"""Reapplies signals and updates of a losing branch to the current branch, each once."""
+"""Reapplies signals and updates of branches that are not current to the current branch, each of them once."""
 
 from temporalio.api.enums.v1 import EventType, UpdateAdmittedEventOrigin
 from temporalio.api.history.v1 import (
@@ -25,28 +25,28 @@ _REAPPLIED = UpdateAdmittedEventOrigin.UPDATE_ADMITTED_EVENT_ORIGIN_REAPPLY
 _SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 _ADMITTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED
 
-_log = get_log("history.reapplying")
+_log = get_log("history.reapply")
 
 
 class NextRunMissing(RetryLater):
-    """The current run has a successor that was not replicated yet."""
+    """The next run of the current run's chain is not replicated yet."""
 
 
 async def reapply(context: OperationContext, row: QueueRow, _task: Reapply) -> None:
-    """Reapply the signals and updates of a run, or of its losing branches, to the current branch.
+    """Reapply the signals and updates of a replaced run, or of branches that are not current, to the current branch.
 
-    Those whose key is there already are left out. A closed workflow is reset to its last workflow task.
+    Events whose keys the current branch has are left out. A closed workflow is reset to its last workflow task.
     """
     while True:
         target = await _reapply_to_open(context, row)
         if target is None:
             return
-        # Retry: after the reset, or if another request started a run meanwhile, there is an open run.
+        # Try again: after the reset, or if another request has started a run, there is an open run.
         await _reopen(context, target, row)
 
 
 async def _reapply_to_open(context: OperationContext, row: QueueRow) -> LoadedRun | None:
-    """Reapply, if the run or the current run is open; otherwise returns the run to reset."""
+    """Reapply if the run or the current run is open; otherwise return the run to reset."""
     shard = context.shard
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
@@ -87,11 +87,11 @@ async def _current(context: OperationContext, row: QueueRow) -> LoadedRun:
 async def _take_over(
     context: OperationContext, run: LoadedRun, target: LoadedRun, wanted: list[EventToReapply]
 ) -> None:
-    """Write the events to the target, and in the same commit mark them as reapplied in the source."""
+    """Write the events to the target, and mark them as reapplied in the source, in one commit."""
     shard, namespace = context.shard, context.namespace
     steps = []
     if wanted:
-        # On a copy: if the write fails, the run is unchanged.
+        # Work on a copy: if the write fails, the run is unchanged.
         transaction = shard.transaction(namespace, decode(encode(target.state)))
         for one in wanted:
             _add(transaction, one)

@@ -39,7 +39,7 @@ async def if_due(
     may_close: bool = False,
     after: Callable[[LoadedRun], None] | None = None,
 ) -> None:
-    """Run the step, which returns whether it had an effect; if not, nothing is written."""
+    """Run the step; if it returns False, it had no effect and nothing is written."""
 
     def take(transaction: Transaction, run: LoadedRun) -> None:
         if not is_meant(transaction.state, row.task) or not step(transaction):
@@ -56,7 +56,7 @@ async def user_timer(context: OperationContext, row: QueueRow, timer: UserTimer)
 
 
 async def workflow_task_timeout(context: OperationContext, row: QueueRow, due: WorkflowTaskTimeout) -> None:
-    """Time out a workflow task that no worker completed, or that no poll took from a sticky queue."""
+    """Time out a workflow task that no worker completed in time, or no poll took from a sticky queue in time."""
 
     def after(run: LoadedRun) -> None:
         if run.updates is not None:
@@ -106,13 +106,13 @@ async def execution_timeout(context: OperationContext, row: QueueRow, due: Execu
             return
         run = await shard.load(*RunKey.of(current))
         origin = run.state.started
-        # A run that a reset created has its own execution timeout.
+        # A run that a reset began has its own execution timeout.
         if origin.first_run_id == due.first_run_id and origin.expires_at_ns <= due.fire_at_ns:
             await shard.step(context.namespace, run, step, may_close=True)
 
 
 async def fast_forward_end(context: OperationContext, row: QueueRow, due: FastForwardEnd) -> None:
-    """End the fast-forward: its target time has come."""
+    """End the fast-forward at its target time."""
     await if_due(context, row, lambda transaction: end_fast_forward(transaction, due))
 
 
@@ -121,6 +121,6 @@ async def delete_after_retention(context: OperationContext, row: QueueRow, due: 
     shard = context.shard
     async with shard.lock(row.namespace_id, row.workflow_id):
         run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
-        # A run that closed on a losing branch may be open again, or have closed at another version.
+        # A run that closed on another branch may be open again, or have closed at another version.
         if not run.state.is_open and run.state.last_version == due.version:
             await shard.writer.delete(run)

@@ -1,4 +1,4 @@
-"""Checks whether a task is still valid, by the event that it was made for and that event's version."""
+"""Checks whether a task is still valid, by its event and the event's version."""
 
 from fairlead.core.versions import Item, RunTask, StateView, verify_task
 from fairlead.history.state import RunState
@@ -16,14 +16,14 @@ _OF_WORKFLOW_TASKS = (kinds.PushWorkflowTask, kinds.WorkflowTaskTimeout, kinds.W
 
 
 def is_meant(state: RunState, task: kinds.Task) -> bool:
-    """Whether the task belongs to the run's current branch, and its subject is still pending.
+    """Whether the task's event is on the run's current branch, and its subject is still pending.
 
-    The caller must own the shard and hold the workflow's lock, so that the state equals the stored one.
+    The caller must own the shard and hold the workflow's lock, so that the state equals the stored state.
     """
     if state.is_zombie:
         return False
     if isinstance(task, _OF_WORKFLOW_TASKS):
-        # If the task's events are not written, it has the ids that they would get.
+        # If the task's events are not written, the ids are the ids that the events will get.
         pending = state.workflow_task
         return (
             pending is not None
@@ -40,7 +40,7 @@ def is_meant(state: RunState, task: kinds.Task) -> bool:
 
 
 def _pending(state: RunState, task: kinds.Task) -> tuple[int, int | None]:  # noqa: PLR0911 - one line a type
-    """The event that the task was made for, and the version of its pending record; None if nothing is pending."""
+    """The id of the task's event, and the version of its pending item; None if no such item is pending."""
     match task:
         case kinds.PushActivityTask() | kinds.ActivityTimeout() | kinds.ActivityRetry():
             return task.scheduled_event_id, _version(state.activities.get(task.scheduled_event_id))
@@ -49,7 +49,7 @@ def _pending(state: RunState, task: kinds.Task) -> tuple[int, int | None]:  # no
             is_same = timer is not None and timer.started_event_id == task.started_event_id
             return task.started_event_id, _version(timer if is_same else None)
         case kinds.StartChild():
-            # A closed parent must still end a child whose start it did not record.
+            # A closed parent must still terminate a child whose start it did not record.
             child = state.children.get(task.initiated_event_id)
             closed = state.version_at(task.initiated_event_id) if not state.is_open else None
             return task.initiated_event_id, closed if child is None else child.version

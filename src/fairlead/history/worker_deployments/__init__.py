@@ -1,1 +1,1 @@
-"""Worker deployments in the history service: moves pending tasks when their target version changes."""
+"""Worker deployments in the history service: moves pending tasks when their target versions change."""

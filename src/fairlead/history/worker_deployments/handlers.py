@@ -1,4 +1,4 @@
-"""Reviews of pending tasks after a routing change: a task in the queue of the wrong version is moved."""
+"""Reviews of pending tasks after a routing change: moves tasks that are in the queue of another version."""
 
 from fairlead.api.errors import InvalidArgument
 from fairlead.api.worker_deployments.routing import Mark, decode_mark, list_of
@@ -18,8 +18,9 @@ GONE = b""
 
 
 async def review(context: OperationContext, request: StartMatched) -> bytes:
-    """Whether a task is in the right queue (`STAYS`); if not, it is added to the right queue and can be dropped
-    (`GONE`).
+    """Return `STAYS` if a task is in the right queue.
+
+    Otherwise add it to the right queue, and return `GONE`, so that it is dropped here.
     """
     mark, task = decode_mark(request.worker), request.task
     if mark is None:

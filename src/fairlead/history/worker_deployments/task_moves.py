@@ -1,4 +1,4 @@
-"""Moves pending tasks to the queues of another version when the routing of a deployment changes."""
+"""Moves pending tasks to the queues of another version when the routing of a deployment has changed."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,18 +12,17 @@ from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.matching.client import MatchingClient
 from fairlead.telemetry import get_log
 
-# Seconds until every host has the new routing: after that, no more tasks are added to the wrong queue.
+# Seconds until every host has the new routing. After that, no task is added to a queue of the old routing.
 SETTLED_S = 3 * REFRESH_S
 
 _log = get_log("deployments")
 
 
 class Mover:
-    """Has matching review its task queues after a routing change: at once, and again when all hosts have the new
-    routing.
+    """Makes matching review its task queues after a routing change: at once, and when all hosts know the routing.
 
-    The pending move is stored with the deployment until the last review is done; any host that sees it does the review.
-    Reviews may be repeated, by any number of hosts.
+    The deployment stores the pending move until the last review is done; any host that sees it starts the review. A
+    repeated review has no effect.
     """
 
     def __init__(self, deployments: Deployments, matching: MatchingClient, *, clock_ns: Callable[[], int]) -> None:
@@ -31,7 +30,7 @@ class Mover:
         self._matching = matching
         self._clock_ns = clock_ns
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
-        # By deployment: the time of the change whose first review was started.
+        # By deployment: the time of the change for which the first review was started.
         self._begun: dict[tuple[str, str], int] = {}
         deployments.on_moved = self.begin
 
@@ -47,7 +46,7 @@ class Mover:
         task.add_done_callback(lambda _: self._running.pop(key, None))
 
     async def close(self) -> None:
-        """Stop; other hosts continue."""
+        """Stop the reviews of this host; other hosts continue."""
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -66,7 +65,7 @@ class Mover:
                 )
                 self._begun.pop((deployment.namespace_id, deployment.name), None)
         except FairleadError as failure:
-            # The next refresh retries.
+            # The next refresh tries again.
             self._begun.pop((deployment.namespace_id, deployment.name), None)
             _log.warning("tasks not moved to another version", deployment=deployment.name, reason=str(failure))
 

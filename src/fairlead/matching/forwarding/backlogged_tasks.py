@@ -15,14 +15,18 @@ from fairlead.settings.dynamic import matching
 
 # Seconds that a task of the backlog waits for a poll at the parent.
 FORWARDED_TASK_WAIT_S = 2.0
-# Seconds after the last poll here before tasks of the backlog are forwarded: until then they are for polls here.
+# Seconds after the last poll here before tasks of the backlog are forwarded. Until then, the partition's own polls may
+# take them.
 POLLS_ARE_COMING_S = 0.2
 CHECK_INTERVAL_S = 0.1
 REPORT_INTERVAL_S = 1.0
 
 
 class BackloggedTasks:
-    """Finds polls at the parent for the tasks of one partition. Only this partition stores them, never the parent."""
+    """Finds polls at the parent for the tasks of one partition.
+
+    The tasks stay stored at this partition; the parent never stores them.
+    """
 
     __slots__ = ("_dependencies", "_forwarding")
 
@@ -64,7 +68,7 @@ class BackloggedTasks:
             dependencies.forwarder.end_task()
 
     def begin(self) -> None:
-        """Start to forward and report while there is a backlog; called when tasks are loaded and no poll waits."""
+        """Start to forward and report the backlog; called when tasks are loaded and no poll waits."""
         if self._dependencies.parent is not None and self._forwarding is None and not self._dependencies.is_closing:
             self._forwarding = self._dependencies.background.begin(self._forward_while_backlogged())
 

@@ -11,12 +11,12 @@ from fairlead.matching.partition.priority_rates import RATE_BUCKET_S, RATE_BUCKE
 from fairlead.settings import DynamicSettings, Scope
 from fairlead.settings.dynamic import matching
 
-# Seconds for which a child's backlog report counts, unless the child repeats it.
+# Seconds for which a child's backlog report is valid, unless the child reports again.
 REPORT_HOLDS_S = 5.0
 
 
 class Forwarder:
-    """Limits the tasks and polls that are at the parent at the same time, and the tasks forwarded a second.
+    """Limits the number of tasks and polls that wait at the parent, and the rate of forwarded tasks.
 
     The limits are read from the settings each time, so a change takes effect at once; tasks and polls already at the
     parent are not called back. After a failure, nothing is forwarded during a pause.
@@ -69,7 +69,7 @@ class Forwarder:
         return True
 
     def end_poll(self) -> None:
-        """Return the token of a poll that has come back, with or without a task."""
+        """Return the token of a poll whose forwarding has ended, with or without a task."""
         self.polls_out -= 1
 
     def take_task_token(self) -> bool:
@@ -137,7 +137,8 @@ class ChildBacklogs:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._children: dict[int, _Child] = {}
-        # A heap of (time since which the oldest task waits, partition). Outdated entries are dropped when they come up.
+        # A heap of (time at which the oldest task was added, partition). Outdated entries are dropped when they reach
+        # the top.
         self._by_age: list[tuple[float, int]] = []
         self.polls_out = 0
 
@@ -167,7 +168,7 @@ class ChildBacklogs:
         return self._first() is not None
 
     def take(self) -> int | None:
-        """Choose the partition to send a poll to, and count the poll; `end` when the poll is back."""
+        """Choose the partition to send a poll to, and count the poll; call `end` when the poll has returned."""
         number = self._first()
         if number is None:
             return None
@@ -177,7 +178,7 @@ class ChildBacklogs:
         return number
 
     def end(self, number: int) -> None:
-        """Record that a poll has come back from a partition."""
+        """Record that a poll has returned from a partition."""
         self.polls_out -= 1
         child = self._children[number]
         child.polls_out -= 1

@@ -1,6 +1,6 @@
 """Redirects polls that find no task at their partition: to the parent, or from the root down to a backlog.
 
-One timer serves all polls of a partition, so a poll that gets a task soon, as most do, costs nothing here.
+One timer serves all polls of a partition, so a poll that soon gets a task costs nothing here, and most do.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from fairlead.settings.dynamic import matching
 
 # Seconds by which each hop shortens a forwarded poll, so that its response arrives before the caller's deadline.
 HOP_S = 0.05
-# Seconds that a hop waits for a late response; the original caller waits longer than this.
+# Seconds that each hop waits for a late response; the original caller waits longer than this.
 LATE_S_MAX = 0.5
-# Seconds that a poll which was sent down waits there while the backlog is being loaded.
+# Seconds that a poll which the root sent down waits while the backlog is being loaded.
 SENT_DOWN_WAIT_S = 0.2
 REDIRECTED_AT_ONCE_MAX = 100
 CALLED_BACK_EARLY_MAX = 1000
@@ -51,7 +51,7 @@ class _Down(Redirect):
 
 
 class IdlePolls:
-    """Redirects the polls of one partition that have waited in vain, within the forwarder's limits."""
+    """Redirects polls of one partition that have waited without getting a task, within the forwarder's limits."""
 
     __slots__ = ("_at_parent", "_called_back_early", "_children", "_dependencies", "_from_children", "_timer")
 
@@ -59,14 +59,15 @@ class IdlePolls:
         self._dependencies = dependencies
         self._children = ChildBacklogs(clock=dependencies.clock)
         self._timer: asyncio.TimerHandle | None = None
-        # Polls that children forwarded here and that wait, and polls that wait at the parent, by poll id.
+        # By poll id: polls that children forwarded to this partition and that wait here, and own polls that wait at the
+        # parent.
         self._from_children: dict[str, WaitingPoll] = {}
         self._at_parent: dict[str, None] = {}
-        # Ids of polls whose recall arrived before the poll itself.
+        # Ids of polls whose recall arrived before the polls themselves.
         self._called_back_early: dict[str, None] = {}
 
     def begin(self, poll: WaitingPoll, *, is_from_child: bool) -> bool:
-        """Begin to watch a poll, to redirect it later. False if its child has recalled it already."""
+        """Prepare to redirect a poll later. False if the child that forwarded it has already recalled it."""
         if is_from_child:
             if self._called_back_early.pop(poll.poll_id, self) is None:
                 return False
@@ -107,24 +108,24 @@ class IdlePolls:
         if poll is not None:
             return self._dependencies.queue.dispatcher.withdraw(poll)
         if poll_id in self._at_parent:
-            # The poll was forwarded to our parent.
+            # The poll was forwarded to this partition's parent.
             self._call_back(poll_id)
             return True
-        # The poll may arrive after its recall: messages overtake each other.
+        # The recall may overtake the poll, which then arrives later.
         self._called_back_early[poll_id] = None
         if len(self._called_back_early) > CALLED_BACK_EARLY_MAX:
             del self._called_back_early[next(iter(self._called_back_early))]
         return False
 
     async def poll_target(self, target: Redirect, request: PollRequest, deadline_s: float) -> PollResponse | None:
-        """Poll the partition that a poll was redirected to; None if it has no task: then the poll waits here again."""
+        """Poll the partition to which a poll was redirected; None if it has no task: the poll then waits here again."""
         try:
             if isinstance(target, _Down):
                 return await self._look_down(target.number, request, deadline_s)
             return await self._look_up(request, deadline_s)
         finally:
             target.release()
-            # The token is free for the next poll.
+            # The released token can serve the next poll.
             self._arm_timer(0.0)
 
     @property
@@ -242,7 +243,7 @@ class IdlePolls:
             self._children.forget(number)
             return None
         if answer.task is None:
-            # Other polls took the tasks. The partition reports again when it has more.
+            # Other polls took the tasks. The partition will report again when it has more tasks.
             self._children.forget(number)
             return None
         dependencies.counts.polls_sent_down_matched += 1
@@ -250,7 +251,10 @@ class IdlePolls:
         return answer
 
     def _call_back(self, poll_id: str) -> None:
-        """Recall a poll from the parent. Cancelling the call instead could lose a started task in its response."""
+        """Recall a poll from the parent.
+
+        Cancelling the call instead could lose a started task in its response.
+        """
         dependencies = self._dependencies
         self._at_parent.pop(poll_id, None)
         if dependencies.parent is not None and not dependencies.background.is_ended:

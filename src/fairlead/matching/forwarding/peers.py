@@ -11,7 +11,7 @@ Response = TypeVar("Response")
 
 
 class Peers:
-    """Calls the owner of a partition, without retries: the caller knows what a failure means."""
+    """Calls the owner of a partition, without retries: the caller decides what to do after a failure."""
 
     def __init__(self, caller: Caller, ring: RingView) -> None:
         self._caller = caller

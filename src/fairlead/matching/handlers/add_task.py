@@ -9,12 +9,12 @@ from fairlead.matching.partition.task_validation import InvalidTask, check_task
 from fairlead.matching.partition.task_writer import AppendQueueFull
 from fairlead.settings.dynamic import limits
 
-# Seconds that a query task waits for a poll at most, whatever its caller asks for.
+# Maximum seconds that a query task waits for a poll, regardless of the caller's `wait_s`.
 TRANSIENT_WAIT_S_MAX = 60.0
 
 
 async def add_task(manager: PartitionManager, request: AddRequest) -> AddResponse:
-    """Add a task. When this returns, the task was started, or is durable, or was forwarded here and not matched."""
+    """Add a task. When this returns, the task was started or is durable; a forwarded task may be neither."""
     task = request.task
     _check(manager, task)
     if request.forwarded_from is not None:
@@ -22,7 +22,7 @@ async def add_task(manager: PartitionManager, request: AddRequest) -> AddRespons
     configs, adds, queue, counts = manager.configs, manager.adds, manager.queue, manager.counts
     if request.config is not None and request.config.version > configs.config.version:
         await manager.catch_up(request.config)
-    # The drain rule counts the task as in flight from this check on: no await between the check and the count.
+    # From this check on, the drain rule counts the task as in flight: no await between the check and the count.
     if manager.number >= configs.config.write:
         raise configs.stale("writable")
     adds.in_flight += 1
@@ -53,7 +53,7 @@ def note_added(manager: PartitionManager, task: NewTask, now_s: float) -> None:
 
 
 async def offer_query_task(manager: PartitionManager, request: AddRequest) -> AddResponse:
-    """Match a query task with a poll before all other tasks, within its time; the task is never stored."""
+    """Match a query task with a poll, before all other tasks and within its time; the task is never stored."""
     _check(manager, request.task)
     wait_s = min(request.wait_s, TRANSIENT_WAIT_S_MAX)
     dispatcher, configs = manager.queue.dispatcher, manager.configs
@@ -61,7 +61,7 @@ async def offer_query_task(manager: PartitionManager, request: AddRequest) -> Ad
         return AddResponse(await dispatcher.offer_query(request.task, wait_s=wait_s), configs.config)
     if await dispatcher.offer_query(request.task, wait_s=0.0):
         return AddResponse(is_started=True, config=configs.config)
-    # Idle polls of all partitions are forwarded to the root in the end, so the query waits there.
+    # Idle polls of all partitions end up at the root, so the query waits there.
     root = manager.dependencies.sibling(0)
     forwarded = AddRequest(root, request.task, wait_s=wait_s, is_transient=True)
     answer = await manager.dependencies.peers.ask(root, ADD, forwarded, timeout_s=wait_s + CALL_S_MAX)
@@ -90,7 +90,7 @@ async def _store(manager: PartitionManager, task: NewTask, began_s: float) -> No
 
 
 async def _add_forwarded(manager: PartitionManager, request: AddRequest) -> AddResponse:
-    """Match a task that a child offers, here or further up; the task is never stored."""
+    """Match a task that a child offers, at this partition or at its ancestors; the task is never stored."""
     manager.counts.forwarded += 1
     dispatcher, configs = manager.queue.dispatcher, manager.configs
     if manager.parent is None:

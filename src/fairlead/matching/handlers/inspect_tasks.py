@@ -16,7 +16,7 @@ IsOwned = Callable[[bytes], bool]
 
 # Seconds that one purge request takes at most; the client repeats a purge that is not done.
 PURGE_S_MAX = 5.0
-# Number of tasks that are removed before other requests get a turn.
+# Number of tasks that are removed before other requests are handled.
 REMOVED_AT_ONCE = 200
 # Seconds between two checks of a backlog that is still being loaded.
 LOADING_S = 0.02
@@ -32,8 +32,8 @@ async def peek_tasks(manager: PartitionManager, request: PeekRequest) -> PeekRes
 async def purge_tasks(manager: PartitionManager, _request: PurgeRequest, is_owned: IsOwned) -> PurgeResponse:
     """Remove all tasks of clients that wait in the partition.
 
-    Tasks that the history service owns stay: without its task, a workflow would wait for ever. A task that is being
-    forwarded is not waiting here, and stays.
+    Tasks of the history service stay: a workflow would wait for ever for a removed one. A task that is being forwarded
+    stays as well, since it is not waiting here.
     """
     queue = manager.queue
     matcher = queue.dispatcher.matcher
@@ -51,7 +51,7 @@ async def purge_tasks(manager: PartitionManager, _request: PurgeRequest, is_owne
             return PurgeResponse(removed, len(held), is_done=True)
         if not of_clients and len(held) >= manager.reports.current().tasks:
             return PurgeResponse(removed, len(held), is_done=True)
-        # Removed tasks make room for others, which are loaded meanwhile.
+        # Let the reader load stored tasks in the place of the removed ones.
         await asyncio.sleep(0 if of_clients else LOADING_S)
     return PurgeResponse(removed, sum(is_owned(task.payload) for task in matcher.held()), is_done=False)
 

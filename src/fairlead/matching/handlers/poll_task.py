@@ -48,7 +48,7 @@ async def poll_task(manager: PartitionManager, request: PollRequest) -> PollResp
 
 
 def lean_request(manager: PartitionManager, request: PollRequest) -> PollRequest:
-    """Use the names and the configuration that the partition has already: the request waits as long as the poll."""
+    """Reuse objects that the partition holds, to save memory: the request lives as long as the poll waits."""
     known = manager.configs.config
     return PollRequest(
         manager.partition_id,
@@ -67,7 +67,7 @@ def lean_request(manager: PartitionManager, request: PollRequest) -> PollRequest
 def _begin(manager: PartitionManager, request: PollRequest) -> float:
     """Check a poll and record it; return the seconds that it may wait here."""
     if not request.timeout_s > 0:
-        raise InvalidPoll(f"poll of {request.identity!r} has {request.timeout_s} s left: its deadline is over")
+        raise InvalidPoll(f"poll of {request.identity!r} has a timeout of {request.timeout_s} s: give more than 0")
     timeout_s = min(request.timeout_s, manager.dependencies.get(matching.LONG_POLL_EXPIRATION_INTERVAL))
     configs = manager.configs
     limits = configs.limits
@@ -86,31 +86,31 @@ def _begin(manager: PartitionManager, request: PollRequest) -> float:
 
 
 def _end(manager: PartitionManager, request: PollRequest, answer: PollResponse | None, began_s: float) -> PollResponse:
-    """Record how a poll has ended, and make its response."""
+    """Record how a poll has ended, and build its response."""
     counts, config = manager.counts, manager.configs.config
     waited_s = asyncio.get_running_loop().time() - began_s
     counts.poll_latency.observe(waited_s)
     if answer is None:
         counts.poll_timeouts += 1
-        # The partition that a poll was forwarded from records it in its own journal.
+        # The partition that forwarded the poll records it in its own journal.
         if manager.journal is not None and not request.is_sent_down and request.forwarded_from is None:
             manager.journal.poll_empty(manager.clock(), waited_s)
         return PollResponse(None, config, manager.reports.current())
     counts.poll_success += 1
     if answer.report.partition != manager.number:
-        # The task comes from another partition, but the configuration and the report must be this partition's.
+        # The task comes from another partition, but the response needs this partition's configuration and report.
         return PollResponse(answer.task, config, manager.reports.current(), answer.was_backlog, was_forwarded=True)
     return answer
 
 
 def _started(manager: PartitionManager, request: PollRequest, matched: MatchedTask, response: bytes) -> PollResponse:
-    """Record that a task was started for a poll, and make the poll's response."""
+    """Record that a task was started for a poll, and build the poll's response."""
     counts = manager.counts
     is_backlog, is_remote_task = matched.is_backlog, not matched.is_charged and not matched.is_query
     is_remote_poll = request.is_sent_down or request.forwarded_from is not None
     now_s = manager.clock()
     waited_s = max(0.0, now_s - matched.created_s)
-    # The journal has no record of adding a query task either.
+    # The journal has no record of added query tasks either.
     if manager.journal is not None and not matched.is_query:
         manager.journal.matched(
             now_s,

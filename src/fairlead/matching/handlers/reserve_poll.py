@@ -12,7 +12,7 @@ from fairlead.matching.task_starter import NotStarted
 
 
 class _Reserved:
-    """A `ReservedPoll` of one partition. The task is counted as added when it is given."""
+    """A `ReservedPoll` of one partition. The task is counted as added when the poll gets it."""
 
     __slots__ = ("_manager", "_starting", "_task", "identity", "worker")
 
@@ -30,19 +30,19 @@ class _Reserved:
         self.worker = poll.worker
 
     def give(self, response: bytes) -> None:
-        """Answer the poll with a task that was started for it; nothing if its caller has gone."""
+        """Answer the poll with a task that was started for it; do nothing if the poll's caller is gone."""
         if not self._starting.done():
             note_added(self._manager, self._task, self._manager.clock())
             self._starting.set_result(response)
 
     def release(self) -> None:
-        """Let the poll go on waiting: the task was not written."""
+        """Let the poll wait again: the task was not written."""
         if not self._starting.done():
             self._starting.set_result(NotStarted.REFUSED)
 
 
 def reserve_poll(engine: Engine, partition: Partition, task: NewTask) -> _Reserved | None:
-    """Take a poll that waits in a partition of this host, as adding the task would; None if adding would store it."""
+    """Reserve a poll of a partition of this host, as adding the task would; None if adding would store the task."""
     manager = engine.ready(partition)
     if manager is None or manager.number >= manager.configs.config.write or manager.dependencies.is_closing:
         return None

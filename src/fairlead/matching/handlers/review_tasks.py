@@ -14,7 +14,8 @@ from fairlead.matching.task_starter import NotStarted
 REVIEW_S_MAX = 5.0
 # Number of tasks that are reviewed at the same time.
 REVIEWED_AT_ONCE = 20
-# Number of pauses in a row that a review makes while the backlog is still being loaded, and the seconds of each.
+# Number of consecutive pauses that a review makes while the backlog is still being loaded, and the seconds of each
+# pause.
 REVIEW_PAUSES_MAX = 20
 REVIEW_PAUSE_S = 0.05
 
@@ -27,9 +28,9 @@ async def review_tasks(manager: PartitionManager, request: ReviewRequest) -> Rev
 
 
 async def review_queue(queue: PhysicalQueue, worker: bytes, until_s: float) -> bool:
-    """Review all loaded tasks; False if the time was too short for all.
+    """Review all loaded tasks; False if the time was too short.
 
-    Obsolete tasks make room for others, which are loaded and reviewed as well.
+    The tasks that are loaded in the place of obsolete ones are reviewed as well.
     """
     seen: set[Position] = set()
     pauses = REVIEW_PAUSES_MAX

@@ -26,7 +26,7 @@ async def add_sticky_task(manager: PartitionManager, request: AddRequest) -> Add
         return await offer_query_task(manager, request)
     answer = await add_task(manager, request)
     if not answer.is_started and manager.sticky_worker.has_left:
-        # The worker left while the task was being stored: drop the tasks; each of their callers gets this error.
+        # The worker left while the task was being stored: drop all tasks; the callers that added them get this error.
         _drop_tasks(manager)
         raise sticky_worker_gone(manager.partition_id)
     return answer

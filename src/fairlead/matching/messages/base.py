@@ -4,4 +4,4 @@ from msgspec import Struct
 
 
 class Message(Struct, frozen=True, array_like=True):
-    """Encoded by position: fields are only ever added, at the end, with a default."""
+    """Encoded by position: add fields only at the end, with a default."""

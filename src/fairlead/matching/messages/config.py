@@ -8,7 +8,7 @@ from fairlead.rpc.hosts.caller import Method
 
 
 class RateRule(Message, frozen=True):
-    """A rate limit that a call has set, or removed (None), with the caller, the time and the reason."""
+    """A rate limit that a call has set (None: no limit), with the caller, the time and the reason."""
 
     rate_per_s: float | None
     reason: str
@@ -17,7 +17,7 @@ class RateRule(Message, frozen=True):
 
 
 class DispatchRules(Message, frozen=True):
-    """Dispatch rules that API calls have set for a task queue. Without a rule, workers or settings give the value.
+    """Dispatch rules that API calls have set for a task queue. Without a rule, workers or settings set the value.
 
     Rates are for the whole task queue; the key rate is for a fairness key of weight 1.
     """
@@ -67,8 +67,8 @@ class UpdateRequest(Message, frozen=True):
 class UpdateResponse(Message, frozen=True):
     """The configuration before and after the update.
 
-    `is_planned`: the settings are the source of the counts, so `before` and `after` are the counts in the database,
-    which come into force when the database becomes the source.
+    If `is_planned`, the settings are the source of the counts: `before` and `after` are the counts in the database,
+    which take effect when the database becomes the source.
     """
 
     before: PartitionConfig
@@ -84,7 +84,7 @@ class RateChange(Message, frozen=True):
 
 
 class ConfigureRequest(Message, frozen=True):
-    """Change the dispatch rules of a task queue, at its root. Rules that are not given stay."""
+    """Change the dispatch rules of a task queue, at its root. Rules that are left out stay."""
 
     partition: Partition
     identity: str = ""

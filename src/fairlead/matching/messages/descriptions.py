@@ -20,7 +20,7 @@ class PollerInfo(Message, frozen=True):
 
 
 class RateSource(IntEnum):
-    """The source of the rate limit in force; the numbers are those of Temporal's `RateLimitSource`."""
+    """The source of the rate limit in force; its numbers equal Temporal's `RateLimitSource`."""
 
     CALL = 1
     WORKER = 2
@@ -77,7 +77,7 @@ class PriorityInfo(Message, frozen=True):
 class CountsInfo(Message, frozen=True):
     """The source of a task queue's counts, and the counts in both sources; only the root has them.
 
-    `database` is None until counts were written to the database. `outside` are partitions outside the counts that may
+    `database` is None until counts were written to the database. `outside` are partitions above the counts that may
     hold tasks; the root drains them.
     """
 
@@ -109,7 +109,7 @@ class DescribeResponse(Message, frozen=True):
     range_id: int
     pollers: list[PollerInfo]
     priorities: list[PriorityInfo]
-    # Tasks added a second over the scaler's window, without forwarded tasks.
+    # Rate of added tasks over the scaler's window, without forwarded tasks.
     scaler_adds_per_s: float
     rate_limit_per_s: float
     drain: DrainReport | None = None
@@ -160,7 +160,7 @@ class ScalerClocks(Message, frozen=True):
 class ExplainResponse(Message, frozen=True):
     """`changes` are the latest decisions that changed the counts, the newest last; `latest` is the last decision.
 
-    `waits_for` says why an enabled scaler does not decide now; empty otherwise.
+    `waits_for` gives the reason why an enabled scaler does not decide now, or is empty.
     """
 
     enabled: bool

@@ -45,7 +45,10 @@ class PurgeRequest(Message, frozen=True):
 
 
 class PurgeResponse(Message, frozen=True):
-    """`kept` counts the tasks of the history service. `is_done` is False if the time was too short: repeat it."""
+    """`kept` counts the tasks of the history service.
+
+    If `is_done` is False, the time was too short: send the request again.
+    """
 
     removed: int
     kept: int

@@ -11,23 +11,23 @@ from fairlead.rpc.hosts.caller import Method
 
 
 class QueueKind(IntEnum):
-    """How a task queue is used; the numbers are those of Temporal's `TaskQueueKind`."""
+    """How a task queue is used; its numbers equal Temporal's `TaskQueueKind`."""
 
     NORMAL = 1
     STICKY = 2  # Belongs to one worker, and is never partitioned.
 
 
 class TaskOwner(IntEnum):
-    """The service that decides whether a task may still start when a poll gets it."""
+    """The service that decides, when a task is matched, whether it may still start."""
 
-    CLIENT = 0  # Nobody: the poll gets the payload.
-    HISTORY = 1  # The history service, which makes the response to the poll.
+    CLIENT = 0  # No service: the poll gets the payload.
+    HISTORY = 1  # The history service, which builds the response to the poll.
 
 
 class NewTask(Struct, frozen=True):
-    """A task to add, encoded by field names. `created_s` is when it was first added, by the wall clock.
+    """A task to add, encoded by field names. `created_s` is the wall-clock time at which it was first added.
 
-    `owner` is None for a task that comes from the store, or from a host of an older release: the starter finds out.
+    `owner` is None for a task from the store, or from a host of an older release: the starter then determines it.
     """
 
     priority: int
@@ -39,7 +39,7 @@ class NewTask(Struct, frozen=True):
 
 
 class BacklogReport(Message, frozen=True):
-    """A partition's report of its backlog, in every poll response. Balancing and sending polls down use it."""
+    """A partition's report of its backlog, part of every poll response. The balancer and the root use it."""
 
     partition: int
     tasks: int  # Number of stored tasks, loaded or not.
@@ -54,7 +54,7 @@ class AddRequest(Message, frozen=True):
     partition: Partition
     task: NewTask
     kind: QueueKind = QueueKind.NORMAL
-    # Configuration by which the caller chose the partition; None if it did not choose.
+    # Configuration with which the caller chose the partition; None if the caller had none.
     config: PartitionConfig | None = None
     # Child partition that forwards the task. The task is matched within `wait_s` or returned, and never stored.
     forwarded_from: int | None = None
@@ -64,7 +64,7 @@ class AddRequest(Message, frozen=True):
 
 
 class AddResponse(Message, frozen=True):
-    """`is_started`: a poll has started the task. Otherwise the task is stored, or, if it was forwarded, not matched."""
+    """Response to an add. A task that is not `is_started` is stored, or, if it was forwarded, not matched."""
 
     is_started: bool
     config: PartitionConfig
@@ -86,14 +86,14 @@ class PollRequest(Message, frozen=True):
     rate_per_s: float | None = None
     # Child partition that forwards the poll.
     forwarded_from: int | None = None
-    # The root sent the poll down to the oldest backlog: it takes a task that is there, or returns at once.
+    # The root sent the poll down to the oldest backlog: the poll takes a task from there, or returns at once.
     is_sent_down: bool = False
     # The worker's description of itself, for the starter and for describe requests; opaque to matching.
     worker: bytes = b""
 
 
 class PollResponse(Message, frozen=True):
-    """`task` is the starter's response, the payload for plain tasks; None if no task came in time."""
+    """`task` is the starter's response (for plain tasks the payload), or None if no task came in time."""
 
     task: bytes | None
     config: PartitionConfig
@@ -103,7 +103,7 @@ class PollResponse(Message, frozen=True):
 
 
 class RecallRequest(Message, frozen=True):
-    """End the wait of a forwarded poll at once; its response is empty if it has no task yet."""
+    """End the wait of a forwarded poll at once. The poll's response is empty if it has no task yet."""
 
     partition: Partition
     poll_id: str
@@ -154,10 +154,10 @@ class ShutdownResponse(Message, frozen=True):
 
 
 class ReviewRequest(Message, frozen=True):
-    """Review all tasks that wait in a partition: drop those that no longer belong there.
+    """Review all tasks that wait in a partition: drop the tasks that no longer belong there.
 
-    The starter gets `worker` instead of a worker's description, and so knows that this is a review and not a poll. A
-    task for which it returns GONE is dropped.
+    The starter gets `worker` instead of a worker's description, which tells it that this is a review and not a poll. If
+    it returns GONE for a task, the task is dropped.
     """
 
     partition: Partition

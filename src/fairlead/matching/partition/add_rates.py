@@ -5,7 +5,7 @@ from fairlead.matching.partition.priority_rates import PriorityRates
 
 
 class AddRates:
-    """Rates of added tasks, without forwarded ones. `in_flight` counts adds that have not returned yet."""
+    """Rates of added tasks, without forwarded tasks. `in_flight` is the number of adds that have not returned yet."""
 
     __slots__ = ("_for_scaler", "_scaler_s", "_started_s", "by_priority", "in_flight")
 
@@ -14,7 +14,7 @@ class AddRates:
         self._scaler_s = scaler_s
         self._started_s = started_s
         self.by_priority = PriorityRates(started_s=started_s)
-        # Made at the first task.
+        # Created at the first task.
         self._for_scaler: RateWindow | None = None
         self.in_flight = 0
 

@@ -1,4 +1,4 @@
-"""The durable backlog of one partition: appends in batches, reads ahead, deletes behind, under one lease."""
+"""The durable backlog of one partition: appends in batches, reads ahead of polls, deletes of started tasks."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -23,8 +23,8 @@ _log = get_log("matching")
 class PartitionBacklog:
     """Stores tasks and loads them in the order of their fair levels, while this host has the partition's lease.
 
-    `loaded` gets the tasks that were loaded. An idle backlog has no asyncio task and no timer of its own: `wakes` has
-    the times of its periodic work. The writer, the reader and the deleter are made at their first use.
+    `loaded` takes the loaded tasks. An idle backlog has no asyncio task and no timer of its own: `wakes` holds the
+    times of its periodic work. The writer, the reader and the deleter are created at their first use.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class PartitionBacklog:
         # The tick at which the levels are saved; None if the backlog is not open.
         self._tick: int | None = None
         self._hungry: tuple[int, ...] = ()
-        # In order of start, so that a simulation repeats itself. None while nothing runs.
+        # Kept in order of start, so that a simulation is repeatable. None while no task runs.
         self._running: dict[asyncio.Task[None], None] | None = None
 
     @property
@@ -133,7 +133,7 @@ class PartitionBacklog:
         """Take the lease, read the last pass of each fairness key, and begin to load tasks."""
         lease = await self.lease.take()
         if lease.levels:
-            # Only a first estimate, so a failure is ignored.
+            # The count is a first estimate, so a failure is ignored.
             with suppress(StoreUnavailable):
                 self.priorities.tasks_counted = await self._store.count(self._queue, lease.range_id)
         for priority, levels in lease.levels.items():
@@ -153,12 +153,12 @@ class PartitionBacklog:
             try:
                 return await self._store.count(self._queue, range_id)
             except LeaseLost:
-                # If our own renewal came between, count again.
+                # If this host's own renewal of the lease came in between, count again.
                 self.lease.refused(range_id)
 
     async def close(self) -> None:
         """Store the tasks that were accepted, save the levels, and stop."""
-        # Also a writer that was never used, so that it accepts nothing from now on.
+        # Finish even a writer that was never used, so that it rejects tasks from now on.
         await self.writer.finish()
         self._is_open = False
         self.deleter.stop()
@@ -182,7 +182,7 @@ class PartitionBacklog:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """After an unexpected error give up the lease, so that the partition is loaded again."""
+        """After an unexpected error, give up the lease, so that the partition is loaded again."""
         if self._running is not None:
             self._running.pop(task, None)
             if not self._running:
@@ -215,5 +215,5 @@ class PartitionBacklog:
         try:
             await self._store.save_levels(self._queue, range_id, levels)
         except LeaseLost:
-            # If our own renewal came between, the next save is early enough.
+            # If this host's own renewal of the lease came in between, the next save is early enough.
             self.lease.refused(range_id)

@@ -15,8 +15,8 @@ class BacklogLimits:
     appends_waiting_max: int = 2000
     batch_tasks_max: int = 100
     writes_max: int = 4
-    # Started tasks are deleted when there are `delete_at_tasks` of them, or any after `delete_interval_s`, in batches
-    # of at most `delete_batch_tasks`.
+    # Started tasks are deleted as soon as there are `delete_at_tasks` of them, and otherwise every `delete_interval_s`,
+    # in batches of at most `delete_batch_tasks`.
     delete_at_tasks: int = ACKED_MIN
     delete_interval_s: float = DELETE_INTERVAL_S
     delete_batch_tasks: int = 1000

@@ -1,4 +1,4 @@
-"""Reports of one partition's backlog, which go with every response to a poll."""
+"""Reports of one partition's backlog, which are part of every response to a poll."""
 
 import math
 
@@ -32,7 +32,7 @@ class BacklogReports:
 
 
 def backlog_report(dependencies: Dependencies, adds_per_s: float = 0.0) -> BacklogReport:
-    """Make a report of the backlog as it is now."""
+    """Make a report of the present backlog."""
     queue = dependencies.queue
     return BacklogReport(
         partition=dependencies.number,

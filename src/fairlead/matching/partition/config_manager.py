@@ -37,13 +37,13 @@ class ConfigManager:
         self.config = INITIAL_CONFIG
 
     def begin(self, config: PartitionConfig, rules: DispatchRules) -> None:
-        """Use the stored configuration and rules of a root that is being loaded."""
+        """Use the stored configuration and rules when a root is loaded."""
         self._record(config)
         self.config = config
         self._use_rules(rules)
 
     def use(self, config: PartitionConfig, rules: DispatchRules) -> None:
-        """Use the configuration and the rules that the root has just put into force."""
+        """Use a configuration and rules that the root has just put into force."""
         if rules != self.limits.rules:
             self._use_rules(rules)
         self._use_config(config)
@@ -65,7 +65,7 @@ class ConfigManager:
             self.push(stored, decode_rules(await self._store.load_rules(root)))
 
     def stale(self, what: str) -> StaleConfig:
-        """Return the error for a request to a partition that is not `what` in the configuration in use."""
+        """Return the error for a request that needs the partition to be `what` (readable or writable)."""
         self._counts.stale_configs += 1
         config = self.config
         return StaleConfig(

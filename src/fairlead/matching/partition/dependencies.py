@@ -17,12 +17,12 @@ from fairlead.telemetry import PartitionMetrics
 
 T = TypeVar("T")
 
-# Makes the log of a partition, with the names of its task queue.
+# Makes the log of a partition, with the names of its task queue as fields.
 LogOf: TypeAlias = Callable[[Partition], FilteringBoundLogger]
 
-# Seconds that a call to another partition may take, beyond the time that the request waits there.
+# Seconds that a call to another partition may take in addition to the time for which the request waits there.
 CALL_S_MAX = 2.0
-# Seconds without forwarding after another partition was unreachable or had no task.
+# Seconds for which nothing is forwarded after another partition was unreachable or had no task.
 PAUSE_S = 0.5
 
 
@@ -30,7 +30,8 @@ PAUSE_S = 0.5
 class Dependencies:
     """The collaborators of one partition. `parent` is None at the root and for a sticky task queue.
 
-    Most partitions forward nothing, log nothing and have no background work: those parts are made at their first use.
+    Most partitions forward nothing, log nothing and have no background work: the parts for this are created at their
+    first use.
     """
 
     partition_id: Partition
@@ -43,7 +44,7 @@ class Dependencies:
     counts: PartitionMetrics
     log_of: LogOf
     is_closing: bool = False
-    # When the last poll arrived, by the event loop's clock.
+    # Time of the last poll, by the event loop's clock.
     polled_s: float = field(default=float("-inf"))
     _background: Background | None = None
     _forwarder: Forwarder | None = None

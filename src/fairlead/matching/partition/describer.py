@@ -44,7 +44,7 @@ class Describer:
         self._counts_info = counts_info
 
     async def describe(self, request: DescribeRequest) -> DescribeResponse:
-        """Describe the partition; with a drain report if `request.with_drain`."""
+        """Describe the partition, with a drain report if the request has `with_drain`."""
         now_s, queue, limits = self._dependencies.clock(), self._queue, self._configs.limits
         whole_rate_per_s, rate_source = limits.of_all()
         keys, keys_total = self._keys(request.keys_max, now_s) if request.keys_max > 0 else ([], 0)
@@ -81,7 +81,7 @@ class Describer:
         return Forwarded(counts.forwarded_tasks, counts.forwarded_polls, *dependencies.forwarded_per_s)
 
     async def _drain_report(self) -> DrainReport:
-        """Make the drain report, in the order that makes it true: see `core.partitions.drain`."""
+        """Make the drain report, with its values read in the order of `core.partitions.drain`."""
         backlog = self._queue.backlog
         version = self._configs.config.version
         in_flight = self._adds.in_flight + backlog.writer.appends_in_flight
@@ -104,7 +104,7 @@ class Describer:
         ]
 
     def _oldest_by_priority(self) -> dict[int, float]:
-        """When the oldest loaded task of each priority was added, by the wall clock."""
+        """The wall-clock time at which the oldest loaded task of each priority was added."""
         oldest: dict[int, float] = {}
         for task in self._queue.dispatcher.matcher.held():
             priority = task.position.priority

@@ -63,5 +63,5 @@ class DispatchCounts:
         return found
 
     def weight(self, key: str) -> float:
-        """Return the latest weight of a key."""
+        """Return the latest weight of a key; the default weight if the key is not counted."""
         return (self._counts or {}).get(key, (0, WEIGHT_DEFAULT))[1]

@@ -1,4 +1,4 @@
-"""Gives tasks to the polls of one partition, and lets polls and offered tasks wait for each other."""
+"""Gives tasks to the polls of one partition; lets polls wait for tasks, and offered tasks for polls."""
 
 import asyncio
 import math
@@ -18,19 +18,19 @@ from fairlead.matching.partition.waiting_poll import PollOutcome, Redirect, Wait
 from fairlead.matching.task_starter import NotStarted
 from fairlead.rpc.hosts.caller import Overloaded
 
-# Seconds that a task which the starter refused backs off before it is offered again.
+# Seconds for which a task backs off after the starter refused it.
 BACKOFF_S = 0.2
-# Number of query tasks that may wait for a poll; each has a caller that waits for it.
+# Number of query tasks that wait for a poll; a caller waits for each of them.
 QUERY_TASKS_MAX = 10_000
 
 
 class TooManyQueryTasks(Overloaded):
-    """`QUERY_TASKS_MAX` query tasks wait for a poll already: the task was not accepted."""
+    """`QUERY_TASKS_MAX` query tasks are waiting for a poll: the task was not accepted."""
 
 
 @dataclass(slots=True, eq=False)
 class _WaitingTask:
-    """A task that waits for a sync match, and is not stored meanwhile."""
+    """A task that waits for a sync match, and is not stored while it waits."""
 
     matched: MatchedTask
     offered: "asyncio.Future[OfferResult]"
@@ -38,9 +38,10 @@ class _WaitingTask:
 
 
 class Dispatcher:
-    """Matches tasks with polls as both arrive. `Matcher` decides the order and applies the limits.
+    """Matches arriving tasks and polls. `Matcher` decides the order and applies the limits.
 
-    `on_backlogged` is called when tasks of the backlog are loaded and no poll waits. `wakes` has the polls' deadlines.
+    `on_backlogged` is called when tasks of the backlog are loaded and no poll waits. `wakes` holds the polls'
+    deadlines.
 
     Many methods, because tasks and polls can each arrive, wait, be matched, and return for several reasons.
     """
@@ -71,13 +72,13 @@ class Dispatcher:
         self._weights = weights
         self._clock = clock
         self._on_backlogged = on_backlogged
-        # Not `Matcher[bytes](...)`, which would keep the type argument in each object.
+        # Not `Matcher[bytes](...)`, which would store the type argument in each object.
         self.matcher: Matcher[bytes] = Matcher(rate=Rate(rate_per_s), key_rates=KeyRates(key_rate_per_s))
         self.rate_per_s = rate_per_s
         self.is_closing = False
         self._wake: asyncio.TimerHandle | None = None
         self._wakes = new_wakes() if wakes is None else wakes
-        # Made for the first such task. In order of arrival, so that a simulation repeats itself.
+        # Created when the first task waits. In order of arrival, so that a simulation is repeatable.
         self._sync_match_tasks: OrderedDict[_WaitingTask, None] | None = None
         self._query_tasks: OrderedDict[_WaitingTask, None] | None = None
 
@@ -86,9 +87,10 @@ class Dispatcher:
     async def offer(
         self, task: NewTask, *, wait_s: float = 0.0, is_limited: bool = True, is_backlog: bool = False
     ) -> OfferResult:
-        """Give a task to a poll that waits, or comes within `wait_s`; see `is_done` for the result.
+        """Give a task to a poll that waits or comes within `wait_s`; see `is_done` for the result.
 
-        `is_limited` is False for a task that the rate limits of its own partition have counted already.
+        `is_limited` is False for a forwarded task, which was counted by the rate limits of the partition that stores
+        it.
         """
         if not self.matcher.polls and wait_s <= 0:
             return None
@@ -112,7 +114,7 @@ class Dispatcher:
         return None
 
     def reserve(self, task: NewTask) -> "tuple[WaitingPoll, asyncio.Future[bytes | NotStarted]] | None":
-        """Take a waiting poll for a task that is about to be written and started in one commit; None without a poll.
+        """Take a waiting poll for a task that will be written and started in one commit; None if no poll waits.
 
         The caller sets the future to the poll's response. If it sets REFUSED instead, the poll continues to wait.
         """
@@ -130,9 +132,10 @@ class Dispatcher:
         return poll, starting
 
     async def offer_query(self, task: NewTask, *, wait_s: float) -> bool:
-        """Give a query task to a poll that waits, or to the next that comes within `wait_s`, before all other tasks.
+        """Give a query task, before all other tasks, to a poll that waits or comes within `wait_s`.
 
-        True if it was started, or is obsolete. It is never stored. A refused task is offered again while time is left.
+        True if the task was started or is obsolete. The task is never stored. If the starter refuses it, it is offered
+        again while time is left.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
@@ -152,7 +155,7 @@ class Dispatcher:
         )
         while (poll := self.matcher.take_poll()) is not None:
             assert isinstance(poll, WaitingPoll)  # noqa: S101 - all polls here are ours
-            # A poll whose caller has just been cancelled is still in the matcher: skip it.
+            # Skip a poll whose caller was cancelled but which the matcher still holds.
             if not poll.outcome.done():
                 poll.outcome.set_result(matched)
                 return await offered
@@ -169,14 +172,14 @@ class Dispatcher:
         now_s = self._clock()
         hold = self.matcher.hold
         for task in tasks:
-            # The stored weight is the one that the task was added with: without overrides, and 0 for none.
+            # The stored weight is the one that the caller gave, without overrides; 0 means that it gave none.
             task.weight = self._weights.of(task.fairness_key, task.weight)
         self._match([match for task in tasks for match in hold(task, now_s)])
         if self.matcher.tasks and not self.matcher.polls:
             self._on_backlogged()
 
     def give_back(self, matched: MatchedTask) -> None:
-        """Return a task that was not started: one of the backlog waits for another poll, a new one is refused."""
+        """Return a task that was not started: a backlogged task waits for another poll, an offered task is refused."""
         self.refund(matched)
         if matched.offered is not None and not matched.offered.done():
             matched.offered.set_result(NotStarted.REFUSED)
@@ -184,7 +187,7 @@ class Dispatcher:
             self.hold([matched.held])
 
     def park(self, matched: MatchedTask, full: Full) -> None:
-        """Return a task that a limit on running activities has put off, and try no other until there may be room."""
+        """Return a task that a limit on running activities has refused, and park its key or the task queue."""
         held, matched.held = matched.held, None
         if matched.is_charged:
             self.refund(matched)
@@ -199,24 +202,24 @@ class Dispatcher:
         self._match(self.matcher.note_started(fairness_key, self._clock()))
 
     def note_free_slot(self, fairness_key: str) -> None:
-        """Note that an activity of a limited task queue has ended."""
+        """Note that an activity of a task queue with a limit on running activities has ended."""
         if self.matcher.is_parking and not self.is_closing:
             self._match(self.matcher.note_free_slot(fairness_key, self._clock()))
 
     def refund(self, matched: MatchedTask) -> None:
-        """Take a task that was not started out of the rate limits' count."""
+        """Give back what a task that was not started took from the rate limits."""
         if matched.is_charged:
             self.matcher.refund(matched.fairness_key, matched.weight)
 
     def take_held(self) -> MatchedTask | None:
-        """Take the first task of the backlog that may go now, to offer it to the parent; None while a poll waits."""
+        """Take the first backlogged task that may be dispatched now, for the parent; None while a poll waits."""
         task = self.matcher.take(self._clock())
         if task is None:
             return None
         return MatchedTask(task.payload, task.position.priority, task.fairness_key, task.weight, task.created_s, task)
 
     def admit(self, task: NewTask) -> MatchedTask | None:
-        """Count a new task against the rate limits, to offer it to the parent; None if they don't admit it now."""
+        """Count a new task against the rate limits, to offer it to the parent; None if they don't allow it now."""
         weight = self._weights.of(task.fairness_key, task.weight)
         if not self.matcher.admit(task.fairness_key, weight, self._clock()):
             return None
@@ -234,7 +237,7 @@ class Dispatcher:
     async def wait(self, poll: WaitingPoll, deadline_s: float) -> PollOutcome:
         """Let a poll wait for a task until its deadline, by the event loop's clock.
 
-        The caller must start a task that it gets, or give it back, and release a redirect.
+        The caller must start or give back a task that it gets, and must release a redirect.
         """
         if self.is_closing:
             return None
@@ -242,7 +245,7 @@ class Dispatcher:
             return query_task
         matches = self.matcher.wait(poll, self._clock())
         if len(matches) == 1 and matches[0].poll is poll:
-            # No other poll waits, so no rate limit has to be watched for one.
+            # No other poll waits, so no timer for a rate limit is needed.
             return _matched(matches[0].task)
         outcome = poll.outcome
         self._match(matches)
@@ -256,7 +259,7 @@ class Dispatcher:
         try:
             return await outcome
         except asyncio.CancelledError:
-            # The future is cancelled with its waiter, unless it got its result in the same step of the event loop.
+            # If its waiter is cancelled, so is the future, unless it got its result in the same turn of the event loop.
             self.matcher.cancel(poll)
             if outcome.done() and not outcome.cancelled():
                 got = outcome.result()
@@ -269,7 +272,7 @@ class Dispatcher:
             self._wakes.remove(poll, poll.tick)
 
     def withdraw(self, poll: WaitingPoll, instead: Redirect | None = None) -> bool:
-        """End a poll's wait with this outcome; False if the poll has an outcome already, or was cancelled."""
+        """End a poll's wait with the outcome `instead`; False if the poll has an outcome already, or was cancelled."""
         self.matcher.cancel(poll)
         if poll.outcome.done():
             return False
@@ -314,7 +317,7 @@ class Dispatcher:
             assert isinstance(poll, WaitingPoll)  # noqa: S101 - all polls here are ours
             if not poll.outcome.done():
                 return poll
-            # The poll's caller was cancelled, and the matcher did not know yet.
+            # The poll's caller was cancelled after the poll was matched.
             self.refund(matched)
         return None
 
@@ -368,7 +371,7 @@ class Dispatcher:
             task, poll = match.task, match.poll
             assert isinstance(poll, WaitingPoll)  # noqa: S101 - all polls here are ours
             if poll.outcome.done():
-                # The poll's caller was cancelled, and the matcher did not know yet: the task goes to the next poll.
+                # The poll's caller was cancelled, and the matcher still held the poll: the task goes to the next poll.
                 self.matcher.refund(task.fairness_key, task.weight)
                 left += self.matcher.hold(task, self._clock())
                 continue
@@ -376,7 +379,7 @@ class Dispatcher:
         self._set_wake()
 
     def _set_wake(self) -> None:
-        """Set the timer for the time at which a rate limit lets the next task go."""
+        """Set the timer for the time at which the rate limits allow the next task."""
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None

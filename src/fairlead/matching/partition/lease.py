@@ -9,7 +9,7 @@ from fairlead.telemetry import PartitionMetrics
 
 
 class QueueLease:
-    """Provides the range id that fences every write, and the block of task ids that belongs to it.
+    """Provides the range id that fences every write, and the range id's block of task ids.
 
     A lost lease stays lost: the queue has another owner, and this host unloads it.
     """
@@ -22,15 +22,15 @@ class QueueLease:
         self._counts = counts
         self._range_id = 0
         self._ids: IdBlock | None = None
-        # Made at the first renewal.
+        # Created at the first renewal.
         self._renewing: asyncio.Lock | None = None
         self.lost = LightEvent()
 
     @property
     def range_id(self) -> int:
-        """The range id to write with now; each renewal of the lease changes it."""
+        """The range id for writes now; each renewal of the lease changes it."""
         if self.lost.is_set():
-            raise LeaseLost(f"queue {self._queue.name!r} has another owner by now: look up its owner again")
+            raise LeaseLost(f"queue {self._queue.name!r} has another owner now: look up its owner again")
         return self._range_id
 
     async def take(self) -> Lease:
@@ -45,9 +45,9 @@ class QueueLease:
         return lease
 
     async def renew(self, range_id: int) -> None:
-        """Replace this range id by a new one: every write with the old one has taken effect, or never will.
+        """Replace this range id by a new range id. Afterwards, no write with the old range id can take effect any more.
 
-        Concurrent callers share one renewal.
+        Concurrent callers with the same range id share one renewal.
         """
         if self._renewing is None:
             self._renewing = asyncio.Lock()
@@ -66,7 +66,7 @@ class QueueLease:
                 raise
 
     async def take_ids(self, count: int) -> range:
-        """Take task ids, above all earlier ones; renew the lease when its block of ids is used up."""
+        """Take task ids that are above all earlier ids; renew the lease when its block of ids is used up."""
         while True:
             range_id, ids = self.range_id, self._ids
             if ids is not None:
@@ -77,11 +77,11 @@ class QueueLease:
             await self.renew(range_id)
 
     def refused(self, range_id: int) -> None:
-        """Handle a rejected write with this range id: the lease is lost, unless it has been renewed since."""
+        """Handle a rejected write with this range id: the lease is lost, unless this host has renewed it since."""
         if self.range_id == range_id:
             self._counts.condition_failed_errors += 1
             self.lose()
-            # Raises `LeaseLost`.
+            # Reading the range id raises `LeaseLost`.
             _ = self.range_id
 
     def lose(self) -> None:

@@ -14,7 +14,7 @@ from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.settings import DynamicSettings, Scope, Setting, buffer_limits
 from fairlead.settings.dynamic import matching
 
-# Seconds for which a worker's rate limit holds after its last poll.
+# Seconds for which a worker's rate limit applies after its last poll.
 WORKER_RATE_HOLDS_S = 60.0
 WORKERS_MAX = 1000
 
@@ -61,10 +61,10 @@ def backlog_limits(settings: DynamicSettings, scope: Scope) -> BacklogLimits:
 class DispatchLimits:
     """The rate limits of one partition: its share of the task queue's limits.
 
-    A limit that a call has set replaces those of the workers, and the setting for fairness keys. The setting for the
-    whole task queue applies as well; the lowest limit is in force. All partitions have the same share. Each partition
-    gets a configuration with more partitions before the new ones begin, or as they begin, so the sum of the shares
-    stays below the whole while the number of partitions changes.
+    A limit that a call has set replaces the limits of the workers, and the setting for fairness keys. The setting for
+    the whole task queue applies in addition; the lowest limit counts. All partitions have equal shares. If their number
+    grows, each partition gets the new configuration before the new partitions begin, or when they do, so
+    that the sum of the shares stays within the limit.
     """
 
     __slots__ = ("_clock", "_holds_until_s", "_scope", "_settings", "_workers", "rules")
@@ -73,14 +73,13 @@ class DispatchLimits:
         self._settings = settings
         self._scope = scope
         self._clock = clock
-        # The rate limit of each worker, and when it last asked for it.
-        # None while no worker has one.
+        # The rate limit of each worker, and the time of its last poll with it. None while no worker has one.
         self._workers: dict[str, tuple[float, float]] | None = None
         self._holds_until_s = math.inf
         self.rules: DispatchRules = NO_RULES
 
     def note_worker(self, identity: str, rate_per_s: float) -> bool:
-        """Note a worker's rate limit for the whole task queue; True if it is new."""
+        """Note a worker's rate limit for the whole task queue; True if the limit is new or has changed."""
         if math.isnan(rate_per_s) or rate_per_s < 0:
             raise InvalidWorkerRate(f"rate_per_s of {identity!r} is {rate_per_s}: give 0 or more tasks a second")
         workers = self._workers = self._workers or {}
@@ -92,7 +91,7 @@ class DispatchLimits:
 
     @property
     def has_expired(self) -> bool:
-        """Whether the limit of a worker that no longer polls has expired, so that `of_each` may have changed."""
+        """Whether the limit of a worker that no longer polls has expired, which may change `of_each`."""
         return self._holds_until_s < math.inf and self._clock() > self._holds_until_s
 
     def of_each(self, partitions: int) -> tuple[float, float]:
@@ -121,7 +120,7 @@ class DispatchLimits:
         return (asked, source) if asked < override else (override, RateSource.SETTING)
 
     def weights(self) -> WeightOverrides:
-        """Return the weight overrides: those set by calls, then those of the settings while there is room."""
+        """Return the weight overrides: set by calls, then set in the settings, up to `OVERRIDES_MAX`."""
         called = self.rules.weights
         weights = self._settings.get(matching.FAIRNESS_KEY_WEIGHTS, self._scope)
         if not called:

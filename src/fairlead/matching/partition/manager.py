@@ -3,8 +3,8 @@
 A task that finds no poll here is offered to the parent, and stored here if no poll takes it there
 (`forwarding.backlogged_tasks`). A poll that finds no task here is forwarded to the parent. From the root, it is sent
 down to the partition with the oldest backlog, where it takes a task or returns at once (`forwarding.idle_polls`).
-Partition numbers only decrease on the way up, and a poll that was sent down is not forwarded again, so no task or poll
-goes in circles.
+Partition numbers decrease on the way up, and a poll that was sent down is not forwarded again, so no task or poll
+returns to a partition.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from fairlead.settings.dynamic import matching
 from fairlead.storage.tasks import TaskStore
 from fairlead.telemetry import PartitionMetrics
 
-# Settings that a partition reads once, when it is loaded; when one of them changes, it is loaded again.
+# Settings that a partition reads only when it is loaded. When one of them changes, the partition is loaded again.
 FIXED_SETTINGS: tuple[Setting[Any], ...] = (
     matching.FAIRNESS_KEY_WEIGHTS,
     matching.FORWARDER_MAX_CHILDREN_PER_NODE,
@@ -45,15 +45,15 @@ FIXED_SETTINGS: tuple[Setting[Any], ...] = (
 )
 # Settings whose changes take effect at once.
 RATE_SETTINGS: tuple[Setting[Any], ...] = (matching.OVERRIDE_TASK_QUEUE_RPS, matching.FAIRNESS_KEY_RPS)
-# Settings whose changes may give the root of a task queue work.
+# Settings whose changes may make a root start its periodic work.
 ROOT_SETTINGS: tuple[Setting[Any], ...] = (*COUNTS_SETTINGS, matching.ENABLE_ADAPTIVE_SCALER)
 
 
 class PartitionManager:
-    """Owns the parts of one loaded partition, opens and closes them. The handlers work on its parts.
+    """Owns, opens and closes the parts of one loaded partition. The handlers use the parts.
 
     `engine` loads and unloads it, only on the host that owns the partition. Most task queues are idle most of the time,
-    so parts that few of them need are made at their first use.
+    so rarely needed parts are created at their first use.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class PartitionManager:
             partition_id, store=store, queue=self.queue, limits=limits, clock=clock, counts=counts, journal=journal
         )
         self._sticky_worker: StickyWorker | None = None
-        # Made when it is needed; then it holds the root's state.
+        # Created when it is needed, and holds the root's state from then on.
         self.root: RootCoordinator | None = None
         self._root_state: RootState | None = None
         self._outside: Mapping[int, bool] = NOTHING_OUTSIDE
@@ -177,7 +177,7 @@ class PartitionManager:
 
     @property
     def redirects_polls(self) -> bool:
-        """Whether there may be another partition to redirect polls to: a parent, or children that have reported."""
+        """Whether polls may be redirected to another partition: to the parent, or to children that have reported."""
         return self._idle_polls is not None or self.parent is not None
 
     @property
@@ -241,11 +241,11 @@ class PartitionManager:
         if self._backlogged_tasks is not None:
             self._backlogged_tasks.stop()
         if self.root is not None:
-            # The next owner's root may be at work already.
+            # The root of the next owner may have begun its work.
             self.root.stop()
 
     async def close(self) -> None:
-        """End all polls, also those forwarded to the parent; store the tasks that were accepted, and stop."""
+        """End all polls, including polls forwarded to the parent; store the tasks that were accepted, and stop."""
         self.stop_waiting()
         self.dependencies.background.end()
         await self.dependencies.background.ended()
@@ -265,7 +265,7 @@ class PartitionManager:
         return self.root
 
     async def catch_up(self, config: PartitionConfig) -> None:
-        """Handle a caller's newer configuration: reload it; a root instead continues above the caller's version."""
+        """Handle a caller's newer configuration: reload it; a root continues above the caller's version instead."""
         if self.is_root:
             self.require_root().note_newer(config.version)
         elif self.is_normal:
@@ -276,7 +276,7 @@ class PartitionManager:
             self.backlogged_tasks.begin()
 
     def _begin_root_work(self, state: RootState) -> None:
-        """Make the root's coordinator if it has something to do; most roots have one partition, and nothing to do."""
+        """Create the root's coordinator if it has work; most roots have one partition and no work."""
         if has_work(state, self._outside, self.dependencies):
             self._employ_root(state)
 

@@ -1,6 +1,6 @@
 """Decides which poll gets which task: tasks by priority, then by fair level; polls in order of arrival.
 
-Nothing here waits: the dispatcher calls it for each event and gets the resulting matches. Each call takes at most
+No method waits: the dispatcher calls one for each event and gets the resulting matches. Each call takes at most
 logarithmic time in the number of held tasks.
 """
 
@@ -10,22 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from fairlead.core.concurrency import Full, Parking
+from fairlead.core.concurrency import Full, ParkedKeys
 from fairlead.core.fairness import Level
 from fairlead.core.rates import KeyRates, Rate
 
 Payload = TypeVar("Payload")
 
-# Number of removed polls after which the dictionary of polls is rebuilt: finding the first poll passes over the empty
-# places of removed ones.
+# Number of removed polls after which the dictionary of polls is rebuilt: finding the first poll must skip the places of
+# removed ones.
 _LEFT_MAX = 256
-# Number of entries from which on a heap is cleaned, when more than half of its entries are outdated; below it, outdated
-# entries are dropped when they come up.
+# Minimum size of a heap that is cleaned when more than half of its entries are outdated. In smaller heaps, outdated
+# entries are dropped when they reach the top.
 _STALE_MIN = 64
 
 
-# Shared by all partitions whose tasks were never refused, for keys and for the task queue; never changed.
-_NOTHING_PARKED = Parking()
+# Shared by all partitions in which no task was refused yet; never changed.
+_NOTHING_PARKED = ParkedKeys()
 
 
 class Position(NamedTuple):
@@ -62,13 +62,13 @@ class Match(Generic[Payload]):
 
 
 class _Lane:
-    """The tasks of one fairness key, which share its limits: only the first of them competes with other lanes."""
+    """The tasks of one fairness key. They share its limits, so only the first of them competes with other lanes."""
 
     __slots__ = ("is_asleep", "positions", "shown")
 
     def __init__(self) -> None:
         self.positions: list[Position] = []
-        # Position with which the lane competes; None while the lane sleeps until its limits allow the next task.
+        # Position with which the lane competes; None while the lane sleeps until its limits allow its next task.
         self.shown: Position | None = None
         self.is_asleep = False
 
@@ -76,8 +76,8 @@ class _Lane:
 class Matcher(Generic[Payload]):
     """Holds tasks while no poll waits, and polls while no task can be dispatched.
 
-    A poll waits only while no held task can be dispatched. So a new task that finds a waiting poll overtakes no held
-    task that could be dispatched.
+    A poll waits only while no held task can be dispatched. So a new task that gets a waiting poll overtakes no held
+    task that could have got it.
 
     Many methods, because tasks, polls, lanes and rate limits change together, with no await between: a class for the
     lanes alone would need all of them.
@@ -102,16 +102,16 @@ class Matcher(Generic[Payload]):
         self._rate = rate or Rate(math.inf)
         self._key_rates = key_rates or KeyRates()
         self._tasks: dict[Position, HeldTask[Payload]] = {}
-        # Without limits for keys, all tasks share one lane.
+        # If keys have no limits, all tasks share one lane.
         self._lanes: dict[str, _Lane] = {}
         self._heads: list[tuple[Position, str]] = []
-        # Made for the first lane that sleeps.
+        # Created when the first lane sleeps.
         self._wakes: list[tuple[float, str]] | None = None
         self._parked = 0
         # In order of arrival. A plain dictionary: an ordered one takes twice the memory.
         self._polls: dict[Poll, None] = {}
         self._left = 0
-        # Keys at their limit on running activities, and the whole task queue under the key "" if it is at its limit.
+        # Keys that have reached their limit on running activities, and the whole task queue (key "") if it has.
         self._parked_keys = self._parked_queue = _NOTHING_PARKED
         # Whether a limit on running activities has ever refused a task; until then, parking is skipped.
         self.is_parking = False
@@ -123,7 +123,7 @@ class Matcher(Generic[Payload]):
 
     @property
     def parked(self) -> int:
-        """Number of held tasks that wait for the limits of their key; may include some that were removed."""
+        """Number of held tasks that wait for a limit of their key; may include tasks that were removed."""
         return self._parked
 
     @property
@@ -140,10 +140,10 @@ class Matcher(Generic[Payload]):
         return self._tasks.values()
 
     def offer(self, fairness_key: str, weight: float, now_s: float, *, is_limited: bool = True) -> Poll | None:
-        """Return the poll for a new task; None if no poll may get it now, and then the task is not held.
+        """Return the poll for a new task; None if no poll may get it now. The task is not held then.
 
-        A new task does not overtake a held task that waits only for the rate limit of the whole partition. A task that
-        is not limited was counted by another partition.
+        A new task does not overtake a held task that waits only for the rate limit of the whole partition. Pass
+        `is_limited=False` for a task that another partition has counted.
         """
         if not self._polls or (self._tasks and self._first(now_s) is not None):
             return None
@@ -152,31 +152,31 @@ class Matcher(Generic[Payload]):
         return self._pop_poll()
 
     def admit(self, fairness_key: str, weight: float, now_s: float) -> bool:
-        """Count a task against the rate limits; False if they don't allow it now, and then it is not counted."""
+        """Count a task against the rate limits; return False, without counting, if they don't allow it now."""
         if self._all_ready_s(now_s) > now_s or self._key_ready_s(fairness_key, weight, now_s) > now_s:
             return False
         self._charge(fairness_key, weight, now_s)
         return True
 
     def take_poll(self) -> Poll | None:
-        """Take the oldest waiting poll, for a query task, which ignores held tasks and rate limits."""
+        """Take the oldest waiting poll for a query task: query tasks ignore held tasks and rate limits."""
         return self._pop_poll() if self._polls else None
 
     def take(self, now_s: float) -> HeldTask[Payload] | None:
-        """Take the first task that may go now, to forward it; None if there is none or a poll waits."""
+        """Take the first task that may be dispatched now, to forward it; None if there is none or a poll waits."""
         if self._polls or (first := self._first(now_s)) is None or self._all_ready_s(now_s) > now_s:
             return None
         return self._pop(first, now_s)
 
     def hold(self, task: HeldTask[Payload], now_s: float) -> list[Match[Payload]]:
-        """Hold a task until a poll takes it, and return the resulting matches. A task that is held already stays."""
+        """Hold a task until a poll takes it, and return the resulting matches. Holding a task twice has no effect."""
         if task.position not in self._tasks:
             self._tasks[task.position] = task
             self._enter_lane(task)
         return self.wake(now_s)
 
     def wait(self, poll: Poll, now_s: float) -> list[Match[Payload]]:
-        """Add a waiting poll, and return the resulting matches: of this poll, or of polls that waited for a limit."""
+        """Add a waiting poll, and return the resulting matches: of this poll, or of polls that a limit held back."""
         if not self._polls and (first := self._first(now_s)) is not None and self._all_ready_s(now_s) <= now_s:
             return [Match(self._pop(first, now_s), poll)]
         self._polls[poll] = None
@@ -204,7 +204,7 @@ class Matcher(Generic[Payload]):
         return True
 
     def refund(self, fairness_key: str, weight: float) -> None:
-        """Take a matched task that was not started out of the rate limits' count."""
+        """Give back what a matched task that was not started took from the rate limits."""
         self._rate.give_back()
         if self._key_rates.is_limiting:
             self._key_rates.of(fairness_key, weight).give_back()
@@ -214,9 +214,9 @@ class Matcher(Generic[Payload]):
             self._wake_lane(fairness_key)
 
     def park(self, fairness_key: str, full: Full, now_s: float) -> None:
-        """Note that a limit on running activities has refused a task, which was given back before."""
+        """Note that a limit on running activities has refused a task, after the task was given back."""
         if not self.is_parking:
-            self._parked_keys, self._parked_queue = Parking(), Parking()
+            self._parked_keys, self._parked_queue = ParkedKeys(), ParkedKeys()
             self.is_parking = True
             self._rebuild_lanes()
         if full is Full.QUEUE:
@@ -259,14 +259,14 @@ class Matcher(Generic[Payload]):
             self._enter_lane(task)
 
     def wake(self, now_s: float) -> list[Match[Payload]]:
-        """Match what the limits allow by now."""
+        """Match the waiting tasks and polls that the rate limits allow at `now_s`."""
         matches = []
         while self._polls and (first := self._first(now_s)) is not None and self._all_ready_s(now_s) <= now_s:
             matches.append(Match(self._pop(first, now_s), self._pop_poll()))
         return matches
 
     def next_wake_s(self, now_s: float) -> float | None:
-        """Return when `wake` should be called next if nothing else happens; None if time alone changes nothing."""
+        """Return when to call `wake` next if no other event comes first; None if time alone changes nothing."""
         if not self._polls:
             return None
         if self._first(now_s) is not None:
@@ -284,7 +284,7 @@ class Matcher(Generic[Payload]):
     def _note_left(self) -> None:
         self._left += 1
         if not self._polls:
-            # Gives back the memory, too.
+            # `clear` also frees the memory.
             self._polls.clear()
             self._left = 0
         elif self._left > _LEFT_MAX:
@@ -298,7 +298,7 @@ class Matcher(Generic[Payload]):
         heapq.heappop(lane.positions)
         task = self._tasks.pop(position)
         if not self._tasks:
-            # Gives back the memory of an empty dictionary.
+            # `clear` also frees the memory of the empty dictionary.
             self._tasks.clear()
         self._show(lane, key)
         self._charge(task.fairness_key, task.weight, now_s)
@@ -375,7 +375,7 @@ class Matcher(Generic[Payload]):
     def _wake_lane(self, key: str) -> None:
         lane = self._lanes.get(key)
         if lane is None or not lane.is_asleep:
-            # It was woken before its time.
+            # The lane was woken before its time: its limits still hold it back.
             return
         lane.is_asleep = False
         self._parked -= len(lane.positions)

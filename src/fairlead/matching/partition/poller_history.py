@@ -18,7 +18,7 @@ class PollerHistory:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # The one that polled last is the last.
+        # Ordered by the time of the last poll.
         self._pollers: dict[str, tuple[float, float | None, bytes]] = {}
         self._polled_s = -math.inf
 

@@ -14,7 +14,7 @@ from fairlead.storage.tasks import Levels, StoredTask
 class WaitingKey(NamedTuple):
     """A fairness key with tasks in the backlog. `tasks` is an estimate.
 
-    `lead` is how many rounds the key's last task is behind the tasks that are dispatched now.
+    `lead` is the number of rounds between the tasks that are dispatched now and the key's last task.
     """
 
     tasks: int
@@ -26,11 +26,11 @@ class LoadedTasks(Protocol):
     """The loaded tasks of a backlog, which wait for polls."""
 
     def load(self, tasks: Sequence[HeldTask[bytes]]) -> None:
-        """Take tasks that were loaded."""
+        """Take loaded tasks."""
         ...
 
     def evict(self, positions: Sequence[Position]) -> None:
-        """Forget tasks that must leave memory again."""
+        """Forget tasks that must leave memory."""
         ...
 
     def parked(self) -> int:
@@ -76,7 +76,7 @@ class PriorityBacklogs:
         self._loaded = loaded
         self._workers = workers
         self.by_priority: dict[int, FairBacklog[StoredTask]] = {}
-        # Acks since the last delete; the deleter sets it back.
+        # Number of acks since the last delete; the deleter resets it.
         self.acks_waiting = 0
         # Number of tasks in the store that have not been started; an estimate until all of them have been read.
         self.tasks_counted = 0
@@ -103,7 +103,10 @@ class PriorityBacklogs:
         return all(backlog.is_at_end for backlog in self.by_priority.values())
 
     def tasks_by_priority(self) -> dict[int, int]:
-        """Return the number of tasks of each priority. Until all tasks are read, only the sum is the best estimate."""
+        """Return the number of tasks of each priority.
+
+        Tasks that are not read yet are divided evenly among the priorities.
+        """
         tasks = {priority: len(backlog.loaded) for priority, backlog in self.by_priority.items()}
         partly = [priority for priority, backlog in self.by_priority.items() if not backlog.is_at_end]
         unread = max(0, self.tasks - sum(tasks.values()))
@@ -118,7 +121,7 @@ class PriorityBacklogs:
             backlog.override_weights(overrides)
 
     def waiting_keys(self) -> dict[str, WaitingKey]:
-        """Return the fairness keys that may have waiting tasks, among those that are counted individually."""
+        """Return the individually counted fairness keys that may have waiting tasks."""
         waiting: dict[str, WaitingKey] = {}
         for backlog in self.by_priority.values():
             for key, passes, stride in backlog.waiting():
@@ -134,14 +137,14 @@ class PriorityBacklogs:
         backlog.ack(position.level)
         self.tasks_counted -= 1
         self.acks_waiting += 1
-        # The deleter waits for more acks, or for its interval, after the first one.
+        # The first ack starts the deleter, which then waits for more acks or for its interval.
         if self.acks_waiting == 1 or self.acks_waiting >= self._limits.delete_at_tasks:
             self._workers.wake_deleter()
         if not backlog.is_at_end:
             self._workers.wake_reader()
 
     def add(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
-        """Begin a priority at the levels and with the fairness keys that are stored."""
+        """Add a priority with its stored levels and fairness keys."""
         self.by_priority[priority] = FairBacklog(
             ack_level=levels.ack_level,
             max_level=levels.max_level,
@@ -154,7 +157,7 @@ class PriorityBacklogs:
         self._workers.wake_deleter()
 
     def of(self, priority: int) -> FairBacklog[StoredTask]:
-        """Return the backlog of a priority; an empty one is made if there is none."""
+        """Return the backlog of a priority; an empty one is created if there is none."""
         if priority not in self.by_priority:
             self.add(priority, Levels(LEVEL_ZERO, LEVEL_ZERO), ())
         return self.by_priority[priority]

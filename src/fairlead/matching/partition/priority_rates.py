@@ -7,13 +7,13 @@ RATE_BUCKETS = 6
 
 
 class PriorityRates:
-    """A rate window for each priority, made at its first task. Priorities are small numbers."""
+    """A rate window for each priority, created at its first task. Priorities are small numbers."""
 
     __slots__ = ("_started_s", "_windows")
 
     def __init__(self, *, started_s: float) -> None:
         self._started_s = started_s
-        # By priority; half the size of a dictionary. Made at the first task.
+        # Indexed by priority: a list takes half the memory of a dictionary. Created at the first task.
         self._windows: list[RateWindow | None] | None = None
 
     def add(self, priority: int, now_s: float) -> None:

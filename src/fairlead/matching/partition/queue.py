@@ -25,7 +25,7 @@ from fairlead.matching.task_starter import NotStarted, Starter
 from fairlead.storage.tasks import QueueId, TaskStore
 from fairlead.telemetry import PartitionMetrics
 
-# Share of the latest task in the moving average of the wait.
+# Weight of the latest task in the moving average of the waiting time.
 _WAIT_SMOOTHING = 0.05
 _NO_OVERRIDES = WeightOverrides()
 
@@ -33,7 +33,7 @@ _NO_OVERRIDES = WeightOverrides()
 class PhysicalQueue:
     """Starts matched tasks and records the outcome. `dispatcher` matches tasks and polls, `backlog` stores tasks.
 
-    `wakes` has the deadlines of polls and the times of the backlog's periodic work.
+    `wakes` holds the deadlines of polls and the times of the backlog's periodic work.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class PhysicalQueue:
             limits=limits,
             wakes=wakes,
         )
-        # Tasks that the starter refused, until they are offered again; None if it has refused none.
+        # Tasks that the starter refused and that wait to be offered again; None if there were none.
         self._backing_off: dict[Position, asyncio.TimerHandle] | None = None
         self.pollers = PollerHistory(clock)
         self.dispatches = PriorityRates(started_s=clock())
@@ -119,9 +119,9 @@ class PhysicalQueue:
         return min((task.created_s for task in self.dispatcher.matcher.held()), default=self._clock())
 
     async def start(self, matched: MatchedTask, identity: str, worker: bytes) -> bytes | None:
-        """Start a task for a poll; None if it was not started, and the poll may go on waiting."""
+        """Start a task for a poll; None if it was not started, so that the poll may wait again."""
         if matched.is_query and matched.offered is not None and matched.offered.done():
-            # The caller of the query has gone.
+            # The caller of the query is gone.
             return None
         try:
             if matched.starting is not None:
@@ -160,7 +160,7 @@ class PhysicalQueue:
             self.dispatcher.refund(matched)
             return
         if not matched.is_charged:
-            # The task's own partition counts it.
+            # The task's own partition counts the dispatch.
             return
         if self.dispatcher.matcher.is_parking:
             self.dispatcher.note_started(matched.fairness_key)
@@ -194,11 +194,12 @@ class PhysicalQueue:
         await self.backlog.close()
 
     def _back_off(self, matched: MatchedTask) -> None:
-        """Wait `BACKOFF_S` before a task that could not be started is offered to the next poll."""
+        """Wait `BACKOFF_S` before offering a task that could not be started to the next poll."""
         held, matched.held = matched.held, None
         self.dispatcher.give_back(matched)
         if held is not None and not self.dispatcher.is_closing:
-            # A task that was evicted and loaded again while it was started may be refused twice: it backs off once.
+            # A task that was evicted and loaded again during its start may be refused twice: it must back off only
+            # once.
             self._end_backoff(held.position)
             timer = asyncio.get_running_loop().call_later(BACKOFF_S, self._retry, held)
             if self._backing_off is None:
@@ -218,7 +219,7 @@ class PhysicalQueue:
         return self.dispatcher.matcher.parked
 
     def evict(self, positions: Sequence[Position]) -> None:
-        """Forget tasks that must leave memory again."""
+        """Forget tasks that must leave memory."""
         for position in positions:
             self.dispatcher.matcher.remove(position)
             self._end_backoff(position)

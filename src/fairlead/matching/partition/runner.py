@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 
 class Runner(Protocol):
-    """Runs coroutines; an unexpected error of one gives up the lease."""
+    """Runs coroutines; if one ends with an unexpected error, the lease is given up."""
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` in the background."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 class StickyWorker:
     """Tracks the polls of one worker.
 
-    A waiting poll, or one that ended with a response recently, shows that the worker is there. A cancelled poll shows
-    nothing: so a dead worker counts as gone when its last poll began long enough ago.
+    A waiting poll, or a recent poll that ended with a response, shows that the worker is there. The end of a cancelled
+    poll shows nothing, so a dead worker counts as gone some time after its last poll began.
     """
 
     __slots__ = ("_clock", "_polls", "_seen_s", "has_left")
@@ -19,7 +19,7 @@ class StickyWorker:
         self.has_left = False
 
     def begin_poll(self) -> None:
-        """Record the begin of a poll: the worker is there, or has come back."""
+        """Record the begin of a poll: the worker is there, or has returned."""
         self._polls += 1
         self._seen_s = self._clock()
         self.has_left = False
@@ -35,5 +35,5 @@ class StickyWorker:
         self.has_left = True
 
     def is_there(self, *, within_s: float) -> bool:
-        """Whether tasks may wait for the worker: it polls now, or did within this time."""
+        """Whether tasks may wait for the worker: it polls now, or polled within this time."""
         return not self.has_left and (self._polls > 0 or self._clock() - self._seen_s <= within_s)

@@ -54,7 +54,7 @@ class TaskDeleter:
         self._schedules: dict[int, DeleteSchedule] = {}
         self._is_deleting = False
         self._is_woken = False
-        # Tick at which the deleter is woken; None if no delete waits for an interval to pass.
+        # Tick at which the deleter is woken; None if no delete waits for an interval.
         self._tick: int | None = None
 
     async def delete_acked(self) -> None:
@@ -93,7 +93,7 @@ class TaskDeleter:
             self._is_deleting = False
 
     async def _delete(self, priority: int) -> bool:
-        """Delete what is due; False if started tasks are left, which are deleted later."""
+        """Delete the tasks that are due; False if started tasks are left for a later delete."""
         backlog, schedule = self._priorities.by_priority[priority], self._schedule(priority)
         delete = schedule.next_delete(ack_level=backlog.ack_level, acks_passed=backlog.acks_passed, now_s=self._clock())
         if delete is None:
@@ -114,7 +114,7 @@ class TaskDeleter:
             try:
                 gone = await self._store.delete_through(self._queue, range_id, priority, through=through, limit=limit)
             except LeaseLost:
-                # If our own renewal came between, nothing was deleted, and the delete can be repeated.
+                # If this host's own renewal of the lease came in between, nothing was deleted: repeat the delete.
                 self._lease.refused(range_id)
 
     def _schedule(self, priority: int) -> DeleteSchedule:

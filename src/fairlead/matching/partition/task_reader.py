@@ -2,6 +2,7 @@
 
 import asyncio
 
+from fairlead.aio.backoff import Backoff, jitter_of
 from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.matching.partition.priority_backlogs import LoadedTasks, PriorityBacklogs
 from fairlead.matching.partition.runner import Runner
@@ -45,16 +46,17 @@ class TaskReader:
         return any(backlog.is_read_due(parked=parked) for backlog in self._priorities.by_priority.values())
 
     async def _read_all(self) -> None:
-        """Read until no more is due."""
-        backoff_s = self._limits.read_backoff_s_min
+        """Read until no read is due."""
+        backoff = Backoff(
+            self._limits.read_backoff_s_min, self._limits.read_backoff_s_max, random=jitter_of(repr(self._queue))
+        )
         try:
             while self._is_due():
                 for priority in sorted(self._priorities.by_priority):
                     if await self._read(priority):
-                        backoff_s = self._limits.read_backoff_s_min
+                        backoff.reset()
                     else:
-                        await asyncio.sleep(backoff_s)
-                        backoff_s = min(2 * backoff_s, self._limits.read_backoff_s_max)
+                        await asyncio.sleep(backoff.next_s())
         finally:
             self._is_reading = False
 

@@ -1,4 +1,4 @@
-"""The weights that tasks count with in one partition."""
+"""The weights that tasks have in one partition."""
 
 from fairlead.core.fairness import WeightOverrides, check_weight
 
@@ -13,7 +13,7 @@ class TaskWeights:
 
     def of(self, key: str, weight: float) -> float:
         """Return the weight of a task with this fairness key, which was added with `weight`."""
-        # `check_task` has checked the weight; 0 means that the task has none.
+        # The weight was checked by `check_task`; 0 means that the task has none.
         if self.overrides and (override := self.overrides.get(key)):
             return override
         return weight if weight >= 1.0 else check_weight(weight)

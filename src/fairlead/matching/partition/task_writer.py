@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from fairlead.aio.backoff import Backoff, jitter_of
 from fairlead.aio.event import LightEvent
 from fairlead.core.errors import RetryLater
 from fairlead.core.fairness import FairBacklog, Share, Write
@@ -78,7 +79,7 @@ class TaskWriter:
         self._limits = limits
         self._runner = runner
         self._waiting: list[_Append] = []
-        # Whether a turn of the event loop will begin the writes of the waiting appends.
+        # Whether a callback of the event loop will begin the writes of the waiting appends.
         self._is_scheduled = False
         self._writes = 0
         self._is_stopped = False
@@ -89,32 +90,33 @@ class TaskWriter:
         self._is_closing = False
 
     async def append(self, task: NewTask) -> None:
-        """Store a task; it is durable when this returns. After `OutcomeUnknown` it may be stored as well."""
+        """Store a task; it is durable when this returns. After `OutcomeUnknown` the task may or may not be stored."""
         if self._is_closing:
             raise BacklogClosed(f"partition {self._queue.name!r} is being unloaded: look up its owner again")
         if len(self._waiting) >= self._limits.appends_waiting_max:
             raise AppendQueueFull(
                 f"{len(self._waiting)} appends wait for the store in partition {self._queue.name!r}: retry in a while"
             )
-        # Raises `LeaseLost` before anything is stored.
+        # Reading the range id raises `LeaseLost` before anything is stored.
         _ = self._lease.range_id
         loop = asyncio.get_running_loop()
         append = _Append(task, loop.create_future())
         self._waiting.append(append)
         self.appends_in_flight += 1
         if not self._is_scheduled:
-            # Later in this turn of the loop, so that the appends of one turn share a write.
+            # Begin later in this turn of the event loop, so that the appends of one turn share a write.
             self._is_scheduled = True
             loop.call_soon(self._begin_writes)
         try:
-            # If the caller is cancelled, so is this future; a write that has begun continues, and finds it done.
+            # If the caller is cancelled, so is this future. A write that has begun continues, and ignores the cancelled
+            # future.
             await append.done
         except asyncio.CancelledError:
             self._forget(append)
             raise
 
     def _forget(self, append: _Append) -> None:
-        """Drop an append that has not begun: its caller was cancelled, and may have retried elsewhere."""
+        """Drop an append that has not begun: its caller was cancelled, and may have retried at another partition."""
         if append in self._waiting:
             self._waiting.remove(append)
             self._end_appends(1)
@@ -125,7 +127,7 @@ class TaskWriter:
             self._idle.set()
 
     async def finish(self) -> None:
-        """Accept no more appends, and wait until those in flight are stored, or the limit on closing is reached."""
+        """Accept no more appends, and wait until the appends in flight are stored, for a limited time."""
         self._is_closing = True
         if self.appends_in_flight:
             self._idle = LightEvent()
@@ -136,7 +138,12 @@ class TaskWriter:
     def reject_waiting(self) -> None:
         """Fail the appends that were not begun."""
         waiting, self._waiting = self._waiting, []
-        _resolve(waiting, BacklogClosed(f"partition {self._queue.name!r} was unloaded first: nothing was stored"))
+        _resolve(
+            waiting,
+            BacklogClosed(
+                f"partition {self._queue.name!r} was unloaded before the task was stored: add the task again"
+            ),
+        )
         self._end_appends(len(waiting))
 
     def _begin_writes(self) -> None:
@@ -158,7 +165,7 @@ class TaskWriter:
         except (LeaseLost, StoreUnavailable, OutcomeUnknown) as refused:
             _resolve(batch, refused)
         finally:
-            # Also after a cancellation or a bug, so that no caller waits for ever.
+            # Runs also after a cancellation or a bug, so that no caller waits for ever.
             _resolve(batch, OutcomeUnknown(f"partition {self._queue.name!r} stopped while the task was being stored"))
             self._end_appends(len(batch))
             self._writes -= 1
@@ -192,22 +199,24 @@ class TaskWriter:
             try:
                 await self._store.append(self._queue, range_id, priority, tasks, levels)
             except LeaseLost:
-                # If our own renewal came between, nothing was stored, and the same levels can be written again.
+                # If this host's own renewal of the lease came in between, nothing was stored: write the same levels
+                # again.
                 self._lease.refused(range_id)
                 continue
             return
 
     async def _settle(self, priority: int, backlog: FairBacklog[StoredTask], write: Write) -> None:
-        """Resolve a write with unknown outcome: after a renewal of the lease it is stored, or never will be."""
-        backoff_s = self._limits.read_backoff_s_min
+        """Resolve a write with unknown outcome: renew the lease, so that the write has taken effect or never will."""
+        backoff = Backoff(
+            self._limits.read_backoff_s_min, self._limits.read_backoff_s_max, random=jitter_of(repr(self._queue))
+        )
         range_id = self._lease.range_id
         while True:
             try:
                 await self._lease.renew(range_id)
                 break
             except (StoreUnavailable, OutcomeUnknown):
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, self._limits.read_backoff_s_max)
+                await asyncio.sleep(backoff.next_s())
         self._priorities.deliver(priority, backlog.write_settled(write))
 
 
@@ -219,5 +228,5 @@ def _resolve(batch: Sequence[_Append], refused: Exception | None) -> None:
             append.done.set_result(None)
         else:
             append.done.set_exception(refused)
-            # Reading the error keeps asyncio from logging it when the caller has gone.
+            # Reading the error keeps asyncio from logging it when the caller is gone.
             append.done.exception()

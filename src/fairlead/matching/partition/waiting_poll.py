@@ -9,7 +9,7 @@ from fairlead.matching.partition.matcher import Poll
 
 
 class Redirect:
-    """Tells a waiting poll to look for a task at another partition; see `forwarding.idle_polls`.
+    """Makes a waiting poll look for a task at another partition; see `forwarding.idle_polls`.
 
     The receiver calls `release` when it has looked there.
     """
@@ -43,7 +43,7 @@ class WaitingPoll(Poll):
     since_s: float = 0.0
     may_redirect: bool = False
     tick: int = 0
-    # Made when it is asked for: many polls find a task at once.
+    # Created when it is needed: many polls get a task at once.
     _outcome: "asyncio.Future[PollOutcome] | None" = None
     # None until the poll waits.
     owner: PollOwner | None = None

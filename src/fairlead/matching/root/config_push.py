@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.background import Background
+from fairlead.aio.backoff import Backoff
 from fairlead.core.partitions import PartitionConfig
 from fairlead.matching.messages import DispatchRules, Versions
 
@@ -20,23 +21,17 @@ _NOTHING = Versions(-1, -1)
 PUSHES_AT_ONCE_MAX = 64
 PUSH_S_MAX = 2.0
 RETRY_S_MIN, RETRY_S_MAX = 0.05, 5.0
-# Number of repairs after which a partition that has acknowledged is pushed to again. Its acknowledgement may have come
-# from a previous owner, while the new owner had loaded an older row.
+# Number of repairs after which a partition is pushed to again although it has acknowledged: it may have acknowledged to
+# a previous root, while the present root has loaded an older row.
 REFRESHES_BETWEEN_REMINDERS = 6
-
-
-def retry_pause_s(failures: int) -> float:
-    """Return the pause after this number of failures in a row: doubled each time, up to `RETRY_S_MAX`."""
-    # The exponent is bounded, since a long outage would overflow a float.
-    return min(RETRY_S_MAX, RETRY_S_MIN * 2.0 ** min(failures - 1, 30))
 
 
 class Pushes:
     """Sends every partition but the root the newest configuration and rules until each has acknowledged both.
 
-    Each push sends the newest versions of that moment, so an older version never follows a newer one. At most one push
-    to a partition is under way at a time, and `PUSHES_AT_ONCE_MAX` in all. A partition that is no longer read also gets
-    the new configuration, and is forgotten when it has acknowledged it.
+    Each push sends the newest versions, so a partition never gets an older version after a newer version. At most one
+    push runs for each partition, and `PUSHES_AT_ONCE_MAX` in all. A partition that is no longer read also gets the new
+    configuration, and is forgotten when it has acknowledged it.
     """
 
     def __init__(
@@ -48,6 +43,7 @@ class Pushes:
         background: Background,
         log: FilteringBoundLogger,
         on_newer: OnNewer,
+        jitter: Callable[[], float],
     ) -> None:
         self._push = push
         self._config = config
@@ -55,9 +51,11 @@ class Pushes:
         self._on_newer = on_newer
         self._background = background
         self._log = log
+        self._jitter = jitter
         self._acknowledged: dict[int, Versions] = {}
-        # Partitions to push to, with the failures so far. Each is due, waits for its retry, or is being pushed to.
-        self._failures: dict[int, int] = {}
+        # Partitions to push to. Each is due, waits for its retry, or is being pushed to; its backoff is None until a
+        # push has failed.
+        self._wanted: dict[int, Backoff | None] = {}
         self._due: deque[int] = deque()
         self._retries: dict[int, asyncio.TimerHandle] = {}
         self._workers: set[asyncio.Task[None]] = set()
@@ -70,20 +68,20 @@ class Pushes:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is no partition to push to, now or later."""
-        return self._config.read == 1 and not self._failures
+        """Whether there is no other partition, and no push is due or waits for a retry."""
+        return self._config.read == 1 and not self._wanted
 
     def notify(self, config: PartitionConfig, rules: DispatchRules) -> None:
-        """Push a newer configuration or newer rules to the partitions of the previous configuration and of this one."""
+        """Push a newer configuration or newer rules to the partitions of the previous and of the new configuration."""
         concerned = range(1, max(self._config.read, config.read))
         self._config, self._rules = config, rules
-        # Partitions that left earlier, and have not acknowledged that yet, get this configuration with their next push.
+        # Partitions that left earlier without acknowledging it get this configuration with their next push.
         for number in concerned:
             self._want(number)
         self._employ()
 
     def remind(self) -> None:
-        """Push to all partitions that have not acknowledged, and again to some of those that have."""
+        """Push to all partitions that have not acknowledged, and to some partitions that have."""
         self._refreshes += 1
         turn = self._refreshes % REFRESHES_BETWEEN_REMINDERS
         for number in range(1, self._config.read):
@@ -104,12 +102,12 @@ class Pushes:
             self._employ()
 
     async def tried(self) -> None:
-        """Wait until each push that was due has succeeded or failed."""
+        """Wait until each due push has succeeded or failed."""
         while self._workers:
             await asyncio.wait(set(self._workers))
 
     def end(self) -> None:
-        """Cancel the retries; the owner of the background cancels the pushes that run."""
+        """Cancel the retries; the owner of `background` cancels the running pushes."""
         for timer in self._retries.values():
             timer.cancel()
 
@@ -122,11 +120,11 @@ class Pushes:
     def _want(self, number: int) -> None:
         if number in self._retries:
             self._retries.pop(number).cancel()
-        elif number in self._failures:
-            # Already due, or being pushed to: then a newer version follows afterwards.
+        elif number in self._wanted:
+            # The push is due, or runs: the newer version follows.
             return
         else:
-            self._failures[number] = 0
+            self._wanted[number] = None
         self._due.append(number)
 
     def _employ(self) -> None:
@@ -146,30 +144,30 @@ class Pushes:
                     versions = await self._push(number, *sent)
             except Exception as error:  # noqa: BLE001 - after any error the push must be retried
                 versions = _NOTHING
-                if self._failures[number] == 0:
+                if self._wanted[number] is None:
                     # Log only the first of several failures in a row.
                     self._log.info("partition_config_push_failed", partition=number, error=repr(error))
             if not self._background.is_ended:
                 self._settle(number, Versions(sent[0].version, sent[1].version), versions)
 
     def _settle(self, number: int, sent: Versions, versions: Versions) -> None:
-        """Handle the end of a push; `versions` are those that the partition uses, or -1 if the push failed."""
+        """Handle the end of a push; `versions` are the versions that the partition uses, or -1 if the push failed."""
         if versions.config > self._config.version:
             self._on_newer(versions.config)
         if self._is_current(versions):
-            del self._failures[number]
+            del self._wanted[number]
             if number < self._config.read:
                 self._acknowledged[number] = versions
             else:
                 self._acknowledged.pop(number, None)
         elif versions.config >= sent.config and versions.rules >= sent.rules:
-            # Newer versions came during the push: send those next.
+            # Newer versions came during the push: push the newer versions next.
             self._acknowledged[number] = versions
             self._due.append(number)
         else:
-            self._failures[number] += 1
-            pause_s = retry_pause_s(self._failures[number])
-            self._retries[number] = asyncio.get_running_loop().call_later(pause_s, self._retry, number)
+            backoff = self._wanted[number] or Backoff(RETRY_S_MIN, RETRY_S_MAX, random=self._jitter)
+            self._wanted[number] = backoff
+            self._retries[number] = asyncio.get_running_loop().call_later(backoff.next_s(), self._retry, number)
 
     def _retry(self, number: int) -> None:
         self._want(number)

@@ -1,17 +1,17 @@
-"""The root of a task queue keeps the number of partitions right, and pushes it to all partitions.
+"""The root of a task queue decides the number of partitions, and pushes it to all partitions.
 
-The counts come from the database or from the settings. Either way they change through `core.partitions.change`: up at
-once, down in two phases. The dispatch rules that calls set are pushed like the configuration, with a version of their
-own.
+The counts come from the database or from the settings. In both cases they change through `core.partitions.change`: up
+at once, down in two phases. The dispatch rules that calls set are pushed like the configuration, with a version of
+their own.
 
 The stored configuration is authoritative. A change is saved first, then used, then pushed, so no partition ever uses a
 configuration that a crash could undo. If the outcome of a save is unknown, the state is read back before the next
 decision. Changes run one after the other under one lock, which is held from the first call to the partitions until the
 store has answered.
 
-Each change runs in an asyncio task of its own, apart from its caller, and each store call in a task apart from the
-change. So a cancelled caller leaves no change half done, and a save whose failure closes this coordinator does not wait
-for itself.
+Each change runs in an asyncio task of its own, and so does each store call of the change. So cancelling a caller
+interrupts no change. And if a save fails and closes this coordinator, `close` does not wait for the task that called
+it.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from fairlead.aio.background import Background
+from fairlead.aio.backoff import jitter_of
 from fairlead.core.errors import FairleadError
 from fairlead.core.partitions import (
     PARTITIONS_MAX,
@@ -57,7 +58,7 @@ from fairlead.settings import DynamicSettings, Scope, Setting, scaler_settings
 from fairlead.settings.dynamic import matching
 from fairlead.telemetry import PartitionMetrics
 
-# Highest version that a root accepts from others; the stores can hold far higher ones.
+# Highest version that a root accepts from other partitions and clients; the stores can hold far higher ones.
 VERSION_MAX = 2**53
 # Settings that determine the number of partitions.
 COUNTS_SETTINGS: tuple[Setting[Any], ...] = (
@@ -73,7 +74,7 @@ class RootCoordinator:
     """Owns the partition configuration of one task queue, as long as the root's lease is held.
 
     `on_change` is called with a new configuration or new rules, before they are pushed. The coordinator stops by itself
-    when the lease is lost. `outside` are the stored partitions that the configuration does not read, and whether each
+    when the lease is lost. `outside` maps each stored partition that the configuration does not read to whether it
     holds tasks.
     """
 
@@ -101,12 +102,21 @@ class RootCoordinator:
         self._scaler = AdaptiveScaler()
         self.decisions = DecisionLog(counts, began_s=clock())
         self._background = Background(self._log)
-        self._durable = DurableState(state, store, on_use=self._use, on_lease_lost=self.stop, log=self._log)
+        jitter = jitter_of(repr(scope))
+        self._durable = DurableState(
+            state, store, on_use=self._use, on_lease_lost=self.stop, log=self._log, jitter=jitter
+        )
         self._pushes = Pushes(
-            push, state.config, state.rules, background=self._background, log=self._log, on_newer=self.note_newer
+            push,
+            state.config,
+            state.rules,
+            background=self._background,
+            log=self._log,
+            on_newer=self.note_newer,
+            jitter=jitter,
         )
         self._reports = PartitionReports(ask, pushes=self._pushes, background=self._background)
-        # Partitions outside the counts that may hold tasks; removed when their reports prove them drained.
+        # Partitions outside the counts that may hold tasks; each is removed when a report proves that it is drained.
         self._outside = {number for number, has_tasks in outside.items() if has_tasks}
         self._newest_version = state.config.version
         self._changing = asyncio.Lock()
@@ -131,7 +141,7 @@ class RootCoordinator:
     def start(self) -> None:
         """Begin the periodic work, at the intervals in the settings.
 
-        The first push is due at once: the last owner may have crashed between saving and pushing.
+        The first push is due at once: the previous owner may have crashed after a save, before the push.
         """
         if not self._background.is_ended:
             self._timer.start()
@@ -145,7 +155,7 @@ class RootCoordinator:
         self._background.end()
 
     async def close(self) -> None:
-        """Stop, and wait for the background tasks. May be called at any time, even from one of its callbacks."""
+        """Stop, and wait for the background tasks. May be called from a callback of the coordinator too."""
         self.stop()
         await self._background.ended()
 
@@ -154,12 +164,12 @@ class RootCoordinator:
         return await self._background.apart(self._tick())
 
     async def repair(self) -> None:
-        """Push the configuration to each partition that has not acknowledged it, and again to some that have."""
+        """Push the configuration to all partitions that have not acknowledged it, and to some that have."""
         self._pushes.remind()
         await self._pushes.tried()
 
     async def approach(self) -> None:
-        """Take the next steps towards the counts of the source, and drain the partitions outside them."""
+        """Take the next steps towards the counts of the source, and drain the partitions above them."""
         await self._background.apart(self._approach())
 
     def note_outside(self, number: int) -> None:
@@ -178,7 +188,7 @@ class RootCoordinator:
             self._timer.check_counts_now()
 
     def counts_info(self) -> CountsInfo:
-        """The source of the counts, the counts in both sources, and the partitions that are drained outside them."""
+        """The source of the counts, the counts in both sources, and the partitions above them that are drained."""
         source = self._wanted_source()
         database = source.planned if source.is_settings or source.planned else self.config.counts
         return CountsInfo(
@@ -214,7 +224,7 @@ class RootCoordinator:
         return self._goal.is_scaler_on(self._durable.current.source)
 
     def _is_tick_wanted(self) -> bool:
-        # After the scaler was switched off, one more tick resets it.
+        # After the scaler is switched off, one more tick resets its state.
         return self._is_scaler_on or self._scaler.state != ScalerState()
 
     def _wanted_source(self) -> CountsSource:
@@ -235,7 +245,7 @@ class RootCoordinator:
                 self.config,
                 {answer.partition: answer.scaler_adds_per_s for answer in answers},
                 drain_reports(answers),
-                # Read after the reports arrived: the scaler may have been switched off in the meantime.
+                # Read the settings after the reports arrived: the scaler may have been switched off in the meantime.
                 replace(scaler_settings(self._settings, self._scope), enabled=self._is_scaler_on),
             )
             if decision.after != decision.before:
@@ -318,7 +328,7 @@ class RootCoordinator:
             await self._move(approach(self.config, target, reports), source)
 
     async def _move(self, config: PartitionConfig, source: CountsSource) -> None:
-        """Put `config`, the next step towards the counts of `source`, into force."""
+        """Put `config` into force, the next step towards the counts of `source`."""
         before = self.config
         source = self._goal.source_at(config, source)
         state = self._durable.current.with_config(config, source)
@@ -344,7 +354,7 @@ class RootCoordinator:
         self._timer.arm()
 
     def _has_approached(self) -> bool:
-        """Whether the counts of the source are in force, and no partition outside them is left to drain."""
+        """Whether the counts of the source are in force, and no partition above them is left to drain."""
         current = self._durable.current
         return (
             self._goal.is_reached(current.config, current.source)

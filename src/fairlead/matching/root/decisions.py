@@ -10,15 +10,15 @@ from fairlead.matching.messages import DecisionInfo
 from fairlead.telemetry import PartitionMetrics
 
 CHANGES_KEPT_MAX = 100
-# Action of a change by hand; changes by the scaler have the scaler's action.
+# Action in the log for a change by hand; changes by the scaler have the scaler's action.
 BY_HAND = "update"
-# Actions of a change that follows the source of the counts.
+# Actions in the log for changes towards the counts of their source.
 FROM_SETTINGS = "settings"
 FROM_DATABASE = "database"
 
 
 class DecisionLog:
-    """Keeps the last decision and the latest `CHANGES_KEPT_MAX` changes, and counts those of the scaler."""
+    """Keeps the last decision and the latest `CHANGES_KEPT_MAX` changes, and counts the changes by the scaler."""
 
     def __init__(self, counts: PartitionMetrics, *, began_s: float = 0.0) -> None:
         # When the log began: the store does not keep the changes.
@@ -56,13 +56,13 @@ class DecisionLog:
 
     def note_by_hand(self, *, at_s: float, before: PartitionConfig, after: PartitionConfig, force: bool) -> None:
         """Record a change by an operator, independent of the load."""
-        reason = "Changed by hand, without regard to what is stored." if force else "Changed by hand."
+        reason = "Changed by hand, without the check that partitions are drained." if force else "Changed by hand."
         self._changes.append(DecisionInfo(at_s, BY_HAND, 0.0, 0.0, 0.0, before, after, reason))
 
     def note_source(
         self, *, at_s: float, before: PartitionConfig, after: PartitionConfig, is_from_settings: bool
     ) -> None:
-        """Record a change of the counts towards those of their source, independent of the load."""
+        """Record a change of the counts towards the counts of their source, independent of the load."""
         action = FROM_SETTINGS if is_from_settings else FROM_DATABASE
         reason = "The settings ask for it." if is_from_settings else "The counts in the database ask for it."
         self._changes.append(DecisionInfo(at_s, action, 0.0, 0.0, 0.0, before, after, reason))

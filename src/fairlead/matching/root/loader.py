@@ -16,7 +16,7 @@ from fairlead.settings import partition_counts
 from fairlead.settings.dynamic import matching
 from fairlead.storage.tasks import TaskStore
 
-# Most task queues have no partitions outside the configuration: they share this mapping.
+# Shared by the task queues that have no partitions outside the configuration, which are most of them.
 NOTHING_OUTSIDE: Mapping[int, bool] = {}
 
 
@@ -25,7 +25,7 @@ async def load_root(
 ) -> tuple[RootState, Mapping[int, bool]]:
     """Load the root's state and use it; `stored` is the configuration that came with the lease.
 
-    Also returns the stored partitions that the configuration does not read, and whether each holds tasks.
+    Also returns, for each stored partition that the configuration does not read, whether it holds tasks.
     """
     queue = queue_id(dependencies.partition_id)
     root_store = LeasedRootStore(store, queue, dependencies.queue.backlog.lease)
@@ -33,14 +33,14 @@ async def load_root(
     if stored is None:
         counts = partition_counts(dependencies.settings, dependencies.scope)
         is_settings = not dependencies.get(matching.ENABLE_GET_NUMBER_OF_PARTITIONS_FROM_CACHE)
-        # If partitions are stored, the row was lost. The time is above each version that was counted from 1, so no
-        # partition or client has this version with other counts.
+        # If partitions are stored, the root's row was lost. The time in milliseconds is above all versions that were
+        # counted from 1, so no partition or client has this version with other counts.
         version = 1 + (int(dependencies.clock() * 1000) if partitions else 0)
         config = PartitionConfig(version=version, read=counts.read, write=counts.write)
         state = RootState(config, source=CountsSource(is_settings=True) if is_settings else FROM_DATABASE)
-        # Save before any other partition gets it: a crash must not undo it.
+        # Save before any other partition gets the configuration: a crash must not undo it.
         await root_store.create(state)
-        # The owners of these partitions may still take tasks.
+        # The owners of these partitions may still accept tasks.
         partitions = dict.fromkeys(partitions, True)
     else:
         state = decode_state(stored, await store.load_rules(queue))
@@ -50,7 +50,7 @@ async def load_root(
 
 
 def has_work(state: RootState, outside: Mapping[int, bool], dependencies: Dependencies) -> bool:
-    """Whether a root has work without a request: the scaler, other partitions, or partition counts to reach."""
+    """Whether a root has work apart from requests: the scaler, other partitions, or partition counts to reach."""
     goal = CountsGoal(dependencies.settings, dependencies.scope)
     return (
         state.config.read > 1
@@ -70,7 +70,7 @@ def new_coordinator(
     describer: Describer,
     log: FilteringBoundLogger,
 ) -> RootCoordinator:
-    """Make the root's coordinator, not started; see `load_root` for `state` and `outside`."""
+    """Create the root's coordinator without starting it; see `load_root` for `state` and `outside`."""
     calls = PartitionCalls(dependencies, describer)
     return RootCoordinator(
         state=state,

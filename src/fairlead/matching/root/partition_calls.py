@@ -15,7 +15,7 @@ from fairlead.matching.partition.describer import Describer
 
 
 class PartitionCalls:
-    """Describes partitions and pushes to them. The root describes itself without a call to another host."""
+    """Describes partitions and pushes to them. The root describes itself without a call."""
 
     def __init__(self, dependencies: Dependencies, describer: Describer) -> None:
         self._dependencies = dependencies

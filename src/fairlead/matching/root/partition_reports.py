@@ -22,7 +22,7 @@ Ask = Callable[[int, bool], Awaitable[DescribeResponse]]
 
 
 class PartitionReports:
-    """Asks the partitions of one task queue for reports, and pushes to those with an older configuration."""
+    """Asks the partitions of one task queue for reports, and pushes to partitions with an older configuration."""
 
     def __init__(self, ask: Ask, *, pushes: Pushes, background: Background) -> None:
         self._ask = ask
@@ -30,11 +30,11 @@ class PartitionReports:
         self._background = background
 
     async def of(self, numbers: Collection[int], *, drained_from: int) -> list[DescribeResponse]:
-        """The answers that came in time; partitions from `drained_from` on include a drain report."""
+        """The answers that came in time. Partitions from `drained_from` on include a drain report."""
         answers: list[DescribeResponse] = []
 
         async def ask(number: int) -> None:
-            # A partition that does not answer has no report this time; the decision handles that.
+            # A partition that does not answer has no report this time; the scaler's decision takes that into account.
             with suppress(FairleadError, TimeoutError):
                 async with asyncio.timeout(ASK_S_MAX):
                     answers.append(await self._ask(number, number >= drained_from))

@@ -15,15 +15,15 @@ from fairlead.storage.tasks import LeaseLost, QueueId, TaskStore
 class CountsSource:
     """The source of the partition counts: the dynamic settings, or the database.
 
-    `planned` are the counts in the database while others are in force: because the settings are the source, or because
-    the move from the settings' counts to those of the database is not finished. None otherwise.
+    `planned` are the counts in the database while other counts are in force: because the settings are the source, or
+    because the move from the settings' counts to the database's is not finished. Otherwise it is None.
     """
 
     is_settings: bool = False
     planned: PartitionCounts | None = None
 
 
-# The source of most task queues.
+# The source for most task queues.
 FROM_DATABASE = CountsSource()
 
 
@@ -48,7 +48,7 @@ class RootStore(Protocol):
         ...
 
     async def load(self) -> RootState | None:
-        """Read the stored state, at a time when no earlier save can still take effect."""
+        """Read the stored state, when no earlier save can still take effect."""
         ...
 
 
@@ -84,14 +84,14 @@ class LeasedRootStore:
                 else:
                     await self._store.save_rules(self._queue, range_id, state.config, encode_record(state))
             except LeaseLost:
-                # If our own renewal came between, nothing was saved, and the save can be repeated.
+                # If this host's own renewal of the lease came in between, nothing was saved: repeat the save.
                 self._lease.refused(range_id)
                 continue
             return
 
 
 class _Record(DispatchRules, frozen=True):
-    """The stored record: the rules, then the source of the counts. Older rows end after the rules."""
+    """The stored record: the rules, then the source of the counts. Rows of older releases end after the rules."""
 
     is_settings: bool = False
     planned: tuple[int, int] | None = None
@@ -102,7 +102,7 @@ _decode = msgspec.msgpack.Decoder(_Record).decode
 
 
 def encode_record(state: RootState) -> bytes:
-    """Encode the state without its configuration, which has columns of its own."""
+    """Encode the state without its configuration, which is stored in separate columns."""
     rules, source = state.rules, state.source
     planned = None if source.planned is None else (source.planned.read, source.planned.write)
     return _encode(_Record(rules.version, rules.queue_rate, rules.key_rate, rules.weights, source.is_settings, planned))

@@ -24,7 +24,7 @@ class CountsGoal:
         return partition_counts(self._settings, self._scope)
 
     def is_scaler_on(self, source: CountsSource) -> bool:
-        """Whether the scaler decides the counts: not while they come from the settings or move to planned counts."""
+        """Whether the scaler decides the counts: not while the settings do, nor during the move to planned counts."""
         return self._is_scaler_wanted and source == CountsSource() and not self.is_from_settings
 
     def scaler_waits_for(self, source: CountsSource) -> str:
@@ -36,7 +36,7 @@ class CountsGoal:
         return "the counts of the database are not reached yet"
 
     def source(self, config: PartitionConfig, source: CountsSource) -> CountsSource:
-        """The source as the settings want it; keeps the counts of the database while the settings are the source."""
+        """The source that the settings ask for; keeps the counts of the database while the settings are the source."""
         if self.is_from_settings == source.is_settings:
             return source
         planned = config.counts if self.is_from_settings and source.planned is None else source.planned
@@ -52,7 +52,7 @@ class CountsGoal:
         return wanted == source and self.target(config, wanted) == config.counts
 
     def source_at(self, config: PartitionConfig, source: CountsSource) -> CountsSource:
-        """The source once `config` is in force; planned counts are dropped when they are reached."""
+        """The source when `config` is in force; planned counts are dropped when they are reached."""
         if source.is_settings or source.planned is None:
             return source
         # With the scaler on, reaching `write` is enough: the scaler itself lowers `read`.

@@ -1,4 +1,4 @@
-"""The timer of a root: when its scaler ticks, pushes are repaired, and draining partitions are checked."""
+"""The timer of a root's periodic work: ticks of the scaler, repairs of pushes, checks of draining partitions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,12 +9,12 @@ from fairlead.core.scaling import Decision
 from fairlead.settings import DynamicSettings, Scope
 from fairlead.settings.dynamic import matching
 
-# Seconds between two checks of draining partitions: at first this, later up to the check interval in the settings.
+# Minimum seconds between two checks of draining partitions; grows up to the check interval in the settings.
 DRAIN_CHECK_S_MIN = 0.2
 
 
 class RootTimer:
-    """Runs the periodic work of a root with one timer; work that still runs is not started a second time.
+    """Runs the periodic work of a root with one timer; work that is still running is not started again.
 
     The scaler ticks while `is_tick_wanted`, pushes are repaired unless `is_quiet`, and the counts approach their
     target unless `has_approached`.
@@ -64,17 +64,17 @@ class RootTimer:
             self.handle.cancel()
 
     def check_counts_now(self) -> None:
-        """Check the counts at once: their source, the target or the partitions outside them may have changed."""
+        """Check the counts at once: their source, their target or the partitions above them may have changed."""
         if self._is_started and not self._background.is_ended:
             self._drain_due_s, self._drain_pause_s = asyncio.get_running_loop().time(), DRAIN_CHECK_S_MIN
             self.arm()
 
     def reset_drain_pause(self) -> None:
-        """Begin again with the shortest pause between checks of draining partitions."""
+        """Reset the pause between checks of draining partitions to the shortest one."""
         self._drain_pause_s = DRAIN_CHECK_S_MIN
 
     def arm(self) -> None:
-        """Set the one timer for the work that is due first."""
+        """Set the timer for the work that is due first."""
         if not self._is_started or self._background.is_ended:
             return
         if self.handle is not None:

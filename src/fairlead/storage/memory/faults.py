@@ -15,16 +15,16 @@ Location_contra = TypeVar("Location_contra", contravariant=True)
 class FaultsAt(Protocol[Location_contra]):
     """The faults of a store. `operation` is the name of the store's method, `location` the queue or shard.
 
-    Both methods may wait, which delays the operation and lets others overtake it. Both are called for reads too; there
-    only delays and `StoreUnavailable` make sense.
+    Both methods may wait, which delays the operation and lets others overtake it. Both are also called for reads, for
+    which only delays and `StoreUnavailable` make sense.
     """
 
     async def before(self, operation: str, location: Location_contra, /) -> Callable[[], Awaitable[None]] | None:
         """Called before the operation takes effect; None lets it take effect.
 
-        If this raises, the operation never takes effect: `StoreUnavailable` tells the caller so, `OutcomeUnknown` does
-        not. If this returns a function, the caller gets `OutcomeUnknown` at once, and the change is made after awaiting
-        that function, unless the lease was renewed or taken meanwhile.
+        If this raises, the operation never takes effect. `StoreUnavailable` tells the caller so; `OutcomeUnknown` does
+        not. If this returns a function, the caller gets `OutcomeUnknown` at once, and the change is made when that
+        function has returned, unless the lease was renewed or taken before.
         """
         ...
 
@@ -36,12 +36,12 @@ class FaultsAt(Protocol[Location_contra]):
 class FaultyStore(Generic[Location]):
     """A store with fault injection. Without faults each call completes without waiting."""
 
-    # Prefix of the place in error messages, such as "shard ".
+    # Prefix of the location in error messages, such as "shard ".
     _location_prefix = ""
 
     def __init__(self, faults: FaultsAt[Location] | None) -> None:
         self._faults = faults
-        # In the order of their start, so that simulations are deterministic.
+        # Kept in order of start, so that simulations are deterministic.
         self._late: dict[asyncio.Task[None], None] = {}
         self._is_closed = False
 
@@ -88,5 +88,5 @@ async def _change_late(wait: Callable[[], Awaitable[None]], change: Callable[[],
     try:
         change()
     except FairleadError:
-        # The change was rejected, as it should be; no caller waits for the result.
+        # The store has rejected the late change, as expected; no caller waits for the result.
         return

@@ -356,7 +356,7 @@ class MemoryHistory(MemorySlots):
 
     def _rows(self, namespace_id: str, where: Predicate | None) -> list[VisibilityRow]:
         if where is not None:
-            # Only for its checks: reject the same predicates as the other stores.
+            # Called only for its checks: reject the same predicates as the other stores.
             normal_form(where)
         rows = self._visibility.get(namespace_id, {}).values()
         return [row for row in rows if where is None or holds(where, row) is True]

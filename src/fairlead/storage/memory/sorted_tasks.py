@@ -11,7 +11,8 @@ _RUN_TASKS_MAX = 2000
 class SortedTasks:
     """The tasks of one backlog, ordered by level; efficient for millions of tasks.
 
-    They are held in runs of bounded length, so that an insert in the middle or a delete at the front moves few others.
+    The tasks are held in runs of bounded length, so that an insert in the middle or a delete at the front moves few
+    other tasks.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class SortedTasks:
         position = bisect_right(self._ends, level)
         for index in range(position, len(self._runs)):
             run = self._runs[index]
-            # A shorter tuple sorts before a longer one with the same beginning.
+            # A tuple sorts before a longer tuple that begins with it.
             yield from run[bisect_left(run, (_next(level),)) :] if index == position else run
 
     def first_after(self, level: Level, limit: int) -> list[StoredTask]:

@@ -35,7 +35,7 @@ class _Queue:
 class MemoryStore(FaultyStore[QueueId | None]):
     """A `Store` without disk, clock or threads: without faults each call completes without waiting.
 
-    `faults` apply to the task queues; `history` has none. The size is bounded only by memory.
+    `faults` apply to the task queues, not to `history`. The size is bounded only by memory.
     """
 
     def __init__(self, faults: FaultsAt[QueueId | None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The storage contracts on PostgreSQL, for clusters of several hosts: acknowledged means committed."""
+"""The storage contracts on PostgreSQL, for clusters of several hosts. Acknowledged writes are committed."""
 
 from fairlead.storage.postgres.store import PostgresStore
 

@@ -1,4 +1,4 @@
-"""Appends to all queues of a host: tasks of a batch as columns, and the result for each append."""
+"""Appends to the queues of a host: the tasks of a batch as columns, and a result for each append."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -13,12 +13,13 @@ from fairlead.storage.postgres.pipeline import Parameter, Prepared, Row
 from fairlead.storage.postgres.verdicts import BUSY, DONE, Verdict
 from fairlead.storage.tasks import LeaseLost, Levels, LevelTaken, QueueId, StoredTask
 
-# Maximum tasks and bytes of a transaction: larger ones are no faster, and later appends would wait longer.
+# Maximum tasks and bytes of a transaction: larger transactions are no faster, and later appends would wait longer.
 GROUP_TASKS_MAX: Final = 1000
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 APPENDS_WAITING_MAX: Final = WRITES_WAITING_MAX
 
-# Levels never decrease: an owner's writes may arrive out of order. The result has the fences that were not met.
+# Levels never decrease, because an owner's writes may arrive out of order. The result lists the fences that were not
+# met.
 _APPEND: Final = """
 WITH fence AS MATERIALIZED (
     SELECT given.place, queue.number
@@ -92,8 +93,8 @@ class Append(Write):
 class Appends:
     """Joins the waiting appends of all queues into one transaction.
 
-    The lock on a queue's row admits only one transaction at a time, so without this each append would pay for its own
-    commit.
+    The lock on a queue's row admits one transaction at a time: without joining, each append would wait for a commit of
+    its own.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -111,7 +112,7 @@ class Appends:
     ) -> None:
         """Store the tasks together with other waiting appends.
 
-        If the caller is cancelled, they may be stored anyway.
+        If the caller is cancelled, the tasks may still be stored.
         """
         await self._writes.write(
             Append(queue, digest, range_id=range_id, priority=priority, tasks=tasks, levels=levels)
@@ -123,13 +124,13 @@ class Appends:
 
 
 class AppendBatches:
-    """Appends, many in one statement."""
+    """Appends in batches: one statement for many appends."""
 
     rows_max = GROUP_TASKS_MAX
     bytes_max = GROUP_BYTES_MAX
 
     def statement(self, *, waits: bool) -> Prepared:
-        """The SQL statement: it waits for queues that others have locked, or else skips them."""
+        """The SQL statement. It waits for queues that other transactions have locked, or skips them."""
         return APPEND_WAITING if waits else APPEND
 
     def parameters(self, batch: Sequence[Append], *, waits: bool) -> list[Parameter]:  # noqa: ARG002 - see above
@@ -157,7 +158,7 @@ class AppendBatches:
         ]
 
     def verdicts(self, batch: Sequence[Append], rows: Sequence[Row]) -> list[Verdict]:
-        """The result of each append; `rows` has only the appends whose fence was not met."""
+        """The result of each append; `rows` lists only the fences that were not met."""
         if not rows:
             return [DONE] * len(batch)
         places = _places(batch)
@@ -169,7 +170,7 @@ class AppendBatches:
         return verdicts
 
     def error(self, write: Append, failure: psycopg.Error) -> Exception | None:
-        """The error of one append; None if it lost to another transaction."""
+        """The error of one append; None if another transaction won a conflict, so that the append is tried again."""
         if isinstance(failure, errors.DeadlockDetected | errors.SerializationFailure):
             return None
         if isinstance(failure, errors.UniqueViolation):
@@ -201,5 +202,5 @@ def level_columns(levels: Sequence[tuple[int, Levels]]) -> list[str]:
 
 
 def _places(batch: Sequence[Append]) -> dict[tuple[bytes, int], int]:
-    """The number of each fence, from 1, in the order in which all hosts lock them."""
+    """Number the fences of a batch, from 1, in the order in which all hosts lock them."""
     return {fence: place for place, fence in enumerate(sorted({(one.digest, one.range_id) for one in batch}), start=1)}

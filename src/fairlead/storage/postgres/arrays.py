@@ -1,10 +1,10 @@
-"""Arrays as parameters of statements, encoded far faster than by the driver, which checks the type of every element."""
+"""Arrays as parameters, encoded without the driver, which is slower because it checks the type of every element."""
 
 from collections.abc import Sequence
 from itertools import chain
 from struct import Struct
 
-# Header of a binary array: dimensions, whether it has NULL, type of the elements; then its length and lower bound.
+# Header of a binary array: number of dimensions, whether it has NULL, type of the elements, length, lower bound.
 _HEADER = Struct(">iiIii")
 _EMPTY = Struct(">iiI")
 _LENGTH = Struct(">i")

@@ -30,7 +30,7 @@ class Unstorable(FixRequest):
 class Connections:
     """A bounded pool of connections.
 
-    Every use has a timeout, and its errors say whether the change may have taken effect.
+    Every use has a timeout. Its errors tell whether the change may have taken effect.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Connections:
         """Connect; raises `StoreUnavailable` if that fails."""
 
         async def configure(connection: Connection) -> None:
-            # Override the defaults of the server and the database. Force index scans: the planner knows little of a
-            # table that fills and empties within minutes, and would sometimes sort a million tasks to read the first
-            # thousand.
+            # Override the defaults of the server and the database. Force index scans: the planner has no good
+            # statistics of a table that fills and empties within minutes, and would sometimes sort a million tasks to
+            # read the first thousand.
             await connection.execute(
                 "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS s (name, value)",
                 (list(settings), list(settings.values())),
@@ -71,7 +71,7 @@ class Connections:
             "enable_bitmapscan": "off",
             "enable_sort": "off",
             "jit": "off",
-            # Bounds the time for which a vanished host can hold a lock.
+            # Limits the time for which a host that is gone can hold a lock.
             "tcp_keepalives_idle": "10",
             "tcp_keepalives_interval": "5",
             "tcp_keepalives_count": "3",
@@ -90,8 +90,8 @@ class Connections:
             connection = await psycopg.AsyncConnection.connect(dsn, **options)
             try:
                 await configure(connection)
-                # The statements of a pipeline look up each row by its key, whatever the number of rows: planning them
-                # again for each call takes longer than a small batch.
+                # The statements of a pipeline look up each row by its key, for any number of rows: planning them for
+                # each call takes longer than a small batch.
                 await connection.execute("SET plan_cache_mode = force_generic_plan")
             except BaseException:
                 await connection.close()
@@ -104,8 +104,8 @@ class Connections:
             min_size=1,
             max_size=connections_max,
             timeout=CONNECT_S_MAX,
-            # After this, the next request reconnects at once: with a longer timeout, the pool's growing backoff would
-            # delay recovery.
+            # After this time, the next request reconnects at once. With a longer timeout, the pool's growing backoff
+            # would delay the recovery.
             reconnect_timeout=CONNECT_S_MAX,
             max_waiting=REQUESTS_WAITING_MAX,
             configure=configure,
@@ -121,7 +121,7 @@ class Connections:
         return connections
 
     async def read(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
-        """The rows of a statement that changes nothing."""
+        """The rows of a statement that only reads."""
         try:
             return await self._execute(statement, parameters, s_max=self._statement_s_max)
         except OutcomeUnknown as lost:
@@ -163,11 +163,11 @@ class Connections:
             return await self._execute(statement, parameters, s_max=self._statement_s_max)
         except (errors.DeadlockDetected, errors.SerializationFailure) as refused:
             raise StoreUnavailable(
-                f"{ATTEMPTS_MAX} attempts lost to other transactions, nothing was changed: {refused}"
+                f"other transactions won in {ATTEMPTS_MAX} attempts, nothing was changed: {refused}"
             ) from refused
 
     async def open_pipeline(self) -> Pipeline:
-        """A pipeline on a connection of its own, in addition to the pool's; the caller closes it."""
+        """A pipeline with its own connection, in addition to the pool's connections; the caller closes it."""
         if self._is_closing:
             raise StoreUnavailable("the store is closing: nothing was changed")
         failure: psycopg.Error | None = None
@@ -185,7 +185,7 @@ class Connections:
             raise StoreUnavailable(f"PostgreSQL can't be reached, nothing was changed: {failure or late}") from failure
 
     async def pipelined(self, statement: Prepared, parameters: Sequence[Parameter]) -> list[Row]:
-        """The rows of a prepared statement on a connection of the pool. Raises the errors of PostgreSQL as they are."""
+        """The rows of a prepared statement on a connection of the pool. Raises PostgreSQL's errors unchanged."""
         async with self.connection() as connection:
             prepared = self._prepared.setdefault(connection, set())
             pipeline = Pipeline(connection, prepared=prepared, statement_s_max=self._statement_s_max)
@@ -196,7 +196,7 @@ class Connections:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for the caller alone, in autocommit mode."""
+        """Lend the caller a connection, in autocommit mode."""
         if self._is_closing:
             raise StoreUnavailable("the store is closing: nothing was changed")
         self._in_use += 1
@@ -216,7 +216,7 @@ class Connections:
         try:
             connection = await self._pool.getconn()
             # Don't use the pool's own check, which pauses for a second or more after each dead connection. If all
-            # connections of the pool were dead, the next one is new.
+            # connections of the pool are dead, the next connection is a new one.
             for _ in range(self._pool.max_size):
                 if not _was_closed(connection):
                     break
@@ -228,7 +228,7 @@ class Connections:
         return connection
 
     async def close(self) -> None:
-        """Reject new requests, wait for those that have begun, and disconnect."""
+        """Reject new requests, wait for the requests that have begun, and disconnect."""
         self._is_closing = True
         await self._unused.wait()
         await self._pool.close()
@@ -251,7 +251,7 @@ class Connections:
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 raise
             except (psycopg.Error, UnicodeEncodeError) as failed:
-                # Only a server that is still connected has confirmed the rollback.
+                # Only over a connection that still exists can the server have confirmed the rollback.
                 if (connection.broken or connection.closed) and isinstance(failed, psycopg.OperationalError):
                     raise OutcomeUnknown(
                         f"the connection was lost before the response, renew the lease: {failed}"
@@ -271,7 +271,7 @@ class Connections:
 
 
 def translated(failed: psycopg.Error | UnicodeEncodeError) -> Exception:
-    """The store's error for an error of PostgreSQL after which nothing was changed; unknown ones stay as they are."""
+    """The store's error for an error of PostgreSQL that changed nothing; unknown errors are returned unchanged."""
     translation: Exception = failed
     # ProgramLimitExceeded: a key is longer than an index entry can be.
     if isinstance(failed, errors.DataError | UnicodeEncodeError | errors.ProgramLimitExceeded):
@@ -284,9 +284,9 @@ def translated(failed: psycopg.Error | UnicodeEncodeError) -> Exception:
 
 
 def _was_closed(connection: Connection) -> bool:
-    """Whether the server has closed an idle connection; checked without a round trip.
+    """Whether the server has closed an idle connection, checked without a round trip.
 
-    On an idle connection a server sends nothing except the end of the connection.
+    A server sends nothing on an idle connection, except when it closes it.
     """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)

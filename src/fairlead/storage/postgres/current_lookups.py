@@ -1,4 +1,4 @@
-"""Look-ups of current runs, which every start of a workflow needs: those of the same moment share a statement."""
+"""Look-ups of current runs, one for every start of a workflow; simultaneous look-ups share a statement."""
 
 import asyncio
 from typing import Final
@@ -11,12 +11,12 @@ from fairlead.storage.postgres.connections import Connections, Unstorable, trans
 from fairlead.storage.postgres.pipeline import Pipeline, Prepared, Row
 from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 
-# Look-ups in one statement, and statements in flight at the same time.
+# Number of look-ups in one statement, and of statements in flight at the same time.
 LOOKUPS_A_STATEMENT_MAX: Final = 1_000
 STATEMENTS_IN_FLIGHT_MAX: Final = 2
 LOOKUPS_WAITING_MAX: Final = 10_000
 
-# LIMIT makes the planner look up each row by its key.
+# LIMIT makes the planner use the key for each look-up.
 READ_CURRENTS: Final = Prepared(
     "fairlead_read_currents",
     """
@@ -35,7 +35,7 @@ READ_CURRENTS: Final = Prepared(
 
 
 class _Lookup:
-    """One caller's question."""
+    """The look-up of one caller."""
 
     __slots__ = ("answer", "namespace_id", "shard_id", "workflow_id")
 
@@ -83,7 +83,7 @@ class CurrentLookups:
                 self._unused.set()
 
     async def close(self) -> None:
-        """Reject new look-ups, wait for those that have begun, and disconnect."""
+        """Reject new look-ups, wait for the look-ups that have begun, and disconnect."""
         self._is_closing = True
         await self._unused.wait()
         if self._connecting is not None:
@@ -129,7 +129,7 @@ class CurrentLookups:
                 if not lookup.answer.done():
                     lookup.answer.set_result(found.get(place))
         elif isinstance(failure, psycopg.DataError) and len(lookups) > 1 and self._pipeline is not None:
-            # One of the ids can't be stored, so it can't be looked up either: ask for each alone.
+            # One of the ids can't be stored, so no row has it: send each look-up alone.
             for lookup in lookups:
                 self._send(self._pipeline, [lookup])
         else:

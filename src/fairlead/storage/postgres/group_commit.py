@@ -1,4 +1,4 @@
-"""Group commit: writes that wait at the same time share a round trip, a transaction and a flush of the log."""
+"""Group commit: writes that wait at the same time share a round trip, a transaction and a flush of PostgreSQL's log."""
 
 import asyncio
 from collections import deque
@@ -14,13 +14,13 @@ from fairlead.storage.postgres.pipeline import Parameter, Pipeline, Prepared, Ro
 from fairlead.storage.postgres.verdicts import AGAIN, Again, Busy, Done, Verdict
 from fairlead.storage.tasks import StoreUnavailable
 
-# Maximum number and bytes of the writes that wait; more are rejected.
+# Maximum number and bytes of waiting writes; further writes are rejected.
 WRITES_WAITING_MAX = 10_000
 BYTES_WAITING_MAX = 256 * 1024 * 1024
-# Batches in flight at the same time: while PostgreSQL flushes one, it already has the next.
+# Number of batches in flight at the same time: while PostgreSQL flushes one, it receives the next.
 BATCHES_IN_FLIGHT_MAX = 4
-# Minimum number of writes in a batch that is sent while another is in flight: smaller ones wait, since they cost nearly
-# as much.
+# Minimum number of writes in a batch that is sent while another is in flight. Fewer writes wait, since a small batch
+# costs nearly as much as a large one.
 EARLY_WRITES_MIN = 32
 
 Explain = Callable[[Exception], Awaitable[Exception]]
@@ -32,7 +32,7 @@ class Write:
     __slots__ = ("attempts", "explain", "fence", "keys", "outcome", "range_id", "rows", "size_bytes")
 
     def __init__(self, fence: Hashable, range_id: int, *, keys: Sequence[Hashable], rows: int, size_bytes: int) -> None:
-        """`fence` is the shard or queue that the range id belongs to. Writes with a common key keep their order."""
+        """`fence` is the shard or queue to which the range id belongs. Writes with a common key keep their order."""
         self.fence = fence
         self.range_id = range_id
         self.keys = keys
@@ -40,7 +40,8 @@ class Write:
         self.size_bytes = size_bytes
         self.attempts = 0
         self.outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Makes the error of a rejected write, possibly with a read of the store; None: the rejection is the error.
+        # Makes the error of a rejected write, and may read the store for it. If None, the rejection itself is the
+        # error.
         self.explain: Explain | None = None
 
 
@@ -49,14 +50,14 @@ W_contra = TypeVar("W_contra", bound=Write, contravariant=True)
 
 
 class Batches(Protocol[W_contra]):
-    """A kind of writes: one statement for many of them."""
+    """One kind of writes, and the statement that carries out many of them."""
 
-    # Maximum rows and bytes of a batch: larger ones are no faster, and later writes would wait longer.
+    # Maximum rows and bytes of a batch: larger batches are no faster, and later writes would wait longer.
     rows_max: int
     bytes_max: int
 
     def statement(self, *, waits: bool) -> Prepared:
-        """The statement; it waits for locks of other transactions, or reports them."""
+        """The statement. It waits for locks of other transactions, or reports them."""
         ...
 
     def parameters(self, batch: Sequence[W_contra], *, waits: bool) -> list[Parameter]:
@@ -68,16 +69,16 @@ class Batches(Protocol[W_contra]):
         ...
 
     def error(self, write: W_contra, failure: psycopg.Error) -> Exception | None:
-        """The error of a batch of one write; None to try it again, waiting for locks."""
+        """The error of a batch of one write; None to try the write again and wait for locks."""
         ...
 
 
 class GroupCommit(Generic[W]):
     """Sends all waiting writes as one batch, while earlier batches are in flight.
 
-    A rejected write fails alone. If a batch fails as a whole, its writes are sent one by one. A write that needs a lock
-    of another transaction waits for it on another connection, together with the later writes of its fence, so that the
-    writes of other fences go on.
+    A rejected write does not affect the others of its batch. If a batch fails as a whole, its writes are sent one by
+    one. A write that needs a lock of another transaction waits for it on another connection, together with the later
+    writes of its fence; writes of other fences continue.
     """
 
     def __init__(self, batches: Batches[W], connections: Connections) -> None:
@@ -96,7 +97,7 @@ class GroupCommit(Generic[W]):
         # Fences with a write that waits for a lock, and their later writes.
         self._blocked: dict[Hashable, deque[W]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Accepted writes without an outcome; and those of them that are in flight.
+        # Number of accepted writes without an outcome, and the number of these writes that are in flight.
         self._open = 0
         self._sent = 0
         self._is_turn_due = False
@@ -105,12 +106,12 @@ class GroupCommit(Generic[W]):
         self._unused.set()
 
     async def write(self, write: W) -> int:
-        """The result of a write that is committed. If the caller is cancelled, it may take effect anyway."""
+        """Commit a write and return its result. If the caller is cancelled, the write may still take effect."""
         self.begin(write)
         return await write.outcome
 
     def begin(self, write: W) -> None:
-        """Accept a write, whose `outcome` gets its result when it is committed."""
+        """Accept a write; its `outcome` gets the result when it is committed."""
         if self._is_closing:
             raise StoreUnavailable("the store is closing: nothing was changed")
         waiting = self._open - self._sent
@@ -142,7 +143,7 @@ class GroupCommit(Generic[W]):
         self._schedule()
 
     def _schedule(self) -> None:
-        """Send a batch after the callbacks that are ready now, so that writes of the same moment share it."""
+        """Send a batch after the callbacks that are ready now, so that simultaneous writes share it."""
         if not self._is_turn_due:
             self._is_turn_due = True
             self._loop.call_soon(self._turn)
@@ -156,7 +157,7 @@ class GroupCommit(Generic[W]):
                 return
             batch = [self._alone.popleft()] if self._alone else self._take(self._waiting)
             if not batch:
-                # Every waiting write follows one that is in flight.
+                # Every waiting write has a key of a write in flight.
                 return
             self._hold(batch)
             statement = self._batches.statement(waits=False)
@@ -170,7 +171,7 @@ class GroupCommit(Generic[W]):
         )
 
     def _take(self, waiting: deque[W]) -> list[W]:
-        """The first writes within the limits of a batch; later ones with a key of an earlier one stay, in order."""
+        """The first writes within the limits of a batch. Writes with a key of an earlier write stay, in order."""
         batch: list[W] = []
         left: list[W] = []
         taken = set(self._keys)
@@ -231,11 +232,11 @@ class GroupCommit(Generic[W]):
             case Exception():
                 self._end(write, verdict)
             case Again():
-                # It waits already, before later writes.
+                # The write was put back, before later writes: it waits for its next attempt.
                 pass
 
     def _rejected(self, batch: list[W], failure: psycopg.Error) -> None:
-        """PostgreSQL rolled the batch back."""
+        """Handle a batch that PostgreSQL rolled back."""
         if _is_of_server(failure):
             for write in batch:
                 self._end(write, translated(failure))
@@ -262,7 +263,7 @@ class GroupCommit(Generic[W]):
             write.outcome.set_result(outcome)
             return
         if isinstance(outcome, FairleadError):
-            # A new error for each caller: a shared one would collect the tracebacks of all.
+            # A new error for each caller: a shared error would collect the tracebacks of all callers.
             copy = type(outcome)(*outcome.args)
             copy.__cause__ = outcome.__cause__ or outcome
             outcome = copy
@@ -290,7 +291,7 @@ class GroupCommit(Generic[W]):
         self._run(self._write_blocked(write.fence))
 
     async def _write_blocked(self, fence: Hashable) -> None:
-        """Send the writes that wait for the locks of a fence until none is left, on a connection of the pool."""
+        """Send the writes that wait for the locks of a fence, on a connection of the pool, until none is left."""
         blocked = self._blocked[fence]
         while blocked:
             batch = self._take_blocked(blocked)
@@ -314,7 +315,7 @@ class GroupCommit(Generic[W]):
                     blocked.appendleft(write)
                 else:
                     self._judge(write, verdict)
-        # No await since the fence's writes were found empty, so none is lost.
+        # There was no await after the loop saw the list empty, so no write can have been added to it.
         del self._blocked[fence]
 
     def _take_blocked(self, blocked: deque[W]) -> list[W]:
@@ -326,7 +327,8 @@ class GroupCommit(Generic[W]):
             rows += write.rows
             size_bytes += write.size_bytes
             is_full = rows > self._batches.rows_max or size_bytes > self._batches.bytes_max
-            # One range id and one write of each key: the order is kept by stopping at the first that does not fit.
+            # A batch has one range id and one write for each key. Stop at the first write that does not fit, to keep
+            # the order.
             is_other = batch and (write.range_id != batch[0].range_id or not keys.isdisjoint(write.keys))
             # A write that failed in a batch is sent alone.
             if batch and (is_full or is_other or write.attempts or batch[0].attempts):
@@ -372,13 +374,13 @@ class GroupCommit(Generic[W]):
 
 
 def _is_of_server(failure: psycopg.Error) -> bool:
-    """Whether the server failed, independently of the write: it has no memory or disk left, or took too long."""
+    """Whether the failure has its cause in the server, not in the write: no memory or disk left, or too slow."""
     return isinstance(failure, psycopg.OperationalError | psycopg.InternalError) and not isinstance(
         failure, errors.DeadlockDetected | errors.SerializationFailure | errors.ProgramLimitExceeded
     )
 
 
 def _lost(failure: psycopg.Error) -> StoreUnavailable:
-    lost = StoreUnavailable(f"{ATTEMPTS_MAX} attempts lost to other transactions, nothing was changed: {failure}")
+    lost = StoreUnavailable(f"other transactions won in {ATTEMPTS_MAX} attempts, nothing was changed: {failure}")
     lost.__cause__ = failure
     return lost

@@ -76,13 +76,13 @@ class PostgresHistory(PostgresSlots):
         self._currents = CurrentLookups(connections)
 
     async def close(self) -> None:
-        """Reject new requests, wait for those that have begun, and disconnect."""
+        """Reject new requests, wait for the requests that have begun, and disconnect."""
         await self._writes.close()
         await self._currents.close()
 
     async def take_shard(self, shard_id: int) -> ShardLease:
         ((range_id,),) = await self._connections.write(statements.TAKE_SHARD, {"shard_id": shard_id})
-        # A separate statement: it begins when no more writes with the old range id can follow.
+        # A separate statement: it begins when no write with the old range id can follow any more.
         try:
             levels = await self._connections.read(statements.LOAD_LEVELS, {"shard_id": shard_id})
         except StoreUnavailable as failed:
@@ -326,7 +326,7 @@ class PostgresHistory(PostgresSlots):
         return await self._refusal(shard_id, commit, rejection.outcome, rejection.place)
 
     async def _refusal(self, shard_id: int, commit: Commit, outcome: str, place: int) -> FairleadError:
-        """The error for a rejected commit, with the present state, which is read after the rejection."""
+        """The error for a rejected commit. It shows the present state, which is read after the rejection."""
         if outcome == "current":
             current = commit.current[place]
             return current_conflict(

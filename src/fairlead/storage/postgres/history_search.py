@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - the text is built from column names and placeholders; all values are bound
 """Visibility queries in PostgreSQL's SQL: the search attributes of a row are one JSONB object.
 
-An index on that object finds what it contains: equal values, keywords of a list, words of a text.
+An index on that object finds equal values, keywords of a list, and words of a text.
 
 Each condition of the normal form, negated or not, is false or null for a row without a value for its field.
 """
@@ -53,12 +53,12 @@ _SQL_TYPES = {Kind.TEXT: 'text COLLATE "C"', Kind.NUMBER: "numeric", Kind.TRUTH:
 
 
 class Query:
-    """One statement, built together with the values of its parameters."""
+    """One statement, and the values of its parameters."""
 
     def __init__(self, namespace_id: str, where: Predicate | None) -> None:
         self.parameters: dict[str, object] = {}
         self._condition = f"namespace_id = {self._bind(namespace_id)}::text"
-        # Whether the table of counts has all that the condition needs.
+        # Whether the condition can be evaluated on the table of counts.
         self._is_about_status = True
         if where is not None:
             normal = normal_form(where)
@@ -84,7 +84,7 @@ class Query:
         text = f"SELECT {', '.join(_NAMES)} FROM visibility WHERE {self._condition}"
         if after is not None:
             text += f" AND ({self._after(sort, after)})"
-        # No NULLS LAST for columns without nulls: with it, the index by start would not have this order.
+        # No NULLS LAST for columns without nulls: with it, the sort could not use the index by start time.
         terms = [
             f"{self._typed(key.field, key.kind)} {'DESC' if key.descending else 'ASC'}"
             f"{'' if key.field in NEVER_NULL else ' NULLS LAST'}"
@@ -94,13 +94,13 @@ class Query:
         return text.encode()
 
     def _after(self, sort: Sort, after: Cursor) -> str:
-        """The condition for rows after the cursor: compares the first key, then the next if it is equal, and so on."""
+        """The condition for rows after the cursor: compares each key if the previous keys are equal."""
         *values, run_id = after
         equal, cases = "", []
         for key, value in zip(sort.keys, values, strict=True):
             operand = self._typed(key.field, key.kind)
             if value is None:
-                # Rows without a value come last: only other such rows can follow.
+                # Rows without a value come last: only rows without a value can follow.
                 equal += f"{operand} IS NULL AND "
                 continue
             bound, sign = self._value(value), "<" if key.descending else ">"
@@ -110,7 +110,8 @@ class Query:
         found, first = " OR ".join(cases), sort.keys[0]
         if first.field not in NEVER_NULL:
             return found
-        # Implied by the rest, but lets PostgreSQL begin in the index where the last page ended.
+        # The rest of the condition implies this comparison; it lets PostgreSQL begin in the index where the last page
+        # ended.
         return f"{first.field} {'<=' if first.descending else '>='} {self._bind(values[0])}::bigint AND ({found})"
 
     def count_rows(self, *, group_by: Field | None) -> bytes:

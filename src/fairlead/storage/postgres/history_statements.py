@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - the statements are built from constants of this module
 """All statements of the history store on PostgreSQL, by name, except visibility queries (`history_search`).
 
-Writes of commits and of completed tasks are in `history_writes`, look-ups of current runs in `current_lookups`.
+The writes of commits and of completed tasks are in `history_writes`, the look-ups of current runs in `current_lookups`.
 Operations of several steps are functions in `schema/postgres`.
 """
 
@@ -65,7 +65,7 @@ WHERE shard_id = %(shard_id)s AND queue = %(queue)s
     AND (fire_at_ns, task_id) > (%(fire_at_ns)s, %(task_id)s) AND fire_at_ns <= %(until_ns)s
 ORDER BY fire_at_ns, task_id LIMIT %(limit)s
 """
-# An exclusive lock: no commit runs while the level is raised, so that none can write below it.
+# An exclusive lock: no commit runs while the level is raised, so no commit can add a task below it.
 COMPLETE_TASKS = """
 WITH fence AS (
     SELECT shard_id FROM history_shards WHERE shard_id = %(shard_id)s AND range_id = %(range_id)s FOR UPDATE

@@ -1,4 +1,4 @@
-"""Commits and completed tasks of all shards of a host: rows of a batch as columns, and the result for each write."""
+"""Commits and completed tasks of a host's shards: the rows of a batch as columns, and a result for each write."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain
@@ -18,7 +18,7 @@ from fairlead.storage.postgres.pipeline import Parameter, Prepared, Row
 from fairlead.storage.postgres.verdicts import AGAIN, BUSY, DONE, Done, Verdict
 from fairlead.storage.visibility import VisibilityRow, encode_attributes
 
-# Tasks that a batch deletes for one completion; more are deleted by a statement of their own.
+# Number of tasks that a batch deletes for one completion; further tasks are deleted by a separate statement.
 DELETED_IN_BATCH_MAX: Final = 100
 
 _Rows = list[tuple[Any, ...]]
@@ -49,7 +49,7 @@ _TYPES: Final[dict[_Encode, str]] = {numbers: "bigint[]", texts: "text[]", blobs
 def _argument_types() -> Iterator[str]:
     yield "boolean"
     yield from ("integer[]", "bigint[]") * 2
-    # Numbers of the columns that are integers; all other numbers are bigints.
+    # Positions of the integer columns; all other numbers are bigints.
     integers = {_RUN: {0, 6}, _CURRENT: {0, 5, 7}, _TASK: {0}, _COMPLETED: {0, 4}}
     for table, columns in enumerate(_TABLES):
         for number, encode in enumerate(columns):
@@ -64,7 +64,7 @@ HISTORY_WRITE: Final = Prepared(
 
 
 class HistoryWrite(Write):
-    """A commit, or tasks of a queue that are completed: rows of each table, with text as UTF-8."""
+    """A commit, or a completion of a queue's tasks: the rows of each table, with text as UTF-8."""
 
     __slots__ = ("shard_id", "tables")
 
@@ -77,7 +77,7 @@ class HistoryWrite(Write):
 
     @property
     def is_completion(self) -> bool:
-        """Whether it raises a level, which needs the shard for itself."""
+        """Whether the write raises a completed level, for which it locks the shard exclusively."""
         return bool(self.tables[_COMPLETED])
 
 
@@ -125,7 +125,7 @@ def completion_write(shard_id: int, range_id: int, queue: str, through: TaskKey,
 
 
 class Refused(Exception):
-    """A condition of a commit is not met: its kind, and the index of the row in its part of the commit."""
+    """A commit's condition is not met: the kind of the row, and its index in that part of the commit."""
 
     def __init__(self, outcome: str, place: int) -> None:
         super().__init__(outcome, place)
@@ -134,13 +134,13 @@ class Refused(Exception):
 
 
 class HistoryBatches:
-    """Writes of history, many in one call of `history_write`."""
+    """Batches of writes of history: one call of `history_write` for many writes."""
 
     rows_max = 4_000
     bytes_max = 8 * 1024 * 1024
 
     def statement(self, *, waits: bool) -> Prepared:  # noqa: ARG002 - the function has an argument for it
-        """The call of the function."""
+        """The statement that calls the function."""
         return HISTORY_WRITE
 
     def parameters(self, batch: Sequence[HistoryWrite], *, waits: bool) -> list[Parameter]:
@@ -159,7 +159,7 @@ class HistoryBatches:
         return parameters
 
     def verdicts(self, batch: Sequence[HistoryWrite], rows: Sequence[Row]) -> list[Verdict]:
-        """The result of each write; the whole batch took effect unless a condition of one was not met."""
+        """The result of each write. The whole batch took effect, unless a condition of one write was not met."""
         if not rows:
             return [DONE] * len(batch)
         if rows[0][0] == "completed":
@@ -170,13 +170,16 @@ class HistoryBatches:
         return [refused.get(number, AGAIN) for number in range(len(batch))]
 
     def error(self, write: HistoryWrite, failure: psycopg.Error) -> Exception | None:  # noqa: ARG002 - see the protocol
-        """The error of one write; None if it lost to another transaction, which the next attempt sees."""
+        """The error of one write; None if another transaction won a conflict, so that the write is tried again."""
         if isinstance(failure, errors.UniqueViolation | errors.DeadlockDetected | errors.SerializationFailure):
             return None
         return translated(failure)
 
     def _refused(self, batch: Sequence[HistoryWrite], rows: Sequence[Row]) -> dict[int, Verdict]:
-        """The rejected writes by their number in the batch; a lost fence counts before other conditions."""
+        """The rejected writes by their number in the batch.
+
+        If a fence and another condition fail, the fence is reported.
+        """
         shared, locked = _fences(batch)
         lost: set[tuple[int, int]] = set()
         busy: set[tuple[int, int]] = set()
@@ -200,14 +203,14 @@ class HistoryBatches:
 
 
 def _fences(batch: Sequence[HistoryWrite]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The shards and range ids of commits, and of completions; a shard with both is among the latter."""
+    """The shards and range ids of commits and of completions. A shard with both is listed with the completions."""
     locked = {(write.shard_id, write.range_id) for write in batch if write.is_completion}
     shared = {(write.shard_id, write.range_id) for write in batch} - locked
     return sorted(shared), sorted(locked)
 
 
 def _owner(batch: Sequence[HistoryWrite], table: int, place: int) -> tuple[int, int]:
-    """The write with a row of a table of the batch, and the row's index within the write."""
+    """The number of the write that has this row of a table, and the row's index within the write."""
     index = place - 1
     for number, write in enumerate(batch):
         rows = len(write.tables[table])

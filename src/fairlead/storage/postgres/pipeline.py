@@ -1,4 +1,4 @@
-"""Prepared statements on one connection in libpq's pipeline mode: requests don't wait for earlier responses."""
+"""Prepared statements on one connection in libpq's pipeline mode: requests are sent without waiting for responses."""
 
 import asyncio
 from collections import deque
@@ -13,12 +13,12 @@ from psycopg.errors import error_from_result
 
 from fairlead.storage.tasks import OutcomeUnknown
 
-# Seconds beyond the server's statement timeout after which a connection is given up.
+# Seconds after the server's statement timeout after which the connection is given up.
 ANSWER_GRACE_S = 2.0
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Row = tuple[Any, ...]
-# A parameter: text of PostgreSQL's text format, or bytes of its binary format.
+# A parameter: text in PostgreSQL's text format, or bytes in its binary format.
 Parameter = str | bytes | None
 
 _OK = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
@@ -38,21 +38,21 @@ class _Sent:
 
     answer: asyncio.Future[list[Row]]
     deadline_s: float
-    # The statement that this request prepares first, until that has succeeded.
+    # Name of the statement that this request prepares; None when it is prepared.
     preparing: str | None = None
     rows: pq.abc.PGresult | None = None
     failure: psycopg.Error | None = None
 
 
 class Pipeline:
-    """Sends requests over one connection; each is its own transaction, and they take effect in the order of sending.
+    """Sends requests over one connection; each is a transaction, and they take effect in the order of sending.
 
     If the connection is lost, or a response takes too long, all requests without a response fail with
     `OutcomeUnknown`, and the pipeline can't be used any more.
     """
 
     def __init__(self, connection: Connection, *, prepared: set[str], statement_s_max: float) -> None:
-        """The caller uses the connection for nothing else until `release`; `prepared` belongs to the connection."""
+        """The caller uses the connection for no other purpose until `release`. `prepared` belongs to the connection."""
         self._connection = connection
         self._pgconn = connection.pgconn
         self._answer_s_max = statement_s_max + ANSWER_GRACE_S
@@ -73,9 +73,9 @@ class Pipeline:
         return self._is_open
 
     def send(self, statement: Prepared, parameters: Sequence[Parameter]) -> asyncio.Future[list[Row]]:
-        """Send a request; its rows, or the error of PostgreSQL, come later. The statement's result is binary.
+        """Send a request; the future gets its rows in binary format, or PostgreSQL's error.
 
-        A request that could not be sent fails like one without a response.
+        A request that could not be sent fails like a request without a response.
         """
         sent = _Sent(self._loop.create_future(), self._loop.time() + self._answer_s_max)
         self._sent.append(sent)
@@ -100,7 +100,7 @@ class Pipeline:
         return sent.answer
 
     def release(self) -> None:
-        """Leave the pipeline mode, so that the connection can be used otherwise; no request may be open."""
+        """Leave the pipeline mode, so that the connection can be used in other ways; no request may be open."""
         if not self._is_open:
             return
         self._forget_socket()
@@ -138,14 +138,14 @@ class Pipeline:
                     self._take(result)
                 elif is_end:
                     break
-                # None ends the results of a statement; a second None ends all results.
+                # None ends the results of one statement; a second None ends the results of the request.
                 is_end = result is None
         except psycopg.Error as failed:
             self._lose(f"the connection was lost before the response, renew the lease: {failed}", failed)
 
     def _take(self, result: pq.abc.PGresult) -> None:
         if not self._sent:
-            # A server that disconnects may say why; the next read finds the end of the connection.
+            # The error of a server that disconnects; the next read finds the end of the connection.
             return
         sent = self._sent[0]
         if result.status == pq.ExecStatus.PIPELINE_SYNC:
@@ -200,7 +200,7 @@ class Pipeline:
         for sent in self._sent:
             if not sent.answer.done():
                 failure = OutcomeUnknown(why)
-                # The server may have said why it disconnects.
+                # The server may have sent the reason before it disconnected.
                 failure.__cause__ = sent.failure or cause
                 sent.answer.set_exception(failure)
         self._sent.clear()

@@ -13,11 +13,11 @@ STATEMENT_S_MAX = 60.0
 
 
 class NotAStore(FixRequest):
-    """The database is not a store of this release."""
+    """The database is not a store that this release can read."""
 
 
 class PostgresReadOnly:
-    """The history of a store, read-only: it does not create or migrate anything."""
+    """The history of a store, read-only: creates and migrates nothing."""
 
     def __init__(self, connections: Connections) -> None:
         """Use `open`."""

@@ -1,18 +1,19 @@
 # ruff: noqa: S608 - the statements are built from constants of this module
 """All statements of the store, by name, except appends (`appends`).
 
-Each is its own transaction, so that no lock waits for a client. Only the steps of a migration share a transaction.
+Each statement is a transaction, so that no lock is held while a client computes. Only the steps of a migration share a
+transaction.
 
-A write begins with the fence: it locks the queue's row, and finds the row only with the writer's range id. READ
-COMMITTED is enough for that. A statement that waits for the lock reads the row again as the last holder left it, so
-after a takeover the fence is empty and nothing is written. A takeover that waits for the lock reads only after all
-writes with the old range id are committed, and no more can follow.
+A write begins with the fence, which locks the queue's row, and finds the row only if it has the writer's range id. READ
+COMMITTED is enough: a statement that waited for the lock reads the row again, so after a takeover the fence is empty
+and nothing is written. A takeover that waited for the lock reads after all writes with the old range id are committed,
+and no further one can follow.
 """
 
-# If several hosts start at the same time, one migrates the schema and the others wait for it.
+# If several hosts start at the same time, one host migrates the schema and the other hosts wait.
 LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(%(lock)s)"
 ALLOW_TIME = "SELECT set_config('statement_timeout', %(limit)s, true)"
-# For visibility queries of users: allow every plan until the end of the transaction.
+# For visibility queries: allow every plan until the end of the transaction.
 ALLOW_ANY_PLAN = """
 SELECT set_config('enable_bitmapscan', 'on', true), set_config('enable_sort', 'on', true),
     set_config('enable_seqscan', 'on', true)
@@ -27,7 +28,7 @@ WITH fence AS (
     SELECT number FROM queues WHERE digest = %(digest)s AND range_id = %(range_id)s FOR UPDATE
 )"""
 
-# Levels never decrease: an owner's writes may arrive out of order.
+# Levels never decrease, because an owner's writes may arrive out of order.
 _SAVED = """
 , saved AS (
     INSERT INTO queue_levels AS old (queue_number, priority, ack_pass, ack_id, max_pass, max_id)
@@ -64,7 +65,7 @@ SELECT priority, ack_pass, ack_id, max_pass, max_id FROM queue_levels WHERE queu
 
 SAVE_LEVELS = _FENCE + _SAVED + " SELECT number FROM fence"
 
-# The index finds the rows in order, and they are deleted by ctid: under the fence no other transaction changes them.
+# The index finds the rows in order; they are deleted by ctid, which is safe because the fence keeps other writes out.
 DELETE_THROUGH = (
     _FENCE
     + _SAVED
@@ -105,7 +106,7 @@ WHERE queue_number = (SELECT number FROM queues WHERE digest = %(digest)s) AND p
 ORDER BY pass, task_id LIMIT %(limit)s
 """
 
-# The highest task of each key is found during the aggregation; only then is its row read for the weight.
+# The aggregation finds the highest task of each key; its row is read afterwards, for the weight.
 STORED_KEYS = """
 WITH queue AS (
     SELECT number FROM queues WHERE digest = %(digest)s
@@ -120,7 +121,7 @@ JOIN tasks AS last ON last.queue_number = (SELECT number FROM queue) AND last.pr
     AND last.pass = key.last_level[1] AND last.task_id = key.last_level[2]
 """
 
-# No lock: after a lease was taken or renewed, only writes with its own range id can be in flight.
+# No lock: after a lease was taken or renewed, only writes with the new range id can be in flight.
 COUNT = """
 SELECT (SELECT count(*) FROM tasks WHERE queue_number = queues.number) FROM queues
 WHERE digest = %(digest)s AND range_id = %(range_id)s

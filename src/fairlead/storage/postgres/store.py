@@ -32,7 +32,7 @@ MIGRATION_LOCK = int.from_bytes(b"fairlead")
 
 
 class PostgresStore:
-    """A `TaskStore` for several hosts: acknowledged means committed, and the lock on the queue's row is the fence."""
+    """A `TaskStore` for several hosts. Acknowledged writes are committed; the lock on the queue's row is the fence."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -49,7 +49,7 @@ class PostgresStore:
         connections_max: int = CONNECTIONS_MAX,
         statement_s_max: float = STATEMENT_S_MAX,
     ) -> Self:
-        """Connect, and migrate the schema to that of this release."""
+        """Connect, and migrate the schema to the version of this release."""
         connections = await Connections.open(
             dsn, application_name=application_name, connections_max=connections_max, statement_s_max=statement_s_max
         )
@@ -69,9 +69,8 @@ class PostgresStore:
             statements.TAKE_LEASE, {"digest": _digest(queue), "root_digest": _root_digest(queue), **identity}
         )
         # A separate statement, which begins after the commit of the new range id. The row's lock delays that commit
-        # until the last write with the old range id is committed, and no other can follow: this statement sees all of
-        # them. If another owner takes the lease in between, the levels read here belong to a lost lease, with which
-        # nothing can be written.
+        # until the last write with the old range id is committed, so this statement sees all such writes. If another
+        # owner takes the lease in between, the levels belong to a lost lease, with which nothing can be written.
         try:
             levels = await self._connections.read(statements.LOAD_LEVELS, {"number": number})
         except StoreUnavailable as failed:
@@ -223,7 +222,7 @@ def _digest(queue: QueueId) -> bytes:
         parts = [queue.namespace_id.encode(), queue.name.encode(), b"%d" % queue.type]
     except UnicodeEncodeError as wrong:
         raise Unstorable(f"{queue} has no UTF-8 form: {wrong.reason}") from wrong
-    # The separator is in none of the parts, so two queues never have the same bytes.
+    # No part contains the separator, so two queues never have the same bytes.
     if any(b"\0" in part for part in parts):
         raise Unstorable(f"{queue} contains a NUL character, which PostgreSQL can't store: remove it")
     return hashlib.sha256(b"\0".join(parts)).digest()

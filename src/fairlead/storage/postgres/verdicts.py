@@ -14,7 +14,7 @@ class Busy(NamedTuple):
 
 
 class Again(NamedTuple):
-    """Another write of the batch was rejected, so none had an effect."""
+    """Another write of the batch was rejected, so no write of the batch had an effect."""
 
 
 Verdict = Done | Busy | Again | Exception

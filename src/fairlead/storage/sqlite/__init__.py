@@ -1,4 +1,4 @@
-"""The default store: one SQLite file, written by one thread that commits for many callers at once."""
+"""The default store: one SQLite file. One thread writes it, and commits for many callers at once."""
 
 from fairlead.storage.sqlite.file import CannotOpen
 from fairlead.storage.sqlite.store import SqliteStore

@@ -10,7 +10,7 @@ from fairlead.storage.sqlite import statements
 
 _WRITER_CACHE_KIB = 32 * 1024
 _READER_CACHE_KIB = 8 * 1024
-# Number of pages of the write-ahead log at which it is copied into the file; each copy costs two more fsyncs.
+# Number of pages of the write-ahead log after which it is copied into the file; each copy costs two more fsyncs.
 _CHECKPOINT_PAGES = 4000
 # Permissions of new files: only the server's own user reads them.
 _PRIVATE = 0o600
@@ -23,14 +23,14 @@ class CannotOpen(FixRequest):
 class DatabaseFile:
     """A SQLite file with the schema of this release, locked against other writing processes.
 
-    One process owns the file. All owners of its queues are in that process, so the writer can cache the leases and
-    commit for all of them at once. A cluster of several hosts needs PostgreSQL.
+    One process uses the file. The owners of all its queues are in that process, so the writer can cache their leases
+    and commit for all of them at once. A cluster of several hosts needs PostgreSQL.
     """
 
     def __init__(self, file: Path, *, readers: int) -> None:
         """Lock the file, create it if it does not exist, and migrate its schema.
 
-        The readers are connections that don't wait for commits; each read sees all commits that ended before it.
+        The readers are connections that don't wait for commits; each read sees all earlier commits.
         """
         # The path as configured, for error messages.
         self._given = file
@@ -48,7 +48,7 @@ class DatabaseFile:
             raise
 
     def close(self) -> None:
-        """Close the file. The writer comes last: the last connection copies the log into the file."""
+        """Close the file; the writer last, because the last connection copies the log into the file."""
         try:
             for reader in self.readers:
                 reader.close()
@@ -62,7 +62,8 @@ class DatabaseFile:
     def _take_lock(self) -> int:
         if self._given.is_dir():
             raise CannotOpen(f"{self._given} can't be opened: it is a folder; set a file")
-        # Lock a separate file: SQLite's locks on the database are lost when any code in this process closes it.
+        # Lock a separate file: the locks that SQLite has on the database are lost when any code in this process closes
+        # the file.
         lock_file = f"{self.file}.lock"
         try:
             lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
@@ -80,7 +81,7 @@ class DatabaseFile:
             os.close(lock)
             raise CannotOpen(
                 f"{self._given} is open already, in process {owner}: one process owns a SQLite file; "
-                "stop that one, or give each its own file, or let many share a PostgreSQL database"
+                "stop that process, set another file, or use PostgreSQL, which many processes can share"
             ) from taken
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -88,7 +89,8 @@ class DatabaseFile:
 
     def _open_writer(self) -> sqlite3.Connection:
         try:
-            # SQLite would create the file with the umask's permissions; its log files have those of the file.
+            # SQLite would create the file with permissions that follow from the umask. Its log files get the
+            # permissions of the file.
             os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE))
         except OSError as refused:
             raise CannotOpen(f"{self._given} can't be opened: {refused.strerror}") from refused
@@ -117,7 +119,7 @@ class DatabaseFile:
             raise CannotOpen(f"{self._given} is another program's database: use a separate file for the store")
         applied = [version for (version,) in writer.execute(statements.APPLIED_MIGRATIONS)] if has_table else []
         steps = pending(load_migrations("sqlite"), applied=applied, database=str(self._given))
-        # Only after the checks: a file that is rejected stays unchanged.
+        # Set only after the checks, so that a rejected file stays unchanged.
         writer.execute("PRAGMA journal_mode = WAL")
         for step in steps:
             try:
@@ -146,7 +148,7 @@ def split_statements(script: str) -> list[str]:
 
 
 def _connect(uri: str) -> sqlite3.Connection:
-    # No implicit transactions. Each connection is used by one thread at a time, but not always the same thread.
+    # No implicit transactions. Different threads use a connection, but only one at a time.
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 

@@ -10,9 +10,9 @@ from fairlead.aio.cancellation import Uncancellable
 from fairlead.core.errors import FairleadError
 from fairlead.storage.tasks import OutcomeUnknown, StoreUnavailable
 
-# Maximum number of changes that wait for the writer thread; more callers wait, and keep their data meanwhile.
+# Maximum number of changes that wait for the writer thread; further callers wait with their data.
 CHANGES_WAITING_MAX = 10_000
-# Maximum changes and bytes of a transaction, so that no change waits long for others of the same transaction.
+# Maximum changes and bytes of a transaction, so that no change waits long for the others of its transaction.
 BATCH_CHANGES_MAX = 4_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 
@@ -20,14 +20,14 @@ Response = TypeVar("Response")
 
 
 class Transactions(Protocol):
-    """The transactions in which changes are made, one at a time."""
+    """The transactions in which the changes are made, one transaction at a time."""
 
     def begin(self) -> None:
         """Begin the transaction of the next changes."""
         ...
 
     def read_ahead(self, changes: Sequence[Callable[[], object]]) -> None:
-        """Read the rows that the next changes need, in few calls of SQLite: each call releases the GIL."""
+        """Read the rows that the next changes need, in few calls of SQLite, because each call releases the GIL."""
         ...
 
     def flush(self) -> None:
@@ -57,7 +57,7 @@ class GroupCommit:
     """Group commit: one transaction for all changes that arrived during the previous commit.
 
     One thread makes the changes in their order of arrival. A rejected change does not affect the others of its
-    transaction; a failed transaction fails all of its changes.
+    transaction; if a transaction fails, all of its changes fail.
     """
 
     def __init__(self, tables: Transactions, *, on_end: Callable[[], None]) -> None:
@@ -66,13 +66,13 @@ class GroupCommit:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._waiting_count = 0
-        # Callers that wait until fewer changes wait, in their order.
+        # Callers that wait because too many changes wait, in order of arrival.
         self._for_room: deque[asyncio.Future[None]] = deque()
         self._waiting: SimpleQueue[_Change | None] = SimpleQueue()
         self._is_closing = False
         self._ended = self._loop.create_future()
         self._commits = 0
-        # A daemon thread, so that a program that does not close the store can exit: acknowledged changes are on disk.
+        # A daemon thread, so that a program can exit without closing the store: acknowledged changes are on disk.
         self._thread = threading.Thread(target=self._run, name="sqlite-writer", daemon=True)
         self._thread.start()
 
@@ -82,28 +82,31 @@ class GroupCommit:
         return self._commits
 
     async def run(self, make: Callable[[], Response], *, size_bytes: int = 0) -> Response:
-        """Make a change in the writer thread; returns its result when it is durable."""
+        """Make a change in the writer thread, and return its result when the change is durable."""
         while self._waiting_count >= CHANGES_WAITING_MAX:
             room = self._loop.create_future()
             self._for_room.append(room)
             try:
                 await room
             except asyncio.CancelledError:
-                # If the room was given to this caller, the next one gets it.
+                # If this caller was given a free place, pass it on to the next caller.
                 self._give_room()
                 raise
         try:
             answer: asyncio.Future[Response] = self._loop.create_future()
             made = self._begin(make, size_bytes, answer)
         except StoreUnavailable:
-            # This caller failed and needs no room: let the next one try, which fails as well.
+            # This caller failed and uses no place: wake the next caller, which fails too.
             self._give_room()
             raise
-        # If the caller is cancelled, the change is made anyway, and counts as waiting until then.
+        # If the caller is cancelled, the change is still made, and counts as waiting until then.
         return await made
 
     def begin(self, make: Callable[[], Response], *, size_bytes: int = 0) -> "asyncio.Future[Response]":
-        """Like `run`, without a coroutine: the future has the result. It can't be cancelled, unless many wait."""
+        """Like `run`, without a coroutine: the future gets the result.
+
+        It can be cancelled only if too many changes wait.
+        """
         if self._waiting_count >= CHANGES_WAITING_MAX:
             return self._loop.create_task(self.run(make, size_bytes=size_bytes))
         return self._begin(make, size_bytes, Uncancellable(loop=self._loop))
@@ -111,7 +114,7 @@ class GroupCommit:
     def _begin(
         self, make: Callable[[], Response], size_bytes: int, answer: "asyncio.Future[Response]"
     ) -> "asyncio.Future[Response]":
-        # Check after the wait for room: no change may follow the end mark in the queue.
+        # Check after the wait for a free place: no change may follow the end mark in the queue.
         if self._is_closing:
             raise StoreUnavailable("the store is closing: nothing was changed")
         self._waiting_count += 1
@@ -126,7 +129,7 @@ class GroupCommit:
                 return
 
     async def close(self) -> None:
-        """Make all changes that came before this call, reject later ones, and end the thread."""
+        """Make all changes that were requested before this call, reject later changes, and end the thread."""
         if not self._is_closing:
             self._is_closing = True
             self._waiting.put(None)
@@ -147,7 +150,7 @@ class GroupCommit:
             self._call_loop(self._ended.set_result, None)
 
     def _call_loop(self, function: Callable[..., object], argument: object) -> bool:
-        """Call a function in the event loop; false if the loop is closed, and with it all waiting callers."""
+        """Call a function in the event loop; False if the loop is closed, which has ended all waiting callers."""
         try:
             self._loop.call_soon_threadsafe(function, argument)
         except RuntimeError:
@@ -155,7 +158,7 @@ class GroupCommit:
         return True
 
     def _next_batch(self) -> tuple[list[_Change], bool]:
-        """Wait for a change, then take all waiting ones within the limits; also returns whether the queue has ended."""
+        """Wait for a change, take all waiting changes within the limits; also return whether the queue has ended."""
         batch: list[_Change] = []
         size_bytes = 0
         change = self._waiting.get()
@@ -174,7 +177,7 @@ class GroupCommit:
         try:
             outcomes = self._make(batch)
         except sqlite3.OperationalError as failed:
-            # The disk is full or broken. SQLite has rolled back the transaction, or does so now.
+            # The disk is full or broken. SQLite has rolled back the transaction, or `_roll_back` does so.
             self._roll_back()
             message = f"the changes could not be written: {failed}; nothing was changed"
             return [(change.answer, None, StoreUnavailable(message)) for change in batch]
@@ -182,12 +185,12 @@ class GroupCommit:
             self._roll_back()
             if len(batch) == 1:
                 return [(batch[0].answer, None, failed)]
-            # One of the changes can't be written: commit each alone, so that it does not affect the others.
+            # One of the changes can't be written: commit each change alone, so that the other changes are not affected.
             return [outcome for change in batch for outcome in self._commit([change])]
         try:
             self._tables.commit()
         except sqlite3.Error as failed:
-            # Data in the unsynced log may reappear after a crash, until the next commit overwrites it.
+            # After a crash, data in the unsynced log may reappear, until the next commit overwrites it.
             self._roll_back()
             message = f"the commit failed: {failed}; renew the lease, then read the state again"
             return [(change.answer, None, OutcomeUnknown(message)) for change in batch]
@@ -210,7 +213,8 @@ class GroupCommit:
         try:
             self._tables.roll_back()
         except sqlite3.Error:
-            # The rollback happens when the next transaction begins, or that one fails too.
+            # If the rollback fails, it is tried again when the next transaction begins; if it fails again, so does that
+            # transaction.
             return
 
     def _answer(self, outcomes: list[_Outcome]) -> None:

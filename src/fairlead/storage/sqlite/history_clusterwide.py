@@ -7,7 +7,7 @@ from fairlead.storage.sqlite import history_statements as statements
 
 
 class ClusterwideTables:
-    """Changes of namespaces and metadata, which belong to no shard: rare, and written one by one."""
+    """Changes of namespaces and metadata, which belong to no shard. They are rare, and written one by one."""
 
     def __init__(self, writer: sqlite3.Connection) -> None:
         self._writer = writer

@@ -148,7 +148,7 @@ def _read_segments(
         if number is None:
             continue
         rows = reader.execute(statement, (*number, segment.from_event_id, segment.to_event_id))
-        # Fetch row by row: SQLite never reads rows beyond the page.
+        # Fetch row by row, so that SQLite reads no row after the end of the page.
         for row in rows:
             size_bytes += len(row[-1])
             if page and (size_bytes > limit_bytes or len(page) >= BATCHES_A_PAGE_MAX):

@@ -42,18 +42,18 @@ from fairlead.storage.visibility import (
 from fairlead.storage.visibility_order import Sort
 
 _LATEST = f"coalesce(close_time_ns, {INT64_MAX})"
-# The keys of the default order, as the table of attributes' values has them.
+# Columns of the default order, by their names in the table of attribute values.
 _VALUE_KEYS = {_LATEST: "latest_ns", "start_time_ns": "started_ns", "run_id": "of_run_id"}
-# Columns with an index in the default order: the first one that a query compares with a single value is used.
+# Columns with an index that has the default order. The first of them that a query compares with one value is used.
 _DRIVING_COLUMNS = (Column.WORKFLOW_ID, Column.RUN_ID, Column.WORKFLOW_TYPE, Column.STATUS)
 _JSON_TYPES = {Kind.TEXT: "('text')", Kind.NUMBER: "('integer', 'real')", Kind.TRUTH: "('true', 'false')"}
 
 
 class _Search(NamedTuple):
-    """The rows that a query reads: from which table, by which index, and the condition that they must meet."""
+    """How a query reads its rows: the table, whether it finds them by an attribute's value, and the condition."""
 
     table: str
-    # Begins with the namespace; the rest is the condition of the query.
+    # Begins with the namespace, followed by the condition of the query.
     condition: "Sql"
     by_value: bool
 
@@ -97,7 +97,7 @@ def _sorted_statement(search: _Search, sort: Sort, after: Cursor | None, limit: 
     for key in sort.keys:
         value = _typed(key.field, key.kind)
         direction = "DESC" if key.descending else "ASC"
-        # No NULLS LAST for columns without nulls: with it, the index by start would not have this order.
+        # No NULLS LAST for columns without nulls: with it, the sort could not use the index by start time.
         nulls = "" if key.field in NEVER_NULL else " NULLS LAST"
         parts.append(Sql(f"{value.text} {direction}{nulls}, ", value.values))
     parts.append(Sql("run_id ASC LIMIT ?", (limit,)))
@@ -105,13 +105,13 @@ def _sorted_statement(search: _Search, sort: Sort, after: Cursor | None, limit: 
 
 
 def _after(sort: Sort, after: Cursor) -> Sql:
-    """The condition for rows after the cursor: compares the first key, then the next if it is equal, and so on."""
+    """The condition for rows after the cursor: compares the keys one by one, each if the previous keys are equal."""
     *values, run_id = after
     equal, cases = Sql(""), []
     for key, value in zip(sort.keys, values, strict=True):
         operand = _typed(key.field, key.kind)
         if value is None:
-            # Rows without a value come last: only other such rows can follow.
+            # Rows without a value come last: only rows without a value can follow.
             equal = Sql(f"{equal.text}{operand.text} IS NULL AND ", (*equal.values, *operand.values))
             continue
         sign = "<" if key.descending else ">"
@@ -128,7 +128,7 @@ def _after(sort: Sort, after: Cursor) -> Sql:
     first = sort.keys[0]
     if first.field not in NEVER_NULL:
         return found
-    # Implied by the rest, but lets SQLite begin in the index where the last page ended.
+    # The rest of the condition implies this comparison; it lets SQLite begin in the index where the last page ended.
     return Sql(f" AND {first.field} {'<=' if first.descending else '>='} ?{found.text}", (values[0], *found.values))
 
 
@@ -152,7 +152,7 @@ def count_statement(namespace_id: str, where: Predicate | None, *, group_by: Fie
 
 
 def _search(namespace_id: str, where: Predicate | None) -> _Search:
-    """Choose how to find the rows: SQLite keeps no statistics here, and would often choose the wrong index."""
+    """Choose how to find the rows. SQLite has no statistics of these tables, and would often choose the wrong index."""
     if where is None:
         return _Search("visibility", Sql("namespace_id = ?", (namespace_id,)), by_value=False)
     normal = normal_form(where)
@@ -168,7 +168,7 @@ def _search(namespace_id: str, where: Predicate | None) -> _Search:
         return _Search(table, Sql(text, (namespace_id, *by_value, *condition.values)), by_value=True)
     found = Sql("namespace_id = ?", (namespace_id,))
     if driving is not None:
-        # The condition has it as well, in the form that uses no index.
+        # The condition contains this comparison as well, but in a form that uses no index.
         found = Sql(f"namespace_id = ? AND {driving.field} = ?", (namespace_id, driving.value))
     return _Search(
         "visibility", Sql(f"{found.text} AND {condition.text}", found.values + condition.values), by_value=False
@@ -190,7 +190,7 @@ def _is_of_its_kind(leaf: Compare) -> bool:
 
 
 def _attribute_value(leaf: Leaf) -> tuple[str, Scalar] | None:
-    """The name and the value of a search attribute that rows must have; None if the condition does not tell."""
+    """The name and the value of a search attribute that matching rows must have; None for other conditions."""
     if isinstance(leaf, Contains):
         return leaf.field.name, leaf.keyword
     if isinstance(leaf, Compare) and leaf.operator is Operator.EQUAL and isinstance(leaf.field, Attribute):
@@ -257,7 +257,7 @@ def _operand(field: Field, value: Scalar) -> Sql:
     kind = kind_of(value)
     assert kind is not None  # noqa: S101 - a predicate has scalars only
     typed = _typed(field, kind)
-    # With a plus, SQLite uses no index for the column: `_search` names the column whose index it uses.
+    # The plus keeps SQLite from using an index for the column: `_search` compares the column whose index it uses.
     return typed if isinstance(field, Attribute) else Sql(f"+{typed.text}", typed.values)
 
 

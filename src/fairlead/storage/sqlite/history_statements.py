@@ -59,7 +59,7 @@ BRANCHES_OF_TREE = "SELECT branch, branch_id, ancestors, is_deleted FROM history
 DELETE_BRANCH = "DELETE FROM history_branches WHERE branch = ?"
 DELETE_BATCHES_FROM = "DELETE FROM history_batches WHERE branch = ? AND first_event_id >= ?"
 
-# Branch numbers are looked up one by one, before the batches: a history is in few branches.
+# Branch numbers are looked up one by one, before the batches: a history has few branches.
 BRANCH_NUMBER = "SELECT branch FROM history_branches WHERE tree_id = ? AND branch_id = ?"
 READ_BATCHES = """
 SELECT first_event_id, last_event_id, version, transaction_id, payload FROM history_batches
@@ -148,7 +148,7 @@ ON CONFLICT (run) DO UPDATE SET
 """
 
 
-# The keys are selected from VALUES: with a plain list, SQLite would scan the whole table.
+# The keys are selected from VALUES: with a plain list of keys, SQLite would scan the whole table.
 @cache
 def find_branches(rows: int) -> str:
     """The numbers of the existing branches among this number of keys."""
@@ -160,9 +160,9 @@ WHERE (tree_id, branch_id) IN (SELECT * FROM ({values_clause(rows, BRANCH_KEY_CO
 
 @cache
 def find_currents(rows: int) -> str:
-    """The current runs among those of this number of workflow ids, with their shards.
+    """The current runs of this number of workflow ids, with their shards.
 
-    The join looks each one up by the primary key. With `IN`, SQLite would read all rows of the shards.
+    The join looks up each run by the primary key. With `IN`, SQLite would read all rows of the shards.
     """
     return f"""
 SELECT found.shard_id, found.namespace_id, found.workflow_id, run_id, request_id, status, last_write_version

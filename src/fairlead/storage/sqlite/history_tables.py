@@ -42,13 +42,13 @@ class _Run:
 
 
 class CommitChange(partial[None]):
-    """`HistoryTables.commit` with its arguments, which `read_ahead` looks at before the call."""
+    """`HistoryTables.commit` with its arguments, from which `read_ahead` sees what to read."""
 
     args: tuple[int, int, Commit]
 
 
 class HistoryTables:
-    """The changes of history in one transaction at a time: each is made as a whole, or rejected without any change.
+    """Changes of history in one transaction at a time. Each change is made completely, or rejected without effect.
 
     The commits of many callers share a transaction, so their rows are gathered into few statements. Leases, versions
     and current runs are cached, which is correct as long as no other process writes to the file; the caches are cleared
@@ -62,9 +62,9 @@ class HistoryTables:
         # None if the workflow id is known to have no current run.
         self._currents: dict[_CurrentRowKey, CurrentRun | None] = {}
         self._branches: dict[_BranchRowKey, int] = {}
-        # The highest run number assigned so far, once known; numbers of rolled back runs leave gaps.
+        # The highest run number assigned so far; None until it is read. Numbers of rolled back runs are not used again.
         self._last_run: int | None = None
-        # Changes of this transaction that are not written yet.
+        # Changes of this transaction that are not yet written.
         self._changed_runs: dict[int, tuple[Any, ...]] = {}
         self._changed_currents: dict[_CurrentRowKey, CurrentRun] = {}
         self._batches: list[BatchWrite] = []
@@ -102,7 +102,7 @@ class HistoryTables:
         self._write_visibility()
 
     def trim(self) -> None:
-        """Drop excess cache entries after a commit: before it, cached state may not be written yet."""
+        """Drop excess cache entries after a commit. Before the commit, an entry may be the only copy of a change."""
         remembered: tuple[dict[Any, Any], ...] = (self._shards, self._runs, self._currents, self._branches)
         for kind in remembered:
             while len(kind) > REMEMBERED_MAX:
@@ -200,8 +200,8 @@ class HistoryTables:
         for run in commit.runs:
             row_key = (shard_id, run.namespace_id, run.workflow_id, run.run_id)
             if run.expected_db_version is None:
-                # A stored run that is not cached is detected later, when the run is written: a new run's id hardly ever
-                # exists, and a lookup for each would cost more.
+                # If the stored run is not cached, a conflict is detected later, when the run is written: new runs
+                # rarely have the id of an existing run, and a look-up for each would cost more.
                 is_expected = row_key not in self._runs
             else:
                 stored = self._find_run(row_key)
@@ -244,11 +244,11 @@ class HistoryTables:
             if refused.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
                 raise
             raise self._taken_run() from refused
-        # Only after success: after a conflict, the flush at the end must fail too.
+        # Clear only after success: after a conflict, the flush at the end of the transaction must fail too.
         self._changed_runs.clear()
 
     def _taken_run(self) -> RunConflict:
-        """The conflict for the new run that exists already."""
+        """The conflict for a new run whose id is in use."""
         for number, *row_key, _, _, _, _, _ in self._changed_runs.values():
             found = self._writer.execute(statements.FIND_RUN, row_key).fetchone()
             if found is not None and found[0] != number:

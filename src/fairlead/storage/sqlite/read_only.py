@@ -1,4 +1,4 @@
-"""Read-only access to a SQLite store, whether or not a server uses it."""
+"""Read-only access to a SQLite store, even while a server uses it."""
 
 import asyncio
 import sqlite3
@@ -15,7 +15,7 @@ from fairlead.storage.sqlite.readers import Readers
 
 
 class SqliteReadOnly:
-    """The history of a store, read-only: it does not lock, create or migrate the file."""
+    """The history of a store, read-only: does not lock, create or migrate the file."""
 
     def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
         """Use `open`."""

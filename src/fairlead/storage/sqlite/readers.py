@@ -12,10 +12,10 @@ _Response = TypeVar("_Response")
 
 
 class Readers:
-    """Read-only connections: they don't wait for commits, and see all changes acknowledged before the read."""
+    """Read-only connections: reads don't wait for commits, and see all changes acknowledged before."""
 
     def __init__(self, connections: Sequence[sqlite3.Connection], threads: ThreadPoolExecutor) -> None:
-        """There are as many threads as connections, so that a thread always finds a free connection."""
+        """Give as many threads as connections, so that a thread always finds a free connection."""
         self._threads = threads
         self._connections: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         for connection in connections:
@@ -24,7 +24,7 @@ class Readers:
         self._is_closing = False
 
     async def run(self, read: Callable[[sqlite3.Connection], _Response]) -> _Response:
-        """Call a function with a connection of its own, in a thread."""
+        """Call a function with a free connection, in a thread."""
         if self._is_closing:
             raise StoreUnavailable("the store is closing")
         reading = asyncio.get_running_loop().run_in_executor(self._threads, self._run, read)
@@ -37,7 +37,7 @@ class Readers:
         return await self.run(lambda reader: [make(row) for row in reader.execute(statement, values).fetchall()])
 
     async def close(self) -> None:
-        """Reject new reads, and wait for those that have begun."""
+        """Reject new reads, and wait for the reads that have begun."""
         self._is_closing = True
         if self._reads:
             await asyncio.wait(self._reads)

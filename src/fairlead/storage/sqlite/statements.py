@@ -20,7 +20,7 @@ FIND_QUEUE = """
 SELECT queue, range_id, config_version, config_read, config_write
 FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
 """
-# SQLite chooses the number if another queue has the wanted one.
+# SQLite chooses the number if another queue has the requested number.
 CREATE_QUEUE = """
 INSERT INTO queues (queue, namespace_id, name, type, range_id)
 VALUES ((SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM queues WHERE queue = ?1)), ?2, ?3, ?4, 0)
@@ -31,7 +31,7 @@ UPDATE queues SET range_id = ?, config_version = ?, config_read = ?, config_writ
 """
 FIND_LEVELS = "SELECT priority, ack_pass, ack_id, max_pass, max_id, tasks FROM levels WHERE queue = ?"
 
-# Statements for many rows each: a call of SQLite costs more than a row, and releases the GIL.
+# Statements for many rows, because a call of SQLite releases the GIL and costs more than a row.
 LEVEL_COLUMNS = 7
 TASK_COLUMNS = 8
 
@@ -50,7 +50,7 @@ def insert_tasks(rows: int) -> str:
     return f"INSERT INTO tasks ({columns}) {values_clause(rows, TASK_COLUMNS)}"
 
 
-# The last row to delete if at most `limit` rows are deleted: SQLite is mostly built without DELETE ... LIMIT.
+# The last row to delete if `limit` rows are deleted: most builds of SQLite lack DELETE ... LIMIT.
 LAST_TO_DELETE = """
 SELECT pass, id FROM tasks
 WHERE queue = ? AND priority = ? AND (pass, id) <= (?, ?) ORDER BY pass, id LIMIT 1 OFFSET ?
@@ -63,8 +63,9 @@ WHERE queue = (SELECT queue FROM queues WHERE namespace_id = ? AND name = ? AND 
     AND priority = ? AND (pass, id) > (?, ?)
 ORDER BY pass, id LIMIT ?
 """
-# Two passes over the backlog, without a sort: first the passes of each key, then the last task of its last pass. If a
-# query has a single max(), SQLite takes the group's other columns from the row with the maximum.
+# Two passes over the backlog, without a sort: the first finds the passes of each key, the second the last task of the
+# key's last pass. In a query with a single max(), SQLite takes the other columns of a group from the row with the
+# maximum.
 STORED_KEYS = """
 WITH keys AS MATERIALIZED (
     SELECT fairness_key, min(pass) AS first_pass, max(pass) AS last_pass FROM tasks
@@ -87,7 +88,8 @@ COUNT_TASKS = """
 SELECT range_id, coalesce((SELECT sum(tasks) FROM levels WHERE levels.queue = queues.queue), 0)
 FROM queues WHERE namespace_id = ? AND name = ? AND type = ?
 """
-# Partition names of a task queue are adjacent in the index; "0" is the character after "/", so it ends the range.
+# The names of a task queue's partitions are adjacent in the index. "0" is the character after "/", so it ends the
+# range.
 LIST_PARTITIONS = """
 SELECT name, EXISTS (SELECT 1 FROM levels WHERE levels.queue = queues.queue AND tasks > 0)
 FROM queues WHERE namespace_id = ?1 AND name > ?2 || '/' AND name < ?2 || '0' AND type = ?3

@@ -23,10 +23,10 @@ READERS = 2
 
 
 class SqliteStore:
-    """A `TaskStore` in one file. Acknowledged means fsynced; a thousand concurrent writes share a few fsyncs.
+    """A `TaskStore` in one file. Acknowledged writes are fsynced; a thousand concurrent writes share a few fsyncs.
 
-    Reads have their own connections: they don't wait for commits, and see all changes acknowledged before the read. A
-    store belongs to the event loop in which it was opened, and its file to one process at a time.
+    Reads have their own connections: they don't wait for commits, and see all changes acknowledged before. A store
+    belongs to the event loop in which it was opened; one process at a time uses its file.
     """
 
     def __init__(self, file: DatabaseFile, threads: ThreadPoolExecutor) -> None:
@@ -53,7 +53,7 @@ class SqliteStore:
             return cls(await asyncio.wrap_future(opening), threads)
         except BaseException:
             threads.shutdown()
-            # If the caller was cancelled, close the file here: no other code would.
+            # If the caller was cancelled, close the file here: no other code will.
             if not opening.cancelled() and opening.exception() is None:
                 opening.result().close()
             raise

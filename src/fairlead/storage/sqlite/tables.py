@@ -23,7 +23,7 @@ from fairlead.storage.tasks import (
 
 # Maximum number of queues whose lease and levels are cached between transactions, a few hundred bytes each.
 QUEUES_REMEMBERED_MAX = 20_000
-# Range of the numbers that are derived from names: above those of older files, which were counted from 1, and short
+# Range of the numbers that are derived from names: above the numbers in older files, which count from 1, and short
 # enough to take little room in each row.
 NUMBER_MIN, NUMBERS = 1 << 32, 1 << 46
 
@@ -44,17 +44,17 @@ class _Queue:
 
 
 class Tables:
-    """The changes of task queues in one transaction at a time: each is made whole, or rejected without any change.
+    """Changes of task queues in one transaction at a time. Each change is made completely, or rejected without effect.
 
-    The writes of many callers share a transaction, so common rows are written once: new tasks are gathered into few
-    statements, and each lease and level is saved only in its last state. Leases and levels are cached, which is correct
+    The writes of many callers share a transaction, so each row is written once: new tasks are gathered into few
+    statements, and of each lease and level only the last state is saved. Leases and levels are cached, which is correct
     as long as no other process writes to the file; the caches are cleared if a transaction fails.
     """
 
     def __init__(self, writer: sqlite3.Connection) -> None:
         self._writer = writer
         self._queues: dict[QueueId, _Queue] = {}
-        # Changes of this transaction that are not written yet.
+        # Changes of this transaction that are not yet written.
         self._tasks: list[Any] = []
         self._changed_queues: dict[int, _Queue] = {}
         self._changed_levels: dict[tuple[int, int], _Reached] = {}
@@ -169,7 +169,7 @@ class Tables:
     def _create(self, queue: QueueId) -> _Queue:
         """Add the row of a queue. Its number is derived from the queue's name.
 
-        So a queue whose row was lost finds its levels and tasks again. Ids of new tasks start above theirs.
+        So a queue whose row was lost finds its levels and tasks again. The ids of new tasks start above the old ids.
         """
         number = NUMBER_MIN + hash64(f"{queue.namespace_id}\0{queue.name}\0{int(queue.type)}") % NUMBERS
         self._writer.execute(statements.CREATE_QUEUE, (number, *queue))
@@ -205,12 +205,12 @@ class Tables:
             first, count = Level(*self._tasks[2:4]), len(self._tasks) // statements.TASK_COLUMNS
             message = f"level {first}, or one of {count - 1} written with it, is stored already: nothing was changed"
             raise LevelTaken(message) from refused
-        # Only after success: after a conflict, the flush at the end must fail too.
+        # Clear only after success: after a conflict, the flush at the end of the transaction must fail too.
         self._tasks.clear()
 
 
 def config_of(columns: Sequence[int | None]) -> PartitionConfig | None:
-    """The partition configuration in the three columns of a queue; None if never saved."""
+    """The partition configuration in the three columns of a queue; None if it was never saved."""
     version, read, write = columns
     if version is None or read is None or write is None:
         return None

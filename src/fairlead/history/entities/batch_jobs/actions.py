@@ -35,7 +35,7 @@ Build = Callable[[StartBatchOperationRequest, Target, str], Call]
 async def act(context: OperationContext, job_id: str, request: StartBatchOperationRequest, target: Target) -> None:
     """Carry out the operation.
 
-    Its request id depends only on the job and the target, so that a retry has no second effect.
+    The request id depends only on the job and the target, so that a retry does not take effect twice.
     """
     kind = request.WhichOneof("operation") or ""
     request_id = str(uuid5(NAMESPACE_OID, f"{context.namespace.id} {job_id} {target.id} {target.run_id}"))

@@ -1,7 +1,7 @@
 """Handlers of the history service for batch jobs, and their execution.
 
-A job is executed page by page. The targets of a page are stored before they are processed, together with the counts of
-the previous page: if another host takes over the job, it continues with that page.
+A job is executed page by page. The targets of a page are stored before they are processed, with the counts of the
+previous pages. If another host takes over the job, it continues with the stored page.
 """
 
 import asyncio
@@ -40,7 +40,8 @@ from fairlead.storage.history_conflicts import CurrentConflict
 from fairlead.storage.visibility import BadSearch, VisibilityRow
 from fairlead.telemetry import get_log
 
-# Temporal's `worker.BatcherRPS` and `worker.BatcherConcurrency`: maximum operations per second and in parallel.
+# Maximum operations per second and in parallel: the defaults of Temporal's `worker.BatcherRPS` and
+# `worker.BatcherConcurrency`.
 OPERATIONS_PER_S_MAX = 50.0
 CONCURRENT_MAX = 5
 ATTEMPTS_MAX = 5
@@ -90,7 +91,7 @@ async def start(context: OperationContext, request: StartBatchOperationRequest) 
 
 
 async def stop(context: OperationContext, request: StopBatchOperationRequest) -> Message:
-    """Stop a job after its present page."""
+    """Stop a job after the current page."""
     run_id, _state = await _read(context, request.job_id)
 
     def step(job: EntityStep[BatchState]) -> None:
@@ -190,7 +191,7 @@ async def _fail(context: OperationContext, key: EntityKey) -> None:
 
 
 def _close(context: OperationContext, job_id: str, run_id: str, job: EntityStep[BatchState], status: int) -> None:
-    """Close the job; it stays visible until the namespace's retention is over."""
+    """Close the job; it can be listed and described until the namespace's retention is over."""
     state = job.state
     state.status = job.status = status
     state.closed_ns = job.now_ns
@@ -201,7 +202,7 @@ def _close(context: OperationContext, job_id: str, run_id: str, job: EntityStep[
 async def _work_through(
     context: OperationContext, job_id: str, request: StartBatchOperationRequest, targets: Sequence[Target]
 ) -> int:
-    """Apply the operation to every target of a page; returns the number of failures."""
+    """Apply the operation to every target of a page; return the number of failures."""
     slots = asyncio.Semaphore(CONCURRENT_MAX)
 
     async def one(target: Target) -> bool:
@@ -215,9 +216,9 @@ async def _work_through(
 async def _succeeds(
     first: Awaitable[None], context: OperationContext, job_id: str, request: StartBatchOperationRequest, target: Target
 ) -> bool:
-    """Whether the operation succeeded, with a few retries.
+    """Whether the operation succeeded, if necessary after a few retries.
 
-    A target that is closed or doesn't exist counts as success.
+    If the target is closed or doesn't exist, that counts as success.
     """
     attempt, going = first, 1
     backoff = Backoff(RETRY_FIRST_S, RETRY_S_MAX, random=context.services.uniform)
@@ -245,7 +246,7 @@ def _per_s(request: StartBatchOperationRequest) -> float:
 
 
 def _page_size(request: StartBatchOperationRequest) -> int:
-    """Number of targets in a page: the operations of one second. The next page waits until that second is over."""
+    """Number of targets in a page: the operations of one second. The next page waits until the second is over."""
     return max(1, ceil(_per_s(request)))
 
 
@@ -278,7 +279,7 @@ def _row(context: OperationContext, job_id: str, run_id: str, state: BatchState)
 
 
 def is_pending(state: BatchState, data: bytes, _fire_at_ns: int) -> bool:
-    """Whether a timer will have an effect; one that only deletes a finished job does not count."""
+    """Whether a timer will have an effect; the deletion of a finished job does not count."""
     return data != _DELETE and state.status == RUNNING
 
 

@@ -26,7 +26,7 @@ _COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
 class ResetPoint(NamedTuple):
-    """A run, and the event that ends the workflow task to reset to."""
+    """A run, and the event that ends the workflow task to which the run is reset."""
 
     run_id: str
     event_id: int
@@ -49,7 +49,7 @@ async def reset_point(context: OperationContext, operation: BatchOperationReset,
 
 
 async def _task(context: OperationContext, target: Target, *, is_last: bool) -> int:
-    """The event of the first or last completed task; without one, the event after the first scheduled task."""
+    """The event that ends the first or last completed task; without one, the event after the first scheduled task."""
     scheduled_event_id = 0
     async for event in _events(context, target, is_reverse=is_last):
         if event.event_type == _COMPLETED:

@@ -20,10 +20,10 @@ class Target(NamedTuple):
 
 
 class BatchState(msgspec.Struct, array_like=True):
-    """A job. New fields are only added at the end, with a default.
+    """A job. Add fields only at the end, with a default.
 
-    The targets of a page are stored while they are processed, so that each is counted once even if it changes
-    meanwhile.
+    The targets of a page are stored before they are processed, so that each is processed once, even if processing
+    changes the result of the query.
     """
 
     # A serialized StartBatchOperationRequest.
@@ -34,10 +34,10 @@ class BatchState(msgspec.Struct, array_like=True):
     total: int = 0
     complete: int = 0
     failures: int = 0
-    # Number of finished pages, and the targets of the present page; empty before the first page is read.
+    # Number of finished pages, and the targets of the current page; empty before the first page is read.
     pages: int = 0
     page: list[Target] = []
-    # Position after the page: in the results of the query, or in the targets of the request.
+    # Position after the current page: in the results of the query, or in the targets of the request.
     after: tuple[int, int, str] | None = None
     taken: int = 0
     is_last: bool = False

@@ -18,7 +18,7 @@ from fairlead.storage.visibility import LATEST_FIRST, Attribute, Column, cursor_
 
 
 class Page(NamedTuple):
-    """Targets, and the position after them."""
+    """A page of targets, and the position after them."""
 
     targets: list[Target]
     after: tuple[int, int, str] | None
@@ -28,7 +28,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Finds the targets of one job: those in its request, or those that match its query."""
+    """Finds the targets of one job: the targets in its request, or the targets that match its query."""
 
     context: OperationContext
     request: StartBatchOperationRequest

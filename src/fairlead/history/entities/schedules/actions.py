@@ -29,7 +29,10 @@ class Watch(msgspec.Struct, array_like=True, frozen=True, tag="schedule"):
 def start_request(
     record: ScheduleRecord, start: Start, *, namespace: str, schedule_id: str, run_id: str
 ) -> StartWorkflowExecutionRequest:
-    """The request to start a workflow. It is the same for each retry of an action, so a retry starts nothing twice."""
+    """The request to start a workflow.
+
+    It is the same for each retry of an action, so that a retry starts no second workflow.
+    """
     schedule = Schedule.FromString(record.schedule)
     action = schedule.action.start_workflow
     nominal = datetime.fromtimestamp(start.nominal_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -48,7 +51,7 @@ def start_request(
     fields["TemporalScheduledStartTime"].CopyFrom(_payload(nominal, b"Datetime"))
     fields["TemporalScheduledById"].CopyFrom(_payload(schedule_id, b"Keyword"))
     if not start.overlaps:
-        # A workflow that overlaps others has no single predecessor whose result it could get.
+        # A workflow that overlaps others has no single predecessor, and so gets no last result.
         if record.last_result:
             request.last_completion_result.CopyFrom(Payloads.FromString(record.last_result))
         if record.last_failure:

@@ -21,7 +21,7 @@ _decode_watch = msgspec.msgpack.Decoder(Watch).decode
 
 
 async def notify_schedule(context: OperationContext, watchers: Iterable[bytes], event: HistoryEvent) -> None:
-    """Notify the schedule if one of the run's watchers is a schedule and the event closes the last run of the chain.
+    """Notify each schedule that started the run, if the event closes the last run of the chain.
 
     `watchers` are the data of the internal callbacks of the run's start.
     """

@@ -34,7 +34,7 @@ from fairlead.history.shard.context import Operation, OperationContext
 from fairlead.storage.history_conflicts import CurrentConflict
 
 MATCHING_TIMES_MAX = 1000
-# Maximum seconds that DescribeSchedule waits for a workflow start, if the start was decided within that time.
+# Maximum seconds that DescribeSchedule waits for a workflow start that was decided during this time.
 START_WAIT_S = 2
 
 
@@ -62,13 +62,13 @@ async def create(context: OperationContext, request: CreateScheduleRequest) -> M
         if present.request_id != request.request_id:
             message = f'schedule "{request.schedule_id}" is already registered'
             raise already_started(message, request_id=present.request_id, run_id=present.run_id) from None
-        # Retry of the same request: return the same response.
+        # The request is a retry: return the same response.
         _, record = await records.read(context, request.schedule_id)
     return CreateScheduleResponse(conflict_token=token_of(record))
 
 
 async def describe(context: OperationContext, request: DescribeScheduleRequest) -> Message:
-    """Describe a schedule, including workflow starts that were just decided."""
+    """Describe a schedule, including the workflows that it has just decided to start."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + min(context.timeout_s, START_WAIT_S)
     while True:
@@ -96,7 +96,7 @@ async def update(context: OperationContext, request: UpdateScheduleRequest) -> M
         record = machine.record
         if not _is_new(record, request.request_id):
             return
-        # Times that are due until now follow the old spec.
+        # The old spec applies to times that are due by now.
         machine.advance()
         if request.conflict_token and request.conflict_token != token_of(record):
             raise FailedPrecondition("mismatched conflict token")
@@ -115,7 +115,7 @@ async def patch(context: OperationContext, request: PatchScheduleRequest) -> Mes
 
     def act(machine: Machine) -> None:
         if _is_new(machine.record, request.request_id):
-            # A pause applies to later times, not to those that are due already.
+            # A pause applies to later times, not to times that are due by now.
             machine.advance()
             machine.patch(request.patch)
 
@@ -130,7 +130,7 @@ async def delete(context: OperationContext, request: DeleteScheduleRequest) -> M
 
 
 async def matching_times(context: OperationContext, request: ListScheduleMatchingTimesRequest) -> Message:
-    """List the times at which a schedule fires between two times."""
+    """List the times between two times at which a schedule fires."""
     _, record = await records.read(context, request.schedule_id)
     if not request.HasField("start_time") or not request.HasField("end_time"):
         raise InvalidArgument("missing or invalid query", packed(QueryFailedFailure()))
@@ -151,7 +151,7 @@ async def workflow_closed(context: OperationContext, closed: WorkflowClosed) -> 
 
 
 def _is_new(record: ScheduleRecord, request_id: str) -> bool:
-    """Whether the request was not carried out before; remembers the request id."""
+    """Whether the request was not carried out before; also remembers its id."""
     if not request_id:
         return True
     if request_id in record.request_ids:

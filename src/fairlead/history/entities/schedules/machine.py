@@ -1,7 +1,7 @@
-"""Decisions of a schedule, without I/O: the times that are due, and the workflows to start, to stop and to buffer.
+"""Decisions of a schedule, without I/O: which times are due, which workflows to start or stop, which starts to buffer.
 
-`advance` is called after every change and at the time `wake_ns`. It adds workflows to start and to stop to the record;
-the task executor reports the results with `started`, `not_started`, `stopped` and `closed`.
+`advance` is called after every change and at the time `wake_ns`. It records which workflows to start and to stop. The
+task executor starts and stops them, and reports the results with `started`, `not_started`, `stopped` and `closed`.
 """
 
 from collections.abc import Iterable
@@ -24,12 +24,12 @@ from fairlead.history.entities.schedules.state import (
     WorkflowClosed,
 )
 
-# The same limits as in Temporal.
+# Maximum numbers of recent and of future actions in a description, as in Temporal.
 RECENT_ACTIONS_MAX = 10
 FUTURE_ACTIONS_MAX = 10
 BUFFERED_MAX = 1000
 BACKFILLS_MAX = 1000
-# Maximum number of starts that backfills may buffer; the rest of the buffer is for the schedule's own times.
+# Maximum number of starts that backfills may buffer; the schedule's own times use the rest of the buffer.
 BUFFERED_BY_BACKFILLS_MAX = BUFFERED_MAX // 2
 # Maximum number of starts in one step of a backfill, and nanoseconds between steps: a backfill must not block other
 # work.
@@ -37,12 +37,12 @@ BACKFILLED_A_STEP_MAX = 10
 BACKFILL_PAUSE_NS = SECOND_NS
 CATCHUP_WINDOW_NS_DEFAULT = 365 * 24 * 3600 * SECOND_NS
 CATCHUP_WINDOW_NS_MIN = 10 * SECOND_NS
-# Nanoseconds until an idle schedule without future actions is deleted: a week.
+# Nanoseconds after which an idle schedule without future actions is deleted: a week.
 RETENTION_NS = 7 * 24 * 3600 * SECOND_NS
-# Nanoseconds after which a start that keeps failing is given up.
+# Nanoseconds after which the server gives up a start that keeps failing.
 START_MANUAL_NS_MAX = 60 * SECOND_NS
 START_NS_MIN, START_NS_MAX = 5 * SECOND_NS, 3600 * SECOND_NS
-# Maximum number of times processed in one step; the rest is processed in the next step.
+# Maximum number of times processed in one step; the next step processes the rest.
 TIMES_A_STEP_MAX = 1000
 REQUEST_IDS_MAX = 20
 
@@ -67,17 +67,17 @@ class Machine:
         self.record = record
         self.schedule = Schedule.FromString(record.schedule)
         self._spec: Spec = compile_spec(self.schedule.spec)
-        # `after_ns` never decreases, so nothing fires twice if the clock goes back.
+        # `after_ns` never decreases, so that no time fires twice if the clock goes back.
         self._now_ns = now_ns
         self._seed = seed
-        # The first time that is not due yet, None without one; and whether due times are left for the next step.
+        # The first time that is not due yet, or None; and whether due times are left for the next step.
         self._next: Firing | None = None
         self._is_behind = False
 
     # Changes by users
 
     def update(self, schedule: Schedule) -> None:
-        """Replace the schedule. Times before now don't fire by the new spec."""
+        """Replace the schedule. The new spec starts no actions for times in the past."""
         self.schedule = filled_in(schedule)
         self._spec = compile_spec(self.schedule.spec)
         self.record.updated_ns = self._now_ns
@@ -95,7 +95,7 @@ class Machine:
             if len(self.record.backfills) >= BACKFILLS_MAX:
                 self.record.buffer_dropped += 1
                 continue
-            # The start time of the range is included.
+            # The range includes its start time.
             after_ns = from_timestamp(request.start_time) - MILLISECOND_NS
             backfill = Backfill(after_ns, from_timestamp(request.end_time), request.overlap_policy)
             self.record.backfills.append(backfill)
@@ -124,13 +124,13 @@ class Machine:
         state = self.schedule.state
         if state.limited_actions:
             count = min(count, state.remaining_actions)
-        # A paused schedule skips the times that pass.
+        # A paused schedule skips times that pass during the pause.
         after_ns = self.record.after_ns if self._may_act() else max(self._now_ns, self.record.after_ns)
         times = islice(self._spec.times(after_ns, self._seed), TIMES_A_STEP_MAX) if count > 0 else ()
         return list(islice((time.actual_ns for time in times if time.actual_ns > self._now_ns), count))
 
     def matching_times(self, start_ns: int, end_ns: int, count_max: int) -> list[int]:
-        """The times at which the spec fires after `start_ns` and until `end_ns`, whether or not an action follows."""
+        """The times at which the spec fires after `start_ns` and until `end_ns`, with or without an action."""
         found: list[int] = []
         for time in islice(self._spec.times(start_ns, self._seed), count_max):
             if time.actual_ns > end_ns:
@@ -158,17 +158,17 @@ class Machine:
                 break
 
     def not_started(self, number: int) -> None:
-        """Record that the workflow of an action can't be started: the action is dropped."""
+        """Record that the workflow of an action can't be started; the action is dropped."""
         self._taken(number)
         self.record.closed_early = [closed for closed in self.record.closed_early if closed.number != number]
 
     def stopped(self, stops: Iterable[Stop]) -> None:
-        """Record that the workflows were canceled or terminated, or don't exist any more."""
+        """Record that the workflows were canceled or terminated, or no longer exist."""
         done = set(stops)
         self.record.stopping = [stop for stop in self.record.stopping if stop not in done]
 
     def closed(self, closed: WorkflowClosed) -> None:
-        """Record the end of a workflow: buffered actions may start, and a failure may pause the schedule."""
+        """Record the end of a workflow: buffered actions may then start, and a failure may pause the schedule."""
         record = self.record
         for action in record.recent:
             if action.number == closed.number:
@@ -184,11 +184,11 @@ class Machine:
         if closed.result:
             record.last_result, record.last_failure = closed.result, b""
         elif closed.failure:
-            # Keep the last successful result: the next workflow gets both.
+            # Keep the last successful result: the next workflow gets it together with this failure.
             record.last_failure = closed.failure
 
     def gives_up_ns(self, start: Start) -> int:
-        """The time at which a start that keeps failing is given up."""
+        """The time at which the server gives up a start that keeps failing."""
         if start.is_manual:
             return start.decided_ns + START_MANUAL_NS_MAX
         in_time_ns = start.actual_ns + self._catchup_ns() - start.decided_ns
@@ -200,7 +200,7 @@ class Machine:
         record, now_ns = self.record, self._now_ns
         self._is_behind = False
         if not self._may_act():
-            # Times that pass while the schedule is paused don't count as missed.
+            # Times during a pause don't count as missed.
             record.after_ns = max(record.after_ns, now_ns)
             self._next = self._spec.next(record.after_ns, self._seed)
             return
@@ -220,7 +220,7 @@ class Machine:
                 record.missed_catchup_window += 1
                 continue
             self._add(time, overlap=0, is_manual=False)
-        # Stop before the next nominal time: it may have passed although its jitter is not over.
+        # Stop before the next nominal time, which may be in the past while its jitter delays it.
         dealt_with_ns = now_ns if self._next is None else min(now_ns, self._next.nominal_ns - 1)
         record.after_ns = max(record.after_ns, dealt_with_ns)
 
@@ -251,7 +251,7 @@ class Machine:
     def _empty_buffer(self) -> bool:
         """Apply the overlap policies to all buffered starts.
 
-        Returns whether to repeat, because the chosen start was dropped.
+        Returns true if the chosen start was dropped, so that the policies must be applied again.
         """
         record = self.record
         if not self.schedule.action.HasField("start_workflow"):
@@ -267,7 +267,7 @@ class Machine:
             if policy == _ALLOW_ALL:
                 together.append(start)
             elif not is_running and (chosen is None or policy in (_CANCEL, _TERMINATE)):
-                # The previous candidate was not started, so there is nothing to cancel or terminate.
+                # The previous candidate was not started: replace it, there is no workflow to cancel or terminate.
                 chosen = start
             elif policy == _BUFFER_ALL or (policy == _BUFFER_ONE and not waiting):
                 waiting.append(start)
@@ -284,7 +284,7 @@ class Machine:
         return chosen is not None and not self._begin(chosen, overlaps=False) and bool(waiting)
 
     def _begin(self, start: Start, *, overlaps: bool) -> bool:
-        """Decide to start the workflow, if the schedule may still act. Manual starts are always allowed."""
+        """Decide to start the workflow, if the schedule may still act; a manual start is always allowed."""
         if not start.is_manual:
             if not self._may_act():
                 return False
@@ -363,7 +363,7 @@ class Machine:
 
 
 def is_expiry(record: ScheduleRecord, wake_ns: int) -> bool:
-    """Whether a wake-up deletes a schedule that has been idle for a week."""
+    """Whether this wake-up is the one that deletes an idle schedule."""
     return not _has_work(record) and _idle_until_ns(record) == wake_ns
 
 

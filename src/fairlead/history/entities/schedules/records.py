@@ -1,4 +1,4 @@
-"""Stored schedules: reading, and changes in one step together with the tasks that follow."""
+"""Stored schedules: reads, and changes in one step with the tasks that result from them."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,7 +13,8 @@ from fairlead.history.entities.schedules.state import ScheduleRecord
 from fairlead.history.shard.context import OperationContext
 from fairlead.storage.visibility import VisibilityRow
 
-# Data of a schedule's tasks: carry out the decided starts and stops; or advance the schedule at the time that follows.
+# Data of a schedule's tasks: carry out the decided starts and stops; or advance the schedule at the time that is
+# appended.
 ACT = b"act"
 WAKE = b"wake"
 
@@ -34,7 +35,7 @@ def machine_of(context: OperationContext, schedule_id: str, record: ScheduleReco
 async def create(
     context: OperationContext, schedule_id: str, run_id: str, machine: Machine, *, request_id: str
 ) -> None:
-    """Create a schedule; raises `CurrentConflict` with the current one if the id is in use."""
+    """Create a schedule; raises `CurrentConflict` with the present schedule if the id is in use."""
     record = machine.record
     row = _row(context, schedule_id, run_id, machine)
     tasks = _tasks(record, begins=bool(record.starting or record.stopping), woken_ns=0)
@@ -62,7 +63,7 @@ async def change(
 ) -> T:
     """Change a schedule, advance it, and write everything in one step.
 
-    `is_wake`: the wake-up has fired, so the schedule needs another one, even if for the same time.
+    `is_wake` is true if the wake-up has fired: the schedule then needs another wake-up, even for the same time.
     """
     run_id = run_id or (await read(context, schedule_id))[0]
 
@@ -108,7 +109,7 @@ def _missing() -> NotFound:
 
 
 def _tasks(record: ScheduleRecord, *, begins: bool, woken_ns: int) -> list[Task]:
-    """The tasks after a step; earlier decisions and an unchanged wake-up have a task already."""
+    """The new tasks after a step. Earlier decisions and an unchanged wake-up have their tasks already."""
     tasks: list[Task] = [(ACT, 0)] if begins else []
     if record.wake_ns and record.wake_ns != woken_ns:
         tasks.append((WAKE + record.wake_ns.to_bytes(8, "big"), record.wake_ns))

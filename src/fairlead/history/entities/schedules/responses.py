@@ -22,7 +22,7 @@ TOKEN_BYTES = 8
 
 
 def token_of(record: ScheduleRecord) -> bytes:
-    """The conflict token, with which an update names the state that it is based on."""
+    """The conflict token: an update sends it to name the state on which it is based."""
     return record.conflict_token.to_bytes(TOKEN_BYTES, "big")
 
 
@@ -84,7 +84,7 @@ def row_of(
 
 
 def with_types(attributes: SearchAttributes, custom: Mapping[str, int]) -> bytes:
-    """The search attributes to store: each with its type, and without those that the schedule itself sets."""
+    """The search attributes to store, each with its type; without the one that the schedule sets itself."""
     kept = SearchAttributes()
     for name, payload in attributes.indexed_fields.items():
         number = type_of(name, custom)

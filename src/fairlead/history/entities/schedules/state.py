@@ -1,4 +1,4 @@
-"""Stored state of a schedule. New fields are only added at the end, with a default, so that old rows stay readable."""
+"""Stored state of a schedule. Add fields only at the end, with a default, so that old rows stay readable."""
 
 import msgspec
 
@@ -8,8 +8,8 @@ CONFLICT_TOKEN_FIRST = 1
 class Start(msgspec.Struct, array_like=True):
     """An action to take: buffered, or waiting for its workflow to be started.
 
-    `overlap` is the overlap policy of this action alone, or 0. `overlaps`: other actions don't wait for its workflow.
-    `decided_ns` is the time of the decision to start it, 0 while it is buffered.
+    `overlap` is the overlap policy of this action alone, or 0. `overlaps` is true if other actions don't wait for its
+    workflow. `decided_ns` is the time of the decision to start it; 0 while it is buffered.
     """
 
     number: int
@@ -22,7 +22,7 @@ class Start(msgspec.Struct, array_like=True):
 
 
 class Backfill(msgspec.Struct, array_like=True):
-    """A range of past times whose actions are taken now; times after `after_ns` remain."""
+    """A range of past times whose actions are taken now. The times after `after_ns` are left to do."""
 
     after_ns: int
     end_ns: int
@@ -30,7 +30,7 @@ class Backfill(msgspec.Struct, array_like=True):
 
 
 class Running(msgspec.Struct, array_like=True):
-    """A running workflow that other actions wait for.
+    """A running workflow for which other actions wait.
 
     `stop`: 0 no request, 1 cancel requested, 2 terminate requested.
     """
@@ -63,7 +63,7 @@ class Stop(msgspec.Struct, array_like=True, frozen=True):
 class WorkflowClosed(msgspec.Struct, array_like=True, frozen=True):
     """The end of a workflow that a schedule started, after all retries and continue-as-new.
 
-    `schedule_run_id` and `number` are from the internal callback of its start; `status` is a WorkflowExecutionStatus;
+    `schedule_run_id` and `number` come from the internal callback of its start; `status` is a WorkflowExecutionStatus;
     `result` and `failure` are serialized `Payloads` and `Failure`, or empty.
     """
 
@@ -76,7 +76,7 @@ class WorkflowClosed(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ScheduleRecord(msgspec.Struct, array_like=True):
-    """A schedule: its settings, its past actions and its next actions."""
+    """A schedule: its settings, its past actions and its pending actions."""
 
     # Serialized messages: the schedule with its spec in structured form, the memo, the search attributes.
     schedule: bytes
@@ -85,7 +85,7 @@ class ScheduleRecord(msgspec.Struct, array_like=True):
     created_ns: int
     updated_ns: int = 0
     conflict_token: int = CONFLICT_TOKEN_FIRST
-    # Times of the spec up to here are processed.
+    # The times of the spec up to this time are processed.
     after_ns: int = 0
     action_count: int = 0
     missed_catchup_window: int = 0
@@ -98,14 +98,14 @@ class ScheduleRecord(msgspec.Struct, array_like=True):
     stopping: list[Stop] = []
     running: list[Running] = []
     recent: list[Action] = []
-    # Ends of workflows that were reported before their start was recorded.
+    # Ends of workflows that were reported before their starts were recorded.
     closed_early: list[WorkflowClosed] = []
-    # Serialized `Payloads` and `Failure` that the next workflow begins with.
+    # The serialized `Payloads` and `Failure` that the next workflow gets.
     last_result: bytes = b""
     last_failure: bytes = b""
-    # Time of the next wake-up, 0 without one; wake-ups for another time are ignored.
+    # Time of the next wake-up; 0 without one. Wake-ups for other times are ignored.
     wake_ns: int = 0
-    # Ids of the last requests that were carried out.
+    # Ids of the latest requests that were carried out.
     request_ids: list[str] = []
     # Hash of the last visibility row.
     listed: int = 0

@@ -24,8 +24,8 @@ from fairlead.telemetry import get_log
 
 # Maximum number of workflow starts between two writes of the schedule.
 STARTS_A_STEP_MAX = 20
-# Nanoseconds after a workflow's end from which a missing close notification counts as lost.
-UNTOLD_NS = 10 * SECOND_NS
+# Nanoseconds after a workflow's end after which a missing close notification counts as lost.
+UNREPORTED_NS = 10 * SECOND_NS
 
 _RUNNING = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 _GONE = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED
@@ -46,10 +46,10 @@ async def _wake(context: OperationContext, key: EntityKey, wake_ns: int) -> None
     record = await records.read_if_there(context, key.entity_id, key.run_id)
     if record is None or record.wake_ns != wake_ns:
         return
-    untold = [ended for running in record.running if (ended := await _missed_close(context, key, running)) is not None]
+    missed = [ended for running in record.running if (ended := await _missed_close(context, key, running)) is not None]
 
     def wake(machine: Machine) -> Machine:
-        for ended in untold:
+        for ended in missed:
             machine.closed(ended)
         return machine
 
@@ -60,7 +60,7 @@ async def _wake(context: OperationContext, key: EntityKey, wake_ns: int) -> None
 
 
 def is_pending(record: ScheduleRecord, data: bytes, fire_at_ns: int) -> bool:
-    """Whether a wake-up will have an effect; the deletion of an idle schedule does not count."""
+    """Whether a wake-up will have an effect. The deletion of an idle schedule does not count."""
     wake_ns = int.from_bytes(data.removeprefix(records.WAKE), "big")
     return record.wake_ns == wake_ns and not is_expiry(record, fire_at_ns)
 
@@ -72,7 +72,7 @@ class _Done:
     stopped: list[Stop] = field(default_factory=list)
     started: list[tuple[int, str, str]] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)
-    # A failure after which the task is retried.
+    # The error because of which the task is retried.
     failure: Exception | None = None
 
     def notify(self, machine: Machine) -> None:
@@ -84,7 +84,7 @@ class _Done:
 
 
 async def _act(context: OperationContext, key: EntityKey) -> bool:
-    """Carry out stops and some starts. Returns whether there may be more."""
+    """Carry out the stops and some starts; return whether there may be more."""
     record = await records.read_if_there(context, key.entity_id, key.run_id)
     if record is None or not (record.stopping or record.starting):
         return False
@@ -114,7 +114,7 @@ async def _start(context: OperationContext, key: EntityKey, record: ScheduleReco
         now_ns = context.services.clock_ns()
         gives_up_ns = records.machine_of(context, key.entity_id, record, now_ns).gives_up_ns(start)
         if isinstance(error, FixRequest) or now_ns > gives_up_ns:
-            # As in Temporal's server: drop the action; the schedule continues.
+            # Temporal's server drops the action as well; the schedule continues.
             _log.warning(
                 "schedule action dropped", schedule_id=key.entity_id, workflow_id=request.workflow_id, error=str(error)
             )
@@ -141,7 +141,7 @@ async def _stop(context: OperationContext, key: EntityKey, stop: Stop, done: _Do
 
 
 async def _missed_close(context: OperationContext, key: EntityKey, running: Running) -> WorkflowClosed | None:
-    """The end of a workflow that is recorded as running but has closed, or was deleted; None if it runs."""
+    """The end of a workflow that is recorded as running; None if it still runs or has just closed."""
     try:
         status = await _status(context, running)
     except (FixRequest, RetryLater, RetryElsewhere):
@@ -163,7 +163,7 @@ async def _status(context: OperationContext, running: Running) -> int | None:
         info = DescribeWorkflowExecutionResponse.FromString(answer).workflow_execution_info
         if running.run_id in (info.execution.run_id, info.first_run_id):
             ended_ns = from_timestamp(info.close_time)
-            is_old = info.status != _RUNNING and context.services.clock_ns() - ended_ns > UNTOLD_NS
+            is_old = info.status != _RUNNING and context.services.clock_ns() - ended_ns > UNREPORTED_NS
             return int(info.status) if is_old else None
-        # Another workflow uses the id now: describe the run by its run id next.
+        # Another workflow uses the id now: describe the run by its run id.
     return None

@@ -1,4 +1,4 @@
-"""Standalone activities: a durable task queue with retries, timeouts and heartbeats, without workflows."""
+"""Standalone activities: durable, with retries, timeouts and heartbeats, but without a workflow."""
 
 from fairlead.history.entities.standalone_activities.handlers import OPERATIONS
 

@@ -13,7 +13,10 @@ from fairlead.history.messages.activity_options import Options
 
 
 def pause(step: Step, *, request_id: str) -> None:
-    """Begin no further attempts. A running attempt continues; the response to its next heartbeat has the pause flag."""
+    """Begin no further attempts.
+
+    A running attempt continues; the response to its next heartbeat has the pause flag.
+    """
     state = step.state
     if state.phase in (Phase.PAUSED, Phase.PAUSE_REQUESTED) and state.pause_request_id == request_id:
         step.skip_write = True
@@ -25,12 +28,12 @@ def pause(step: Step, *, request_id: str) -> None:
         state.phase = Phase.PAUSE_REQUESTED
         return
     state.phase = Phase.PAUSED
-    # A new stamp voids the tasks of the waiting attempt.
+    # A new stamp invalidates the tasks that exist already for the waiting attempt.
     state.stamp += 1
 
 
 def unpause(step: Step, *, request_id: str, jitter_ns: int) -> None:
-    """Allow attempts again; a waiting attempt is due after its backoff, and not before now."""
+    """Allow attempts again; a waiting attempt is due after its backoff and its jitter."""
     state = step.state
     if not state.is_open:
         raise FailedPrecondition(f"activity is in terminal state {state.phase.title}")
@@ -49,7 +52,10 @@ def unpause(step: Step, *, request_id: str, jitter_ns: int) -> None:
 
 
 def reset(step: Step, *, keep_paused: bool, forgets_heartbeat: bool, restores_options: bool, jitter_ns: int) -> None:
-    """Count attempts from 1 again; the next one is due now. A running attempt continues until it fails."""
+    """Reset the number of attempts to 1; the next attempt is due now.
+
+    A running attempt continues until it fails.
+    """
     state = step.state
     if not state.is_open:
         raise FailedPrecondition("activity execution is not running")
@@ -80,7 +86,7 @@ def reset(step: Step, *, keep_paused: bool, forgets_heartbeat: bool, restores_op
 
 
 def update_options(step: Step, options: Options, *, sets_delay: bool) -> None:
-    """Change the options, also of the current attempt; the start delay can be changed only before it is over."""
+    """Change the options, also those of the current attempt. The start delay can be changed only until it is over."""
     state = step.state
     if not state.is_open:
         raise FailedPrecondition(f"Cannot update options for activity in state {state.phase.title}")
@@ -99,12 +105,12 @@ def update_options(step: Step, options: Options, *, sets_delay: bool) -> None:
 
 
 def _first_due_ns(state: ActivityState) -> int:
-    """The end of the start delay, which controls don't shorten; 0 after the first start."""
+    """The end of the start delay, which unpause and reset don't shorten; 0 after the first start."""
     return state.execution_ns if not state.starts else 0
 
 
 def _again(step: Step, due_ns: int) -> None:
-    """Dispatch the attempt again; a new stamp voids the earlier task."""
+    """Dispatch the attempt again; a new stamp invalidates the earlier task."""
     step.state.stamp += 1
     step.state.due_ns = due_ns
     dispatch(step)

@@ -61,7 +61,7 @@ CALLBACKS_MAX = 2_000
 
 
 class ChangeToken(msgspec.Struct, array_like=True, frozen=True):
-    """The last state of an activity that a client waiting for changes has seen."""
+    """The last state of an activity that a waiting client has seen."""
 
     run_id: str
     transitions: int
@@ -69,7 +69,7 @@ class ChangeToken(msgspec.Struct, array_like=True, frozen=True):
 
 async def start(context: OperationContext, request: StartActivityExecutionRequest) -> Message:
     """Start an activity; if its id is in use, the request's policies decide."""
-    # One start at a time for an id: the current run can't be replaced between the check and the write.
+    # Allow one start at a time for an id: the current run can't be replaced between the check and the write.
     async with context.shard.lock(f"{ACTIVITY.namespace_id(context.namespace.id)}#start", request.activity_id):
         current = await entity.find(context, ACTIVITY, request.activity_id)
         if current is None:
@@ -139,7 +139,7 @@ def _check_reuse(request: StartActivityExecutionRequest, current: CurrentRun) ->
 
 
 async def _use(context: OperationContext, request: StartActivityExecutionRequest, current: CurrentRun) -> None:
-    """Use the current activity if the policy allows it; attach links and callbacks if the request says so."""
+    """Use the current activity if the policy allows it; attach links and callbacks if the request asks for that."""
     if request.id_conflict_policy != Conflict.ACTIVITY_ID_CONFLICT_POLICY_USE_EXISTING:
         raise _taken(current)
     options = request.on_conflict_options
@@ -154,7 +154,7 @@ async def _use(context: OperationContext, request: StartActivityExecutionRequest
         if len(links) > LINKS_MAX:
             raise InvalidArgument(f"cannot attach more than {LINKS_MAX} links to an activity")
         state.links = links
-        # A repeated request adds no callbacks.
+        # A retried request adds no callbacks.
         if attaches_callbacks and all(each.request_id != request.request_id for each in state.callbacks):
             callbacks = (*state.callbacks, *_registered(request, taken.now_ns))
             if len(callbacks) > CALLBACKS_MAX:
@@ -180,7 +180,7 @@ def _taken(current: CurrentRun) -> AlreadyExists:
 
 
 async def poll(context: OperationContext, request: PollActivityExecutionRequest) -> Message:
-    """Wait for the end of an activity; the response is empty if it doesn't come in time."""
+    """Wait for the end of an activity; the response is empty if the activity does not end in time."""
     state = await _wait(context, request.activity_id, request.run_id, lambda state: not state.is_open)
     if state is None:
         return PollActivityExecutionResponse()
@@ -188,7 +188,10 @@ async def poll(context: OperationContext, request: PollActivityExecutionRequest)
 
 
 async def describe(context: OperationContext, request: DescribeActivityExecutionRequest) -> Message:
-    """Describe an activity; with a long poll token, wait for a change. The response is empty if none comes in time."""
+    """Describe an activity; with a long poll token, wait for a change.
+
+    The response is empty if there is no change in time.
+    """
     if request.long_poll_token:
         seen = _read_token(request)
         state = await _wait(
@@ -219,7 +222,7 @@ async def describe(context: OperationContext, request: DescribeActivityExecution
 async def _wait(
     context: OperationContext, activity_id: str, run_id: str, is_there: Callable[[ActivityState], bool]
 ) -> ActivityState | None:
-    """Wait until the state satisfies the condition; None if the time is over before that."""
+    """Wait until the state satisfies the condition; None if the request's time ends first."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + context.timeout_s
     state = await read(context, activity_id, run_id)

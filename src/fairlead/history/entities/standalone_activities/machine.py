@@ -32,7 +32,7 @@ class HeartbeatResponse(NamedTuple):
 
 
 def absent(activity_id: str) -> NotFound:
-    """The error for an activity, or an attempt, that does not exist."""
+    """The error for an activity or an attempt that does not exist."""
     return NotFound(f"activity not found for ID: {activity_id}")
 
 
@@ -68,7 +68,10 @@ def heartbeat(step: Step, *, number: int | None, details: Payloads | None) -> He
 
 
 def complete(step: Step, *, number: int | None, result: Payloads | None, identity: str) -> None:
-    """Complete the activity. A request by id (`number` is None) may complete it even before a worker has started it."""
+    """Complete the activity.
+
+    A request by id (`number` is None) may complete it even before a worker has started it.
+    """
     state = step.state
     if number is None:
         if not state.is_open:
@@ -87,7 +90,7 @@ def complete(step: Step, *, number: int | None, result: Payloads | None, identit
 
 
 def fail(step: Step, *, number: int | None, failure: Failure | None, last_details: Payloads | None) -> None:
-    """Fail the attempt: retry it later, or fail the activity."""
+    """Fail the attempt; then schedule a retry, or fail the activity."""
     state = step.state
     _check_held(state, number)
     if last_details is not None:
@@ -108,7 +111,7 @@ def cancel_by_worker(step: Step, *, number: int | None, details: Payloads | None
 
 
 def request_cancel(step: Step, asked: Asked, *, details: Payloads) -> None:
-    """Request cancellation from the worker; cancel at once if no worker has the activity."""
+    """Request cancellation from the worker; cancel the activity at once if no worker has it."""
     state = step.state
     if state.cancel is not None and state.cancel.request_id == asked.request_id:
         step.skip_write = True
@@ -141,7 +144,7 @@ def terminate(step: Step, *, request_id: str, identity: str, reason: str) -> Non
 
 
 def time_out(step: Step, due: TimeOut) -> None:
-    """Time out if the timeout still applies; the state decides, since all timeouts may have changed."""
+    """Time out if the timeout still applies to the state: timeouts may have changed."""
     state = step.state
     if not state.is_open or not _is_over(step, due):
         # Write only if the timeout was postponed.
@@ -156,7 +159,7 @@ def time_out(step: Step, due: TimeOut) -> None:
         and state.phase is Phase.SCHEDULED
         and _start_limit_ns(state) <= state.expires_ns
     ):
-        # Both timeouts are over: report that no worker took the attempt in time.
+        # Both timeouts are over: report schedule-to-start, because no worker took the attempt in time.
         kind = _Kind.SCHEDULE_TO_START
     _close_timed_out(step, _timeout(kind), RetryState.RETRY_STATE_TIMEOUT)
 
@@ -209,13 +212,13 @@ def _is_over(step: Step, due: TimeOut) -> bool:
         return False
     limit_ns = dict(_attempt_limits(state))[due.kind]
     if due.kind is _Kind.HEARTBEAT and limit_ns > now_ns:
-        # A heartbeat came meanwhile: postpone the timeout.
+        # A heartbeat arrived in the meantime: postpone the timeout.
         step.add_task(encode_task(due), limit_ns)
     return 0 < limit_ns <= now_ns
 
 
 def is_timeout_pending(state: ActivityState, due: TimeOut, fire_at_ns: int) -> bool:
-    """Whether the timeout will have an effect at its time; a later heartbeat postpones it."""
+    """Whether the timeout will have an effect when it fires; a later heartbeat would postpone it."""
     step: Step = EntityStep(state, fire_at_ns)
     return state.is_open and (_is_over(step, due) or bool(step.tasks))
 
@@ -284,7 +287,7 @@ def _decide(step: Step, failure: Failure | None) -> RetryDecision:
     policy = RetryPolicy.FromString(state.options.retry_policy)
     attempt = state.attempt
     if state.phase is Phase.RESET_REQUESTED:
-        # After a reset there is a next attempt, however this attempt ended.
+        # After a reset there is a next attempt, regardless of the result of this attempt.
         policy.maximum_attempts = 0
         attempt, failure = 1, None
     elif failure is not None and failure.HasField("application_failure_info"):

@@ -1,4 +1,4 @@
-"""The options of a standalone activity: validated, completed and changed."""
+"""Validates, completes and changes the options of a standalone activity."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from fairlead.history.messages.activity_options import Options, read_options
 def merge_options(
     present: Options, wanted: ActivityOptions, paths: Sequence[str], *, activity_id: str, activity_type: str
 ) -> Options:
-    """The present options, with those replaced that the paths name."""
+    """The present options, with the options at `paths` replaced."""
     merged = options_answer(present)
     for path in paths:
         name, _, inner = path.partition(".")
@@ -27,7 +27,7 @@ def merge_options(
 
 
 def _copy_field(source: Message, target: Message, name: str) -> None:
-    """Copy one field; clears it if the source does not have it."""
+    """Copy one field; clear it if the source does not have it."""
     field = source.DESCRIPTOR.fields_by_name[name]
     target.ClearField(name)
     if field.is_repeated:

@@ -1,4 +1,4 @@
-"""Views of a standalone activity for its worker, for clients and for lists."""
+"""A standalone activity as its worker, clients and lists see it."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from fairlead.storage.visibility import VisibilityRow
 
 
 class _Seen(NamedTuple):
-    """A phase as the API shows it. Stores hold it as a WorkflowExecutionStatus, so that the same queries work."""
+    """A phase in the API, and its value in stores: a WorkflowExecutionStatus, so that the same queries work."""
 
     status: Status.ValueType
     stored: WorkflowExecutionStatus.ValueType
@@ -95,7 +95,7 @@ def worker_answer(state: ActivityState, *, namespace_id: str, namespace: str) ->
     answer = PollActivityTaskQueueResponse(
         task_token=encode_token(token),
         workflow_namespace=namespace,
-        # Empty, but set: SDKs read this field.
+        # Set, although empty: SDKs read this field.
         workflow_execution=WorkflowExecution(),
         activity_type=ActivityType(name=state.activity_type),
         activity_id=state.activity_id,
@@ -126,7 +126,7 @@ def outcome_of(state: ActivityState) -> ActivityExecutionOutcome:
 
 
 def options_answer(options: Options) -> ActivityOptions:
-    """The present options."""
+    """The options as an API message."""
     answer = ActivityOptions(
         task_queue=TaskQueue(name=options.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         schedule_to_close_timeout=to_duration(options.schedule_to_close_ns),

@@ -29,14 +29,14 @@ class Phase(IntEnum):
         return self.name.title().replace("_", "")
 
 
-# Phases in which a worker has the activity, as far as the server knows.
+# Phases in which, as far as the server knows, a worker has the activity.
 AT_WORKER = frozenset({Phase.STARTED, Phase.CANCEL_REQUESTED, Phase.PAUSE_REQUESTED, Phase.RESET_REQUESTED})
-# Phases in which the activity waits: for its time, for a worker, or to be unpaused.
+# Phases in which the activity waits for its time, for a worker, or for an unpause.
 WAITING = frozenset({Phase.SCHEDULED, Phase.PAUSED})
 
 
 class Asked(msgspec.Struct, array_like=True, frozen=True):
-    """A cancel request; a request with the same id is a retry."""
+    """A cancel request; a second request with the same id is a retry."""
 
     request_id: str
     identity: str = ""
@@ -44,7 +44,7 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RegisteredCallback(msgspec.Struct, array_like=True):
-    """A completion callback, a serialized `Callback`, with the id of the request that it came with."""
+    """A completion callback (a serialized `Callback`), with the id of the request that added it."""
 
     callback: bytes
     request_id: str
@@ -55,8 +55,8 @@ class RegisteredCallback(msgspec.Struct, array_like=True):
 class ActivityState(msgspec.Struct, array_like=True):
     """An activity with all of its attempts.
 
-    `stamp` identifies the waiting attempt: tasks with another stamp are void. `starts` identifies the attempt that a
-    worker has, since a reset restarts the attempt numbers.
+    `stamp` identifies the waiting attempt: tasks with another stamp are invalid. `starts` identifies the attempt that a
+    worker has; `attempt` does not, because a reset begins again at 1.
     """
 
     activity_id: str
@@ -87,19 +87,19 @@ class ActivityState(msgspec.Struct, array_like=True):
     pause_request_id: str = ""
     unpause_request_id: str = ""
     terminate_request_id: str = ""
-    # Effects of a reset on the attempt after the running one.
+    # Effects of a reset on the next attempt after the running attempt.
     stays_paused: bool = False
     forgets_heartbeat: bool = False
     closed_ns: int = 0
     # A serialized ActivityExecutionOutcome.
     outcome: bytes = b""
     transitions: int = 1
-    # The SDK of the worker that has or had the last attempt.
+    # The SDK of the last worker that got an attempt.
     sdk_name: str = ""
     sdk_version: str = ""
 
     callbacks: tuple[RegisteredCallback, ...] = ()
-    # Unique id of the start that a worker has or had last.
+    # Unique id of the last start by a worker.
     start_id: str = ""
 
     @property
@@ -109,7 +109,7 @@ class ActivityState(msgspec.Struct, array_like=True):
 
     @property
     def execution_ns(self) -> int:
-        """The time at which the first attempt is due: after the start delay."""
+        """The time at which the first attempt is due, after the start delay."""
         return self.scheduled_ns + self.options.start_delay_ns
 
     @property

@@ -1,4 +1,4 @@
-"""Steps of a standalone activity: each is one commit, with the activity's visibility row if that changes."""
+"""Steps of a standalone activity. Each is one commit, together with the visibility row if it changes."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -34,13 +34,13 @@ from fairlead.storage.history import RunKey
 
 T = TypeVar("T")
 
-# Name of the call with which matching starts an attempt for a worker.
+# Name of the call by which matching starts an attempt for a worker.
 START_TASK = "StartStandaloneActivityTask"
 
 
 @contextmanager
 def named(activity_id: str) -> Iterator[None]:
-    """Name the activity in the error if it does not exist."""
+    """Raise an error that names the activity if it does not exist."""
     try:
         yield
     except NotFound:
@@ -55,7 +55,7 @@ async def change(
     *,
     prepare: Callable[[RunKey, ActivityState], Awaitable[None]] | None = None,
 ) -> T:
-    """Take a step of an activity, in its current run if `run_id` is empty; for `prepare` see `entity.change`."""
+    """Change an activity by one step; an empty `run_id` means its current run. For `prepare` see `entity.change`."""
     taken: list[ActivityState] = []
 
     def take(step: Step) -> T:
@@ -83,7 +83,7 @@ async def change(
 
 
 def report_work(context: OperationContext, state: ActivityState) -> None:
-    """Report the activity's task if it is in flight after a step."""
+    """After a step, report whether the activity has a task in flight."""
     on_work = context.services.on_work
     if on_work is None:
         return
@@ -116,7 +116,7 @@ async def run(context: OperationContext, key: EntityKey, data: bytes) -> None:
 
 
 def is_pending(state: ActivityState, data: bytes, fire_at_ns: int) -> bool:
-    """Whether a timer will have an effect; one that only deletes a closed activity does not count."""
+    """Whether a timer will have an effect. The deletion of a closed activity does not count."""
     task = decode_task(data)
     if isinstance(task, Dispatch):
         return state.phase is Phase.SCHEDULED and state.stamp == task.stamp
@@ -124,7 +124,7 @@ def is_pending(state: ActivityState, data: bytes, fire_at_ns: int) -> bool:
 
 
 async def _deliver(context: OperationContext, key: EntityKey, task: Deliver) -> None:
-    """Report the end to the Nexus operation that the activity backs."""
+    """Report the activity's end to the Nexus operation that it backs."""
     state = await read(context, key.entity_id, key.run_id)
     registered = state.callbacks[task.number]
     if state.is_open or registered.progress is not None:

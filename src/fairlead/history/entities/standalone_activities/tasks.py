@@ -14,7 +14,7 @@ class Dispatch(msgspec.Struct, array_like=True, frozen=True, tag=True):
 class TimeOut(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """Check one of the four timeouts.
 
-    `number` is the stamp for schedule-to-start, and `starts` for a started attempt.
+    `number` is the stamp for a schedule-to-start timeout, and `starts` for timeouts of a started attempt.
     """
 
     kind: ActivityTimeoutKind

@@ -20,7 +20,7 @@ from fairlead.storage.history import RunKey
 
 
 async def start(context: OperationContext, request: StartMatched) -> bytes:
-    """Give an attempt to the worker that polled it."""
+    """Give an attempt to the worker whose poll got the task."""
     matched = request.task
     task = decode_task(matched.data) if isinstance(matched, MatchedEntityTask) else None
     if not isinstance(task, Dispatch):
@@ -66,7 +66,7 @@ ENTITY_TOKENS[ARCHETYPE] = _running_token
 async def heartbeat(
     context: OperationContext, activity_id: str, run_id: str, *, number: int | None, details: Payloads | None
 ) -> HeartbeatResponse:
-    """Record a heartbeat. `number` is the start that the worker got; None if the request is by id."""
+    """Record a heartbeat. `number` is the number of the start; None if the request names the activity by id."""
     return await change(
         context, activity_id, run_id, lambda step: machine.heartbeat(step, number=number, details=details)
     )

@@ -1,4 +1,4 @@
-"""Standalone Nexus operations: called by clients, without a workflow, and kept until they have ended."""
+"""Standalone Nexus operations: clients call them without a workflow."""
 
 from fairlead.history.entities.standalone_nexus.handlers import OPERATIONS
 

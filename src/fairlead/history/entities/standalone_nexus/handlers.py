@@ -42,7 +42,7 @@ _WAIT_STARTED = NexusOperationWaitStage.NEXUS_OPERATION_WAIT_STAGE_STARTED
 
 
 class ChangeToken(msgspec.Struct, array_like=True, frozen=True):
-    """The last state of an operation that a client waiting for changes has seen."""
+    """The last state of an operation that a waiting client has seen."""
 
     run_id: str
     transitions: int
@@ -50,7 +50,7 @@ class ChangeToken(msgspec.Struct, array_like=True, frozen=True):
 
 async def start(context: OperationContext, request: StartNexusOperationExecutionRequest) -> Message:
     """Start an operation; if its id is in use, the request's policies decide."""
-    # One start at a time for an id: the current run can't be replaced between the check and the write.
+    # Allow one start at a time for an id: the current run can't be replaced between the check and the write.
     async with context.shard.lock(f"{OPERATION.namespace_id(context.namespace.id)}#start", request.operation_id):
         current = await entity.find(context, OPERATION, request.operation_id)
         if current is not None:
@@ -106,7 +106,7 @@ async def _create(context: OperationContext, request: StartNexusOperationExecuti
 
 
 def _capped(timeout_ns: int, whole_ns: int) -> int:
-    """Bound a timeout by that of the whole operation; 0 stays unset."""
+    """Limit a timeout to the timeout of the whole operation; 0 stays unset."""
     return shorter(timeout_ns, whole_ns) if timeout_ns else 0
 
 
@@ -126,7 +126,7 @@ def _taken(current: CurrentRun) -> AlreadyExists:
 
 
 async def poll(context: OperationContext, request: PollNexusOperationExecutionRequest) -> Message:
-    """Wait for the start or the end; the response is empty if neither comes in time."""
+    """Wait for the start or the end; the response is empty if neither happens in time."""
 
     def is_there(state: OperationState) -> bool:
         is_started = state.phase is Phase.STARTED and request.wait_stage == _WAIT_STARTED
@@ -137,7 +137,10 @@ async def poll(context: OperationContext, request: PollNexusOperationExecutionRe
 
 
 async def describe(context: OperationContext, request: DescribeNexusOperationExecutionRequest) -> Message:
-    """Describe an operation; with a long poll token, wait for a change. The response is empty if none comes in time."""
+    """Describe an operation; with a long poll token, wait for a change.
+
+    The response is empty if there is no change in time.
+    """
     if request.long_poll_token:
         seen = _read_token(request)
         state = await _wait(
@@ -162,7 +165,7 @@ async def describe(context: OperationContext, request: DescribeNexusOperationExe
 async def _wait(
     context: OperationContext, operation_id: str, run_id: str, is_there: Callable[[OperationState], bool]
 ) -> OperationState | None:
-    """Wait until the state satisfies the condition; None if the time is over before that."""
+    """Wait until the state satisfies the condition; None if the request's time ends first."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + context.timeout_s
     state = await read(context, operation_id, run_id)
@@ -196,7 +199,7 @@ async def request_cancel(context: OperationContext, request: RequestCancelNexusO
 
 
 async def terminate(context: OperationContext, request: TerminateNexusOperationExecutionRequest) -> Message:
-    """End an operation without its handler."""
+    """End an operation without a request to its handler."""
     await change(
         context,
         request.operation_id,

@@ -30,7 +30,7 @@ def absent(operation_id: str) -> NotFound:
 
 
 def schedule(step: Step) -> None:
-    """Make the first request of a new operation."""
+    """Add the timeouts and the first request of a new operation."""
     state = step.state
     _limit(step, TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, state.scheduled_ns, state.schedule_to_close_ns)
     _limit(step, TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START, state.scheduled_ns, state.schedule_to_start_ns)
@@ -38,7 +38,7 @@ def schedule(step: Step) -> None:
 
 
 def is_called(state: OperationState, attempt: int, *, is_cancel: bool) -> bool:
-    """Whether this request to the handler still waits for a response."""
+    """Whether a request to the handler still waits for a response."""
     if is_cancel:
         cancellation = state.cancellation
         return (
@@ -51,7 +51,7 @@ def is_called(state: OperationState, attempt: int, *, is_cancel: bool) -> bool:
 
 
 def start(step: Step, attempt: int, *, token: str, links: Iterable[Link]) -> None:
-    """Record that the handler has started the operation and will report its end."""
+    """Record that the handler has started the operation. The handler will report its end."""
     _check_called(step.state, attempt)
     _start(step, token=token, links=links, started_ns=step.now_ns)
 
@@ -64,7 +64,7 @@ def succeed(step: Step, attempt: int, *, result: Payload, links: Iterable[Link])
 
 
 def fail(step: Step, attempt: int, *, failure: Failure) -> None:
-    """Fail or cancel the operation, as the handler responded."""
+    """Fail or cancel the operation according to the handler's response."""
     _check_called(step.state, attempt)
     _end_call(step, step.state.calls, failure)
     _fail(step, failure)
@@ -107,7 +107,10 @@ def end(
     result: Payload,
     failure: Failure | None,
 ) -> None:
-    """End the operation as the handler reports. The report may come before the response to the start request."""
+    """End the operation as the handler reports.
+
+    The report may arrive before the response to the start request.
+    """
     state = step.state
     if not state.is_open or state.request_id != request_id:
         raise NotPending("operation not found")
@@ -120,7 +123,7 @@ def end(
 
 
 def request_cancel(step: Step, *, request_id: str, identity: str, reason: str) -> None:
-    """Ask the handler to cancel the operation, as soon as the handler has started it."""
+    """Ask the handler to cancel the operation, after the handler has started it."""
     state = step.state
     present = state.cancellation
     if present is not None and present.request_id == request_id:
@@ -136,7 +139,7 @@ def request_cancel(step: Step, *, request_id: str, identity: str, reason: str) -
 
 
 def terminate(step: Step, *, request_id: str, identity: str, reason: str) -> None:
-    """End the operation without the handler."""
+    """End the operation without a request to its handler."""
     state = step.state
     if state.phase is Phase.TERMINATED:
         if state.terminate_request_id != request_id:
@@ -168,7 +171,7 @@ def time_out(step: Step, due: TimeOut) -> None:
 
 
 def give_up_call(step: Step, due: CallTimeout) -> None:
-    """Retry a request that got no response in time."""
+    """Handle a request that got no response in time: it is retried."""
     if not is_called(step.state, due.attempt, is_cancel=due.is_cancel):
         step.skip_write = True
         return
@@ -180,7 +183,7 @@ def give_up_call(step: Step, due: CallTimeout) -> None:
 
 
 def is_retry_pending(state: OperationState, due: Retry) -> bool:
-    """Whether the request after the task's attempt is still in its backoff."""
+    """Whether the retry of the request is still in its backoff."""
     if not due.is_cancel:
         return state.phase is Phase.BACKING_OFF and state.calls.attempt == due.attempt
     cancellation = state.cancellation
@@ -190,7 +193,7 @@ def is_retry_pending(state: OperationState, due: Retry) -> bool:
 
 
 def retry(step: Step, due: Retry) -> None:
-    """Make the next request, unless the operation has changed since the task was made."""
+    """Make the next request, unless the operation has changed since the task was added."""
     state = step.state
     if not is_retry_pending(state, due):
         step.skip_write = True
@@ -219,7 +222,10 @@ def _begin_cancel(step: Step, cancellation: Cancellation) -> None:
 
 
 def _call(step: Step, calls: Calls, *, is_cancel: bool) -> None:
-    """Make the next request. Its timeout is durable, so it is retried even if the offer to workers is lost."""
+    """Make the next request.
+
+    Its timeout is durable, so the request is retried even if workers never get it.
+    """
     calls.attempt += 1
     calls.next_ns = 0
     step.add_task(encode_task(Call(calls.attempt, is_cancel)))

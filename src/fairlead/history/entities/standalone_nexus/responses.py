@@ -1,4 +1,4 @@
-"""Views of a standalone Nexus operation for clients: its description, its outcome and its row in lists."""
+"""A standalone Nexus operation as clients see it: its description, its outcome and its row in lists."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from fairlead.storage.visibility import VisibilityRow
 
 
 class _Seen(NamedTuple):
-    """A phase as the API shows it. Stores hold it as a WorkflowExecutionStatus, so that the same queries work."""
+    """A phase in the API, and its value in stores: a WorkflowExecutionStatus, so that the same queries work."""
 
     status: Status.ValueType
     stored: WorkflowExecutionStatus.ValueType

@@ -26,7 +26,7 @@ class Phase(IntEnum):
 class Calls(msgspec.Struct, array_like=True):
     """The requests of one kind to the handler.
 
-    `attempt` counts them, 0 before the first. `next_ns` is the time of the next one during a backoff, else 0.
+    `attempt` is their number. `next_ns` is the time of the next request during a backoff, otherwise 0.
     """
 
     attempt: int = 0
@@ -49,11 +49,11 @@ class Cancellation(msgspec.Struct, array_like=True):
 
 
 class OperationState(msgspec.Struct, array_like=True):
-    """An operation with all requests to its handler. Durations of 0 are unset; the messages are serialized."""
+    """An operation with all requests to its handler. A duration of 0 means unset; messages are serialized."""
 
     operation_id: str
     run_id: str
-    # Id by which the handler recognises repeated requests.
+    # Id by which the handler recognises retries of the start request.
     request_id: str
     endpoint: str
     endpoint_id: str

@@ -1,4 +1,4 @@
-"""Steps of a standalone Nexus operation: each is one commit, with the operation's visibility row if that changes."""
+"""Steps of a standalone Nexus operation. Each is one commit, together with the visibility row if it changes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,13 +32,13 @@ from fairlead.storage.history import RunKey
 
 T = TypeVar("T")
 
-# Name of the call with which matching starts a request for a worker.
+# Name of the call by which matching starts a request for a worker.
 START_TASK = "StartStandaloneNexusTask"
 
 
 @contextmanager
 def named(operation_id: str) -> Iterator[None]:
-    """Name the operation in the error if it does not exist."""
+    """Raise an error that names the operation if it does not exist."""
     try:
         yield
     except NotFound:
@@ -46,7 +46,7 @@ def named(operation_id: str) -> Iterator[None]:
 
 
 async def change(context: OperationContext, operation_id: str, run_id: str, act: Callable[[Step], T]) -> T:
-    """Take a step of an operation, in its current run if `run_id` is empty."""
+    """Change an operation by one step; an empty `run_id` means its current run."""
 
     def take(step: Step) -> T:
         state = step.state
@@ -71,7 +71,7 @@ async def change(context: OperationContext, operation_id: str, run_id: str, act:
 
 
 def report_work(context: OperationContext, state: OperationState) -> None:
-    """Report the operation's request if it is in flight after a step."""
+    """After a step, report whether the operation has a request in flight."""
     on_work = context.services.on_work
     if on_work is None:
         return
@@ -129,7 +129,7 @@ async def _call(context: OperationContext, key: EntityKey, task: Call) -> None:
 
 
 def is_pending(state: OperationState, data: bytes, _fire_at_ns: int) -> bool:
-    """Whether a timer will have an effect; one that only deletes a closed operation does not count."""
+    """Whether a timer will have an effect. The deletion of a closed operation does not count."""
     match decode_task(data):
         case CallTimeout(attempt, is_cancel):
             return machine.is_called(state, attempt, is_cancel=is_cancel)

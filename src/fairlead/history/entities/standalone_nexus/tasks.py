@@ -11,7 +11,7 @@ class Call(msgspec.Struct, array_like=True, frozen=True, tag=True):
 
 
 class CallTimeout(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Fail a request that no worker has answered in time."""
+    """Fail a request that no worker answered in time."""
 
     attempt: int
     is_cancel: bool

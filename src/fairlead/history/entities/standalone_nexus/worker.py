@@ -31,7 +31,7 @@ _NOT_FOUND = "Nexus task not found or already expired"
 
 
 async def start(context: OperationContext, request: StartMatched) -> bytes:
-    """Give a request to the worker that polled it; empty if the request is no longer pending."""
+    """Give a request to the worker whose poll got it; empty if the request is no longer pending."""
     matched = request.task
     if not isinstance(matched, MatchedEntityTask):
         raise InvalidArgument("not a request to a Nexus handler")
@@ -106,7 +106,7 @@ def _take_start(step: Step, attempt: int, response: Response) -> None:
 
 
 async def fail(context: OperationContext, request: RespondNexusTaskFailedRequest) -> Message:
-    """Process a worker's report that the handler could not handle a request."""
+    """Process a worker's report that its handler could not handle a request."""
     token = _token(request.task_token)
     failure = request.failure if request.HasField("failure") else from_handler_error(request.error)
 

@@ -55,5 +55,5 @@ class Coalescer:
     def _ended(self, refresh: asyncio.Task[None]) -> None:
         self._running.discard(refresh)
         if not refresh.cancelled():
-            # Reading the error keeps asyncio from logging it when all callers have gone.
+            # Reading the error keeps asyncio from logging it when all callers are gone.
             refresh.exception()

@@ -1,9 +1,9 @@
 """Decides when a partition tries again to start a task that a limit on running activities has refused.
 
-A refused key is parked: its tasks are not offered to polls, and tasks of other keys are not delayed. Each slot that
-becomes free gives the key one try. Without a notification of a free slot, a key tries once after `RETRY_S`; after a
-success it goes on, one task at a time, until it is refused again. The table of slots decides which task starts: a wrong
-guess here costs a refused try, or a wait of `RETRY_S`.
+A refused key is parked: its tasks are not offered to polls, and tasks of other keys are not delayed. Each notification
+of a free slot allows the key one try. Without a notification, the key tries once after `RETRY_S`; after a success it
+continues, one task at a time, until it is refused again. The table of slots decides which task starts: a wrong guess
+here costs a refused try, or a wait of `RETRY_S`.
 """
 
 import math
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 RETRY_S = 1.0
 # Number of parked keys that are remembered; a forgotten key tries at once.
 KEYS_MAX = 2_000
-# Number of tries that a key may save up.
+# Number of unused tries that a key may have.
 TRIES_MAX = 1_000
 
 
@@ -22,11 +22,11 @@ TRIES_MAX = 1_000
 class _Parked:
     retry_s: float
     tries: int = 0
-    # Whether the last try was made without a notification: then a success leads to the next try.
+    # Whether the last try was made without a notification. If it succeeds, the key may try again at once.
     explores: bool = False
 
 
-class Parking:
+class ParkedKeys:
     """The parked keys of one partition."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Parking:
         return key in self._parked
 
     def ready_s(self, key: str, now_s: float) -> float:
-        """When a task of the key may be tried next: `now_s` or later."""
+        """Return when a task of the key may be tried next: `now_s` or later."""
         parked = self._parked.get(key)
         if parked is None or parked.tries:
             return now_s
@@ -57,7 +57,7 @@ class Parking:
             parked.retry_s = now_s + RETRY_S
 
     def give_back(self, key: str) -> None:
-        """Give a try back: its task was not started, for a reason other than the limit."""
+        """Give a try back: its task was not started, for another reason than the limit."""
         parked = self._parked.get(key)
         if parked is not None:
             parked.tries = min(parked.tries + 1, TRIES_MAX)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fairlead.aio.coalescing import Coalescer, GivenUp
+from fairlead.aio.coalescer import Coalescer, GivenUp
 from fairlead.core.errors import RetryLater
 from tests.patience import step
 

@@ -14,7 +14,7 @@ CURRENT_MARK = "  <- current"
 def draw_tree(tree: BranchTree) -> tuple[str, ...]:
     """Return the lines of a drawing: each fork is indented, older versions come first, the current branch is marked.
 
-    The same branches give the same drawing, in whatever order they are stored.
+    The same branches give the same drawing, regardless of the order in which they are stored.
     """
     if not tree.branches:
         return ()
