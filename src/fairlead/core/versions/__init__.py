@@ -19,7 +19,7 @@ from fairlead.core.versions.branches import (
     MalformedTree,
     StaleDecision,
 )
-from fairlead.core.versions.drawing import CURRENT_MARK, draw_tree
+from fairlead.core.versions.diagram import CURRENT_MARK, draw_tree
 from fairlead.core.versions.failover import (
     LOCAL_VERSION,
     ClusterVersions,
