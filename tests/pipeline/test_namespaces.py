@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest, reconcile, traffic
 from fairlead.pipeline.lake import Lake, NoSuchNamespace
-from fairlead.pipeline.namespaces import FILE, name_findings, namespace_names
+from fairlead.pipeline.namespaces import FILE, NAMES_IN_PLAN_MAX, name_findings, namespace_names, with_names
 from fairlead.pipeline.report.tables import place, tables_of
 from fairlead.replication.plans import read_plan
 from tests.pipeline.journals import DAY_US, START_US, history_records, task_records, write_segment
@@ -97,6 +97,17 @@ def test_a_namespace_has_its_latest_name(spark: SparkSession, tmp_path: Path) ->
     lake = ingested(spark, tmp_path)
     assert namespace_names(lake, spark) == {"old": "shop-deleted", "new": "shop"}
     assert lake.read(spark, "task", namespace="shop").count() == 1
+
+
+@pytest.mark.parametrize("count", [1, NAMES_IN_PLAN_MAX + 1])
+def test_few_and_many_names_are_added_in_the_same_way(spark: SparkSession, count: int) -> None:
+    names = {f"id-{number}": f"name '{number}'" for number in range(count)}
+    frame = spark.createDataFrame(
+        [(1, "id-0"), (2, "id-0#app:v1"), (3, "other"), (4, None)], "n int, namespace_id string"
+    )
+    found = with_names(frame, names).orderBy("n")
+    assert found.columns == ["n", "namespace_id", "namespace"]
+    assert [row.namespace for row in found.collect()] == ["name '0'", "name '0' (version app:v1)", "other", None]
 
 
 def test_a_lake_of_an_earlier_release_can_be_read_and_extended(spark: SparkSession, tmp_path: Path) -> None:

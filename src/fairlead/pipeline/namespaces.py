@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FILE = "_namespaces.json"
 # Maximum number of names kept for one lake; a cluster has 10,000 namespaces at most.
 NAMES_MAX = 100_000
+# Maximum number of names that are written into a query; more are joined.
+NAMES_IN_PLAN_MAX = 20
 
 
 def namespace_names(lake: "Lake", spark: SparkSession) -> dict[str, str]:
@@ -61,6 +63,11 @@ def with_names(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
     ]
     if not names:
         return frame.withColumn("namespace", _shown(base_of("namespace_id"))).select(*columns)
+    if len(names) <= NAMES_IN_PLAN_MAX:
+        # A join would start a job of its own for each table.
+        pairs = F.create_map(*(F.lit(text) for pair in names.items() for text in pair))
+        name = F.coalesce(F.try_element_at(pairs, base_of("namespace_id")), base_of("namespace_id"))
+        return frame.withColumn("namespace", _shown(name)).select(*columns)
     known = frame.sparkSession.createDataFrame(list(names.items()), "_named_id string, _name string")
     named = frame.join(F.broadcast(known), base_of("namespace_id") == F.col("_named_id"), "left")
     return named.withColumn("namespace", _shown(F.coalesce("_name", base_of("namespace_id")))).select(*columns)

@@ -26,9 +26,9 @@ PLANTED = {
     "prefix-unchecked": Planted("the current branch is", range(6), found_by=2),
     "in-memory-deduplication": Planted("on the current branch", range(40), found_by=17),
     "current-branch-moved-without-newer-version": Planted("the branches are", range(6), found_by=2),
-    "tasks-not-regenerated": Planted("have not ended", range(6), found_by=1),
-    "buffer-not-flushed": Planted("is on no current branch", range(40), found_by=4),
-    "cursor-saved-before-applied": Planted("the branches are", range(60), found_by=18),
+    "tasks-not-regenerated": Planted("have not ended", range(6), found_by=2),
+    "buffer-not-flushed": Planted("is on no current branch", range(40), found_by=7),
+    "cursor-saved-before-applied": Planted("the branches are", range(60), found_by=39),
     "zombie-written": Planted("have not ended", range(150), found_by=139),
 }
 
