@@ -25,6 +25,11 @@ JOBS = {
     "histories": "Write runs and activities as flat tables, with totals by type.",
     "report": "Write a page with findings and plots.",
 }
+_OTHERS = {
+    "all": "Run all jobs, one after the other.",
+    "stream": "Follow the journal: ingest as a stream.",
+    "worker": "Run the jobs as activities of a workflow, on a schedule.",
+}
 # Commands with --since, --until and --namespace. `ingest` always ingests everything, and `report` shows the tables of
 # the others.
 NARROWED = frozenset({"traffic", "fairness", "backtest", "placement", "reconcile", "histories", "all"})
@@ -39,21 +44,18 @@ class _Jobs(click.Group):
     """Lists the jobs by name, and imports a job, and Spark with it, when its command is looked up."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        return [*JOBS, "all", "stream", *super().list_commands(_context)]
+        return [*JOBS, *_OTHERS, *super().list_commands(_context)]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in {*JOBS, "all", "stream"}:
+        if name not in {*JOBS, *_OTHERS}:
             return super().get_command(context, name)
         if importlib.util.find_spec("pyspark") is None:
             raise NoSpark("the pipeline needs PySpark: pip install 'fairlead[pipeline]'")
-        return {"all": _all, "stream": _stream}[name]() if name not in JOBS else _job(name)
+        return {"all": _all, "stream": _stream, "worker": _worker}[name]() if name not in JOBS else _job(name)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""
-        texts = JOBS | {
-            "all": "Run all jobs, one after the other.",
-            "stream": "Follow the journal: ingest as a stream.",
-        }
+        texts = JOBS | _OTHERS
         texts |= {name: command.get_short_help_str(80) for name, command in self.commands.items()}
         with formatter.section("Commands"):
             formatter.write_dl([(name, texts[name]) for name in self.list_commands(context)])
@@ -103,7 +105,34 @@ def _all() -> click.Command:
         run_jobs(jobs, options, _request(parameters), is_one=False)
 
     text = "Run all jobs, one after the other. An option goes to every job that has it."
-    command = _command("all", text, run, None, needs_journal=False)
+    return _with_options_of_jobs(_command("all", text, run, None, needs_journal=False))
+
+
+def _worker() -> click.Command:
+    from fairlead.cli.admin.credentials import client_options  # noqa: PLC0415 - only for this command
+    from fairlead.cli.pipeline.worker import OPTIONS, Service, run_worker  # noqa: PLC0415 - loads Spark and the SDK
+
+    def run(**parameters: Any) -> None:
+        _check_source(parameters)
+        jobs, options = jobs_with_options(parameters)
+        # The namespace is that of the workflow; the jobs read all namespaces.
+        request = _request(parameters | {"namespace": None, "output": Output.TABLE})
+        run_worker(jobs, options, request, Service.of(parameters))
+
+    text = (
+        "Work on a task queue, until stopped by a signal: the workflow `Pipeline` runs all jobs, one after the other, "
+        "each as an activity."
+    )
+    command = _command("worker", text, run, None, needs_journal=False)
+    # The results are those of the workflow: there is no output to choose.
+    command.params.pop()
+    command = client_options(command)
+    command.params += OPTIONS
+    return _with_options_of_jobs(command)
+
+
+def _with_options_of_jobs(command: click.Command) -> click.Command:
+    """Add the options of all jobs before the last option."""
     options: dict[str, click.Parameter] = {}
     for name in JOBS:
         for key, option in _options(_load(name)).items():

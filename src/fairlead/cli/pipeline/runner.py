@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pyspark.sql import SparkSession
 
 from fairlead.cli.pipeline.progress import following, progress_display
 from fairlead.cli.pipeline.results import print_results
@@ -17,7 +18,7 @@ from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.jobs import reconcile
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.namespaces import known_names, name_findings
-from fairlead.pipeline.session import open_session, plan_for
+from fairlead.pipeline.session import SessionPlan, open_session, plan_for
 from fairlead.pipeline.sources.segments import find_sealed, find_segments
 from fairlead.report import Output, printable
 
@@ -66,16 +67,7 @@ def run_jobs(
 
 def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request) -> Iterator[Summary]:
     """Run jobs one after the other in one session; yield each result when it is done."""
-    # Check everything possible before starting Spark, which takes seconds.
-    if "reconcile" in jobs:
-        reconcile.check_options(options.get("reconcile", {}))
-    plan = plan_for(request.master, name="fairlead pipeline", is_small=_is_small(request))
-    lake = Lake(request.lake)
-    if request.journal is not None:
-        (find_sealed if "ingest" in jobs else find_segments)(request.journal)
-    if jobs.keys() <= READERS:
-        lake.check_there()
-    lake.check_writable()
+    plan, lake = prepare(jobs, options, request)
     unchecked = request.namespace
     with progress_display("starting Spark") as display, open_session(plan) as spark, following(display, spark):
         for name, run in jobs.items():
@@ -87,18 +79,47 @@ def perform(jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], r
             def say(line: str, name: str = name) -> None:
                 display.say(f"{name}: {line}")
 
-            context = JobContext(
-                spark=spark,
-                lake=lake,
-                journal=request.journal,
-                since_us=request.since_us,
-                until_us=request.until_us,
-                namespace=request.namespace,
-                options=options.get(name, {}),
-                progress=say,
-            )
-            summary = run(context)
-            yield replace(summary, findings=name_findings(summary.findings, known_names(lake)))
+            yield run_job(run, options.get(name, {}), request, spark=spark, lake=lake, progress=say)
+
+
+def prepare(
+    jobs: Mapping[str, Run], options: Mapping[str, Mapping[str, Any]], request: Request
+) -> tuple[SessionPlan, Lake]:
+    """Check everything possible before starting Spark, which takes seconds; return the plan of the session."""
+    if "reconcile" in jobs:
+        reconcile.check_options(options.get("reconcile", {}))
+    plan = plan_for(request.master, name="fairlead pipeline", is_small=_is_small(request))
+    lake = Lake(request.lake)
+    if request.journal is not None:
+        (find_sealed if "ingest" in jobs else find_segments)(request.journal)
+    if jobs.keys() <= READERS:
+        lake.check_there()
+    lake.check_writable()
+    return plan, lake
+
+
+def run_job(
+    run: Run,
+    options: Mapping[str, Any],
+    request: Request,
+    *,
+    spark: SparkSession,
+    lake: Lake,
+    progress: Callable[[str], None],
+) -> Summary:
+    """Run one job; its findings have names of namespaces beside their ids."""
+    context = JobContext(
+        spark=spark,
+        lake=lake,
+        journal=request.journal,
+        since_us=request.since_us,
+        until_us=request.until_us,
+        namespace=request.namespace,
+        options=options,
+        progress=progress,
+    )
+    summary = run(context)
+    return replace(summary, findings=name_findings(summary.findings, known_names(lake)))
 
 
 @contextmanager

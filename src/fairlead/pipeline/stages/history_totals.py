@@ -15,7 +15,7 @@ from fairlead.pipeline.stages.traffic import window_us_of
 FAILURES_MAX = 10_000
 EXAMPLES_MAX = 5
 CLASS_CHARACTERS_MAX = 200
-# What differs between messages of one class, with its replacement; the same expressions as in Python's `re`.
+# Patterns of the varying parts of a message, with their replacements; they mean the same in Python's `re`.
 MESSAGE_PARTS = (
     ("[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", "<id>"),
     ("0x[0-9a-fA-F]+|[0-9a-fA-F]{16,}", "<id>"),
