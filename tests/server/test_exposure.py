@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.server import Server
 from fairlead.server.exposure import Careless, check_exposure
@@ -62,10 +63,18 @@ def test_an_address_beyond_loopback_needs_authorization(config: StaticConfig, na
         return
     with pytest.raises(Careless, match=named):
         check_exposure(config)
-    check_exposure(replace(config, security=replace(config.security, is_insecure=True)))
+    permitted = replace(config, security=replace(config.security, is_insecure=True))
+    for _ in range(2):
+        # It is said at every start.
+        with capture_logs() as logs:
+            check_exposure(permitted)
+        [warning] = logs
+        assert warning["log_level"] == "warning"
+        assert warning["event"].startswith("insecure: other machines may reach this server")
+        assert named in warning["addresses"]
 
 
-async def test_start_dev_needs_the_flag_and_says_so_at_every_start() -> None:
+async def test_start_dev_needs_the_flag_for_an_address_beyond_loopback() -> None:
     refused = await run("server", "start-dev", "--port", "0", "--ip", "0.0.0.0")  # noqa: S104 - it is refused
     assert refused.code == 2
     assert "--ip 0.0.0.0:0: other machines may reach it" in refused.line

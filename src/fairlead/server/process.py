@@ -26,6 +26,7 @@ from fairlead.server.addresses import check_free
 from fairlead.server.certificates import read_certificates
 from fairlead.server.exposure import check_exposure
 from fairlead.server.host import Host, HostRing
+from fairlead.server.loose_files import warn_of_loose_files
 from fairlead.server.namespace_names import NamespaceDirectory
 from fairlead.server.stores import damage, forget_members, open_store
 from fairlead.settings import DynamicSettings, Outcome, Plain
@@ -172,6 +173,7 @@ class Server:
         if is_member:
             check_free(config.listen, **_keys(config, "listen"))
         check_exposure(config)
+        warn_of_loose_files(config)
         await self._serve_metrics()
         opened = await open_store(config.store)
         store = self._store = WatchedStore(opened, self._metrics)

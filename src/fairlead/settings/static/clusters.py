@@ -45,6 +45,8 @@ class ClusterConfig:
     api_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     # Patterns of HOST:PORT, HOST or CIDR to which operators may connect this cluster; empty: any.
     allowed_addresses: tuple[str, ...] = ()
+    # The files that have the keys.
+    key_files: tuple[Path, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Raise if two clusters have the same name or the same initial version."""
@@ -74,7 +76,8 @@ def parse_cluster_name(raw: Plain) -> str:
 def read_cluster(cluster: Section, parse_address: Callable[[Plain], str], folder: Path) -> ClusterConfig | None:
     """Read the section `cluster`; None if it is missing or has errors, which are all reported."""
     keys = cluster.section("apiKeyFiles")
-    api_keys = {address.lower(): keys.value(address, _key_reader(folder), "") for address in keys.names()}
+    files: list[Path] = []
+    api_keys = {address.lower(): keys.value(address, _key_reader(folder, files), "") for address in keys.names()}
     keys.close()
     allowed: tuple[str, ...] = cluster.value("allowedAddresses", _parse_patterns, tuple[str, ...]())
     name = cluster.value("name", parse_cluster_name, "")
@@ -110,7 +113,7 @@ def read_cluster(cluster: Section, parse_address: Callable[[Plain], str], folder
     cluster.close()
     if not cluster.is_given or cluster.has_problems:
         return None
-    return ClusterConfig(name, initial, increment, remotes, api_keys, allowed)
+    return ClusterConfig(name, initial, increment, remotes, api_keys, allowed, tuple(files))
 
 
 def _parse_patterns(raw: Plain) -> tuple[str, ...]:
@@ -121,9 +124,13 @@ def _parse_patterns(raw: Plain) -> tuple[str, ...]:
     return tuple(str(each).lower() for each in raw)
 
 
-def _key_reader(folder: Path) -> Callable[[Plain], str]:
+def _key_reader(folder: Path, files: list[Path]) -> Callable[[Plain], str]:
+    """Make a function that reads the key of a file, and adds the file to `files`."""
+
     def read(raw: Plain) -> str:
-        return read_secret_file(folder / parse_file_name(raw))
+        file = folder / parse_file_name(raw)
+        files.append(file)
+        return read_secret_file(file)
 
     return read
 

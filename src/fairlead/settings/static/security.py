@@ -27,6 +27,8 @@ class SecurityConfig:
     tls: TlsConfig = field(default_factory=TlsConfig)
     secret: str = field(default="", repr=False)
     is_insecure: bool = False
+    # The file that has the secret; None if it was given in another way.
+    secret_file: Path | None = field(default=None, compare=False)
 
     @property
     def has_host_certificates(self) -> bool:
@@ -43,18 +45,21 @@ def read_security(root: Section, folder: Path, environment: Mapping[str, str]) -
     """Read the sections of security from the whole file."""
     both = root.section("global")
     internode = root.section("internode")
+    secret, secret_file = _read_secret(internode, folder, environment)
     config = SecurityConfig(
         authorization=read_authorization(both.section("authorization"), folder),
         tls=read_tls(both.section("tls"), folder),
-        secret=_read_secret(internode, folder, environment),
+        secret=secret,
         is_insecure=root.value("insecure", Bool().parse, default=False),
+        secret_file=secret_file,
     )
     both.close()
     internode.close()
     return config
 
 
-def _read_secret(internode: Section, folder: Path, environment: Mapping[str, str]) -> str:
+def _read_secret(internode: Section, folder: Path, environment: Mapping[str, str]) -> tuple[str, Path | None]:
+    files: list[Path] = []
     ways = internode.given("secretFile", "secretEnv")
     if len(ways) > 1:
         internode.complain_of(ways[1], f" is given beside {ways[0]}: keep one")
@@ -65,9 +70,11 @@ def _read_secret(internode: Section, folder: Path, environment: Mapping[str, str
         return check_secret(environment.get(raw, ""))
 
     def from_file(raw: Plain) -> str:
-        return read_secret_file(folder / parse_file_name(raw))
+        files.append(folder / parse_file_name(raw))
+        return read_secret_file(files[0])
 
-    return internode.value("secretFile", from_file, "") or internode.value("secretEnv", from_environment, "")
+    secret = internode.value("secretFile", from_file, "") or internode.value("secretEnv", from_environment, "")
+    return secret, files[0] if files else None
 
 
 def read_secret_file(file: Path) -> str:

@@ -27,6 +27,8 @@ class PostgresConfig:
     """A database that many hosts share. The connection string may contain a password, so it is never shown."""
 
     dsn: str = field(repr=False)
+    # The file that has the connection string; None if it was given in another way.
+    dsn_file: Path | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def read_store(store: Section, folder: Path, environment: Mapping[str, str]) -> 
     file = sqlite.value("file", parse_file_name, "fairlead.db")
     found: StoreConfig = SqliteConfig(folder / file)
     if "postgres" in kinds:
-        found = PostgresConfig(_read_dsn(store, postgres, folder, environment))
+        found = _read_postgres(store, postgres, folder, environment)
     elif "memory" in kinds:
         found = MemoryConfig()
     for section in (sqlite, postgres, memory, store):
@@ -54,7 +56,8 @@ def read_store(store: Section, folder: Path, environment: Mapping[str, str]) -> 
     return found
 
 
-def _read_dsn(store: Section, postgres: Section, folder: Path, environment: Mapping[str, str]) -> str:
+def _read_postgres(store: Section, postgres: Section, folder: Path, environment: Mapping[str, str]) -> PostgresConfig:
+    files: list[Path] = []
     ways = postgres.given("dsn", "dsnEnv", "dsnFile")
     if len(ways) > 1:
         postgres.complain_of(ways[1], f" is given beside {ways[0]}: keep one")
@@ -70,6 +73,7 @@ def _read_dsn(store: Section, postgres: Section, folder: Path, environment: Mapp
 
     def from_file(raw: Plain) -> str:
         file = folder / parse_file_name(raw)
+        files.append(file)
         try:
             with file.open(encoding="utf-8") as opened:
                 text = opened.read(SECRET_CHARACTERS_MAX + 1).strip()
@@ -80,11 +84,12 @@ def _read_dsn(store: Section, postgres: Section, folder: Path, environment: Mapp
             raise InvalidValue("is empty or too long: it must hold only the connection string of PostgreSQL")
         return text
 
-    return (
+    dsn = (
         postgres.value("dsn", _parse_dsn, "", is_secret=True)
         or postgres.value("dsnEnv", from_environment, "")
         or postgres.value("dsnFile", from_file, "")
     )
+    return PostgresConfig(dsn, files[0] if files else None)
 
 
 def _parse_dsn(raw: Plain) -> str:
