@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from fairlead.api.principals import use_principal
 from fairlead.authorization.claims import Claims
 from fairlead.authorization.gate import Gate, WithCredentials
 from fairlead.authorization.methods import Access, MethodAccess, Scope
@@ -52,6 +53,9 @@ class HostAdmission:
         """Raise unless the caller may call the method `name` with this request."""
         access = HOST_METHODS.get(name) or _access(name, Scope.CLUSTER, Access.ADMIN)
         claims = await self._gate.identify(call, access)
+        if claims is not None and name in _ADMIN:
+            # A new key keeps the name of the caller that made it.
+            use_principal(claims.principal)
         if claims is not None and claims.kind == "host":
             # Operators on a host may use its secret: their commands are in the audit, calls between hosts are not.
             if name in HOST_METHODS:
