@@ -81,7 +81,7 @@ class Connection(Http2Connection):
         encryption: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         self._trust = trust_of(encryption)
         self._chain = None if encryption is None or self._trust is None else chain_of(encryption)
-        certificate = peer_certificate(encryption, self._chain)
+        certificate = peer_certificate(encryption)
         self._who = _peer(self._transport)
         self._calls = Calls(
             self._host,
