@@ -205,7 +205,7 @@ def _answerer(
         try:
             claims = None if gate is None else await gate.identify(call)
             try:
-                request = parse(data)
+                request: Any = parse(data)
             except DecodeError as error:
                 raise _malformed(error) from None
             if gate is not None:
