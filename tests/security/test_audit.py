@@ -23,10 +23,11 @@ from fairlead.api.principals import NOBODY, current_principal, use_principal
 from fairlead.authorization.audit import object_of
 from fairlead.authorization.messages import CREATE_KEY, LIST_KEYS, CreateKeyRequest, ListKeysRequest
 from fairlead.journal import read_segment
-from fairlead.rpc.hosts.credentials import PRINCIPAL_HEADER, with_secret
+from fairlead.rpc.hosts.credentials import AUTHORIZATION_HEADER, PRINCIPAL_HEADER, Credentials, with_secret
 from fairlead.server import Server, new_caller
 from fairlead.settings.static.authorization import AuthorizationConfig
 from fairlead.settings.static.config import Address, JournalConfig, MemoryConfig, SecurityConfig, StaticConfig
+from tests.cli.processes import run
 
 SECRET = "0123456789abcdef"  # noqa: S105 - of a test
 PRIVATE = b"nobody else's business"
@@ -145,6 +146,42 @@ async def test_admin_commands_are_in_the_audit(server: Server, tmp_path: Path) -
     await server.stop()
     [record] = await asyncio.to_thread(records, tmp_path)
     assert (record["method"], record["is_allowed"]) == ("fairlead/authorization.ListKeys", False)
+
+
+async def test_a_key_keeps_the_name_of_its_creator(server: Server) -> None:
+    caller = new_caller(with_secret(SECRET))
+    first = await caller.call(
+        server.address, CREATE_KEY, CreateKeyRequest("alice", "temporal-system", "admin"), timeout_s=10
+    )
+    await caller.close()
+    alice = new_caller(Credentials(((AUTHORIZATION_HEADER, f"Bearer {first.key}"),)))
+    await alice.call(server.address, CREATE_KEY, CreateKeyRequest("bob", "default", "reader"), timeout_s=10)
+    found = (await alice.call(server.address, LIST_KEYS, ListKeysRequest(), timeout_s=10)).keys
+    await alice.close()
+    assert {each.name: each.created_by for each in found} == {
+        "alice": "host/host",
+        "bob": f"api-key/{first.id} (alice)",
+    }
+
+
+async def test_keys_that_are_made_and_revoked_in_the_store_itself_are_in_the_audit(tmp_path: Path) -> None:
+    config = tmp_path / "fairlead.yaml"
+    config.write_text("store: {sqlite: {file: fairlead.db}}\njournal: {folder: journal}\n")
+    made = await run(
+        *("admin", "key", "create", "--system", "--role", "admin", "--name", "me", "--config", str(config)),
+        folder=tmp_path,
+    )
+    assert made.code == 0, made.err
+    listed = await run("admin", "key", "list", "--config", str(config), "-o", "json", folder=tmp_path)
+    assert "command-line/" in listed.out
+    key_id = made.out.split("_")[1]
+    assert (await run("admin", "key", "revoke", key_id, "--config", str(config), folder=tmp_path)).code == 0
+    found = await asyncio.to_thread(records, tmp_path / "journal")
+    assert [(each["method"], each["object"], each["is_allowed"]) for each in found] == [
+        ("fairlead/authorization.CreateKey", "me", True),
+        ("fairlead/authorization.RevokeKey", key_id, True),
+    ]
+    assert {each["principal_kind"] for each in found} == {"command-line"}
 
 
 async def test_a_flood_of_refusals_leaves_the_changes_of_operators_in_the_journal(

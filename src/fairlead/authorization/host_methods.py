@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from fairlead.api.principals import use_principal
 from fairlead.authorization.claims import Claims
 from fairlead.authorization.gate import Gate, WithCredentials
 from fairlead.authorization.methods import Access, MethodAccess, Scope
@@ -71,6 +72,9 @@ class HostAdmission:
     async def check(self, call: WithCredentials, claims: Claims | None, name: str, request: Any) -> None:
         """Raise unless the identified caller may call the method with this request."""
         access = _access_of(name)
+        if claims is not None and name in _ADMIN:
+            # A new key keeps the name of the caller that made it.
+            use_principal(claims.principal)
         if claims is not None and claims.kind == "host":
             # Operators on a host may use its secret: their commands are in the audit, calls between hosts are not.
             if name in HOST_METHODS:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
+from fairlead.api.principals import current_principal
 from fairlead.authorization.api_keys import ApiKey, KeyStore, list_keys, new_key, revoke_key, store_key
 from fairlead.rpc.hosts.caller import Handlers, Method
 
@@ -41,6 +42,8 @@ class ListedKey(Struct, frozen=True, array_like=True):
     expires_s: float
     revoked_s: float
     last_used_s: float
+    # Means of authentication and name of the caller that made the key; empty for a key of an earlier release.
+    created_by: str = ""
 
 
 class ListKeysAnswer(Struct, frozen=True, array_like=True):
@@ -75,8 +78,11 @@ class KeyAdmin:
         *,
         on_change: Callable[[], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
+        by: str = "",
     ) -> None:
+        """`by` names the creator of keys; by default, it is the authenticated caller."""
         self._store = store
+        self._by = by
         self._on_change = on_change
         self._clock = clock
 
@@ -97,6 +103,7 @@ class KeyAdmin:
             cluster=request.cluster,
             expires_s=request.expires_s,
             now_s=self._clock(),
+            created_by=self._by or "/".join(filter(None, current_principal())),
         )
         await store_key(self._store, key)
         await self._changed()
@@ -128,4 +135,5 @@ def _listed(key: ApiKey) -> ListedKey:
         key.expires_s,
         key.revoked_s,
         key.last_used_s,
+        key.created_by,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fairlead.rpc.trust import Chain, trust_of
+from fairlead.rpc.trust import chain_of, trust_of
 
 # Subject alternative names that identify a peer, by their type in Python's `ssl`.
 _NAME_KINDS = frozenset(("DNS", "URI", "IP Address", "email"))
@@ -39,8 +39,8 @@ class PeerCertificate(Struct, frozen=True):
         return (self.common_name, *self.names) if self.common_name else self.names
 
 
-def peer_certificate(encryption: ssl.SSLObject | None, chain: Chain | None = None) -> PeerCertificate | None:
-    """Certificate of the peer; None without TLS, or if the peer presented none. `chain` is its verified chain."""
+def peer_certificate(encryption: ssl.SSLObject | None) -> PeerCertificate | None:
+    """Certificate of the peer; None without TLS, or if the peer presented none."""
     if encryption is None:
         return None
     # An empty dictionary stands for a certificate that was not verified.
@@ -48,6 +48,7 @@ def peer_certificate(encryption: ssl.SSLObject | None, chain: Chain | None = Non
     if not found:
         return None
     trust = trust_of(encryption)
+    chain = None if trust is None else chain_of(encryption)
     parts = [part for relative in found.get("subject", ()) for part in relative]
     return PeerCertificate(
         ",".join(f"{_SHORT.get(kind, kind)}={value}" for kind, value in parts),

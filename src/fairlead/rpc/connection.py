@@ -81,7 +81,7 @@ class Connection(Http2Connection):
         encryption: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         self._trust = trust_of(encryption)
         self._chain = None if encryption is None or self._trust is None else chain_of(encryption)
-        certificate = peer_certificate(encryption, self._chain)
+        certificate = peer_certificate(encryption)
         self._who = _peer(self._transport)
         self._calls = Calls(
             self._host,
@@ -170,9 +170,7 @@ class Connection(Http2Connection):
         if self._is_ending:
             return
         self._calls.check(now_s)
-        self._check_certificate(now_s)
-        self._check_age(now_s)
-        if self._is_ending:
+        if self._has_ended(now_s):
             return
         if self._drained_s is not None and now_s - self._drained_s > DRAIN_NOTICE_S:
             self._finalize()
@@ -185,6 +183,12 @@ class Connection(Http2Connection):
         elif now_s - self._heard_s > limits.keepalive_s:
             self._pinged_s = now_s
             self._outbox.write(frame(PING, 0, 0, KEEPALIVE_PING))
+
+    def _has_ended(self, now_s: float) -> bool:
+        """Whether the connection ends, because of its certificate or its age or for any other reason."""
+        self._check_certificate(now_s)
+        self._check_age(now_s)
+        return self._is_ending
 
     def _check_certificate(self, now_s: float) -> None:
         """End the connection of a client whose certificate has ended, or whose authority is withdrawn."""

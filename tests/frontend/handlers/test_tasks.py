@@ -1,8 +1,10 @@
 import asyncio
+import uuid
 
 import pytest
 import temporalio.api.workflowservice.v1 as api
 from google.protobuf.message import Message
+from temporalio.api.command.v1 import RequestCancelExternalWorkflowExecutionCommandAttributes
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import PollerInfo
 
@@ -145,6 +147,19 @@ async def test_a_task_response_is_routed_by_its_token_and_only_in_the_tokens_nam
     assert [(passed.name, passed.namespace_id, passed.workflow_id) for passed in setup.history.passed] == [
         (kind.DESCRIPTOR.name.removesuffix("Request"), NAMESPACE_ID, "workflow")
     ] * 2
+
+
+async def test_a_token_of_another_server_does_not_tell_whether_a_namespace_exists(setup: Setup) -> None:
+    told = set()
+    for namespace_id in (NAMESPACE_ID, str(uuid.uuid4())):
+        foreign = RequestCancelExternalWorkflowExecutionCommandAttributes(
+            namespace=namespace_id, workflow_id="workflow", run_id=str(uuid.uuid4()), reason="activity"
+        )
+        request = api.RespondActivityTaskCompletedRequest(namespace="second", task_token=foreign.SerializeToString())
+        with pytest.raises(ApiError) as refused:
+            await setup.ask(request)
+        told.add((type(refused.value), str(refused.value)))
+    assert told == {(InvalidArgument, "Operation requested with a token from a different namespace.")}
 
 
 @pytest.mark.parametrize(

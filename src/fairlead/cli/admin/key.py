@@ -1,9 +1,11 @@
 """`fairlead admin key create|list|revoke`: API keys of workers, clients, operators and other clusters."""
 
 import asyncio
+import getpass
 import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +13,10 @@ import click
 
 from fairlead.authorization.api_keys import REFRESH_S, describe
 from fairlead.authorization.api_keys import ApiKey as StoredKey
+from fairlead.authorization.audit import Audit
+from fairlead.authorization.claims import Principal
+from fairlead.authorization.gate import Decided
+from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.authorization.messages import (
     CREATE_KEY,
     LIST_KEYS,
@@ -25,16 +31,20 @@ from fairlead.authorization.messages import (
 from fairlead.authorization.roles import SYSTEM_NAMESPACE
 from fairlead.cli.admin.cluster import Cluster, connect
 from fairlead.cli.admin.command import admin, common_options, target_of
+from fairlead.journal import Journal
 from fairlead.report import Cell, DualCell, Output, Report, Table, counted, show
 from fairlead.rpc.hosts.caller import UnknownMethod
 from fairlead.server.stores import open_store
-from fairlead.settings import InvalidValue
+from fairlead.settings import DynamicSettings, InvalidValue
 from fairlead.settings.duration import parse_duration_s
 from fairlead.settings.static.config import load_config
+from fairlead.telemetry import Metrics
 
 _DAY_S = 86_400.0
 # Days of validity of a key without --expires.
 DAYS_DEFAULT = 90
+# Host of the records of keys that are made in the store itself.
+HOST = "command-line"
 ROLES = ("worker", "reader", "writer", "admin")
 
 
@@ -84,12 +94,43 @@ def _run(ask: Callable[[Cluster], Awaitable[Report]], address: str | None, timeo
     return asyncio.run(call())
 
 
-async def _in_store(file: Path, act: Callable[[KeyAdmin], Awaitable[Report]]) -> Report:
-    store = await open_store(load_config(file, os.environ).store)
+def _user() -> str:
+    """The name of the user of this process; its number where the system knows no name, as in a container."""
     try:
-        return await act(KeyAdmin(store.history))
-    finally:
-        await store.close()
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+async def _in_store(
+    file: Path, act: Callable[[KeyAdmin], Awaitable[Report]], note: tuple[str, object] | None
+) -> Report:
+    """Open the store of a configuration and act on its keys.
+
+    `note` has the name of a method that changes something, and its request: it becomes a record of the audit.
+    """
+    config = load_config(file, os.environ)
+    principal = Principal("command-line", _user())
+    async with AsyncExitStack() as closing:
+        audit: Audit | None = None
+        if note is not None and config.journal is not None:
+            # Opened first: a key that is made but not recorded would be worse than none.
+            journal = await Journal.open(
+                config.journal.folder,
+                cluster=config.cluster_name,
+                host=HOST,
+                settings=DynamicSettings(),
+                metrics=Metrics(),
+            )
+            closing.push_async_callback(journal.close)
+            audit = Audit(journal.audit(), host=HOST)
+        store = await open_store(config.store)
+        closing.push_async_callback(store.close)
+        report = await act(KeyAdmin(store.history, by="/".join(principal)))
+        if audit is not None and note is not None:
+            name, request = note
+            audit.record(Decided(principal, HOST_METHODS[name], "", True, "in the store itself", "", request))
+        return report
 
 
 def _with_common(command: click.Command) -> click.Command:
@@ -147,7 +188,10 @@ def create(
     async def in_store(keys: KeyAdmin) -> Report:
         return _created(await keys.create(request))
 
-    report = _run(in_cluster, address, timeout_s) if file is None else asyncio.run(_in_store(file, in_store))
+    if file is None:
+        report = _run(in_cluster, address, timeout_s)
+    else:
+        report = asyncio.run(_in_store(file, in_store, (CREATE_KEY.name, request)))
     if Output(output) is Output.TABLE:
         # Alone on its line, so that it can be copied or piped; its description goes to standard error.
         click.echo(report.summary, err=True)
@@ -175,7 +219,7 @@ def list_keys(*, file: Path | None, address: str | None, timeout_s: float | None
     async def in_store(keys: KeyAdmin) -> Report:
         return keys_report((await keys.list(ListKeysRequest())).keys)
 
-    report = _run(in_cluster, address, timeout_s) if file is None else asyncio.run(_in_store(file, in_store))
+    report = _run(in_cluster, address, timeout_s) if file is None else asyncio.run(_in_store(file, in_store, None))
     show(report, output=Output(output), plot=None)
 
 
@@ -189,10 +233,14 @@ def keys_report(keys: list[ListedKey]) -> Report:
         )
         state = "revoked" if each.revoked_s else "expired" if 0 < each.expires_s <= now_s else "valid"
         rows.append(
-            (each.id, each.name, where, role, state, _when(each.expires_s, "never"), _when(each.last_used_s, "never"))
+            (
+                *(each.id, each.name, where, role, state),
+                *(_when(each.expires_s, "never"), _when(each.last_used_s, "never")),
+                each.created_by or "unknown",
+            )
         )
     valid = sum(1 for row in rows if row[4] == "valid")
-    columns = ("id", "name", "valid_for", "role", "state", "expires", "last_used")
+    columns = ("id", "name", "valid_for", "role", "state", "expires", "last_used", "created_by")
     return Report("keys", f"{counted(len(rows), 'key')}, {valid} valid", {}, [Table("keys", "", columns, rows)])
 
 
@@ -209,7 +257,10 @@ def revoke(*, key_id: str, file: Path | None, address: str | None, timeout_s: fl
     async def in_store(keys: KeyAdmin) -> Report:
         return _revoked((await keys.revoke(request)).id)
 
-    report = _run(in_cluster, address, timeout_s) if file is None else asyncio.run(_in_store(file, in_store))
+    if file is None:
+        report = _run(in_cluster, address, timeout_s)
+    else:
+        report = asyncio.run(_in_store(file, in_store, (REVOKE_KEY.name, request)))
     show(report, output=Output(output), plot=None)
 
 

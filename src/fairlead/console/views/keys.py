@@ -47,12 +47,13 @@ async def load(context: Context, _asked: Parameters) -> Grids:
                 text(f"cluster {one.cluster}" if one.cluster else named),
                 _state(one.revoked_s, one.expires_s, context.now_s),
                 moment(one.created_s),
+                text(one.created_by or "unknown"),
                 moment(one.expires_s),
                 moment(one.last_used_s),
                 text("") if one.revoked_s else button("revoke", id=one.id),
             ]
         )
-    columns = ["Name", "Id", "May", "State", "Created", "Expires", "Last used", ""]
+    columns = ["Name", "Id", "May", "State", "Created", "By", "Expires", "Last used", ""]
     hint = "Create one here, or with: fairlead admin key create"
     grid = Grid(id="keys", title="API keys", columns=columns, rows=rows, empty="There is no API key.", hint=hint)
     return Grids(grids=[grid], page_actions=["create"])

@@ -45,6 +45,7 @@ from fairlead.telemetry import CallMetrics, Metrics, get_log
 
 if TYPE_CHECKING:
     from fairlead.frontend.gateway.admission import CallGate
+    from fairlead.frontend.gateway.long_calls import LongCalls
 
 # Each module defines some of METHODS and OPERATOR_METHODS (handlers by name), NOTES (missing parts by method name) and
 # DIFFERENCES (sentences on differences from Temporal's server).
@@ -109,6 +110,7 @@ def handlers(service: str) -> dict[str, Handler]:
 def answerers(frontend: Frontend, metrics: Metrics) -> dict[str, UnaryHandler]:
     """The handler of each method by its path, for every transport: gRPC and HTTP calls run through the same ones."""
     found: dict[str, UnaryHandler] = {}
+    long_calls = _long_calls(frontend)
     for api in SERVICES:
         implemented = handlers(api.full_name)
         # Names as in Temporal's dashboards: operator methods have a prefix.
@@ -120,7 +122,7 @@ def answerers(frontend: Frontend, metrics: Metrics) -> dict[str, UnaryHandler]:
             if frontend.observer is not None and handler is not _unimplemented:
                 handler = _observed(method.name, handler, frontend.observer)
             calls = metrics.calls("frontend", prefix + method.name) if handler is not _unimplemented else _UNCOUNTED
-            found[f"/{api.full_name}/{method.name}"] = _answerer(method, handler, frontend, calls)
+            found[f"/{api.full_name}/{method.name}"] = _answerer(method, handler, frontend, calls, long_calls)
     return found
 
 
@@ -178,7 +180,13 @@ def _admitted(method: MethodDescriptor, handler: Handler) -> Handler:
     return handle
 
 
-def _answerer(method: MethodDescriptor, handler: Handler, frontend: Frontend, calls: CallMetrics) -> UnaryHandler:
+def _answerer(
+    method: MethodDescriptor,
+    handler: Handler,
+    frontend: Frontend,
+    calls: CallMetrics,
+    long_calls: "LongCalls | None",
+) -> UnaryHandler:
     """Wrap a handler for the transports.
 
     Every call runs through this function, so it does all setup once per method.
@@ -190,23 +198,27 @@ def _answerer(method: MethodDescriptor, handler: Handler, frontend: Frontend, ca
     is_read = name in READS or not has_namespace or method.containing_service is not _WORKFLOW_API
     redirection = None if is_read or handler is _unimplemented else frontend.redirection
     gate = _call_gate(frontend, method)
+    watched = long_calls if cost_of(name).is_long else None
 
     async def answer(data: bytes, call: Call) -> bytes:
         began_s = now_s()
         try:
             claims = None if gate is None else await gate.identify(call)
             try:
-                request = parse(data)
+                request: Any = parse(data)
             except DecodeError as error:
                 raise _malformed(error) from None
             if gate is not None:
                 await gate.check(call, claims, request)
             if redirection is None:
-                response = await handler(frontend, request, call)
+                answering = handler(frontend, request, call)
             else:
-                response = await redirection.answer(
-                    name, request, data, call, partial(handler, frontend, request, call)
-                )
+                answering = redirection.answer(name, request, data, call, partial(handler, frontend, request, call))
+            if watched is None or gate is None or claims is None:
+                response = await answering
+            else:
+                namespace = request.namespace if has_namespace else ""
+                response = await watched.wait(call, claims, namespace, answering)
         except FairleadError as error:
             status = status_of(error)
             calls.failed(status.code.name, now_s() - began_s)
@@ -233,6 +245,14 @@ def _call_gate(frontend: Frontend, method: MethodDescriptor) -> "CallGate | None
     from fairlead.frontend.gateway.admission import CallGate  # noqa: PLC0415
 
     return CallGate(frontend, frontend.gate, method)
+
+
+def _long_calls(frontend: Frontend) -> "LongCalls | None":
+    if frontend.gate is None:
+        return None
+    from fairlead.frontend.gateway.long_calls import LongCalls  # noqa: PLC0415 - see above
+
+    return LongCalls(frontend.gate)
 
 
 def _malformed(error: DecodeError) -> InvalidArgument:

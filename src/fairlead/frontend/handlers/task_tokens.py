@@ -51,10 +51,9 @@ async def read_token(
     name = request.namespace
     named = await frontend.namespaces.find(name) if name else None
     token = _decoded(request.task_token, kind)
-    if named is None or isinstance(token, ForeignToken):
-        found = await frontend.namespaces.find_id(token.namespace_id)
-        if named is None:
-            return token, found
+    if named is None:
+        return token, await frontend.namespaces.find_id(token.namespace_id)
+    # Compared without a lookup: the response must not tell a tenant which ids of namespaces exist.
     if token.namespace_id != named.id:
         raise InvalidArgument("Operation requested with a token from a different namespace.")
     return token, named

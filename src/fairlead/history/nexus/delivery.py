@@ -37,14 +37,21 @@ async def deliver(
     name = "StandaloneNexusOperationEnded" if to.is_standalone else "NexusOperationEnded"
     try:
         await context.services.history.call(name, to.namespace_id, to.workflow_id, ended)
-    except Gone as gone:
-        # A standalone operation that has ended rejects another outcome.
-        return _failed(context, "(BAD_REQUEST): bad request" if to.is_standalone else f"(NOT_FOUND): {gone}")
-    except NotFound as missing:
-        return _failed(context, f"(NOT_FOUND): {missing}")
+    except (Gone, NotFound) as missing:
+        if to.namespace_id != context.namespace.id:
+            # Anybody may write a token: the response must not tell what is in another namespace.
+            return _failed(context, "(NOT_FOUND): operation not found")
+        return _failed(context, _problem(missing, is_standalone=to.is_standalone))
     return CallbackProgress(
         state=int(CallbackState.CALLBACK_STATE_SUCCEEDED), attempts=1, ended_ns=context.services.clock_ns()
     )
+
+
+def _problem(missing: Gone | NotFound, *, is_standalone: bool) -> str:
+    # A standalone operation that has ended rejects a second outcome.
+    if is_standalone and isinstance(missing, Gone):
+        return "(BAD_REQUEST): bad request"
+    return f"(NOT_FOUND): {missing}"
 
 
 def _failed(context: OperationContext, problem: str) -> CallbackProgress:

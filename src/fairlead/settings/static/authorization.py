@@ -74,8 +74,10 @@ def read_authorization(section: Section, folder: Path = Path()) -> Authorization
         none: tuple[tuple[str, str], ...] = ()
         permissions = grant.value("permissions", _parse_permissions, none)
         cluster = grant.value("cluster", _parse_text, "")
-        authorities = grant.value("authorities", _parse_fingerprints, ())
-        files = grant.value("authorityFiles", lambda raw: _parse_files(raw, folder), ())
+        no_names: tuple[str, ...] = ()
+        no_files: tuple[Pem, ...] = ()
+        authorities = grant.value("authorities", _parse_fingerprints, no_names)
+        files = grant.value("authorityFiles", lambda raw: _parse_files(raw, folder), no_files)
         grant.close()
         grants.append(CertificateGrant(name, permissions, cluster, authorities, files))
     config = AuthorizationConfig(

@@ -1,0 +1,82 @@
+"""Long calls end with the credential of their caller, and only those."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.api.errors import PermissionDenied
+from fairlead.authorization import AuthInfo, Claims, Denied, Role
+from fairlead.authorization.gate import Decided
+from fairlead.frontend.gateway import long_calls
+from fairlead.frontend.gateway.long_calls import LongCalls
+from fairlead.rpc import Call
+from fairlead.rpc.head import IDENTITY, Head
+from tests.authorization.tokens import make_gate
+from tests.patience import until
+
+POLL = "/temporal.api.workflowservice.v1.WorkflowService/PollWorkflowTaskQueue"
+
+
+class Revocable:
+    """A claim mapper whose tokens can be revoked; it counts its work."""
+
+    def __init__(self) -> None:
+        self.revoked: set[str] = set()
+        self.asked = 0
+
+    def claims(self, info: AuthInfo) -> Claims | None:
+        self.asked += 1
+        if info.token in self.revoked:
+            raise Denied("revoked")
+        return Claims(info.token, Role.ADMIN) if info.token else None
+
+
+def call_of(token: str) -> Call:
+    head = Head(POLL, {"authorization": token}, {}, timeout_s=None, encoding=IDENTITY, refusal=None)
+    return Call(head, peer="10.0.0.9:1", clock=lambda: 0.0)
+
+
+async def test_a_poll_ends_when_its_key_is_revoked_and_the_polls_of_others_go_on() -> None:
+    mapper, decided = Revocable(), list[Decided]()
+    calls = LongCalls(make_gate(mapper=mapper, decided=decided), check_s=0.01)
+    task_of_matching: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def poll(token: str) -> asyncio.Task[Any]:
+        return asyncio.create_task(
+            calls.wait(call_of(token), Claims(token), "orders", asyncio.shield(task_of_matching))
+        )
+
+    kept, ended = poll("kept"), [poll("ended") for _ in range(50)]
+    await until(lambda: mapper.asked >= 4)
+    assert not any(each.done() for each in (kept, *ended))
+    before = mapper.asked
+    mapper.revoked.add("ended")
+    outcomes = await asyncio.gather(*ended, return_exceptions=True)
+    assert {(type(each), str(each)) for each in outcomes} == {(PermissionDenied, "Request unauthorized.")}
+    assert not kept.done()
+    assert {(each.method.name, each.namespace, each.principal.name) for each in decided} == {
+        ("PollWorkflowTaskQueue", "orders", "ended")
+    }
+    # A check asks once for each credential, however many polls have it.
+    assert mapper.asked - before <= 6
+    task_of_matching.set_result("a task")
+    assert await kept == "a task"
+
+
+async def test_a_poll_whose_caller_has_gone_is_cancelled() -> None:
+    mapper = Revocable()
+    calls = LongCalls(make_gate(mapper=mapper), check_s=0.01)
+    forever: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(calls.wait(call_of("kept"), Claims("kept"), "orders", forever))
+    await until(lambda: mapper.asked >= 1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    # Nothing is checked while no call is open.
+    await until(lambda: not calls._is_due)
+    assert not calls._open
+
+
+def test_open_calls_are_checked_as_often_as_the_docs_promise() -> None:
+    assert long_calls.CHECK_S <= 2.0

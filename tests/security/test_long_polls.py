@@ -1,0 +1,65 @@
+"""A long poll ends when its key is revoked: the holder of a revoked key gets no task any more."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
+from temporalio.api.workflowservice.v1.service_pb2_grpc import WorkflowServiceStub
+
+from fairlead.authorization.messages import CREATE_KEY, REVOKE_KEY, CreateKeyRequest, RevokeKeyRequest
+from fairlead.rpc.hosts.credentials import with_secret
+from fairlead.server import Server, new_caller
+from fairlead.settings.static.authorization import AuthorizationConfig
+from fairlead.settings.static.config import Address, MemoryConfig, SecurityConfig, StaticConfig
+
+SECRET = "0123456789abcdef"  # noqa: S105 - of a test
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+async def test_a_poll_ends_soon_after_its_key_is_revoked_and_another_goes_on() -> None:
+    server = Server(
+        StaticConfig(
+            frontend_listen=LOOPBACK,
+            listen=LOOPBACK,
+            store=MemoryConfig(),
+            security=SecurityConfig(AuthorizationConfig(authorizer="default"), secret=SECRET),
+            hand_over_s=0.0,
+            grace_s=0.0,
+        )
+    )
+    await server.start()
+    caller = new_caller(with_secret(SECRET))
+    try:
+        made = [
+            await caller.call(server.address, CREATE_KEY, CreateKeyRequest(name, "default", "worker"), timeout_s=10)
+            for name in ("revoked", "kept")
+        ]
+        assert server.frontend_address is not None
+        async with grpc.aio.insecure_channel(server.frontend_address) as channel:
+            any_channel: Any = channel
+            service: Any = WorkflowServiceStub(any_channel)
+            request = PollActivityTaskQueueRequest(namespace="default", task_queue=TaskQueue(name="q"), identity="w")
+            revoked, kept = (
+                asyncio.ensure_future(
+                    service.PollActivityTaskQueue(
+                        request, timeout=70, metadata=[("authorization", f"Bearer {key.key}")]
+                    )
+                )
+                for key in made
+            )
+            done, _ = await asyncio.wait((revoked, kept), timeout=0.5)
+            assert not done
+            await caller.call(server.address, REVOKE_KEY, RevokeKeyRequest(made[0].id), timeout_s=10)
+            # Long before the end of the poll.
+            async with asyncio.timeout(30):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await revoked
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert not kept.done()
+            kept.cancel()
+    finally:
+        await caller.close()
+        await server.stop()
