@@ -159,10 +159,10 @@ async def test_a_reader_of_one_namespace_gets_a_diagnosis_without_partitions() -
 async def test_each_of_several_activities_of_a_run_has_its_own_position() -> None:
     async with running_console() as (server, visitor), worker_of(server) as client:
         await client.start_workflow(Waiting.run, "three activities", id="w-three", task_queue=QUEUE)
-        positions = {}
+        positions: dict[str, str] = {}
         for number in range(3):
             found = await diagnosis(visitor, "w-three", Cause.NO_WORKER, activity=f"a-{number}")
-            positions[f"a-{number}"] = dict(found["evidence"]).get("Position in the fair backlog")
+            positions[f"a-{number}"] = dict(found["evidence"])["Position in the fair backlog"]
         assert sorted(positions.values()) == ["1", "2", "3"]
 
 

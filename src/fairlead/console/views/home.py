@@ -69,6 +69,8 @@ class Home(Struct, frozen=True, kw_only=True):
     curves: list[Curve]
     counts_problem: Problem | None = None
     queues_problem: Problem | None = None
+    # Hosts that did not answer: their task queues are absent.
+    missing: list[str] = []
 
 
 async def load(context: Context, asked: Parameters) -> Home:
@@ -79,9 +81,10 @@ async def load(context: Context, asked: Parameters) -> Home:
         found, counts_problem = await count_by_status(context, asked.namespace, PROBLEMS_QUERY)
         reporting = sum(one.count for one in found)
     queues: list[LoadedQueue] = []
+    missing: list[str] = []
     queues_problem: Problem | None = None
     try:
-        queues = await waiting_queues(context, asked.namespace)
+        queues, missing = await waiting_queues(context, asked.namespace)
     except RpcStatus as failure:
         queues_problem = problem_of(failure)
     return Home(
@@ -97,6 +100,7 @@ async def load(context: Context, asked: Parameters) -> Home:
         curves=await _curves(context),
         counts_problem=counts_problem,
         queues_problem=queues_problem,
+        missing=missing,
     )
 
 
