@@ -70,6 +70,8 @@ def test_the_overview_and_the_list_name_a_host_that_does_not_answer(failing: See
     with patch.object(OperatorClient, "figures", no_figures):
         failing.goto("?namespace=default")
         expect(failing.page.locator("#waiting")).to_contain_text("10.0.0.9:7240 did not answer")
+        expect(failing.page.locator("#attention")).to_contain_text("Host 10.0.0.9:7240 does not answer")
+        expect(failing.page.locator("#attention .calm")).to_have_count(0)
         failing.shoot("error-home")
         failing.goto("task-queues")
         expect(failing.page.locator("#totals")).to_contain_text("10.0.0.9:7240 did not answer")
@@ -111,6 +113,8 @@ def test_the_overview_and_the_diagnosis_say_that_the_store_and_a_host_do_not_ans
         failing.shoot("error-store-home")
         failing.goto("stuck?id=order-1")
         expect(failing.page.locator("main")).to_contain_text("refused the connection")
+        expect(failing.page.locator("main")).to_contain_text("another host takes over within seconds")
+        expect(failing.page.locator("main")).not_to_contain_text("No worker has polled")
         failing.shoot("error-stuck")
 
 

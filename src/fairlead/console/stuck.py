@@ -23,6 +23,7 @@ from fairlead.api.worker_versions import Version
 from fairlead.console import text
 from fairlead.console.context import Context
 from fairlead.console.limits import key_limit, queue_limit_source
+from fairlead.console.problems import problem_of
 from fairlead.console.queues import poller_version, running_of
 from fairlead.console.stuck_facts import Facts, NexusFacts, PartitionFacts, Poller, QueueFacts, TaskFacts
 from fairlead.console.timeline import pending_timers
@@ -249,8 +250,9 @@ async def queue_facts(
         facts = _described(context, task_queue, pollers, found, priority=priority, place=place)
         return await _with_running(context, namespace_id, facts, task_type, priority)
     except (RpcStatus, FairleadError) as failure:
-        message = failure.message if isinstance(failure, RpcStatus) else str(failure)
-        return QueueFacts(name=queue.name, type=kind, problem=message)
+        problem = problem_of(failure)
+        is_forbidden = problem.status in {401, 403}
+        return QueueFacts(name=queue.name, type=kind, problem=problem.message, is_forbidden=is_forbidden)
 
 
 async def _with_running(

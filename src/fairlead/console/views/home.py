@@ -88,7 +88,7 @@ async def load(context: Context, asked: Parameters) -> Home:
     except RpcStatus as failure:
         queues_problem = problem_of(failure)
     return Home(
-        attention=[*islice(_attention(queues, counts, reporting, asked.namespace), ATTENTION_MAX)],
+        attention=[*islice(_attention(queues, missing, counts, reporting, asked.namespace), ATTENTION_MAX)],
         counts=counts,
         queues=[
             WaitingQueue(
@@ -120,8 +120,11 @@ async def count_by_status(
 
 
 def _attention(
-    queues: list[LoadedQueue], counts: list[StatusCount], reporting: int, namespace: str
+    queues: list[LoadedQueue], missing: list[str], counts: list[StatusCount], reporting: int, namespace: str
 ) -> Iterator[Attention]:
+    for host in missing:
+        sentence = f"Host {host} does not answer: its task queues are missing here."
+        yield Attention(sentence, "ring", {"namespace": namespace}, "bad")
     if reporting:
         verb = "reports" if reporting == 1 else "report"
         sentence = f"{text.plural(reporting, 'workflow')} {verb} a problem: workflow tasks fail again and again."
