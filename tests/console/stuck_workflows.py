@@ -29,6 +29,15 @@ class Waiting:
             await workflow.execute_child_workflow(Waiting.run, "signal", id=f"{workflow.info().workflow_id}-child")
         elif what == "signal":
             await workflow.wait_condition(lambda: False)
+        elif what == "three activities":
+            hour = timedelta(hours=1)
+            waiting = (
+                workflow.execute_activity(
+                    "fail", task_queue="nobody", start_to_close_timeout=hour, activity_id=f"a-{number}"
+                )
+                for number in range(3)
+            )
+            await asyncio.gather(*waiting)
         elif what == "failing task":
             raise RuntimeError("a bug in the code")
         else:

@@ -25,6 +25,18 @@ async def test_the_root_leads_to_the_console_where_temporals_pages_are_not_fetch
         assert (await visitor.send("GET", "/console")).headers["location"] == "/console/"
 
 
+async def test_every_page_forbids_inline_scripts_and_styles_and_other_hosts() -> None:
+    async with running_console() as (_, visitor):
+        paths = [view.path for view in VIEWS]
+        for path in [*paths, *(f"{path or 'home'}.json" for path in paths), "sign-in", "nowhere"]:
+            page = await visitor.get(path)
+            assert page.headers["content-security-policy"].startswith(STRICT), path
+            assert "frame-ancestors 'none'" in page.headers["content-security-policy"], path
+            assert b"<script>" not in page.body, path
+            assert b" style=" not in page.body, path
+            assert b" onclick=" not in page.body, path
+
+
 async def test_pages_forbid_inline_scripts_and_are_not_kept() -> None:
     async with running_console() as (_, visitor):
         page = await visitor.get("")

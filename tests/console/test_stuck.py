@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.common import PinnedVersioningOverride, VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
+from fairlead.console import diagnosis as diagnosis_module
 from fairlead.console.findings import Cause
 from fairlead.server.process import Server
 from tests.console.conftest import Place, Seen, in_another_thread
 from tests.console.stuck_workflows import Waiting, fail, sleep_quietly
 from tests.console.web import Visitor, new_key, running_console
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 QUEUE = "waiting"
 
@@ -152,6 +156,66 @@ async def test_a_reader_of_one_namespace_gets_a_diagnosis_without_partitions() -
         assert found["queues"][0]["partitions"] != []
 
 
+async def test_each_of_several_activities_of_a_run_has_its_own_position() -> None:
+    async with running_console() as (server, visitor), worker_of(server) as client:
+        await client.start_workflow(Waiting.run, "three activities", id="w-three", task_queue=QUEUE)
+        positions: dict[str, str] = {}
+        for number in range(3):
+            found = await diagnosis(visitor, "w-three", Cause.NO_WORKER, activity=f"a-{number}")
+            positions[f"a-{number}"] = dict(found["evidence"])["Position in the fair backlog"]
+        assert sorted(positions.values()) == ["1", "2", "3"]
+
+
+async def test_a_workflow_of_a_version_without_a_worker_names_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Workers count as gone soon after their last poll, so that the test need not wait for a minute.
+    monkeypatch.setattr(diagnosis_module, "POLLER_GONE_S", 0.2)
+    async with running_console() as (server, visitor):
+        assert server.frontend_address is not None
+        client = await Client.connect(server.frontend_address)
+
+        async def start_pinned() -> bool:
+            override = PinnedVersioningOverride(WorkerDeploymentVersion("app", "v1"))
+            try:
+                await client.start_workflow(
+                    Waiting.run, "signal", id="w-old", task_queue=QUEUE, versioning_override=override
+                )
+            except RPCError as failure:
+                # The version's first poll has not arrived yet.
+                if "is not present in task queue" not in failure.message:
+                    raise
+                return False
+            return True
+
+        async with versioned_worker(client, "v1"):
+            await until(start_pinned)
+            await diagnosis(visitor, "w-old", Cause.WAITS_FOR_SIGNAL)
+            page = await visitor.data("task-queue", name=QUEUE, type="workflow", version="app:v1")
+            assert [one["version"] for one in page["workers"]] == ["app.v1"]
+        async with versioned_worker(client, "v2"):
+            await client.get_workflow_handle("w-old").signal("anything")
+            found = await diagnosis(visitor, "w-old", Cause.NO_WORKER_OF_VERSION)
+            assert "a worker of version app.v1, and there is none" in found["sentence"]
+        async with versioned_worker(client, "v1"):
+            await diagnosis(visitor, "w-old", Cause.WAITS_FOR_SIGNAL)
+
+
+def versioned_worker(client: Client, build_id: str) -> Worker:
+    return Worker(
+        client,
+        task_queue=QUEUE,
+        workflows=[Waiting],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        identity=f"worker of {build_id}",
+        # No sticky task queue, whose timeout the test would wait for.
+        max_cached_workflows=0,
+        deployment_config=WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion("app", build_id),
+            use_worker_versioning=True,
+            default_versioning_behavior=VersioningBehavior.PINNED,
+        ),
+    )
+
+
 def test_the_page_says_why_and_becomes_calm_when_it_is_mended(seen: Seen, place: Place) -> None:
     async def start() -> None:
         client = await Client.connect(place.frontend)
@@ -168,3 +232,32 @@ def test_the_page_says_why_and_becomes_calm_when_it_is_mended(seen: Seen, place:
     expect(page.get_by_role("heading", name="stuck-order")).to_be_visible()
     seen.goto("stuck?id=order-1")
     expect(page.locator(".sentence.calm")).to_contain_text("waits for a signal or an update")
+
+
+def test_an_open_page_becomes_calm_when_a_worker_is_started(seen: Seen, place: Place) -> None:
+    queue = "to be mended"
+    ended = threading.Event()
+
+    async def start() -> None:
+        client = await Client.connect(place.frontend)
+        await client.start_workflow(Waiting.run, "signal", id="mended", task_queue=queue)
+
+    async def work() -> None:
+        client = await Client.connect(place.frontend)
+        worker = Worker(client, task_queue=queue, workflows=[Waiting], workflow_runner=UnsandboxedWorkflowRunner())
+        async with worker:
+            await asyncio.to_thread(ended.wait)
+
+    in_another_thread(start())
+    seen.goto("stuck?id=mended")
+    page = seen.page
+    expect(page.locator(".sentence")).to_contain_text("and no worker polls it")
+    expect(page.locator("#live-state")).to_have_text("live")
+    mending = threading.Thread(target=lambda: asyncio.run(work()))
+    mending.start()
+    try:
+        expect(page.locator(".sentence.calm")).to_contain_text("waits for a signal or an update")
+        seen.shoot("stuck-mended")
+    finally:
+        ended.set()
+        mending.join(60)

@@ -167,7 +167,9 @@ def _of_scheduled(task: TaskFacts, now_s: float) -> Finding:
             task,
             Cause.QUEUE_UNKNOWN,
             f"{task.label} waits in task queue {_queue_name(task)}, which can't be read: {why}",
-            "Sign in with a role that may read the task queue.",
+            "Sign in with a role that may read the task queue."
+            if queue is None or queue.is_forbidden
+            else "Wait a moment, then reload. If it stays, see the ring: another host takes over within seconds.",
         )
     present = [one for one in queue.pollers if now_s - one.seen_s <= POLLER_GONE_S]
     waits = f"{task.label} waits in task queue {queue.name}"

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from fairlead.console import text
-from fairlead.console.stuck_facts import TaskFacts
+from fairlead.console.stuck_facts import QueueFacts, TaskFacts
 
 
 class Cause(StrEnum):
@@ -83,6 +83,12 @@ def evidence_of(task: TaskFacts) -> Iterator[tuple[str, str]]:
     if queue is None:
         return
     yield "Task queue", f"{queue.name} ({queue.type}){', sticky' if task.is_sticky else ''}"
+    # The figures of a task queue that could not be read are not known.
+    if not queue.problem:
+        yield from _evidence_of_queue(queue)
+
+
+def _evidence_of_queue(queue: QueueFacts) -> Iterator[tuple[str, str]]:
     yield (
         "Backlog",
         text.plural(queue.backlog, "task")

@@ -69,13 +69,14 @@ def trusted_client(context: Context) -> OperatorClient:
     return OperatorClient(context.backend.caller, context.backend.ring, random=random.random)
 
 
-async def waiting_queues(context: Context, namespace: str) -> list[LoadedQueue]:
-    """The loaded task queues of a namespace on all hosts that have waiting tasks, without sticky ones.
+async def waiting_queues(context: Context, namespace: str) -> tuple[list[LoadedQueue], list[str]]:
+    """The loaded task queues of a namespace that have waiting tasks, without sticky ones; hosts that did not answer.
 
     Raises `RpcStatus` if the viewer may not read the namespace.
     """
     _, loaded = await loaded_queues(context, namespace)
-    return [one for one in loaded.queues.values() if one.backlog and not one.is_sticky]
+    waiting = [one for one in loaded.queues.values() if one.backlog and not one.is_sticky]
+    return waiting, sorted(loaded.missing)
 
 
 async def loaded_queues(context: Context, namespace: str) -> tuple[str, Loaded]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -22,6 +24,7 @@ from fairlead.console import text
 from fairlead.console.context import Context
 from fairlead.console.limits import key_limit, queue_limit_source
 from fairlead.console.pending import failure_text
+from fairlead.console.problems import problem_of
 from fairlead.console.queues import poller_version, running_of
 from fairlead.console.stuck_facts import Facts, NexusFacts, PartitionFacts, Poller, QueueFacts, TaskFacts
 from fairlead.console.timeline import pending_timers
@@ -77,7 +80,15 @@ async def collect(
     if activity and not waiting:
         return msgspec.structs.replace(facts, missing_activity=activity)
     version = Version.of(info.versioning_info.deployment_version)
-    works = [_activity_task(context, namespace, info.execution, one, version) for one in waiting]
+    scheduled = {
+        event.activity_task_scheduled_event_attributes.activity_id: event.event_id
+        for event in last
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    }
+    works = [
+        _activity_task(context, namespace, info.execution, one, version, event_id=scheduled.get(one.activity_id))
+        for one in waiting
+    ]
     if described.pending_workflow_task.state and not activity:
         works.append(_workflow_task(context, namespace, described, last, version))
     tasks = [*await asyncio.gather(*works)]
@@ -132,15 +143,21 @@ async def _workflow_task(
             namespace,
             queue,
             TaskType.WORKFLOW,
-            execution=info.execution,
             version=version,
             priority=info.priority,
+            is_it=partial(_is_workflow_task, run_id=info.execution.run_id),
         ),
     )
 
 
 async def _activity_task(
-    context: Context, namespace: str, execution: WorkflowExecution, info: PendingActivityInfo, version: Version | None
+    context: Context,
+    namespace: str,
+    execution: WorkflowExecution,
+    info: PendingActivityInfo,
+    version: Version | None,
+    *,
+    event_id: int | None,
 ) -> TaskFacts:
     options = info.activity_options
     state = PendingActivityState.Name(info.state).removeprefix("PENDING_ACTIVITY_STATE_").replace("_", " ").lower()
@@ -175,10 +192,9 @@ async def _activity_task(
             namespace,
             options.task_queue,
             TaskType.ACTIVITY,
-            execution=execution,
-            activity=info.activity_id,
             version=version,
             priority=info.priority,
+            is_it=partial(_is_activity, run_id=execution.run_id, event_id=event_id),
         ),
     )
 
@@ -203,12 +219,14 @@ async def queue_facts(
     queue: TaskQueue,
     task_type: TaskType,
     *,
-    execution: WorkflowExecution,
     version: Version | None,
     priority: Priority,
-    activity: str = "",
+    is_it: Callable[[object], bool],
 ) -> QueueFacts:
-    """The facts of a task queue, and the place of one task in it, as far as the viewer may read them."""
+    """The facts of a task queue, and the place of one task in it, as far as the viewer may read them.
+
+    `is_it` recognizes the task.
+    """
     kind = task_type.name.lower()
     try:
         pollers = await _pollers(context, namespace, queue, task_type)
@@ -229,12 +247,13 @@ async def queue_facts(
         if not found.partitions:
             why = "; ".join(str(failure) for failure in found.missing.values())
             return QueueFacts(name=queue.name, type=kind, pollers=pollers, problem=why or "no partition answered")
-        place = (None, None) if is_sticky else await _place(context, task_queue, found, execution, activity)
+        place = (None, None) if is_sticky else await _place(context, task_queue, found, is_it)
         facts = _described(context, task_queue, pollers, found, priority=priority, place=place)
         return await _with_running(context, namespace_id, facts, task_type, priority)
     except (RpcStatus, FairleadError) as failure:
-        message = failure.message if isinstance(failure, RpcStatus) else str(failure)
-        return QueueFacts(name=queue.name, type=kind, problem=message)
+        problem = problem_of(failure)
+        is_forbidden = problem.status in {401, 403}
+        return QueueFacts(name=queue.name, type=kind, problem=problem.message, is_forbidden=is_forbidden)
 
 
 async def _with_running(
@@ -335,22 +354,28 @@ async def _plain_facts(
 
 
 async def _place(
-    context: Context, task_queue: TaskQueueId, found: TaskQueueDescription, execution: WorkflowExecution, activity: str
+    context: Context, task_queue: TaskQueueId, found: TaskQueueDescription, is_it: Callable[[object], bool]
 ) -> tuple[int | None, int | None]:
-    """The partition that holds the run's task, and the task's position there, from 1 on; None if it was not found.
-
-    Of several activities of one run in the same task queue, the first counts: matching does not know activity ids.
-    """
+    """The partition that holds a task, and the task's position there, from 1 on; None if it was not found."""
     holding = [number for number, one in sorted(found.partitions.items()) if one.report.tasks]
     for number in holding[:SEARCHED_PARTITIONS_MAX]:
         peeked = await context.operators.peek(Partition(task_queue, number), limit=PEEKED_MAX)
         for position, waiting in enumerate(peeked.tasks, 1):
             decoded = decode_matched(waiting.payload, "", b"")
-            task = None if decoded is None else decoded[1].task
-            kind = MatchedActivityTask if activity else MatchedWorkflowTask
-            if isinstance(task, kind) and task.run_id == execution.run_id:
+            if decoded is not None and is_it(decoded[1].task):
                 return number, position
     return None, None
+
+
+def _is_activity(task: object, run_id: str, event_id: int | None) -> bool:
+    """Whether a task is that of an activity; without its event id, the run's first activity counts."""
+    if not isinstance(task, MatchedActivityTask) or task.run_id != run_id:
+        return False
+    return event_id in {None, task.scheduled_event_id}
+
+
+def _is_workflow_task(task: object, run_id: str) -> bool:
+    return isinstance(task, MatchedWorkflowTask) and task.run_id == run_id
 
 
 _API_TYPES: Final = {

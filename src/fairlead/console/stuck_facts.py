@@ -48,6 +48,8 @@ class QueueFacts(Struct, frozen=True, kw_only=True):
     partition: int | None = None
     position: int | None = None
     problem: str = ""
+    # Whether the viewer may not read the task queue.
+    is_forbidden: bool = False
 
 
 class TaskFacts(Struct, frozen=True, kw_only=True):

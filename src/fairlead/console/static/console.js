@@ -80,7 +80,7 @@ function open() {
   if (stream || !document.body.dataset.live) return;
   stream = new EventSource(document.body.dataset.live);
   stream.addEventListener("open", () => { failures = 0; say("live"); });
-  stream.addEventListener("live", (event) => { replace(event.data); showTimes(); document.dispatchEvent(new Event("live")); });
+  stream.addEventListener("live", (event) => { say("live"); replace(event.data); showTimes(); document.dispatchEvent(new Event("live")); });
   stream.addEventListener("signed-out", (event) => { say(event.data); close(); });
   stream.addEventListener("problem", (event) => say(event.data));
   stream.addEventListener("error", () => {

@@ -69,6 +69,8 @@ class Home(Struct, frozen=True, kw_only=True):
     curves: list[Curve]
     counts_problem: Problem | None = None
     queues_problem: Problem | None = None
+    # Hosts that did not answer: their task queues are absent.
+    missing: list[str] = []
 
 
 async def load(context: Context, asked: Parameters) -> Home:
@@ -79,13 +81,14 @@ async def load(context: Context, asked: Parameters) -> Home:
         found, counts_problem = await count_by_status(context, asked.namespace, PROBLEMS_QUERY)
         reporting = sum(one.count for one in found)
     queues: list[LoadedQueue] = []
+    missing: list[str] = []
     queues_problem: Problem | None = None
     try:
-        queues = await waiting_queues(context, asked.namespace)
+        queues, missing = await waiting_queues(context, asked.namespace)
     except RpcStatus as failure:
         queues_problem = problem_of(failure)
     return Home(
-        attention=[*islice(_attention(queues, counts, reporting, asked.namespace), ATTENTION_MAX)],
+        attention=[*islice(_attention(queues, missing, counts, reporting, asked.namespace), ATTENTION_MAX)],
         counts=counts,
         queues=[
             WaitingQueue(
@@ -97,6 +100,7 @@ async def load(context: Context, asked: Parameters) -> Home:
         curves=await _curves(context),
         counts_problem=counts_problem,
         queues_problem=queues_problem,
+        missing=missing,
     )
 
 
@@ -116,8 +120,11 @@ async def count_by_status(
 
 
 def _attention(
-    queues: list[LoadedQueue], counts: list[StatusCount], reporting: int, namespace: str
+    queues: list[LoadedQueue], missing: list[str], counts: list[StatusCount], reporting: int, namespace: str
 ) -> Iterator[Attention]:
+    for host in missing:
+        sentence = f"Host {host} does not answer: its task queues are missing here."
+        yield Attention(sentence, "ring", {"namespace": namespace}, "bad")
     if reporting:
         verb = "reports" if reporting == 1 else "report"
         sentence = f"{text.plural(reporting, 'workflow')} {verb} a problem: workflow tasks fail again and again."

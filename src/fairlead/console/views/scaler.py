@@ -76,7 +76,7 @@ class Recommendation(Struct, frozen=True):
 
 
 class Next(Struct, frozen=True, kw_only=True):
-    """What the scaler does next if the load stays, or what it would do if it were on; `at_s` is None if nothing."""
+    """The scaler's next change if the load stays; `at_s` is None if there is none."""
 
     sentence: str
     load: float

@@ -73,6 +73,8 @@ class TaskQueues(Struct, frozen=True, kw_only=True):
     backlog: int
     # Task queues that no host has loaded; their backlog is not known.
     unloaded: int
+    # Hosts that did not answer: their task queues, or parts of them, are absent.
+    missing: list[str]
 
 
 # The columns of each order, from the highest value down; rows with the same values are in the order of their names.
@@ -118,6 +120,7 @@ async def load(context: Context, asked: QueueList) -> TaskQueues:
         waiting=sum(one.backlog > 0 for one in queues),
         backlog=sum(one.backlog for one in queues),
         unloaded=len(unloaded),
+        missing=sorted(loaded.missing),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the scaler does next if the load stays as it is."""
+"""Forecasts the next change of the scaler if the load stays as it is."""
 
 import math
 from collections.abc import Mapping
