@@ -122,7 +122,7 @@ class TaskQueueClient:
         identity: str | None = None,
         rate_per_s: float | None = None,
     ) -> Task | None:
-        """Wait for a task for at most `timeout_s`, and no longer than a minute; None if none came.
+        """Wait up to `timeout_s` seconds, and at most a minute, for a task; return None if none arrives.
 
         `identity` is the worker's name in `fairlead admin tasklist describe`: the process and the host by default.
         `rate_per_s` limits the tasks per second that this task queue dispatches to all workers together. A task that

@@ -33,7 +33,7 @@ class Budget:
         return self._tokens >= 0
 
     def earn(self, tokens: int) -> None:
-        """Add tokens, for frames that a flood of control frames doesn't contain."""
+        """Give tokens back after a frame of a call: a flood of control frames has none."""
         self._tokens = min(self._burst_max, self._tokens + tokens)
 
     def begin_with(self, share: float, now_s: float) -> None:

@@ -11,7 +11,8 @@ from fairlead.rpc.header_block import Field, HeaderDecoder, literal, literal_bef
 from fairlead.rpc.memory import Account
 from fairlead.rpc.status import RpcStatus
 
-# Number of header blocks cached decoded, per connection: a client sends about one distinct block a method it calls.
+# Number of header blocks cached decoded, per connection: a client sends about one distinct block per method that it
+# calls.
 HEADS_MAX = 128
 # Bytes of a header block above which its decoded form is not cached.
 BLOCK_BYTES_MAX = 1_024

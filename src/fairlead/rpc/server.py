@@ -69,7 +69,8 @@ class RpcServer:
     ) -> None:
         """Without `listens`, another process accepts the connections at `listen`; see `adopt`.
 
-        `memory_bytes_max` replaces that of the limits, and is asked again while the server runs.
+        `memory_bytes_max` replaces the limit of that name in `limits`; the server calls it repeatedly, so that it can
+        change.
         """
         self._listen = listen
         self._listens = listens

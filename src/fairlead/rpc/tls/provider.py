@@ -51,7 +51,7 @@ class TlsProvider:
             self._running.append(asyncio.create_task(self._check_forever()))
 
     async def close(self) -> None:
-        """Stop both."""
+        """Stop to reread files and to check the expiry."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -67,7 +67,7 @@ class TlsProvider:
                 _log.error("certificates not reread, keeping the last good ones", reason=str(failure))
 
     def gauges(self) -> list[CertificateGauges]:
-        """Numbers of certificates that have ended, and that will soon; none without TLS."""
+        """Number of certificates that have expired, and of those that expire soon; empty without TLS."""
         if not self._sides():
             return []
         warning_s = self._config.warning_s
