@@ -116,7 +116,7 @@ class Journal:
         return queue.put
 
     async def close(self) -> None:
-        """Write the remaining records, and seal the segments."""
+        """Write the queued records, and seal the segments."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
         await asyncio.gather(*(asyncio.to_thread(writer.close) for writer in self._writers))
