@@ -58,7 +58,7 @@ class KnownCluster(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     initial_version: int
     cluster_id: str = ""
     shards: int = 0
-    # Whether this cluster connects to it at all, and whether runs and namespaces are replicated with it.
+    # Whether this cluster connects to that cluster at all, and whether it replicates runs and namespaces with it.
     is_connected: bool = True
     is_replicated: bool = True
 
@@ -331,7 +331,7 @@ class ClusterRegistry:
 
 
 def is_address_allowed(address: str, patterns: Sequence[str]) -> bool:
-    """Whether HOST:PORT matches one of the patterns; every address does if there are none."""
+    """Whether HOST:PORT matches one of the patterns; without patterns, every address is allowed."""
     if not patterns:
         return True
     address = address.lower()

@@ -1,12 +1,14 @@
 """Merges two clusters' records of one namespace: the result is the same in every cluster and for every order.
 
-A namespace has two blocks that are replaced as wholes, each by its own version, independently of the other:
+A namespace has two blocks that are replaced as a whole and independently, by the higher version of the block:
 - the configuration (retention, state, descriptions, data, search attributes, clusters), by `config_version`. Two
   clusters may give the same version to different changes; then the one whose content has the greater digest wins,
   everywhere.
-- the failover (active cluster), by `failover_version`. A version belongs to one cluster: equal ones say the same.
+- the failover (active cluster), by `failover_version`. Each version belongs to one cluster, so blocks with the
+  same version are equal.
 
-The list of past failovers is the union of both. Values of one cluster only (a handover, the store's version) are kept.
+The list of past failovers is the union of both. The values that belong to one cluster (a handover, the store's version)
+stay those of the local record.
 """
 
 import msgspec
@@ -58,7 +60,7 @@ def merge(present: Namespace | None, arriving: Namespace) -> Namespace:
             merged,
             failover_version=arriving.failover_version,
             active_cluster=arriving.active_cluster,
-            # A running handover belongs to the older version.
+            # The handover was started under the older version, so it ends.
             handover_until_ns=0,
             handover_to="",
         )
@@ -66,7 +68,7 @@ def merge(present: Namespace | None, arriving: Namespace) -> Namespace:
 
 
 def replicated(namespace: Namespace) -> Namespace:
-    """The record without the values of one cluster only: as it is sent, and as it is first stored elsewhere."""
+    """The record as it is sent to other clusters: without the values that belong to one cluster."""
     return replace(namespace, version=0, purge_after_ns=0, handover_until_ns=0, handover_to="")
 
 

@@ -107,7 +107,7 @@ class NamespaceSync:
         for _ in range(PAGES_MAX):
             asked = NamespacesRequest("" if after_id else self._digests.get(cluster, ""), after_id)
             page = await remote.namespaces(asked)
-            # Namespaces that changed during this pull are pulled again next time.
+            # If a namespace changed during this pull, the digests differ, and the next pull reads all again.
             is_whole = is_whole and digest in ("", page.digest)
             digest = page.digest
             for record in page.records:
