@@ -12,7 +12,9 @@ from fairlead.journal.segments import sync_path
 
 # Age in seconds after which the staged files of a killed run are removed: no run takes that long.
 STAGED_AGE_S_MAX = 86_400.0
-RUNS_KEPT = 2  # The current run, and the previous one, which a reader may still have open.
+RUNS_KEPT = (
+    2  # Number of runs of a derived table that are kept: a reader may still have the files of the previous run open.
+)
 
 
 class BrokenLake(GiveUp):

@@ -90,7 +90,7 @@ _COUNTS = {
     "workflow_tasks_failed": Column("failed workflow tasks of the runs", "2", "tasks"),
     "events_max": Column("events of the longest history", "410", "events"),
     "retried": Column("activities that were retried", "31", "activities"),
-    "retries": Column("attempts after the first, of all of them", "44", "attempts"),
+    "retries": Column("attempts after the first, summed over all activities", "44", "attempts"),
     "failure_types": Column("the most frequent failure types", '[{"failure_type": "Declined", "count": 9}]'),
     **_percentiles("duration_s", "the runs' durations"),
     **_percentiles("first_task_wait_s", "the waits of first workflow tasks"),

@@ -95,7 +95,7 @@ def _parts(events: Sequence[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
 
 
 def _run_id(events: Sequence[HistoryEvent]) -> str:
-    """Return the run id of these events; raise `Faulty` if they are not a run from its first event on."""
+    """Return the run id of these events; raise `Faulty` if they do not begin with the first event of a run."""
     if not events or events[0].event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
         raise Faulty(Fault.NO_RUN)
     if any(event.event_id != place for place, event in enumerate(events, 1)):
@@ -112,7 +112,7 @@ def _run_id(events: Sequence[HistoryEvent]) -> str:
 
 
 def _histories(path: Path) -> Iterator[History]:
-    """Yield one history at a time, so that a file may be larger than the memory."""
+    """Yield one history at a time, so that a file need not fit into memory."""
     with path.open("rb") as file:
         count = 0
         while tag := file.read(1):

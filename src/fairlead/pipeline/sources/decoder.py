@@ -18,7 +18,7 @@ from fairlead.journal.frames import FRAME_REASONS, BadFrame, FrameFault, read_fr
 
 # Bytes parsed at once: about one frame of a busy server, or several small frames of an idle one.
 BLOCK_BYTES = 2 << 20
-# Upper bound of a record's time, in µs: the year 2200. A later time is invalid, and would get a day folder of its own.
+# Upper bound of a record's time, in µs: the year 2200. Later times are invalid; each would make another day folder.
 TIME_US_MAX = 7_258_118_400_000_000
 # Earliest plausible time of a record, in µs: 2010-01-01. No server that writes a journal is older.
 TIME_US_MIN = 1_262_304_000_000_000
@@ -52,7 +52,7 @@ REASONS = {
     **{Fault(fault.value): reason for fault, reason in FRAME_REASONS.items()},
     Fault.NOT_RECORDS: "a line is not a JSON object with the fields of the schema",
     Fault.INCOMPLETE: "a record lacks a required field, or has an invalid time",
-    Fault.IMPLAUSIBLE_TIME: "a record's time is implausible: before 2010, or more than a day after it was read",
+    Fault.IMPLAUSIBLE_TIME: "a record's time is before 2010, or more than a day in the future",
     Fault.OTHER_SCHEMA: "its schema version needs another release, for which the segment waits in quarantine",
     Fault.NO_EXPORT: "the file is not an export of histories, or it is damaged",
     Fault.CUT_EXPORT: "the file ends within a history",

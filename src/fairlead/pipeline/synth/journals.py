@@ -33,7 +33,7 @@ Notify = Callable[[str, int], None]
 
 
 class PlantedFlood(msgspec.Struct, frozen=True):
-    """A planted flood; it must be found if it starves other keys, and must not be found otherwise."""
+    """A planted flood. The job must report it if it starves other keys, and must not report it otherwise."""
 
     cluster: str
     flood: Flood

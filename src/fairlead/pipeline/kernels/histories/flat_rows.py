@@ -13,7 +13,7 @@ from fairlead.pipeline.kernels.histories.statuses import CLOSED_BY, PAUSED, STAT
 
 MESSAGE_CHARACTERS_MAX = 500
 CAUSES_MAX = 20
-# Looked up once: protobuf enumerations are slow to read.
+# Constants, because reading protobuf enumerations is slow.
 _ACTIVITY_TASK_CANCELED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED)
 _ACTIVITY_TASK_COMPLETED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
 _ACTIVITY_TASK_FAILED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
@@ -35,7 +35,7 @@ _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 # Timeout types of later releases are missing here.
 _TIMEOUTS = {int(number): name.removeprefix("TIMEOUT_TYPE_").lower() for name, number in TimeoutType.items()}
 
-# Names of failures that have no type of their own. For `_WRAPPERS`, the name of the cause is used.
+# Names for failures without a type. Failures in `_WRAPPERS` get the name of their cause.
 _FAILURES = {
     "application_failure_info": "ApplicationFailure",
     "timeout_failure_info": "TimeoutFailure",

@@ -74,7 +74,8 @@ def read_copy(cluster: str, run_id: str, batches: Iterable[Batch]) -> Copy:
             *(batch.branch_id, batch.first, batch.task_id, batch.last, batch.version, batch.digests, batch.items),
             *(batch.tree_id, batch.signals, batch.event_types, batch.payload_fault),
         ): batch
-        # If two segments have the same batch, the last one in this order is kept: the one that arrived first.
+        # If two segments hold the same batch, the last one in this order is kept: so sort the one that arrived first to
+        # the end.
         for batch in sorted(batches, key=lambda batch: -batch.arrived_us)
     }
     ordered = sorted(unique.values(), key=lambda batch: (batch.first, batch.version, batch.task_id, batch.branch_id))
@@ -196,7 +197,8 @@ def _wrong_contents(batch: Batch) -> str | None:
 
 
 def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
-    """Add the batch's events to the copy, even if the batch is unsound: then its events are wrong, but not missing.
+    """Add the batch's events to the copy, even those of an unsound batch: they are wrong, but must not count as
+    missing.
 
     An event without a digest gets an empty one, which is not compared with other clusters.
     """
