@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.frontend.gateway.context import Frontend
     from fairlead.rpc import Call
 
-# Characters of the name of a forwarded call's caller.
+# Maximum characters of the caller's name in a forwarded call.
 NAME_CHARACTERS_MAX: Final = 500
 
 # Workflow commands that may target another namespace: the field of their attributes, and the equivalent method.
@@ -43,7 +43,9 @@ _COMMANDS: Final = {
 
 
 def principal_of(claims: Claims, call: Call) -> PrincipalPair:
-    """The authenticated caller. A remote cluster names the caller of a call that it forwards; nobody else may."""
+    """The authenticated caller. A remote cluster names the caller of a call that it forwards; the gateway ignores that
+    name from any other caller.
+    """
     if not claims.cluster:
         return claims.principal
     name = call.metadata.get(PRINCIPAL_HEADER, "")[:NAME_CHARACTERS_MAX]
@@ -67,7 +69,7 @@ class CallGate:
         return await self._gate.identify(call, self._access)
 
     async def check(self, call: Call, claims: Claims | None, request: Any) -> None:
-        """Whether the caller may do what the request asks for."""
+        """Raise PERMISSION_DENIED unless the caller may do what the request asks for."""
         namespace: str = request.namespace if self._has_namespace else ""
         if claims is not None and claims.cluster:
             claims = await self._of_cluster(claims, namespace)
@@ -77,7 +79,7 @@ class CallGate:
         use_principal(NOBODY if claims is None else principal_of(claims, call))
 
     async def _of_cluster(self, claims: Claims, namespace: str) -> Claims:
-        """A remote cluster forwards calls that it has authorized itself: it may write to the namespaces it shares."""
+        """Let a remote cluster write to the namespaces that it shares: it has authorized the forwarded call itself."""
         if self._access.scope is not Scope.NAMESPACE or self._access.access is Access.ADMIN or not namespace:
             return claims
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NOT_SENT_ON = frozenset(("user-agent", "host", "content-length", REDIRECTION_HEADER))
 # Prefixes of headers that are not forwarded: they concern one connection, or would let a caller choose its principal.
 _OWN_PREFIXES = ("grpc-", "fairlead-", "principal", "temporal-principal")
-# The two frontends check the size of messages.
+# The frontends at both ends check the size of messages, so the channel need not.
 LIMITS = ChannelLimits(message_bytes_max=MESSAGE_BYTES_SETTING_MAX)
 
 
@@ -30,13 +30,13 @@ class Forwarder:
         """`address` returns the address of a cluster's frontend, `credentials` returns this cluster's credentials for
         it.
 
-        With them, the other cluster trusts that this one has authorized the caller, and the caller's own credentials
-        are not forwarded. Without them, the caller's credentials are forwarded.
+        With `credentials`, the other cluster trusts that this one has authorized the caller, and the caller's own
+        credentials are not forwarded. Without them, the caller's credentials are forwarded.
         """
         self._address = address
         self._credentials = credentials
         self._channels: dict[str, Channel] = {}
-        # The client sides of TLS whose changes this object follows.
+        # The client sides of TLS to whose changes this object listens.
         self._sides: list[ClientSide] = []
         self._closing: set[asyncio.Task[None]] = set()
 

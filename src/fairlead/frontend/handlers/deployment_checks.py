@@ -1,4 +1,4 @@
-"""Checks of requests about worker deployments, and of the versions that they would stop or delete."""
+"""Checks of requests about worker deployments, and of versions before they are stopped or deleted."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def found_deployment(frontend: Frontend, namespace: Namespace, name: str) 
 
 
 async def drained(frontend: Frontend, namespace: Namespace, deployment: Deployment) -> Deployment:
-    """The deployment, after all due checks of its draining versions: drainage is checked only on request."""
+    """The deployment, after all due drainage checks of its versions: there are no other checks than these."""
     now_ns = wall_ns(frontend)
     due = [
         state
