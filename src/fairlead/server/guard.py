@@ -66,7 +66,7 @@ class Guard:
             )
 
         self.frontend = gate(lambda _: False) if authorization.is_on else None
-        # On the host's own port, the TLS layer has verified that a certificate is of the hosts' authority.
+        # On the host's own port, the TLS layer has verified that a certificate was issued by the hosts' authority.
         self.hosts = HostAdmission(gate(lambda _: config.has_host_certificates), is_reserved=is_of_history)
 
     async def open(self) -> Self:
