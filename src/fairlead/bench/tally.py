@@ -72,7 +72,7 @@ class Tally:
     @property
     def received_later(self) -> int:
         """Tasks that were received, but not by a sync match: they had been stored."""
-        # Not from the polls' results: a backlogged task that is forwarded looks like a new one at the parent.
+        # Not counted by the polls' results: if a backlogged task is forwarded, the parent reports it as a new one.
         return self.received - self.started_at_once
 
     @property
