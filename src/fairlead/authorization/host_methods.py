@@ -53,7 +53,8 @@ class HostAdmission:
         access = HOST_METHODS.get(name) or _access(name, Scope.CLUSTER, Access.ADMIN)
         claims = await self._gate.identify(call, access)
         if claims is not None and claims.kind == "host":
-            # Operators on a host may use its secret: their commands are in the audit, calls between hosts are not.
+            # An operator on a host may use its secret, so audit the methods of operators even if a host calls; other
+            # calls between hosts are not audited.
             if name in HOST_METHODS:
                 self._gate.note(call, claims, access, "", request)
             return
@@ -62,7 +63,9 @@ class HostAdmission:
         if name in _ANY:
             return
         if name in _WRITE and self._is_reserved(request.task.payload):
-            raise self._gate.refuse(call, claims, access, "", "the payload is one that only hosts may add")
+            raise self._gate.refuse(
+                call, claims, access, "", "the payload stands for a workflow's task, which only hosts may add"
+            )
         await self._gate.check(call, claims, access, self._namespace(access, claims, request), request)
 
     def _namespace(self, access: MethodAccess, claims: Claims | None, request: Any) -> str:

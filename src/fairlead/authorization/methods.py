@@ -37,7 +37,8 @@ class MethodAccess(Struct, frozen=True):
     is_audited: bool = False
 
 
-# The methods of both services that only read one namespace. Every method that is in no list writes to a namespace.
+# The methods of both services that only read one namespace. A method that is in none of these lists writes to a
+# namespace.
 _READS: Final = frozenset(
     """
     DescribeNamespace GetWorkflowExecutionHistory GetWorkflowExecutionHistoryReverse ListOpenWorkflowExecutions
@@ -76,7 +77,7 @@ WORKER_METHODS: Final = frozenset(
     GetWorkflowExecutionHistory
     """.split()  # noqa: SIM905
 )
-# Methods beside those with the access ADMIN that operators use to change running work.
+# Methods that operators use to change running work, and whose access is not ADMIN.
 AUDITED: Final = frozenset(
     """
     TerminateWorkflowExecution ResetWorkflowExecution DeleteWorkflowExecution UpdateWorkflowExecutionOptions
@@ -91,7 +92,7 @@ AUDITED: Final = frozenset(
     TerminateNexusOperationExecution DeleteNexusOperationExecution
     """.split()  # noqa: SIM905
 )
-# SDKs call it before they have sent any credential.
+# SDKs call this method before they send any credential.
 OPEN_METHODS: Final = frozenset(("GetSystemInfo",))
 
 
