@@ -38,7 +38,7 @@ async def status(cluster: Cluster) -> Report:
 def status_report(answers: Mapping[str, StatusResponse | FairleadError]) -> Report:
     """Return the streams of all hosts, and the totals of each remote cluster."""
     streams: list[StreamStatus] = []
-    # Remote clusters without a known stream, with the reason; and hosts of this cluster that did not respond.
+    # Remote clusters whose streams are not known, with the reason; and the hosts of this cluster that did not respond.
     unknown: dict[str, str] = {}
     silent: list[tuple[Cell, ...]] = []
     here = ""
@@ -98,7 +98,9 @@ def _together(source: str, streams: list[StreamStatus], why_unknown: str | None)
 
 
 def _row(stream: StreamStatus, *, is_reported: bool) -> tuple[Cell, ...]:
-    """If `is_reported`, the table leaves out the error, since it is shown for the whole cluster."""
+    """Return a row of the table. With `is_reported`, the row leaves out the error, which is shown for the whole
+    cluster.
+    """
     return (
         stream.source,
         stream.shard_id,
