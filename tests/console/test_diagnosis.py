@@ -89,17 +89,17 @@ CASES = [
     (
         Cause.RATE_LIMIT,
         activity(queue=queue(rate_per_s=10.0, dispatches_per_s=9.9, backlog=50, rate_source="a setting")),
-        "whose rate limit of 10 tasks a second is reached.",
+        "whose rate limit of 10 tasks per second is reached.",
     ),
     (
         Cause.RATE_LIMIT,
         activity(queue=queue(rate_per_s=0.0, backlog=50, rate_source="a setting")),
-        "whose rate limit of 0 tasks a second is reached.",
+        "whose rate limit of 0 tasks per second is reached.",
     ),
     (
         Cause.KEY_LIMIT,
         activity(queue=queue(key="tenant", key_rate_per_s=2.0, key_weight=3.0, key_waiting=40)),
-        "fairness key 'tenant' may have 6 tasks a second: 40 tasks of it wait.",
+        "fairness key 'tenant' may have 6 tasks per second: 40 tasks of it wait.",
     ),
     (
         Cause.RUNNING_LIMIT,

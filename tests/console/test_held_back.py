@@ -31,13 +31,13 @@ def facts(**changes: object) -> QueueFacts:
         (
             facts(rate_per_s=10.0, dispatches_per_s=9.0, rate_source="set by x"),
             Cause.RATE_LIMIT,
-            "The rate limit of 10 tasks a second is reached (set by x)",
+            "The rate limit of 10 tasks per second is reached (set by x)",
         ),
         (facts(rate_per_s=10.0, dispatches_per_s=2.0), Cause.BUSY_WORKERS, "2 workers poll here"),
         (
             facts(partitions={0: PartitionFacts(backlog=3, loaded=3, polls=1)}, key_rate_per_s=5.0, keys_waiting=1),
             Cause.KEY_LIMIT,
-            "1 fairness key waits for the limit of 5 tasks a second",
+            "1 fairness key waits for the limit of 5 tasks per second",
         ),
         (
             facts(partitions={0: IDLE, 1: BUSY}),

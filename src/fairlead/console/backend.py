@@ -40,7 +40,8 @@ class Backend:
     gate: "Gate | None" = None
     # Decisions of the last minutes; None without authorization.
     audit: "Audit | None" = None
-    # When the stored task queues of a namespace were last loaded for a viewer, and the tasks that load them.
+    # By namespace: the time at which its stored task queues were last loaded for a viewer, and the tasks that load
+    # them.
     loaded_at_s: dict[str, float] = field(default_factory=dict)
     background: Background = field(default_factory=lambda: Background(get_log("console")))
     admit: Admit | None = None

@@ -23,7 +23,8 @@ from fairlead.settings.dynamic.matching import OVERRIDE_TASK_QUEUE_RPS
 
 # Seconds between two loads of a namespace's stored task queues; a host unloads an idle one after five minutes.
 LOAD_STORED_S = 240.0
-# Task queues that are loaded for one look, and those that are loaded at the same time.
+# Maximum number of stored task queues that are loaded for one viewer's request, and number that are loaded
+# concurrently.
 LOADED_MAX = 300
 LOADED_AT_ONCE = 4
 # Namespaces whose last load is remembered.
@@ -74,7 +75,7 @@ async def queue_figures(context: Context, namespace: str) -> list[QueueFigures]:
 
 
 async def all_figures(context: Context, namespace: str) -> list[QueueFigures]:
-    """The same with the sticky task queues."""
+    """The loaded task queues of a namespace on all hosts, with sticky ones."""
     await context.require(workflow_method("DescribeTaskQueue"), namespace)
     namespace_id = await context.namespace_id(namespace)
     found, _missing = await trusted_client(context).figures(namespace_id)
@@ -103,7 +104,7 @@ def is_sticky_name(name: str) -> bool:
 
 
 def _load_stored(context: Context, namespace_id: str, loaded: AbstractSet[tuple[str, int]]) -> None:
-    """Load stored task queues in the background, so that the next look at them has their backlog.
+    """Load stored task queues in the background, so that the next page shows their backlog.
 
     A host loads a task queue at its first request. After a restart, tasks without a worker would stay unseen.
     """

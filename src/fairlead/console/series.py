@@ -13,7 +13,7 @@ COARSE_S: Final = 60
 COARSE_POINTS: Final = 720
 # Number of series. Each takes up to 4.3 kB; the one that changed longest ago ends first.
 SERIES_MAX: Final = 2_000
-# Factor by which a part may exceed its number of points before it is cut.
+# Factor by which the points of a part may exceed their maximum before they are cut.
 _SLACK: Final = 1.25
 
 # Parts of a series' name, such as ("starts",) or ("queue", namespace id, task queue, type, "backlog").
@@ -21,7 +21,7 @@ SeriesName: TypeAlias = tuple[str, ...]
 
 
 class Point(NamedTuple):
-    """A value at a time, in seconds since 1970; None if nothing was recorded then."""
+    """A value at a time, in seconds since 1970. The value is None if nothing was recorded at that time."""
 
     at_s: float
     value: float | None
@@ -72,9 +72,10 @@ class _Series:
 
 
 class TimeSeries:
-    """All series of a process. A series of zeros does not begin, so that idle objects take no memory.
+    """All series of a process. A series begins with its first value that is not zero, so that idle objects take no
+    memory.
 
-    Those of the process itself begin with their first value, and never end.
+    The series of the process itself begin with their first value, even if it is zero, and never end.
     """
 
     def __init__(self, *, series_max: int = SERIES_MAX) -> None:

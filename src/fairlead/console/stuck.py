@@ -158,7 +158,7 @@ async def _activity_task(
         id=info.activity_id,
         name=info.activity_type.name,
         state="paused" if info.paused else "started" if is_started else state,
-        # An attempt that waits for its time is scheduled in the future.
+        # While an attempt waits for its backoff, its scheduled time is in the future.
         since_s=text.seconds_of(info.last_attempt_complete_time) if scheduled_s > context.now_s else scheduled_s,
         attempt=info.attempt,
         attempts_max=info.maximum_attempts,
@@ -343,7 +343,8 @@ async def _place(
 ) -> tuple[int | None, int | None]:
     """The partition that holds the run's task, and the task's position there, from 1 on; None if it was not found.
 
-    Of several activities of one run in the same task queue, the first counts: matching does not know activity ids.
+    If several activities of the run wait in the task queue, this finds the first one: matching does not know activity
+    ids.
     """
     holding = [number for number, one in sorted(found.partitions.items()) if one.report.tasks]
     for number in holding[:SEARCHED_PARTITIONS_MAX]:

@@ -102,7 +102,7 @@ def span(one: Span, from_s: float, until_s: float) -> Markup:
 
 
 def _thinned(points: Sequence[Point]) -> Sequence[Point]:
-    """At most `POINTS_MAX` points: of neighbors, the highest one stays."""
+    """Reduce the points to at most `POINTS_MAX`; each keeps the highest value of its group of neighbors."""
     if len(points) <= POINTS_MAX:
         return points
     step = -(-len(points) // POINTS_MAX)

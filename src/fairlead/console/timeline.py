@@ -15,7 +15,7 @@ SPANS_MAX: Final = 200
 
 
 class Span(Struct, frozen=True, kw_only=True):
-    """A row: from `began_s` it waited until `ran_s`, and then ran until `ended_s`; None if that has not happened."""
+    """A row: it waited from `began_s` to `ran_s`, then ran until `ended_s`. A time that has not come is None."""
 
     kind: str
     label: str

@@ -1,4 +1,4 @@
-"""Clusters: the lag and dead letters of each source, global namespaces, and their failover with its preflight."""
+"""Clusters: the lag and dead letters of each source, global namespaces, and failovers with the check before them."""
 
 from typing import Final
 
@@ -98,7 +98,9 @@ def _source_row(source: str, streams: list[StreamStatus], why: str | None) -> li
 
 
 async def _namespaces(context: Context, here: str, streams: list[StreamStatus]) -> list[Grid]:
-    """Global namespaces with the preflight of a failover, as far as this cluster can tell; and past failovers."""
+    """Global namespaces, each with a check whether a failover is safe, from the facts that this cluster has; and past
+    failovers.
+    """
     try:
         found = await context.call("ListNamespaces", ListNamespacesRequest(page_size=ROWS), ListNamespacesResponse)
     except RpcStatus as failure:

@@ -23,7 +23,7 @@ from fairlead.console.view import Parameters, View, workflow_method
 from fairlead.core.namespaces import split_version
 from fairlead.core.partitions import TaskQueueId
 
-# Rows of a page, and task queues of a page that are asked what holds them back.
+# Rows of a page, and maximum number of task queues of a page whose cause of waiting is determined.
 ROWS_MAX: Final = 100
 HELD_MAX: Final = 20
 # Seconds for the descriptions of one page.

@@ -55,7 +55,7 @@ class Asked(Parameters, frozen=True, kw_only=True):
 
 
 class Relation(Struct, frozen=True):
-    """Another workflow that this one belongs to, or began."""
+    """A workflow that this one belongs to, or that it started."""
 
     kind: str
     id: str
@@ -122,7 +122,8 @@ class Workflow(Struct, frozen=True, kw_only=True):
     is_timeline_cut: bool
     events: list[ShownEvent]
     next: str
-    # End of the timeline: the end of the run, or a time not long after now, so that an idle run has the same picture.
+    # End of the timeline: the end of the run; for an open run, a time shortly after now that changes in steps, so that
+    # the picture of an idle run stays the same.
     drawn_until_s: float
     asking: Asking | None = None
 
@@ -266,7 +267,7 @@ def _activity(info: PendingActivityInfo) -> ShownActivity:
         task_queue=info.activity_options.task_queue.name,
         attempt=info.attempt,
         attempts_max=info.maximum_attempts,
-        # The time of an attempt that waits is its next time.
+        # If an attempt waits for its backoff, its scheduled time is the time of that attempt.
         scheduled_s=None if info.next_attempt_schedule_time.seconds else text.seconds_of(info.scheduled_time),
         started_s=text.seconds_of(info.last_started_time),
         heartbeat_s=text.seconds_of(info.last_heartbeat_time),
