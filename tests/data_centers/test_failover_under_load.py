@@ -81,12 +81,12 @@ def check(number: int, runs: Sequence[Seen]) -> None:
     (ended,) = [one for one in runs if one.status is WorkflowExecutionStatus.COMPLETED]
     events = ended.history.events
     assert [event.event_id for event in events] == list(range(1, len(events) + 1))
-    told = Counter(
+    received = Counter(
         event.workflow_execution_signaled_event_attributes.request_id
         for event in events
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     )
-    assert told == Counter(f"order-{number}/{each}" for each in range(SIGNALS))
+    assert received == Counter(f"order-{number}/{each}" for each in range(SIGNALS))
     ends = [
         event.activity_task_completed_event_attributes.scheduled_event_id
         for event in events
