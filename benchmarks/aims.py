@@ -1,4 +1,4 @@
-"""Aims of benchmarks: what was measured beside what is aimed at, and which aims were missed by more than noise."""
+"""Aims of benchmarks: compares figures with their aims, and names the aims that were missed by more than noise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-# Share of an aim below which it is missed: the rest is noise. Rates vary more than ratios of CPU in the same run.
+# Minimum share of an aim that counts as met: a smaller difference may be noise. Rates vary more than ratios of CPU
+# times of the same run.
 RATE_REACHED_MIN = 0.8
 RATIO_REACHED_MIN = 0.9
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A figure that is aimed at, and the figure that was measured."""
+    """A measured figure and its aim."""
 
     title: str
     measured: float

@@ -36,7 +36,7 @@ from fairlead.rpc.header_block import literal
 from fairlead.rpc.message import framed
 
 PATH = "/temporal.api.workflowservice.v1.WorkflowService/StartWorkflowExecution"
-# Trailers of a successful call, as the server encodes them; other trailers are those of an error.
+# Trailers of a successful call, as the server encodes them; any other trailers mean an error.
 OK_TRAILERS = literal(b"grpc-status", b"0")
 ID_CHARACTERS = 24
 RECEIVE_BYTES = 256 * 1024

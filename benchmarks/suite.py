@@ -1,4 +1,4 @@
-"""Runs all benchmarks of `make bench`, also after one that missed its aims, and sums up at the end."""
+"""Runs all benchmarks of `make bench`, even after one has missed its aims, and prints a summary at the end."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("storage",),
     ("storage_postgres",),
     ("matching",),
-    # With the pairs of `benchmarks.rpc_pairs`.
+    # Also runs the pairs of `benchmarks.rpc_pairs`.
     ("rpc",),
     ("workflows",),
     ("workflows", "--quick", "--unsynced"),
