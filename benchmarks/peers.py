@@ -66,7 +66,7 @@ PEERS = (
     Peer("Fairlead, workflows", "fairlead_workflows", (), fairlead_frontend,
          "history: state survives every crash, result kept", "commit synced before the answer",
          "by key, weighted; priorities"),
-    Peer("Celery, Redis", "celery_redis", ("celery[redis]",), redis, "at least once (`acks_late`, after 1 h)", SYNCED_LOG,
+    Peer("Celery, Redis", "celery_redis", ("celery[redis]",), redis, "at least once (`acks_late`, 1 h)", SYNCED_LOG,
          "none"),
     Peer("arq, Redis", "arq_redis", ("arq",), redis, "at least once", SYNCED_LOG, "none"),
     Peer("Dramatiq, Redis", "dramatiq_redis", ("dramatiq[redis]",), redis, "at least once", SYNCED_LOG, "none"),

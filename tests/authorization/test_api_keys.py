@@ -88,7 +88,7 @@ async def test_another_host_knows_a_key_and_its_revocation_with_its_next_refresh
         loop = asyncio.get_running_loop()
         revoked_s = loop.time()
         await until_denied(there, made.key)
-        # The bound, and time for a busy machine.
+        # The refresh interval, plus time for a busy machine.
         assert loop.time() - revoked_s < api_keys.REFRESH_S + 10
     finally:
         await here.close()
@@ -190,9 +190,9 @@ async def test_revoking_twice_keeps_the_first_time() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"namespace": "", "role": "admin"}, "for a namespace with a role"),
+        ({"namespace": "", "role": "admin"}, "a key is for exactly one of these"),
         ({"namespace": "orders", "role": "king"}, "role 'king' is unknown"),
-        ({"namespace": "orders", "role": "worker", "cluster": "b"}, "for a namespace with a role"),
+        ({"namespace": "orders", "role": "worker", "cluster": "b"}, "a key is for exactly one of these"),
         ({"namespace": "orders", "role": "worker", "expires_s": NOW_S - 1}, "expired already"),
     ],
 )

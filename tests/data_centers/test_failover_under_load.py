@@ -61,7 +61,7 @@ async def fail_over_and_back(world: World, chance: random.Random) -> list[int]:
     for number in range(LOAD.failovers):
         await asyncio.sleep(chance.uniform(*PAUSE_S))
         if number % 4 in (1, 2):
-            # Events that it acknowledges from now on are only on its own disk.
+            # Events that this cluster acknowledges from now on are only on its own disk.
             await world.cut_off(here)
             await asyncio.sleep(chance.uniform(*ALONE_S))
             await world[here].kill()
