@@ -152,7 +152,7 @@ async def test_a_reader_of_one_namespace_gets_a_diagnosis_without_partitions() -
         assert found["queues"][0]["partitions"] != []
 
 
-def test_the_page_says_why_and_becomes_calm_when_it_is_mended(seen: Seen, place: Place) -> None:
+def test_the_page_names_the_cause_and_shows_when_it_is_gone(seen: Seen, place: Place) -> None:
     async def start() -> None:
         client = await Client.connect(place.frontend)
         await client.start_workflow("Order", "rope", id="stuck-order", task_queue="other <orders>")

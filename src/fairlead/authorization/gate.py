@@ -88,7 +88,8 @@ class Gate:
         is_host: Callable[[PeerCertificate], bool] = lambda _: False,
         on_decision: Callable[[Decided], None] | None = None,
     ) -> None:
-        """`secret` is that of the cluster's hosts; `is_host` tells whether a certificate belongs to one of them.
+        """`secret` is the secret of the cluster's hosts; `is_host` tells whether a certificate belongs to one of the
+        hosts.
 
         `on_decision` gets every refusal, and every call of a method that is in the audit.
         """

@@ -44,7 +44,7 @@ class HostAdmission:
     """Lets calls to a host's own port in, or raises PERMISSION_DENIED. Hosts of the cluster may call everything."""
 
     def __init__(self, gate: Gate, *, is_reserved: Callable[[bytes], bool] = lambda _: False) -> None:
-        """`is_reserved` tells whether a task's payload is one that only hosts may add: it stands for a workflow."""
+        """`is_reserved` tells whether a task's payload stands for a workflow, so that only hosts may add it."""
         self._gate = gate
         self._is_reserved = is_reserved
 

@@ -23,7 +23,7 @@ class LoadPlan:
     """An open loop has `phases`: tasks are due at set times, and at most `producers` are being added at once.
 
     A closed loop has no phases: each producer adds its next task when the previous add has returned. The load ends
-    after `tasks` tasks or `duration_s` seconds, whichever is given.
+    after `tasks` tasks or after `duration_s` seconds; one of both is given.
     """
 
     phases: tuple[Phase, ...] = ()

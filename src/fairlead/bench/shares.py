@@ -22,7 +22,7 @@ class FairShares:
 
     A key without waiting tasks is owed nothing, so a key that has few tasks is not counted as unfairly treated. Each
     dispatch advances a virtual time by 1 / (sum of the weights of all waiting keys); a key is owed its weight times the
-    virtual time during which it waited. So each step takes constant time, however many keys there are.
+    virtual time during which it waited. So the time of a step does not depend on the number of keys.
     """
 
     def __init__(self, weights: Sequence[float]) -> None:

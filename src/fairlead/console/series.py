@@ -11,7 +11,7 @@ FINE_S: Final = 10
 FINE_POINTS: Final = 360
 COARSE_S: Final = 60
 COARSE_POINTS: Final = 720
-# Number of series. Each takes up to 4.3 kB; the one that changed longest ago ends first.
+# Number of series. Each takes up to 4.3 kB; the series that changed longest ago is dropped first.
 SERIES_MAX: Final = 2_000
 # Factor by which the points of a part may exceed their maximum before they are cut.
 _SLACK: Final = 1.25

@@ -304,7 +304,7 @@ class Failover:
 
         async def ask(shard_id: int) -> None:
             try:
-                # A shard on this host has no timeout of its own.
+                # A call of a shard on this host has no timeout by itself.
                 async with asyncio.timeout(SHARD_CALL_S):
                     answer = await self._history.call_shard("HandOver", shard_id, order, timeout_s=SHARD_CALL_S)
             except TimeoutError:

@@ -8,7 +8,7 @@ A namespace has two blocks that are replaced as a whole and independently, by th
   same version are equal.
 
 The list of past failovers is the union of both. The values that belong to one cluster (a handover, the store's version)
-stay those of the local record.
+are taken from the local record.
 """
 
 import msgspec

@@ -224,7 +224,9 @@ class NamespaceSync:
 
 
 async def nudge_all(remotes: Callable[[str], Remote], clusters: Clusters, *, timeout_s: float = INTERVAL_S) -> None:
-    """Have all other clusters pull this one's namespaces; those that don't respond pull them later by themselves."""
+    """Make all other clusters pull this cluster's namespaces now; a cluster that doesn't respond pulls them later by
+    itself.
+    """
 
     async def nudge(cluster: str) -> None:
         with suppress(FairleadError, TimeoutError):

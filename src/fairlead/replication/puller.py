@@ -51,7 +51,7 @@ class BegunAnew(RetryLater):
 
 
 class DisorderedResponse(GiveUp):
-    """The tasks in a response are not those that were requested."""
+    """A response contains other tasks than those that were requested."""
 
 
 class Stream(NamedTuple):

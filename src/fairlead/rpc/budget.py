@@ -1,4 +1,4 @@
-"""Rate limits for one peer: a burst at once, then a steady rate, also across its connections."""
+"""Rate limits for one peer, which its connections share: a burst, then a steady rate."""
 
 import ipaddress
 from collections import OrderedDict
@@ -48,7 +48,7 @@ class Budget:
 
 
 class SpentBudgets:
-    """Keeps the spent budgets of each address after its connections close: a new connection begins with the rest.
+    """Keeps the spent budgets of each address after its connections close: a new connection gets only what is left.
 
     A peer that spends its burst, closes the connection and opens another one would otherwise have no limit at all.
     """

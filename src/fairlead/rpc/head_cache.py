@@ -23,7 +23,7 @@ _TIMEOUT_FRONT_BYTES = len(literal(TIMEOUT_NAME, b""))
 
 
 class HeadCache:
-    """Decodes header blocks, and caches the heads of those that leave the header table alone."""
+    """Decodes header blocks, and caches the heads of blocks that leave the header table unchanged."""
 
     __slots__ = ("_account", "_bytes", "_decoder", "_generation", "_heads", "_list_bytes_max")
 

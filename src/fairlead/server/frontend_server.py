@@ -85,7 +85,7 @@ class Drain:
         return await instead()
 
     def begin(self) -> None:
-        """Answer all waiting polls, and all later ones at once."""
+        """Answer all waiting polls now, and each later poll as soon as it arrives."""
         self._has_begun = True
         self._ended |= self._waiting
         for waiting in self._waiting:

@@ -85,8 +85,8 @@ def balancing(
     Each response reports the partition's backlog. To show the effect of the balancers alone, partitions do not forward
     polls or tasks to each other: a poller at the wrong partition waits. In the server, forwarding reduces this effect.
 
-    Every balancer gets the same tasks, once divided evenly and once skewed: one partition gets a large share of both
-    the backlog and the arrivals, and the others the rest.
+    Every balancer gets the same tasks, in two workloads: even, and skewed, in which one partition gets a large share of
+    both the backlog and the arrivals.
 
     Utilisation is the share of the pollers' time spent at work while the starting backlog lasted. Under even load, all
     balancers should be close to each other; under skew, those that consider backlogs or waiting polls should be far

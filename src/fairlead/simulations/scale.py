@@ -2,7 +2,7 @@
 
 The classes are those of the server: each host has its `Membership`, `MemberRing` and `Nudges`, each task queue its
 `RootCoordinator` with scaler and pushes. The store is in memory, hosts call each other in one process, and time is
-virtual. The result is counts of calls and rows, no times: a model turns them into CPU (docs/scale.md).
+virtual. The results are counts of calls and rows, not times; a model converts them into CPU time (docs/scale.md).
 """
 
 from collections import Counter

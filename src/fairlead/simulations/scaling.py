@@ -64,11 +64,12 @@ def scaling(
     and write partitions together; below the lower one, it lowers write first, and read when the partitions are drained.
 
     In the upper picture, the load should stay between its two thresholds, except while a change takes place. In the
-    lower one, write rises to the ideal count and never above it. On the way down, it follows the highest load of the
-    sustained time, and read follows later. A load that varies around a threshold may bring a partition back soon after.
+    lower picture, write rises to the ideal count and never above it. When the load falls, write follows the highest
+    load of the sustained time, and read follows write later. A load that varies around a threshold may bring a
+    partition back soon after.
 
     The last lines of the summary show the benefit. They compare the partition-hours with those of a fixed number of
-    partitions, and the number of partitions with one that is estimated from the root alone. Try --skew 4.
+    partitions, and the number of partitions with an estimate from the root alone. Try --skew 4.
     """
     parameters: dict[str, Cell] = {
         "seed": seed,

@@ -2,7 +2,7 @@
 
 The supervisor sends connections that it has accepted, each with one byte, and orders of one byte each; all arrive in
 order. The process sends lines of JSON: one when it is ready, and further ones when connections have ended. When the
-channel closes, each side knows that the other has ended, for whatever reason.
+channel closes, each side knows that the other has ended.
 """
 
 import asyncio

@@ -163,8 +163,8 @@ REPLICATION_DELAY = Metric(
     "replication_tasks_delay",
     Kind.GAUGE,
     SOURCE_LABELS,
-    "Seconds since the oldest unapplied replication task was written; if no tasks arrive, seconds since the last "
-    "time that none was missing.",
+    "Seconds since the oldest unapplied replication task was written; if no tasks arrive, seconds since this host "
+    "last had all of them.",
 )
 REPLICATION_BACKLOG = Metric(
     "replication_tasks_recv_backlog",

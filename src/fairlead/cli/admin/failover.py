@@ -40,8 +40,8 @@ async def failover(cluster: Cluster, *, namespace: str, to: str, graceful: bool)
     cluster, or any other. Events that only the old cluster has are replicated when it comes back: its signals are
     reapplied, and its other events stay on losing branches.
 
-    With --graceful, the active cluster carries the failover out, whichever cluster is called. If the failover is not
-    complete in time, nothing changes.
+    With --graceful, the active cluster carries the failover out, even if another cluster is called. If the failover is
+    not complete in time, nothing changes.
 
     \b
     fairlead admin failover orders --to b --graceful --timeout 1m

@@ -26,8 +26,8 @@ def replication() -> None:
 async def status(cluster: Cluster) -> Report:
     """Show how far this cluster has replicated the streams of the others: a stream is one shard of another cluster.
 
-    All tasks up to the cursor are stored here. The lag counts the tasks that the other cluster has written and this one
-    has not applied: their number, and the age in seconds of the oldest one that has arrived.
+    This cluster has stored all tasks up to the cursor. The lag is the number of tasks that the other cluster has
+    written and this one has not applied, and the age in seconds of the oldest task that has arrived.
     """
     answers = await cluster.ask_all(STATUS, StatusRequest())
     if all(isinstance(answer, UnknownMethod) for answer in answers.values()):

@@ -76,7 +76,7 @@ async def update_partition(
     if read is None and write is None:
         raise click.UsageError("nothing to change: give --num_read_partitions, --num_write_partitions or both")
     types = [TYPES[type_name]] if type_name else [TaskType.WORKFLOW, TaskType.ACTIVITY]
-    # Also with --force: a call for a missing task queue would create it.
+    # Check this also with --force: a call for a missing task queue would create it.
     namespace_id = await cluster.namespace_id(namespace, name, types)
     task_queues = await _in_use(cluster, [TaskQueueId(namespace_id, name, task_type) for task_type in types])
     _warn_of_many(max(read or 1, write or 1))

@@ -18,7 +18,7 @@ from fairlead.replication.service import STATUS, StatusRequest, StatusResponse
 from fairlead.rpc import RpcStatus
 from fairlead.rpc.hosts.caller import UnknownMethod
 
-# Seconds for a failover; a graceful one that takes longer changes nothing.
+# Seconds for a failover; a graceful failover that takes longer changes nothing.
 FAILOVER_S_MAX: Final = 30.0
 # Seconds of lag from which on a failover is not advised.
 LAG_S_MAX: Final = 10.0

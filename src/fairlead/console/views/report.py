@@ -37,7 +37,7 @@ _SEND_COLUMNS: Final = ["Workflow", "Namespace", "Run", "To", "From", "Events", 
 
 
 class NoPlan(FixRequest):
-    """The lake has no repair plan, another one than the viewer saw, or one that is too large for the console."""
+    """The lake has no repair plan, a newer plan than the viewer saw, or a plan that is too large for the console."""
 
 
 class NotDone(RetryLater):

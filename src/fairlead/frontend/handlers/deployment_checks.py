@@ -179,7 +179,7 @@ async def describe_queue(
 def add_stats(
     shown: api.DescribeWorkerDeploymentVersionResponse.VersionTaskQueue, described: TaskQueueDescription
 ) -> None:
-    """Add the statistics of a task queue, together and by priority."""
+    """Add the statistics of a task queue, in total and by priority."""
     shown.stats.CopyFrom(shown_stats(described.total()))
     for one in described.by_priority() or [PriorityStats(PRIORITY_DEFAULT, 0, 0.0, 0.0, 0.0)]:
         shown.stats_by_priority_key[one.priority].CopyFrom(shown_stats(one))

@@ -53,7 +53,7 @@ RESERVED_NAME = "temporal-system"
 # Maximum bytes of a workflow task completion: it must fit into one message.
 WORKFLOW_TASK_COMPLETION_BYTES_MAX = 4 * 1024 * 1024
 
-# Capabilities of every namespace, whatever its settings; True only for features that this server has.
+# Capabilities of every namespace, which its settings don't change; True only for features that this server has.
 NAMESPACE_CAPABILITIES = {
     "eager_workflow_start": True,
     "sync_update": True,

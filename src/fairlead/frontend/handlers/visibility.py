@@ -43,7 +43,7 @@ DIFFERENCES = (
     "A page token of another query or namespace, or an invalid one, gets INVALID_ARGUMENT.",
     "A list returns a page token only if there is another page. A page may have fewer rows if memos are large.",
     "Search attributes that are times, or strings with double quotes, are compared by value, not by their notation.",
-    "Search attributes of type Datetime are listed in UTC, whatever their original time zone.",
+    "Search attributes of type Datetime are listed in UTC, even if they were set in another time zone.",
     "In Text search attributes an underscore is part of a word.",
     "HAVING after GROUP BY is rejected; Temporal's server ignores it.",
     (

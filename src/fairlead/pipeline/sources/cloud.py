@@ -34,7 +34,7 @@ class NoExports(FixRequest):
 
 
 def find_exports(folder: Path, *, cluster: str) -> list[Segment]:
-    """Return all files below a folder, whatever their names: Temporal Cloud's have no suffix."""
+    """Return all files below a folder, with any names: Temporal Cloud's files have no suffix."""
     root = folder.absolute()
     files = sorted(
         path

@@ -1,8 +1,8 @@
 """Dispatches against fair shares: shares, starved keys and floods, for each task queue and window.
 
 The fair share is max-min fair: dispatches are divided by weight, no key gets more than its demand, and what a key does
-not need is divided among the others. So a key with little demand does not count as treated badly, and a task queue
-without a backlog is fair, whatever the shares of its keys are.
+not need is divided among the others. So a key with little demand does not count as unfairly treated, and a task queue
+without a backlog is fair with any shares of its keys.
 
 The demand of a key is its added tasks plus its backlog at the start of the window. Both are computed from the records,
 of which some may have been dropped. So a backlog counts as empty as soon as the partitions report an empty backlog, or

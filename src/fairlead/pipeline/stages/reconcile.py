@@ -46,7 +46,7 @@ def expected_clusters(history: DataFrame) -> DataFrame:
 def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
     """Gather all batches of a run in one row, without payloads; only workflow ids with events since `since_us`.
 
-    All runs of such a workflow id are included: a finding between two runs may involve one that was idle for long.
+    All runs of such a workflow id are included: a finding may be about two runs, one of which was idle for long.
     """
     if since_us is not None:
         recent = history.where(F.col("time_us") >= since_us).select(*_WORKFLOW).distinct()

@@ -353,7 +353,7 @@ def merge(left: HistoryRecord, right: HistoryRecord) -> HistoryRecord:
 
 
 def _crossing(world: World) -> tuple[Run, Copies, str]:
-    """Return a run with a failover, its journals, and the cluster to spoil: one that wrote no batch of it."""
+    """Return a run with a failover, its journals, and the cluster to spoil, which wrote no batch of the run."""
     (run,) = crossing(world)
     return run, copies_of(world, run), _bystander(world, run)
 

@@ -1,8 +1,8 @@
 """Synthetic journals of three clusters: traffic with floods, histories with defects, and unreadable segments.
 
 The same scale and seed give the same bytes. All planted defects are in a manifest in the journals' folder, which ingest
-ignores, since it is not a segment. An unreadable segment is a spoilt copy of a sound one under another name: so all
-other results are independent of its content.
+ignores, since it is not a segment. An unreadable segment is a spoilt copy of a sound one under another name: so that
+its content affects no other result.
 """
 
 from collections.abc import Callable

@@ -26,7 +26,7 @@ class TlsProvider:
         self.http = ServerSide(frontend.server, frontend.overrides, alpn=ALPN_HTTP1) if frontend.server.is_on else None
         self.internode = ServerSide(internode.server) if internode.server.is_on else None
         self.metrics = None if metrics is None or not metrics.is_on else ServerSide(metrics, alpn=None)
-        # Between hosts, the certificate of the server is also that of the client.
+        # Between hosts, a host uses its server certificate also as a client.
         self.to_hosts = ClientSide(internode.client, internode.server) if internode.client.is_on else None
         self._to_clusters = {
             name: ClientSide(group.client, group.server) for name, group in config.remotes.items() if group.client.is_on

@@ -52,7 +52,8 @@ class _Version(NamedTuple):
     inode: int
     size_bytes: int
     modified_ns: int
-    # Also changes with the permissions, and when a copy keeps the old modification time.
+    # The change time of the file's status: it also changes with the permissions, and if a copy keeps the old
+    # modification time.
     changed_ns: int
 
 

@@ -142,5 +142,5 @@ def _name_problem(remote_name: str, name: str, before: int) -> str:
     if remote_name == name:
         return " is the name of this cluster itself: leave it out"
     if before >= REMOTES_MAX:
-        return f" is one more than the {REMOTES_MAX} allowed remote clusters"
+        return f" is above the limit of {REMOTES_MAX} remote clusters: remove some"
     return ""

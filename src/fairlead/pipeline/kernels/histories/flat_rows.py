@@ -274,7 +274,7 @@ def _workflow_row(
 
 
 def describe_failure(failure: Failure) -> tuple[str | None, str | None]:
-    """Return the type and the message of a failure; for failures that only wrap a cause, those of the cause."""
+    """Return the type and the message of a failure; if the failure only wraps a cause, those of the cause."""
     for _ in range(CAUSES_MAX):
         if failure.WhichOneof("failure_info") not in _WRAPPERS or not failure.HasField("cause"):
             break

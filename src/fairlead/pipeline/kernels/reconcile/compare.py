@@ -153,7 +153,7 @@ class Comparison(MergedRun):
         return replace(lack, source=None, withheld=reason)
 
     def _report_extra(self, lacks: Mapping[str, Sequence[Lack]]) -> None:
-        """Report events at the end of a branch that other clusters have, but not the one that may write them."""
+        """Report events at a branch's end that other clusters have, but not the only cluster that may write them."""
         for name in self.copies:
             own = [
                 lack

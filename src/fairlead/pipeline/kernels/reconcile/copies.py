@@ -68,7 +68,7 @@ class Copy:
 
 
 def read_copy(cluster: str, run_id: str, batches: Iterable[Batch]) -> Copy:
-    """Build the copy from these batches, in whatever order and however often each was journaled."""
+    """Build the copy from these batches; their order and repetitions don't matter."""
     unique = {
         (
             *(batch.branch_id, batch.first, batch.task_id, batch.last, batch.version, batch.digests, batch.items),
@@ -232,7 +232,7 @@ def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
 def _check_branches(copy: Copy, sound: Sequence[tuple[Batch, VersionHistory]]) -> list[VersionHistory]:
     """Return the histories of the batches that continue their branch, possibly after a gap; report the others.
 
-    Whole batches may come twice, or again as parts of others, if events were sent again.
+    If events were sent again, a batch may occur twice, or its events may occur again as parts of other batches.
     """
     tips: dict[str, VersionHistory] = {}
     kept = []

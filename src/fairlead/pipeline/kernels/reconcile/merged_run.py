@@ -82,7 +82,9 @@ class MergedRun:
         return shared.last
 
     def _reference(self, version: int, values: Mapping[str, object]) -> str:
-        """Return the cluster whose value is right: the one that wrote the version, else one of the majority."""
+        """Return the cluster whose value is right: the cluster that wrote the version, or else any cluster of the
+        majority.
+        """
         owner = self.rules.owner(version)
         if owner is not None and owner in values:
             return owner
