@@ -138,7 +138,7 @@ class Tally:
             self._note(config, now_s)
 
     def polled(self, answer: PollResponse, stamp: Stamp | None, *, begun_s: float, now_s: float) -> None:
-        """Note a poll's response; `stamp` is that of its task, if the task is of this run."""
+        """Note a poll's response; `stamp` is the stamp of its task, if the task belongs to this run."""
         self.polls += 1
         self.poll_waits.add(now_s - begun_s)
         self._note(answer.config, now_s)

@@ -25,8 +25,8 @@ Said = TypeVar("Said")
 
 TIMEOUT_S_DEFAULT = 60.0
 TIMEOUT_S_MAX = 3_600.0
-# Seconds that writes wait during a handover, at most; then the namespace stays where it is. Whatever the request's
-# timeout, a handover has at least `HANDOVER_S_MIN`.
+# Maximum seconds for which writes wait during a handover; after that, the namespace stays where it is. A handover has
+# at least `HANDOVER_S_MIN`, even if the request's timeout is shorter.
 HANDOVER_S_MAX = 10.0
 HANDOVER_S_MIN = 3.0
 # Seconds at the end of a handover in which the namespace is not moved any more: every host must get the new active

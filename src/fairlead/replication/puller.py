@@ -70,8 +70,8 @@ class StreamStatus(msgspec.Struct, array_like=True, frozen=True):
     """Progress of a stream. All tasks up to `cursor` are safe here, all up to `read_id` are received.
 
     `lag_tasks` counts the received tasks that are not applied, and those not received, as the source reported them.
-    `lag_s` is the age of the oldest of them; if tasks are not received, or the source does not respond, at least the
-    time since all were received.
+    `lag_s` is the age of the oldest of these tasks. If tasks are not received yet, or the source does not respond, it
+    is at least the time since this host last had all tasks.
     """
 
     source: str

@@ -196,7 +196,7 @@ class Metrics:
             if shared not in self._shared:
                 self._shared[shared] = self._new_counts(shared)
             return self._shared[shared]
-        # Begin before the other series ends: if both are of one task queue, its latencies must continue.
+        # Begin before the other series ends: if both series belong to one task queue, the queue's latencies are kept.
         counts = self._new_counts(labels)
         if len(self._series) >= self._partition_series_max:
             self._end(self._unloaded.popitem(last=False)[0])

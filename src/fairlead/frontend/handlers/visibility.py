@@ -69,7 +69,7 @@ async def list_workflows(frontend: Frontend, request: ListWorkflowExecutionsRequ
 
 
 async def scan_workflows(frontend: Frontend, request: ScanWorkflowExecutionsRequest, _: Call) -> Message:
-    """Like `list_workflows`: the order costs nothing here."""
+    """List runs in the order of `list_workflows`, which costs nothing here."""
     return await _list_by_query(frontend, request, ScanWorkflowExecutionsResponse())
 
 

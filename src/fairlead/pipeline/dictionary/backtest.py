@@ -13,9 +13,9 @@ from fairlead.pipeline.schemas_placement import (
 _REPLAY = {
     "setting": Column("number of the candidate; 0 is the current settings", "17"),
     "upscale_rps": Column("tasks per second of a partition above which partitions are added", "200.0", "tasks/s"),
-    "upscale_sustained_s": Column("time that the load must stay above it", "60.0", "s"),
-    "downscale_sustained_s": Column("time that the load must stay below the lower threshold", "120.0", "s"),
-    "downscale_factor": Column("lower threshold divided by the upper one", "0.75"),
+    "upscale_sustained_s": Column("time for which the load must stay above `upscale_rps`", "60.0", "s"),
+    "downscale_sustained_s": Column("time for which the load must stay below the lower threshold", "120.0", "s"),
+    "downscale_factor": Column("lower threshold divided by `upscale_rps`", "0.75"),
     "interval_s": Column("time between two checks of the scaler", "15.0", "s"),
     "tasks": Column("replayed arrivals", "48000", "tasks"),
     "changes": Column("changes of the partitions: sum of the next three columns", "5", "changes"),

@@ -73,7 +73,7 @@ _COUNTS = {
     "runs": Column("runs of this type in this task queue", "1200", "runs"),
     "scheduled": Column("activities of this type in this task queue", "3600", "activities"),
     **{
-        status: Column(f"number of them that are {text}", "12")
+        status: Column(f"runs or activities that are {text}", "12")
         for status, text in {
             "open": "open",
             "completed": "completed",

@@ -46,7 +46,7 @@ ENABLE_GET_NUMBER_OF_PARTITIONS_FROM_CACHE = Setting(
     default=True,
     reach=Reach.TASK_QUEUE,
     about="Whether the number of partitions comes from the database (true) or from these settings (false).",
-    deviation="Cadence's default is false, for servers that migrate; here the number is always stored in the database.",
+    deviation="Cadence's default is false, since it migrates to the database; here the database is the usual source.",
 )
 PARTITION_CONFIG_CHECK_INTERVAL = Setting(
     key="matching.partitionConfigCheckInterval",
@@ -253,7 +253,7 @@ OUTSTANDING_TASK_APPENDS_THRESHOLD = Setting(
     default=2_000,
     reach=Reach.TASK_QUEUE,
     about="Tasks of a partition that wait to be written; further adds fail with ResourceExhausted.",
-    deviation="250 in Cadence and Temporal: too few for 1,000 tasks in flight, with which a group commit is cheap.",
+    deviation="250 in Cadence and Temporal. Group commits are cheap only with about 1,000 tasks in flight.",
 )
 MAX_TASK_BATCH_SIZE = Setting(
     key="matching.maxTaskBatchSize",

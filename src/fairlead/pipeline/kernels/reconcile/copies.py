@@ -34,8 +34,8 @@ from fairlead.pipeline.kernels.reconcile.records import (
 class Copy:
     """One cluster's copy of a run.
 
-    `branches` are its branches according to its version histories, without branches that are the beginning of
-    another one; `held` are the events of its batches. In a sound copy, both contain the same events.
+    `branches` are its branches according to its version histories; a branch that is only the beginning of another
+    branch is left out. `held` are the events of its batches. In a sound copy, both contain the same events.
     """
 
     cluster: str
