@@ -1,4 +1,4 @@
-"""A bystander's calls while one peer attacks the server: `python -m benchmarks.abuse`.
+"""Calls of a bystander while a peer attacks the server: `python -m benchmarks.abuse`.
 
 Each attack runs in a process of its own and connects again whenever the server cuts it off. Meanwhile a bystander calls
 GetSystemInfo, one call after another. Prints the bystander's median and 99th percentile in milliseconds, for Fairlead
@@ -48,7 +48,7 @@ P99_MS_MAX = 100.0
 PAUSE_S = 0.002
 WARM_UP_CALLS = 50
 BOMB_BYTES = 4_400_000
-# Bytes of one write of an attack, and seconds after which a server that does not read is left alone.
+# Bytes of one write of an attack, and seconds after which an attack gives up on a server that does not read.
 WRITE_BYTES = 65_536
 WRITE_S_MAX = 2.0
 
@@ -209,7 +209,7 @@ def run(kind: str, seconds: float) -> dict[str, tuple[float, float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.abuse", description=__doc__)
     parser.add_argument("--attack", nargs=3, metavar=("NAME", "ADDRESS", "SECONDS"), help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="one second an attack, and Fairlead alone")
+    parser.add_argument("--quick", action="store_true", help="run each attack for 1 s, and only against Fairlead")
     arguments = parser.parse_args()
     if arguments.attack:
         name, address, seconds = arguments.attack
@@ -218,7 +218,7 @@ def main() -> None:
     seconds = 1.0 if arguments.quick else 4.0
     kinds = [OURS] if arguments.quick or not Path(COMMANDS[REFERENCE][0]).exists() else [OURS, REFERENCE]
     found = {kind: run(kind, seconds) for kind in kinds}
-    table = Table(title=f"a bystander's call, {seconds:g} s an attack: median / 99th percentile in ms, peak MB")
+    table = Table(title=f"a bystander's call, {seconds:g} s per attack: median / 99th percentile in ms, peak MB")
     table.add_column("attack")
     for kind in kinds:
         table.add_column(kind, justify="right")

@@ -13,7 +13,8 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-# Share of an aim below which it is missed: the rest is noise. Rates vary more than ratios of CPU in the same run.
+# Minimum share of an aim that counts as met: a smaller difference may be noise. Rates vary more than ratios of CPU
+# times of the same run.
 RATE_REACHED_MIN = 0.8
 RATIO_REACHED_MIN = 0.9
 # Environment variable with the file that collects the aims of several programs, one JSON object a line.
@@ -22,7 +23,7 @@ AIMS_FILE = "FAIRLEAD_BENCHMARK_AIMS"
 
 @dataclass(frozen=True)
 class Aim:
-    """A figure that is aimed at, and the figure that was measured."""
+    """A measured figure and its aim."""
 
     title: str
     measured: float

@@ -29,8 +29,8 @@ from benchmarks.workflows_servers import free_port
 WORKFLOWS = 200
 VIEWERS = 100
 PAGES = ("home", "workflows", "workflow?id=w-1", "stuck?id=w-1")
-# Aims: percent of a core for one viewer and for all of them, times the latency of starts without viewers, and
-# milliseconds of CPU for a page with 50 rows.
+# Aims: maximum percent of a core for one viewer, and for all viewers; maximum latency of starts, as a multiple of that
+# without viewers; maximum CPU milliseconds of a page with 50 rows.
 VIEWER_PERCENT = 1.0
 START_RATIO = 1.05
 PAGE_MS = 50.0

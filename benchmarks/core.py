@@ -1,4 +1,4 @@
-"""Hot functions of `core`: calls a second on one CPU core, and growth of a call's cost with the size.
+"""Hot functions of `core`: calls per second on one CPU core, and growth of a call's cost with the size.
 
 Timings on a shared machine are noisy, so each figure is the best of several rounds, and each is also printed as a
 ratio to a plain Python baseline (a function that looks up and stores one entry of a dictionary) of the same run.
@@ -33,7 +33,7 @@ Calls = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One function, measured at a small and a large size; `target_per_s` applies to both."""
+    """One function, measured at a small and at a large size; `target_per_s` applies to both sizes."""
 
     call: str
     unit: str
@@ -72,7 +72,7 @@ def passes(keys: int) -> Calls:
             next_pass(next(turn), stride=1000, base=state["base"])
             state["left"] -= 1
             if not state["left"]:
-                # Every key has had a task: the dispatch is one round behind.
+                # Begin a new round: every key has had a task dispatched.
                 state["left"] = keys
                 state["base"] += 1000
 
@@ -115,7 +115,7 @@ class HeapStore:
 
 
 def merges(keys: int) -> Calls:
-    """One task through a backlog with two tasks a key: its level, the merge, its share of a read, and its ack."""
+    """One task through a backlog with two tasks per key: its level, the merge, its share of a read, and its ack."""
     store = HeapStore(keys)
     turn = cycle(store.shares)
 
@@ -128,7 +128,7 @@ def merges(keys: int) -> Calls:
 
 
 def merges_in_batches(keys: int) -> Calls:
-    """Like `merges`, with a hundred tasks a write, as in a group commit."""
+    """Like `merges`, but with a hundred tasks per write, as in a group commit."""
     store = HeapStore(keys)
     turn = cycle(store.batches)
 
@@ -196,7 +196,7 @@ def routes(hosts: int) -> Calls:
 
 
 def ancestors(items: int) -> Calls:
-    """Two histories that differ after the last item but one, as after a failover."""
+    """Two histories that differ only in the last item, as after a failover."""
     shared = [(10 * number, number) for number in range(1, items)]
     one = VersionHistory.from_pairs([*shared, (10 * items, items)])
     other = VersionHistory.from_pairs([*shared, (10 * items, items + 1)])
@@ -212,8 +212,8 @@ BENCHMARKS = [
     Benchmark("baseline: one dictionary entry", "entries", (1, 1), baseline),
     Benchmark("pass assignment", "keys", (1_000, 100_000), passes, target_per_s=300_000),
     Benchmark("pass assignment, past the bound", "keys", (200_000, 800_000), passes),
-    Benchmark("backlog: a task through, one a write", "keys", (1_000, 100_000), merges),
-    Benchmark("backlog: a task through, 100 a write", "keys", (1_000, 100_000), merges_in_batches),
+    Benchmark("backlog: one task through it, one task per write", "keys", (1_000, 100_000), merges),
+    Benchmark("backlog: one task through it, 100 tasks per write", "keys", (1_000, 100_000), merges_in_batches),
     Benchmark("pick: random", "partitions", (4, 400), picks(Strategy.RANDOM), target_per_s=200_000),
     Benchmark("pick: round robin", "partitions", (4, 400), picks(Strategy.ROUND_ROBIN), target_per_s=200_000),
     Benchmark("pick: weighted", "partitions", (4, 400), picks(Strategy.WEIGHTED), target_per_s=200_000),
@@ -227,13 +227,13 @@ BENCHMARKS = [
     Benchmark("report to weighted", "partitions", (4, 400), reports),
     Benchmark("ring lookup", "hosts", (4, 400), lookups, target_per_s=200_000),
     Benchmark("route, spread in batches of 8", "hosts", (16, 400), routes),
-    # The cost is linear in the failovers of a run, which are few; slices are compared at once.
+    # The cost is linear in the number of failovers of a run, which is small.
     Benchmark("lowest common ancestor", "items", (10, 1_000), ancestors, is_logarithmic=False),
 ]
 
 
 def calls_per_s(run: Calls) -> float:
-    """Calls a second in the best of several rounds, which other load disturbs least."""
+    """Calls per second in the best of several rounds, which other load disturbs least."""
     calls = 1000
     while _seconds(run, calls) < ROUND_S / 10:
         calls *= 4
@@ -253,7 +253,7 @@ def _seconds(run: Calls, calls: int) -> float:
 
 
 def growth_allowed(sizes: tuple[int, int]) -> float:
-    """Twice the logarithmic growth from the small size to the large one."""
+    """The allowed growth: twice the logarithmic growth from the small to the large size."""
     small, large = sizes
     return 2 * math.log(large) / math.log(max(2, small))
 
@@ -268,7 +268,7 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console.width = 130
-    table = Table("call", "size", "calls a second", "target", "x baseline", "cost growth", "allowed")
+    table = Table("call", "size", "calls per second", "target", "x baseline", "cost growth", "allowed")
     misses = []
     baseline_per_s = 1.0
     with console.status("measuring ...") as status:
@@ -290,11 +290,11 @@ def main() -> int:
                     f"{allowed:.2f}" if is_last and benchmark.is_logarithmic else "",
                 )
                 if benchmark.target_per_s and rate < benchmark.target_per_s:
-                    misses.append(f"{benchmark.call} with {size:,} {benchmark.unit}: {rate:,.0f} a second")
+                    misses.append(f"{benchmark.call} with {size:,} {benchmark.unit}: {rate:,.0f} per second")
             if is_grown and benchmark.is_logarithmic and growth > allowed:
                 misses.append(f"{benchmark.call}: the cost of one call grew {growth:.2f} times")
     console.print(table)
-    console.print("x baseline: against one dictionary entry looked up and stored, in the same run.")
+    console.print("x baseline: times the cost of looking up and storing one dictionary entry, in the same run.")
     console.print("cost growth: of one call, from the small size to the large; allowed: twice the logarithmic growth.")
     for miss in misses:
         console.print(f"[red]missed[/red] {miss}")

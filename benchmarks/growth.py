@@ -1,4 +1,4 @@
-"""Cost of an operation as the store grows, and the cost of a server that has nothing to do.
+"""Cost of an operation as the store grows, and cost of an idle server.
 
 A store is filled without a server, a server is started on it as a user starts it, and its operations are called over
 gRPC. The cost is CPU time of the server and of PostgreSQL for one call, the best of several rounds: other load on the
@@ -43,7 +43,7 @@ from benchmarks.growth_stores import KINDS, NAMESPACE, POSTGRES, Measured, Place
 from fairlead.client import TaskQueueClient, connect
 
 RATIO_MAX = 1.3
-# Share of a core, and transactions a second, of an idle server.
+# Maximum share of a core, and maximum transactions per second, of an idle server.
 IDLE_CPU_MAX = 0.005
 IDLE_TRANSACTIONS_MAX = 2.0
 RUN_COUNTS, RUN_COUNTS_QUICK = (10_000, 100_000, 1_000_000), (2_000, 20_000)
@@ -216,7 +216,7 @@ def measure_queues(place: Place, counts: Sequence[int], calls: int, say: Callabl
         async def measure(measured: Measured, first: int = present, last: int = count) -> None:
             numbers = iter(random.Random(1).sample(range(first, last), last - first))
             async with connect(measured.host_address) as client:
-                # Both load the task queue first: each call is to another one.
+                # Both operations have to load the task queue: each call uses another one.
                 operations: dict[str, Call] = {
                     "add, to a task queue that is not loaded": lambda: client.add(f"queue-{next(numbers)}", b"x"),
                     "poll, of a task queue that is not loaded": lambda: poll(client, f"queue-{next(numbers)}"),
@@ -306,9 +306,9 @@ async def poll(client: TaskQueueClient, task_queue: str) -> None:
 
 
 def measure_idle(place: Place, seconds: float) -> dict[str, float]:
-    """Share of a core of a server without calls; of PostgreSQL also transactions a second."""
+    """Measure a server without calls: its share of a core; on PostgreSQL also its transactions per second."""
     with place.serving() as measured:
-        # A server first takes its shards and reads their queues: wait until its CPU use falls.
+        # Wait until the CPU use falls: after its start, a server first takes its shards and reads their queues.
         spent_s, is_calm = measured.server.cpu_s(), False
         while not is_calm:
             time.sleep(SETTLE_S)

@@ -30,7 +30,7 @@ RUNS_A_COMMIT = 500
 COMMITS_AT_ONCE = 8
 TASKS_AN_APPEND = 2_000
 QUEUES_AT_ONCE = 200
-# Runs with the same value of the search attribute, of the rare type, and of the rare status.
+# Number of runs that share a value of the search attribute, that have the rare type, and that have the rare status.
 RUNS_A_CUSTOMER = 10
 RARE_RUNS = 10
 RARE_TYPE, COMMON_TYPE = "Rare", "Grow"
@@ -68,7 +68,7 @@ class Runs(NamedTuple):
 
 
 def write_templates(place: Place) -> None:
-    """Let a server write the two runs that all others are copies of, on an empty store."""
+    """Let a server write the two runs to an empty store; all other runs are copies of these."""
 
     async def start(address: str) -> None:
         client = await Client.connect(address)

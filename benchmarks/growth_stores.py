@@ -31,14 +31,16 @@ class Measured:
     postgres: PostgresProcess | None
 
     def cpu_s(self) -> float:
-        """CPU seconds of the server and its database so far, to the nanosecond: other counters have clock ticks."""
+        """CPU seconds of the server and its database so far, precise to the nanosecond; other counters have only clock
+        ticks.
+        """
         pids = family(self.server.pid) + (family(self.postgres.pid()) if self.postgres else [])
         return sum(scheduled_s(pid) for pid in pids)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with a store in it; no server runs on it unless one is started."""
+    """A folder with a store. A server runs on it only after it was started."""
 
     kind: str
     folder: Path

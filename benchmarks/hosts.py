@@ -1,8 +1,8 @@
 """CPU per workflow of one host and of three hosts on PostgreSQL, and the calls between the three.
 
 The hosts are started as a user starts them, with all roles each, on a private PostgreSQL server. The worker and the
-clients are connected to every host. CPU is that of the hosts' processes, and apart from it that of PostgreSQL. Each
-host counts the calls that it makes to other hosts.
+clients are connected to every host. The CPU time of the hosts' processes and that of PostgreSQL are measured
+separately. Each host counts the calls that it makes to other hosts.
 
 `--against DIR` also measures three hosts that run the source in DIR/src, say of an earlier commit.
 """
@@ -110,7 +110,7 @@ def running(number: int, dsn: str, folder: Path, source: Path) -> Iterator[Hosts
 
 @dataclass(frozen=True)
 class Figures:
-    """Workflows a second, CPU milliseconds per workflow of the hosts and of PostgreSQL, and calls between hosts."""
+    """Workflows per second, CPU milliseconds per workflow of the hosts and of PostgreSQL, and calls between hosts."""
 
     per_s: float
     cpu_ms: float
@@ -177,7 +177,7 @@ def main() -> None:
     table = Table(
         *(
             "",
-            "workflows a second",
+            "workflows per second",
             "CPU ms per workflow",
             "against 1 host",
             "PostgreSQL's",

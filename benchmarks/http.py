@@ -35,7 +35,7 @@ ROUNDS = 3
 BODY = b'{"input":["x"]}'
 REPLY = b'{"a":1}'
 PATH = "/api/v1/namespaces/default/workflows/w/signal/s"
-# CPU seconds of the imports that all servers of this benchmark share; they do not count.
+# CPU seconds of the imports that all servers of this benchmark share; they are subtracted.
 _BEGAN_S = time.process_time()
 SIGNAL = "/temporal.api.workflowservice.v1.WorkflowService/SignalWorkflowExecution"
 
@@ -113,7 +113,7 @@ def calls_by_http(port: int, calls: int) -> None:
             data = client.recv(65_536)
             if not data.startswith(b"HTTP/1.1 200"):
                 raise RuntimeError(data.decode())
-            # Some servers write the head and the body one after the other.
+            # Read on: some servers write the head and the body separately.
             while not data.endswith(b"}"):
                 data = client.recv(65_536)
 
@@ -131,7 +131,7 @@ def calls_by_grpc(port: int, calls: int) -> None:
 
 
 def cpu_us(process_id: int, call: Callable[[int], None], calls: int) -> float:
-    """CPU time in microseconds that a call costs the process: the least of some rounds."""
+    """CPU microseconds of the process per call: the lowest of several rounds."""
     call(calls // 10)
     found = []
     for _ in range(ROUNDS):

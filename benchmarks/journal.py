@@ -1,7 +1,7 @@
 """Cost of the journal: the matching service with and without it, in alternating rounds of one run.
 
 Rounds alternate, so that other load on the machine disturbs both alike; the ratio of the medians is the cost of the
-journal. It is shown twice: for tasks a second, and for CPU time per task of all threads, which a busy machine disturbs
+journal. It is shown twice: for tasks per second, and for CPU time per task, which a busy machine disturbs
 less. `workflows` is the cost that users see: servers that run workflows, with a journal of tasks and histories, without
 and with payloads. `calls` is the cost for callers of matching alone, over gRPC. The other two measure only the service
 itself, which takes a few microseconds per task, so that the journal's share is largest.
@@ -53,7 +53,7 @@ class Round(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Tasks a second without and with the journal, and the journal's shares of wall time and CPU time."""
+    """Tasks per second without and with the journal, and the journal's shares of wall time and CPU time."""
 
     plain_per_s: float
     journal_per_s: float
@@ -65,7 +65,7 @@ Work = Callable[[], Awaitable[Round]]
 
 
 async def by_turns(plain: Work, journaled: Work) -> Cost:
-    """Run both in alternating rounds; each is first equally often."""
+    """Run both in alternating rounds; each comes first in half of the rounds."""
     rounds: tuple[list[Round], list[Round]] = ([], [])
     for number in range(ROUNDS + 1):
         for which in (number % 2, 1 - number % 2):
@@ -89,7 +89,7 @@ async def journal_in(folder: Path) -> AsyncIterator[Journal]:
 
 
 async def matched(client: MatchingClient, tasks: int, at_once: int) -> float:
-    """Tasks a second that match a waiting poll."""
+    """Tasks per second that match a waiting poll."""
 
     async def poll() -> None:
         while True:
@@ -205,7 +205,7 @@ def cpu_of(process_id: int) -> float:
 
 
 def check_complete(folder: Path, records_min: int) -> None:
-    """Fail if records are missing in the journal: then it was cheap because it did not write."""
+    """Fail if the journal lacks records: then it was cheap only because it did not write."""
     records = sum(1 for path in folder.glob("*/*.zst") for _ in read_segment(path))
     assert records >= records_min, (records, records_min)  # noqa: S101
 

@@ -33,7 +33,7 @@ KINDS = (PLAIN, JOURNAL, PAYLOADS)
 
 @dataclass
 class Load:
-    """A server under load, and the results of each round: workflows a second, and CPU milliseconds per workflow."""
+    """A server under load, and the results of each round: workflows per second, and CPU milliseconds per workflow."""
 
     server: ServerProcess
     client: Client
@@ -52,7 +52,7 @@ class Load:
 
 
 async def workflows(folder: Path) -> dict[str, tuple[float, float]]:
-    """Medians of each kind of server: workflows a second, and CPU milliseconds per workflow."""
+    """Medians of each kind of server: workflows per second, and CPU milliseconds per workflow."""
     with ExitStack() as stack:
         for kind in KINDS:
             (folder / kind).mkdir()
@@ -81,7 +81,7 @@ async def _start(stack: ExitStack, kind: str, folder: Path) -> Load:
 
 
 def _check_complete(folder: Path, workflows_min: int, *, has_payloads: bool) -> None:
-    """Fail if records are missing in the journal: then it was cheap because it did not write."""
+    """Fail if the journal lacks records: then it was cheap only because it did not write."""
     tasks = histories = 0
     for path in folder.glob("*/*.zst"):
         for record in read_segment(path):

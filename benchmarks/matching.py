@@ -47,7 +47,7 @@ def task(key: str = "", *, weight: float = 1.0, payload: bytes = PAYLOAD) -> New
 
 
 async def in_parallel(calls: int, at_once: int, call: Callable[[int], Awaitable[Any]]) -> float:
-    """Make `calls` calls, `at_once` of them concurrently; return calls a second."""
+    """Make `calls` calls, `at_once` of them concurrently; return calls per second."""
     numbers = iter(range(calls))
 
     async def caller() -> None:
@@ -379,13 +379,13 @@ async def _weights(*, partitions: int) -> tuple[float, float]:
     return max(errors), jain_index([served[key] / weight for key, weight in weights.items()])
 
 
-# By figure: its name, the target, and whether more is better.
+# By figure: its title, the target, and whether a higher figure is better.
 TARGETS: dict[str, tuple[str, float, bool]] = {
-    "service_per_s": ("(a) matched with a waiting poll, in process, a second", 50_000, True),
-    "appends_per_s": ("(b) durable appends to SQLite by the service, a second", 30_000, True),
-    "drained_per_s": ("(c) 1,000,000 tasks of 10,000 keys drained, a second", 15_000, True),
-    "rss_mb": ("(c) resident memory at most, MB", 500, False),
-    "grpc_of_echo": ("(d) matched by gRPC, of a bare echo of the same shape", 0.6, True),
+    "service_per_s": ("(a) matched with a waiting poll, in process, per second", 50_000, True),
+    "appends_per_s": ("(b) durable appends to SQLite by the service, per second", 30_000, True),
+    "drained_per_s": ("(c) 1,000,000 tasks of 10,000 keys drained, per second", 15_000, True),
+    "rss_mb": ("(c) peak of resident memory, MB", 500, False),
+    "grpc_of_echo": ("(d) matched over gRPC, as a share of a bare echo with the same calls", 0.6, True),
     "flood_rounds_1": ("small keys beside a flood: rounds beyond their share", 2, False),
     "flood_rounds_16": ("the same over 16 partitions", 2, False),
     "weights_error_1": ("weights 1:2:5: largest error of a share", 0.03, False),

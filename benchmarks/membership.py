@@ -1,6 +1,6 @@
 """The cost of members of a cluster: a heartbeat on PostgreSQL, and a change of the ring, by the number of hosts.
 
-These are units of the model in docs/scale.md. A heartbeat is a commit that also returns all members; its cost is CPU
+The model in docs/scale.md uses these unit costs. A heartbeat is a commit that also returns all members; its cost is CPU
 time of PostgreSQL and of the host. A change of the ring is computed by every host, in its event loop.
 """
 
@@ -59,8 +59,8 @@ def main() -> None:
     options = parser.parse_args()
     table = Table(
         "hosts",
-        "PostgreSQL, us a heartbeat",
-        "host, us a heartbeat",
+        "PostgreSQL, us per heartbeat",
+        "host, us per heartbeat",
         "ring anew, ms",
         "ring with one host more, ms",
     )

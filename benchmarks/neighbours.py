@@ -1,7 +1,7 @@
 """A namespace with hundreds of starts in flight beside one with a single start: `python -m benchmarks.neighbours`.
 
 Prints the time of a start in the quiet namespace, alone and beside the flood, with and without fair turns, and the
-starts a second of the flood. Exits with 1 if the flood makes the neighbour's median more than twice as long.
+starts per second of the flood. Exits with 1 if the flood makes the neighbour's median more than twice as long.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ FLOOD_AT_ONCE = 600
 FLOOD_S = 6.0
 STARTS = 150
 RATIO_MAX = 2.0
-# Turns without effect: no call ever waits.
+# Options that switch fair turns off: no call ever waits for its turn.
 UNFAIR = ("--dynamic-config-value", "frontend.callsAtOnce=1000000")
 
 
@@ -86,7 +86,7 @@ def run_flood(address: str, seconds: float) -> int:
 
 
 async def measure(address: str) -> tuple[float, float, float]:
-    """Return the neighbour's median alone and beside the flood, in milliseconds, and the flood's starts a second."""
+    """Return the neighbour's median alone and beside the flood, in milliseconds, and the flood's starts per second."""
     await register(address)
     numbers = count()
     await quiet_starts(address, numbers, until_s=None)

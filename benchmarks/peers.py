@@ -46,7 +46,7 @@ SYNCED_LOG = "log synced before the answer"
 
 @dataclass(frozen=True)
 class Peer:
-    """A peer: its program, what to install, its server, and what it promises."""
+    """A peer: its program, the packages to install, its server, and the guarantees that it gives."""
 
     name: str
     program: str
@@ -67,7 +67,7 @@ PEERS = (
     Peer("Fairlead, workflows", "fairlead_workflows", (), fairlead_frontend,
          "history: state survives every crash, result kept", "commit synced before the answer",
          "by key, weighted; priorities"),
-    Peer("Celery, Redis", "celery_redis", ("celery[redis]",), redis, "at least once (`acks_late`, an hour)", SYNCED_LOG,
+    Peer("Celery, Redis", "celery_redis", ("celery[redis]",), redis, "at least once (`acks_late`, 1 h)", SYNCED_LOG,
          "none"),
     Peer("arq, Redis", "arq_redis", ("arq",), redis, "at least once", SYNCED_LOG, "none"),
     Peer("Dramatiq, Redis", "dramatiq_redis", ("dramatiq[redis]",), redis, "at least once", SYNCED_LOG, "none"),
@@ -87,7 +87,7 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Figures:
-    """Tasks a second, added and executed; or why there are none."""
+    """Tasks per second, added and executed; or the reason why the peer was skipped."""
 
     added_per_s: float = 0.0
     drained_per_s: float = 0.0
@@ -113,7 +113,7 @@ def python_of(peer: Peer, environments: Path) -> str:
 
 
 def phase(peer: Peer, python: str, what: str, address: str, tasks: int) -> float:
-    """Run the peer's program once; returns tasks a second."""
+    """Run the peer's program once; returns tasks per second."""
     command = [python, str(PROGRAMS / f"{peer.program}.py"), what, address, str(tasks)]
     # Our packages must not shadow the peer's; its program imports `runs` from its own folder.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -149,7 +149,7 @@ def markdown(found: "Sequence[tuple[Peer, Figures]]", tasks: int) -> str:
     lines = [
         f"{tasks:,} tasks, {os.cpu_count()} cores, load average {load:.1f} at the end of the run.",
         "",
-        "| | added a second | drained a second | delivery | durability | fairness |",
+        "| | added per second | drained per second | delivery | durability | fairness |",
         "|---|--:|--:|---|---|---|",
     ]
     for peer, figures in found:
@@ -190,7 +190,7 @@ def draw(found: "Sequence[tuple[Peer, Figures]]", picture: Path) -> None:
         bars = axes.barh([place + shift for place in places], rates, height=0.38, label=label, color=colour)
         axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=8)
     axes.set_yticks(list(places), [name for name, _ in measured])
-    axes.set_xlabel("durable no-op tasks a second")
+    axes.set_xlabel("durable no-op tasks per second")
     axes.margins(x=0.12)
     axes.legend(loc="lower right")
     axes.grid(visible=True, axis="x", alpha=0.3)
@@ -223,7 +223,7 @@ def main() -> None:
             continue
         figures = measure(peer, options.environments, tasks)
         found.append((peer, figures))
-        rates = f"{figures.added_per_s:,.0f} added, {figures.drained_per_s:,.0f} drained a second"
+        rates = f"{figures.added_per_s:,.0f} added, {figures.drained_per_s:,.0f} drained per second"
         errors.print(f"{peer.name}: {f'skipped: {figures.skipped}' if figures.skipped else rates}", markup=False)
     table = markdown(found, tasks)
     print(table)

@@ -1,4 +1,4 @@
-"""The servers behind `benchmarks.peers`, with fsync at every write: on free loopback ports, in temporary folders."""
+"""The servers for `benchmarks.peers`, which sync every write: on free loopback ports, in temporary folders."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ READY_S_MAX = 30.0
 
 
 class Missing(Exception):
-    """A program is not installed, and can't be."""
+    """A program is not installed, and this benchmark can't install it."""
 
 
 def debian_program(folder: Path, name: str, packages: list[str]) -> tuple[Path, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The pipeline's jobs at growing sizes: rows a second, memory, and whether the cost of a row stays constant.
+"""The pipeline's jobs at growing sizes: rows per second, memory, and whether the cost of a row stays constant.
 
 Each job runs on Spark at local[2], in a separate process for each size, so that its peak of memory is measured alone.
 It first runs twice on a hundredth of a day: the second run is its fixed cost, which is shown, and subtracted before the
@@ -38,13 +38,13 @@ COMPARED = ("traffic", "reconcile")
 DUCKDB_S_MAX = 3_600.0
 WIDTH_MIN = 160
 ROWS = {
-    "ingest task": "records of the journal: lines that tell of tasks",
-    "ingest history": "records of the journal: batches of events, of three clusters",
+    "ingest task": "records of tasks in the journal",
+    "ingest history": "records of event batches in the journals of three clusters",
     "traffic": "records of tasks",
     "fairness": "records of tasks",
-    "backtest": "records of tasks: a day more with each copy, under the default 162 settings",
+    "backtest": "records of tasks, replayed under the default 162 settings; each copy adds a day",
     "placement": f"partitions, on {HOSTS} hosts, under 4 batch sizes, with 4 changes of the hosts",
-    "reconcile": "records of batches of events, of three clusters",
+    "reconcile": "records of event batches of three clusters",
     "histories": "records of batches with their events: runs of eleven in four batches, in one cluster",
 }
 
@@ -158,7 +158,7 @@ class Bench:
         return int(found[0]) if found else 0
 
     def _ask_duckdb(self, name: str) -> tuple[dict[str, float] | None, str]:
-        """DuckDB's measurements, or the reason for its failure, which must not lose Spark's."""
+        """Return DuckDB's measurements, or the reason for its failure: Spark's must not be lost because of it."""
         if name not in COMPARED:
             return None, ""
         command = [sys.executable, "-m", "benchmarks.pipeline_duckdb", name, str(self.lake.root)]
@@ -198,13 +198,13 @@ def show(lines: list[Line]) -> None:
     # The output may go to a file, which has no width.
     console = Console(width=max(WIDTH_MIN, Console().width))
     console.print(table)
-    console.print("start: until the job has run once on a hundredth of a day; fixed: for doing that again.")
-    console.print("CPU µs per row, and times that at the first size: without the fixed cost.")
+    console.print("start: first run of the job, on a hundredth of a day; fixed: second run on the same input.")
+    console.print("CPU µs per row, and its multiple of that at the first size: both without the fixed cost.")
     for job in dict.fromkeys(line.job for line in lines):
         console.print(f"  rows of {job}: {ROWS[job]}")
     differences = sum(line.duckdb["differences"] for line in lines if line.duckdb)
     if any(line.duckdb for line in lines):
-        console.print(f"  answers of DuckDB that are others: {differences:,.0f}")
+        console.print(f"  results of DuckDB that differ: {differences:,.0f}")
 
 
 def reported(line: Line) -> str:

@@ -28,7 +28,7 @@ _IDS = ("workflow_id", "run_id", "tree_id", "branch_id", "new_run_id")
 
 
 def write_base(journal: Path, *, records: int, share: float = 1.0) -> None:
-    """Write journals, one folder for each kind, with about `records` records a day; `share` is the part of the day."""
+    """Write journals, one folder for each kind, with about `records` records per day; `share` is the day's part."""
     write_traffic(journal / "task", TrafficShape(rows=round(records * share), span_s=DAY_S * share))
     write_histories(journal / "history", HistoryShape(runs=max(1, round(records * share / RECORDS_PER_RUN))))
 

@@ -1,7 +1,8 @@
 """The same queries in DuckDB, over the same Parquet: the overhead of Spark on one machine, and a check of its results.
 
-For `traffic`, both tables completely. For `reconcile`, the part that is a query: the runs that differ between clusters,
-by the ids, versions and digests of their events; without trees, ancestors, verdicts and repairs.
+For `traffic`, DuckDB computes both tables completely. For `reconcile`, it computes only the part that one query can:
+the runs that differ between clusters, by the ids, versions and digests of their events; no trees, ancestors, verdicts
+and repairs.
 """
 # ruff: noqa: S608 - all that is put into queries is named here
 
@@ -57,7 +58,7 @@ SELECT sums.*, {_RATES} FROM sums JOIN waited USING ({_BY}, window_us);
 """
 
 _RUN = "namespace_id, workflow_id, run_id"
-# A cluster is a bit: DuckDB's COUNT(DISTINCT) takes memory that it can't spill to disk, and much time.
+# Represent a cluster by a bit: DuckDB's COUNT(DISTINCT) is slow, and needs memory that it can't spill to disk.
 RECONCILE = f"""
 CREATE TABLE clusters AS
 SELECT cluster, 1::BIGINT << row_number() OVER () AS bit

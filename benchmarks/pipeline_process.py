@@ -1,7 +1,7 @@
 """Runs one job in its own process, and measures the resources of its processes: Java, the driver, and the workers.
 
-Run as a module, it is that process: it runs the job twice on the smallest input, so that everything is loaded and most
-code is compiled, and then on the measured input. The second run gives the job's fixed cost.
+Started as a program, this module is that process: it runs the job twice on the smallest input, so that everything is
+loaded and most code is compiled, and then once on the measured input. The second run gives the job's fixed cost.
 """
 
 import importlib
@@ -98,8 +98,9 @@ def family(pid: int) -> list[int]:
 class Watch:
     """Samples CPU time and peaks of memory of this process and its descendants, ended ones included.
 
-    Spark's daemon does not wait for its workers, so the time of ended workers is lost to it: the last sample counts.
-    Parents wait for other processes and so have their time.
+    Spark's daemon does not wait for its workers, so the system does not add their CPU time to the daemon's: for an
+    ended worker, the last sample counts. Other processes are awaited by their parents, whose CPU time then includes
+    theirs.
     """
 
     def __init__(self) -> None:
@@ -133,7 +134,7 @@ class Watch:
                         peaks.java_mb = max(peaks.java_mb, _peak_mb(member))
                 except (FileNotFoundError, ProcessLookupError):
                     continue
-                # An ending worker has no command line any more; it stays in the kind that it had.
+                # An ending worker has no command line any more: keep the kind that it had.
                 if member not in self._worker_ticks:
                     other_ticks += ticks
             peaks.workers_mb = max(peaks.workers_mb, workers_bytes / 1e6)

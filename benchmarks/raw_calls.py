@@ -19,7 +19,7 @@ _END_HEADERS = 0x4
 _INITIAL_WINDOW_SETTING = 0x4
 _WINDOW_MAX = 2**31 - 1
 _WINDOW_DEFAULT = 65_535
-# Bytes received on a connection until its window is opened again.
+# Bytes received on a connection after which its window is opened again.
 _WINDOW_RENEWED_BYTES = 2**29
 # Bytes of a call's message before its length: the flag for compression, and four bytes of length.
 _PREFIX_BYTES = 5
@@ -48,7 +48,7 @@ class RawConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Open the windows for responses as far as they go."""
+        """Open the windows for responses to their maximum."""
         self._transport = cast("asyncio.Transport", transport)
         setting = Struct(">HI").pack(_INITIAL_WINDOW_SETTING, _WINDOW_MAX)
         self._out += (_PREFACE, _frame(_SETTINGS, 0, 0, setting), self._window(_WINDOW_MAX - _WINDOW_DEFAULT))
@@ -122,7 +122,7 @@ class RawConnection(asyncio.Protocol):
             ("content-type", "application/grpc"),
         )
         encoder = Encoder()
-        # Without the table of headers, which would change what the same bytes mean.
+        # Don't use the table of headers: with it, the same bytes could mean different headers later.
         encoder.header_table_size = 0
         return encoder.encode(fields, huffman=False)
 

@@ -4,7 +4,7 @@ One server is alone. The other two share a global namespace: one, the writer, is
 replicates. The load (workflows with one activity, a worker of the Python SDK) goes to the lone server and to the pair
 in turn, so that other load on the machine disturbs both alike.
 
-All servers share the same cores, so the follower's work lowers the writer's workflows a second as well. The cost for
+All servers share the same cores, so the follower's work lowers the writer's workflows per second as well. The cost for
 the writer itself is its CPU time per workflow, measured at the same pace for both, below their capacity: a busier
 server needs less CPU per workflow.
 
@@ -80,7 +80,7 @@ class Ports:
 
 @dataclass
 class Load:
-    """A server under load: workflows a second, and CPU milliseconds per workflow at a given pace, for each round."""
+    """A server under load: workflows per second, and CPU milliseconds per workflow at a given pace, for each round."""
 
     server: ServerProcess
     client: Client
@@ -153,7 +153,7 @@ def buckets_of(samples: dict[str, float]) -> dict[float, float]:
 
 
 def quantile(before: dict[float, float], after: dict[float, float], share: float) -> float:
-    """Quantile of the tasks between two samples, interpolated linearly within its bucket."""
+    """Quantile of the latencies between two samples, interpolated linearly within a bucket."""
     counts = [(bound, after[bound] - before.get(bound, 0.0)) for bound in sorted(after)]
     wanted = share * counts[-1][1]
     low, passed = 0.0, 0.0
@@ -303,7 +303,7 @@ async def _by_pace(
 async def _caught_up(
     stack: ExitStack, folder: Path, ports: dict[str, Ports], writer: ServerProcess, size: Size
 ) -> dict[str, float]:
-    """Let the writer go on without the follower; then measure the follower's speed and the cost for both."""
+    """Let the writer run without the follower; then measure how fast the follower catches up, and both CPU times."""
     client = await RawClient.connected(writer.address, GLOBAL_NAMESPACE)
     names = [f"signaled-{number}" for number in range(SIGNALED)]
     await asyncio.gather(*(client.start(name) for name in names))
@@ -344,24 +344,24 @@ async def _sees_stream(follower: Follower) -> bool:
 
 
 ROWS = (
-    ("alone_per_s", "workflows a second, a cluster alone"),
-    ("pair_per_s", "workflows a second, with a cluster that follows, on the same cores"),
-    ("throughput_cost", "throughput that it costs, the follower's own work included (share)"),
-    ("alone_events_per_s", "events a second, alone"),
-    ("pair_events_per_s", "events a second written and taken in by the follower"),
-    ("paced_per_s", "workflows a second that both are given for the CPU time"),
+    ("alone_per_s", "workflows per second, a cluster alone"),
+    ("pair_per_s", "workflows per second, with a cluster that follows, on the same cores"),
+    ("throughput_cost", "share of throughput lost, with the follower's work on the same cores"),
+    ("alone_events_per_s", "events per second, alone"),
+    ("pair_events_per_s", "events per second written, and applied by the follower"),
+    ("paced_per_s", "workflows per second of both when CPU time is measured"),
     ("alone_cpu_ms", "CPU ms per workflow, alone"),
     ("pair_cpu_ms", "CPU ms per workflow of the writing server, with a follower"),
-    ("own_throughput_cost", "throughput that it costs the writing server, by its own CPU time (share)"),
+    ("own_throughput_cost", "share of throughput lost by the writing server, by its own CPU time"),
     ("follower_cpu_ms", "CPU ms per workflow of the follower"),
-    ("paced_lag_ms_p50", "ms from the write to its being taken in, at that pace, p50"),
-    ("paced_lag_ms_p99", "ms from the write to its being taken in, at that pace, p99"),
-    ("lag_ms_p50", "ms from the write to its being taken in, at full load, p50"),
-    ("lag_ms_p99", "ms from the write to its being taken in, at full load, p99"),
-    ("even_after_s", "s after a round until the follower has all, at most"),
-    ("caught_up_events_per_s", "events a second when catching up, start of the server included"),
-    ("caught_up_cpu_us", "CPU us an event of the follower when catching up"),
-    ("sent_cpu_us", "CPU us an event of the sender when catching up"),
+    ("paced_lag_ms_p50", "ms from the write until the follower has applied it, at that pace, p50"),
+    ("paced_lag_ms_p99", "ms from the write until the follower has applied it, at that pace, p99"),
+    ("lag_ms_p50", "ms from the write until the follower has applied it, at full load, p50"),
+    ("lag_ms_p99", "ms from the write until the follower has applied it, at full load, p99"),
+    ("even_after_s", "maximum seconds after a round until the follower has applied all"),
+    ("caught_up_events_per_s", "events per second when catching up, start of the server included"),
+    ("caught_up_cpu_us", "CPU us per event of the follower when catching up"),
+    ("sent_cpu_us", "CPU us per event of the sender when catching up"),
 )
 
 
@@ -381,7 +381,7 @@ def missed(figures: dict[str, float]) -> list[str]:
     if cost > COST_MAX:
         found.append(f"a follower costs the writing server {cost:.0%} of its throughput, at most {COST_MAX:.0%}")
     if figures["even_after_s"] > KEEPS_UP_S:
-        found.append(f"the follower did not keep up: {figures['even_after_s']:.1f} s after a round it had not all")
+        found.append(f"the follower did not keep up: {figures['even_after_s']:.1f} s after a round, it lacked events")
     return found
 
 

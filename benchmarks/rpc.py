@@ -1,11 +1,11 @@
-"""Our gRPC server beside grpc.aio's: CPU per call, calls a second, memory.
+"""Our gRPC server beside grpc.aio's: CPU per call, calls per second, memory.
 
 Each server runs on uvloop in its own process and echoes 300 bytes; the clients run in other processes, with 100 calls
 in flight. The rounds alternate, and each server's best round counts: timings on a shared machine are noisy, and ratios
 of figures from the same run are more reliable than the figures.
 
-CPU is measured with C-core's client, which is too slow to keep either server busy. Calls a second are measured with two
-processes that speak just enough HTTP/2 to keep either server busy all the time.
+CPU is measured with C-core's client, which is too slow to keep either server busy. Calls per second are measured with
+two processes that speak just enough HTTP/2 to keep either server busy all the time.
 
 Then calls between two processes, both sides ours and both sides grpc.aio's: see benchmarks/rpc_pairs.py.
 """
@@ -124,7 +124,7 @@ def first_line(process: "subprocess.Popen[str]") -> str:
 
 
 def measured(server: ServerProcess, client: str, *, clients: int) -> tuple[float, float]:
-    """Calls a second, and the server's CPU microseconds per call, with a number of clients of a kind."""
+    """Calls per second, and the server's CPU microseconds per call, with a number of clients of a kind."""
     cpu_s = server.cpu_s()
     processes = [start(client, server.address) for _ in range(clients)]
     calls = 0
@@ -259,18 +259,18 @@ def main() -> None:
         ]
     rows = (
         "server CPU µs per call, C-core's client",
-        "calls a second, C-core's client (it is the bottleneck)",
+        "calls per second, C-core's client (it is the bottleneck)",
         "server CPU µs per call, server busy",
-        "calls a second, server busy",
-        "KB an idle connection",
-        "KB an open stream",
+        "calls per second, server busy",
+        "KB per idle connection",
+        "KB per open stream",
     )
     table = Table(
         "", *SERVERS, "ratio", title=f"echo of {len(PAYLOAD)} bytes, {IN_FLIGHT} in flight, {os.cpu_count()} cores"
     )
     ours, theirs = (figures[kind] for kind in SERVERS)
     for row, our, their in zip(rows, ours, theirs, strict=True):
-        ratio = our / their if "a second" in row else their / our
+        ratio = our / their if "per second" in row else their / our
         table.add_row(row, f"{our:,.1f}", f"{their:,.1f}", f"{ratio:.1f} times better")
     Console().print(table)
     missed = rpc_pairs.run()

@@ -119,7 +119,7 @@ def _caller(kind: str, address: str) -> Callable[[], Awaitable[Any]]:
 
 @dataclass(frozen=True)
 class Figures:
-    """Calls a second, and CPU microseconds per call of the client and of the server."""
+    """Calls per second, and CPU microseconds per call of the client and of the server."""
 
     per_s: float
     client_us: float
@@ -160,7 +160,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def run(in_flight: int = IN_FLIGHT) -> list[str]:
-    """Measure and print all pairs; return the aims that were missed, which are for 100 calls in flight."""
+    """Measure and print all pairs; return the missed aims. The aims apply only to 100 calls in flight."""
     console = Console(stderr=True)
     rounds: dict[str, list[Figures]] = {kind: [] for kind in PAIRS}
     for number in range(ROUNDS):
@@ -177,7 +177,7 @@ def run(in_flight: int = IN_FLIGHT) -> list[str]:
     }
     theirs = best["grpc.aio"]
     table = Table(
-        *("pair", "calls a second", "client µs", "server µs", "both µs", "CPU, grpc.aio's against it"),
+        *("pair", "calls per second", "client µs", "server µs", "both µs", "grpc.aio's CPU, as a multiple"),
         title=f"two processes, echo of {len(PAYLOAD)} bytes, {in_flight} in flight, {os.cpu_count()} cores",
     )
     for kind, each in best.items():
@@ -193,12 +193,12 @@ def run(in_flight: int = IN_FLIGHT) -> list[str]:
     hosts = best["hosts"]
     if in_flight != IN_FLIGHT:
         return []
-    rate = Aim("calls a second between two hosts", hosts.per_s, CALLS_PER_S_MIN)
+    rate = Aim("calls per second between two hosts", hosts.per_s, CALLS_PER_S_MIN)
     title = "grpc.aio's CPU per call against ours"
     cpu = Aim(title, theirs.both_us / hosts.both_us, CPU_RATIO_MIN, reached_min=RATIO_REACHED_MIN)
     missed = show_aims([rate, cpu])
     if rate.is_missed:
-        # On a machine that others keep busy, only the CPU per call says what two cores of our own would do.
+        # On a busy machine, compute the rate from the CPU time per call: it shows what two free cores would reach.
         free_per_s = 1e6 / max(hosts.client_us, hosts.server_us)
         if os.getloadavg()[0] > (os.cpu_count() or 1) + 2 and free_per_s > 1.5 * CALLS_PER_S_MIN:
             console.print(f"{rate}; the machine is busy, by CPU per call it is {free_per_s:,.0f}")

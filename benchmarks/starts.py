@@ -1,4 +1,4 @@
-"""Starts a second, and the CPU of each part for a start: server, PostgreSQL and load generator.
+"""Starts per second, and the CPU of each part for a start: server, PostgreSQL and load generator.
 
 A server is started as a user starts it, on a new SQLite file or on a private PostgreSQL with fsync. The load generator
 (`benchmarks.starts_load`) keeps 100 calls of StartWorkflowExecution open. No worker polls, so every start ends with a
@@ -25,11 +25,11 @@ from benchmarks.aims import RATIO_REACHED_MIN, Aim, show_aims
 from benchmarks.workflows_servers import OURS, ServerProcess, await_port, free_port, killed, server_process
 from tests.storage.postgres_cluster import PostgresCluster, private_cluster
 
-# Starts a second on SQLite, on PostgreSQL with one process, and CPU milliseconds of PostgreSQL a start: the aims.
+# Starts per second on SQLite, on PostgreSQL with one process, and CPU milliseconds of PostgreSQL per start: the aims.
 SQLITE_STARTS_PER_S_TARGET = 3_000
 STARTS_PER_S_TARGET = 1_500
 POSTGRES_CPU_MS_TARGET = 0.8
-# Starts a second of two processes, as a multiple of one.
+# Starts per second of two processes, as a multiple of one.
 PROCESSES_RATIO_TARGET = 1.6
 SETTLE_S = 1.0
 
@@ -44,7 +44,7 @@ class Figures:
     server_cpu_ms: float
     postgres_cpu_ms: float
     load_cpu_ms: float
-    # Transactions and fsyncs of PostgreSQL's log, a start.
+    # Transactions and fsyncs of PostgreSQL's log, per start.
     transactions: float
     syncs: float
     failed: int
@@ -150,9 +150,9 @@ def aims(best: dict[str, Figures]) -> list[Aim]:
     found = []
     sqlite, one, two = best.get("sqlite"), best.get("1"), best.get("2")
     if sqlite:
-        found.append(Aim("starts a second, SQLite", sqlite.starts_per_s, SQLITE_STARTS_PER_S_TARGET))
+        found.append(Aim("starts per second, SQLite", sqlite.starts_per_s, SQLITE_STARTS_PER_S_TARGET))
     if one:
-        found.append(Aim("starts a second, PostgreSQL", one.starts_per_s, STARTS_PER_S_TARGET))
+        found.append(Aim("starts per second, PostgreSQL", one.starts_per_s, STARTS_PER_S_TARGET))
         found.append(Aim("PostgreSQL's CPU ms per start", one.postgres_cpu_ms, POSTGRES_CPU_MS_TARGET, "less"))
     if one and two:
         ratio = two.starts_per_s / one.starts_per_s
@@ -167,7 +167,7 @@ def show(kinds: list[str], best: dict[str, Figures]) -> None:
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     table = Table("", *(titles[kind] for kind in kinds), title=f"{os.cpu_count()} cores, load average {load}")
     for title, name, digits in (
-        ("starts a second", "starts_per_s", 0),
+        ("starts per second", "starts_per_s", 0),
         ("latency ms, p50", "p50_ms", 1),
         ("latency ms, p99", "p99_ms", 1),
         ("server CPU ms per start", "server_cpu_ms", 3),
@@ -184,7 +184,7 @@ def show(kinds: list[str], best: dict[str, Figures]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.starts", description=__doc__)
     parser.add_argument(
-        "kinds", nargs="*", default=["sqlite", "1", "2"], help="sqlite, or processes on PostgreSQL: 1, 2"
+        "kinds", nargs="*", default=["sqlite", "1", "2"], help="sqlite, or the number of processes on PostgreSQL: 1, 2"
     )
     parser.add_argument("--rounds", type=int, default=3, help="the best round of each kind counts")
     parser.add_argument("--connections", type=int, default=4)

@@ -36,7 +36,7 @@ from fairlead.rpc.header_block import literal
 from fairlead.rpc.message import framed
 
 PATH = "/temporal.api.workflowservice.v1.WorkflowService/StartWorkflowExecution"
-# Trailers of a successful call, as the server encodes them; other trailers are those of an error.
+# Trailers of a successful call, as the server encodes them; any other trailers mean an error.
 OK_TRAILERS = literal(b"grpc-status", b"0")
 ID_CHARACTERS = 24
 RECEIVE_BYTES = 256 * 1024
@@ -200,7 +200,9 @@ def main() -> None:
     parser.add_argument("address", help="the frontend's address, host:port")
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--in-flight", type=int, default=100, help="open calls of all connections together")
-    parser.add_argument("--warm-up", type=int, default=3_000, metavar="STARTS", help="starts that do not count")
+    parser.add_argument(
+        "--warm-up", type=int, default=3_000, metavar="STARTS", help="starts before the measurement begins"
+    )
     parser.add_argument("--duration", type=float, default=5.0, metavar="SECONDS")
     options = parser.parse_args()
     result = run(

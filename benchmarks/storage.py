@@ -35,7 +35,7 @@ PAGE_TASKS = 1000
 
 
 class Figure(NamedTuple):
-    """Rows a second and commits a second."""
+    """Rows per second and commits per second."""
 
     rows_per_s: float
     commits_per_s: float
@@ -71,7 +71,7 @@ def bare(folder: Path, *, rows_a_commit: int) -> Figure:
 
 
 async def appends(folder: Path, *, queues: int) -> Figure:
-    """One task an append, from many concurrent callers; each waits until its task is on disk."""
+    """One task per append, from many concurrent callers; each waits until its task is on disk."""
     store = await SqliteStore.open(folder / f"appends-{queues}.db")
     leases = [(queue(number), (await store.take_lease(queue(number))).range_id) for number in range(queues)]
     ids = itertools.count(1)
@@ -141,14 +141,16 @@ def main() -> int:
     if not console.is_terminal:
         console.width = 130
     measurements: list[tuple[str, Callable[[Path], Figure | Awaitable[Figure]], int | None]] = [
-        ("bare SQLite, one row a transaction", lambda folder: bare(folder, rows_a_commit=1), None),
-        ("bare SQLite, 100 rows a transaction", lambda folder: bare(folder, rows_a_commit=100), None),
+        ("bare SQLite, one row per transaction", lambda folder: bare(folder, rows_a_commit=1), None),
+        ("bare SQLite, 100 rows per transaction", lambda folder: bare(folder, rows_a_commit=100), None),
         (f"append, {IN_FLIGHT:,} in flight, 1 queue", lambda folder: appends(folder, queues=1), APPENDS_PER_S_TARGET),
         (f"append, {IN_FLIGHT:,} in flight, 100 queues", lambda folder: appends(folder, queues=100), None),
         (f"read, pages of {PAGE_TASKS:,}", reads, None),
-        ("delete, 100 a call", deletes, None),
+        ("delete, 100 per call", deletes, None),
     ]
-    table = Table("what", "rows a second", "target", "x one row", "x 100 rows", "commits a second", "rows a commit")
+    table = Table(
+        "what", "rows per second", "target", "x one row", "x 100 rows", "commits per second", "rows per commit"
+    )
     figures: list[Figure] = []
     misses = []
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder, console.status("measuring ...") as status:
@@ -167,9 +169,9 @@ def main() -> int:
                 f"{figure.rows_per_s / figure.commits_per_s:,.0f}" if figure.commits_per_s else "",
             )
             if target and figure.rows_per_s < target:
-                misses.append(f"{what}: {figure.rows_per_s:,.0f} a second, the target is {target:,}")
+                misses.append(f"{what}: {figure.rows_per_s:,.0f} per second, the target is {target:,}")
     console.print(table)
-    console.print(f"[dim]{len(PAYLOAD)} bytes a task; SQLite {sqlite3.sqlite_version}, WAL, synchronous=FULL[/dim]")
+    console.print(f"[dim]{len(PAYLOAD)} bytes per task; SQLite {sqlite3.sqlite_version}, WAL, synchronous=FULL[/dim]")
     for miss in misses:
         console.print(f"[red]missed[/red] {miss}")
     return 1 if misses else 0

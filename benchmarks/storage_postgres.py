@@ -34,7 +34,7 @@ SHARDS = 512
 
 @dataclass(frozen=True)
 class Figure:
-    """Writes a second, and for each write: CPU milliseconds of this process and of PostgreSQL, transactions, fsyncs."""
+    """Writes per second; and per write: CPU milliseconds of this process and of PostgreSQL, transactions, fsyncs."""
 
     per_s: float
     own_cpu_ms: float
@@ -65,7 +65,7 @@ def measured(postgres: PostgresProcess, writes: Callable[[float], int]) -> Figur
 
 
 def bare(postgres: PostgresProcess) -> Figure:
-    """Baseline: one row a transaction, one connection, a prepared statement."""
+    """Baseline: one row per transaction, one connection, a prepared statement."""
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE bare (id bigint PRIMARY KEY, payload bytea NOT NULL)")
         ids = itertools.count(1)
@@ -108,7 +108,7 @@ def with_store(
 
 
 async def appends(store: PostgresStore, *, queues: int) -> Callable[[int], Awaitable[None]]:
-    """One task an append."""
+    """One task per append."""
     names = [QueueId("namespace", f"orders-{queues}-{number}", TaskType.ACTIVITY) for number in range(queues)]
     leases = [(name, (await store.take_lease(name)).range_id) for name in names]
 
@@ -154,7 +154,7 @@ async def _awaited(
 
 def main() -> None:
     measurements: list[tuple[str, Callable[[PostgresProcess], Figure]]] = [
-        ("bare PostgreSQL, one row a transaction", bare),
+        ("bare PostgreSQL, one row per transaction", bare),
         *(
             (
                 f"append, {in_flight:,} in flight, {queues} queue(s)",
@@ -172,7 +172,7 @@ def main() -> None:
             for in_flight in (1, 100, 1000)
         ),
     ]
-    table = Table("what", "a second", "x bare", "own CPU ms", "PostgreSQL CPU ms", "transactions", "fsyncs")
+    table = Table("what", "per second", "x bare", "own CPU ms", "PostgreSQL CPU ms", "transactions", "fsyncs")
     base: Figure | None = None
     with private_cluster() as cluster, Console(stderr=True).status("measuring ...") as status:
         for what, measure in measurements:

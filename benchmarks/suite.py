@@ -18,7 +18,7 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("storage",),
     ("storage_postgres",),
     ("matching",),
-    # With the pairs of `benchmarks.rpc_pairs`.
+    # Also runs the pairs of `benchmarks.rpc_pairs`.
     ("rpc",),
     ("workflows",),
     ("workflows", "--quick", "--unsynced"),

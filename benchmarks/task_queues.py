@@ -2,7 +2,7 @@
 
 `fairlead.client` adds 20,000 tasks, 200 at the same time, and then polls for all of them. The server is started by
 `fairlead server start` with a file on disk; each task is synced before its add returns. The baseline is bare SQLite
-from Python, 100 rows a commit, in the same run. Memory is the growth of the server's resident memory.
+from Python, 100 rows per commit, in the same run. Memory is the growth of the server's resident memory.
 """
 
 import argparse
@@ -29,24 +29,24 @@ IN_FLIGHT = 200
 PAYLOAD = bytes(100)
 QUEUES = 1_000
 QUEUES_AT_ONCE = 50
-# Seconds for the server to finish what it does after a response.
+# Seconds for the server to finish work that it does after a response.
 SETTLE_S = 2.0
 
 Figures = dict[str, float]
-# By figure: its title, what is aimed at, and whether more is better.
+# By figure: its title, the aim, and whether a higher figure is better.
 AIMS: dict[str, tuple[str, float, bool]] = {
-    "added_per_s": (f"durable tasks added a second, {IN_FLIGHT} in flight", 10_000, True),
-    "dispatched_per_s": (f"dispatched a second, {IN_FLIGHT} polls in flight", 10_000, True),
+    "added_per_s": (f"durable tasks added per second, {IN_FLIGHT} in flight", 10_000, True),
+    "dispatched_per_s": (f"dispatched per second, {IN_FLIGHT} polls in flight", 10_000, True),
     "queue_kb": ("kB of a loaded idle task queue", 10, False),
     "poll_kb": ("kB of a parked poll on its own task queue", 10, False),
 }
 OTHERS = {
     "add_cpu_us": "server CPU us per add",
     "client_add_cpu_us": "client CPU us per add",
-    "dispatch_cpu_us": "server CPU us a dispatch",
-    "client_dispatch_cpu_us": "client CPU us a dispatch",
-    "bare_rows_per_s": "rows a second of bare SQLite, 100 a commit",
-    "added_of_bare": "added, of bare SQLite",
+    "dispatch_cpu_us": "server CPU us per dispatch",
+    "client_dispatch_cpu_us": "client CPU us per dispatch",
+    "bare_rows_per_s": "rows per second of bare SQLite, 100 per commit",
+    "added_of_bare": "added, as a share of bare SQLite",
 }
 
 
@@ -90,7 +90,7 @@ async def tasks(client: TaskQueueClient, server: ServerProcess, count: int) -> F
     cpu_s, client_cpu_s = server.cpu_s(), time.process_time()
     dispatched_s = await at_once(count, IN_FLIGHT, poll)
     client_dispatch_cpu_s = time.process_time() - client_cpu_s
-    # The server still deletes the tasks.
+    # Wait: the server still deletes the tasks.
     await asyncio.sleep(SETTLE_S)
     return {
         "added_per_s": count / added_s,
@@ -109,7 +109,7 @@ async def memory(client: TaskQueueClient, server: ServerProcess, queues: int) ->
         await client.add(f"idle-{number}", PAYLOAD)
         await client.poll(f"idle-{number}", timeout_s=5)
 
-    # The first ones also load what all of them share.
+    # The first task queues also load what all task queues share.
     await at_once(QUEUES_AT_ONCE, QUEUES_AT_ONCE, lambda number: use(-number))
     await asyncio.sleep(SETTLE_S)
     before_mb = server.resident_mb()
@@ -126,7 +126,7 @@ async def memory(client: TaskQueueClient, server: ServerProcess, queues: int) ->
 
 
 async def ready(address: str) -> None:
-    """Wait until the server is in its ring: it listens a moment before."""
+    """Wait until the server is in its ring: it listens slightly earlier."""
     async with asyncio.timeout(READY_S_MAX):
         while True:
             with contextlib.suppress(RetryLater):

@@ -1,7 +1,7 @@
 """CPU of a workflow by layer of the server: py-spy's samples of the main thread, and the clocks of the other threads.
 
-The shares come from the function that runs at each sample: time in a library belongs to the function of ours that
-called it. They are scaled to the CPU time of the main thread, so that all rows add up to the CPU of a workflow.
+Each sample counts for the layer of the function that runs; time in a library counts for our function that called it.
+The shares are scaled to the CPU time of the main thread, so that all rows add up to the CPU of a workflow.
 """
 
 import argparse
@@ -90,10 +90,10 @@ def _threads(pid: int) -> Iterator[Path]:
 
 
 async def measure(server: ServerProcess, folder: Path, duration_s: float) -> tuple[dict[str, float], float]:
-    """Milliseconds of CPU per workflow by layer, and workflows a second."""
+    """Milliseconds of CPU per workflow by layer, and workflows per second."""
     client = await connect(server.address)
     await at_once(lambda: run_one(client), duration_s=WARM_UP_S)
-    # First without the profiler, which stops the server for each sample: this round measures the CPU time.
+    # Measure the CPU time in a first round without the profiler, which stops the server for each sample.
     before = thread_cpu_s(server.pid)
     done = await at_once(lambda: run_one(client), duration_s=duration_s)
     main_ms, writer_ms, rest_ms = (
@@ -123,7 +123,7 @@ def main() -> None:
     ):
         figures, per_s = uvloop.run(measure(server, Path(name), options.seconds))
     total_ms = sum(figures.values())
-    table = Table("layer", "CPU ms per workflow", "%", title=f"{per_s:.0f} workflows a second")
+    table = Table("layer", "CPU ms per workflow", "%", title=f"{per_s:.0f} workflows per second")
     for layer, cpu_ms in figures.items():
         table.add_row(layer, f"{cpu_ms:.2f}", f"{cpu_ms / total_ms * 100:.0f}")
     table.add_section()

@@ -67,10 +67,10 @@ QUICK = Size(rounds=1, load_s=2.5, sequential=30, raw_s=1.0)
 
 @dataclass(frozen=True)
 class Row:
-    """A figure: whether more is better, and what is aimed at.
+    """A figure: whether higher is better, and its aims.
 
-    `times` is the factor by which Fairlead should be better, `times_unsynced` that beside a reference which does not
-    wait for the disk, and `figure` what Fairlead should reach by itself on two idle cores.
+    `times` is the factor by which Fairlead should be better, `times_unsynced` the same against a reference that does
+    not wait for the disk, and `figure` the value that Fairlead should reach on two idle cores.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Row:
         return ours / theirs if self.better == "more" else theirs / ours
 
     def aim(self, *, is_unsynced: bool) -> float | None:
-        """The factor that is aimed at; None without one."""
+        """The factor by which Fairlead should be better; None without an aim."""
         return self.times_unsynced if is_unsynced and self.times_unsynced is not None else self.times
 
     def aims(self, ours: float, theirs: float, *, is_unsynced: bool) -> list[Aim]:
@@ -105,16 +105,16 @@ class Row:
 
 
 ROWS = (
-    Row("workflows_per_s", f"workflows a second, {CONCURRENCY} at once", "more", 2.5),
+    Row("workflows_per_s", f"workflows per second, {CONCURRENCY} at once", "more", 2.5),
     Row("workflow_cpu_ms", "server CPU ms per workflow", "less", 12.0, 8.0),
     Row("result_ms_p50", "start to result ms, one at a time, p50", "less", 2.0, figure=8.0),
     Row("result_ms_p99", "start to result ms, one at a time, p99", "less"),
-    Row("starts_per_s", "starts a second, no worker", "more", figure=3_000),
+    Row("starts_per_s", "starts per second, no worker", "more", figure=3_000),
     Row("start_cpu_ms", "server CPU ms per start", "less"),
-    Row("signals_to_one_per_s", "signals a second to one workflow", "more", figure=3_000),
-    Row("signal_to_one_cpu_ms", "server CPU ms a signal to one workflow", "less"),
-    Row("signals_to_many_per_s", f"signals a second to {SIGNALED} workflows", "more"),
-    Row("signal_to_many_cpu_ms", f"server CPU ms a signal to {SIGNALED} workflows", "less"),
+    Row("signals_to_one_per_s", "signals per second to one workflow", "more", figure=3_000),
+    Row("signal_to_one_cpu_ms", "server CPU ms per signal to one workflow", "less"),
+    Row("signals_to_many_per_s", f"signals per second to {SIGNALED} workflows", "more"),
+    Row("signal_to_many_cpu_ms", f"server CPU ms per signal to {SIGNALED} workflows", "less"),
     Row("resident_mb", "MB resident afterwards", "less"),
 )
 
@@ -122,7 +122,7 @@ ROWS = (
 async def measured(
     server: ServerProcess, call: Callable[[], Awaitable[object]], *, duration_s: float, calls_max: int = sys.maxsize
 ) -> tuple[float, float]:
-    """Calls a second, and the server's CPU milliseconds per call."""
+    """Calls per second, and the server's CPU milliseconds per call."""
     cpu_s, began_s = server.cpu_s(), time.perf_counter()
     calls = await at_once(call, duration_s=duration_s, calls_max=calls_max)
     took_s = time.perf_counter() - began_s
@@ -233,7 +233,7 @@ def draw(lines: list[dict[str, Any]], file: Path) -> None:
     axes.set_yticks(places, [row.title for row in ROWS], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, max(ratios) * 1.3)
-    axes.set_xlabel("times better (red: aimed at; in brackets Fairlead : Temporal)", fontsize=8)
+    axes.set_xlabel("times better (red: the aim; in brackets Fairlead : Temporal)", fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     # Leave out the library's version, so that an update does not change the picture.
     figure.savefig(file, dpi=120, metadata={"Software": None})
@@ -243,7 +243,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workflows", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round: less than a minute")
     parser.add_argument(
-        "--unsynced", action="store_true", help="let Temporal's server not wait for the disk, while Fairlead does"
+        "--unsynced",
+        action="store_true",
+        help="run Temporal's server without waiting for the disk; Fairlead still waits",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the ratios")

@@ -93,7 +93,7 @@ def _cpu_s(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        # It has ended meanwhile: its time is counted with its parent's.
+        # The process has ended meanwhile; its time is included in its parent's.
         return 0.0
     # User and system time of the process, then of its ended children.
     return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")

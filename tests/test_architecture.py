@@ -193,7 +193,7 @@ TYPE_VARIABLES = frozenset({("fairlead.rpc.hosts.caller", "Request"), ("fairlead
 
 
 def met_twice(name: str, text: str, repeated: Collection[str]) -> Iterator[str]:
-    """Those of the `repeated` class names that one file imports from two modules, or imports and defines."""
+    """The names among `repeated` that one file imports from two modules, or both imports and defines."""
     homes: dict[str, set[str]] = {}
     for module, several, single in OURS.findall(text):
         for imported in re.findall(r"(\w+)(?: as \w+)?", several or single):

@@ -1,4 +1,4 @@
-"""beanstalkd: 50 connections that reserve and delete."""
+"""beanstalkd: 50 connections that reserve and delete jobs."""
 
 import threading
 

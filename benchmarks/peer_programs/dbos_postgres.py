@@ -13,7 +13,7 @@ def noop() -> None:
     tally.count()
 
 
-# The process that adds the workflows executes none of them.
+# The process that adds the workflows does not execute any.
 DBOS.listen_queues([] if what == "add" else ["noops"])
 DBOS.launch()
 queue = DBOS.register_queue("noops", worker_concurrency=AT_ONCE, polling_interval_sec=0.05)

@@ -1,4 +1,4 @@
-"""NATS JetStream: a work queue, of which 50 fetch and acknowledge at the same time."""
+"""NATS JetStream: a work queue with 50 consumers that fetch and acknowledge at the same time."""
 
 import asyncio
 

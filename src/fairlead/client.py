@@ -75,8 +75,8 @@ _STORED = AddResult(is_started=False)
 class TaskQueueClient:
     """Adds tasks to the task queues of one namespace, and polls for them. `connect` makes one.
 
-    A namespace is a name that separates task queues with the same name. It needs no registration, and its task queues
-    are apart from those of the workflow namespace with the same name.
+    A namespace is a name that separates task queues with the same name. It needs no registration, and shares no task
+    queue with the workflow namespace of the same name.
 
     Errors derive from one of four classes, which say what to do: `FixRequest`, `RetryElsewhere`, `RetryLater` and
     `GiveUp`. Requests that may succeed later have been retried until their timeout when they raise.
@@ -103,7 +103,7 @@ class TaskQueueClient:
         """Add a task. When this returns, the task is stored, or a poll got it.
 
         Tasks with a lower `priority` are dispatched first. Among tasks of one priority, each `fairness_key` (say, a
-        tenant) gets a share in proportion to its `weight`, whatever the number of its tasks.
+        tenant) gets a share in proportion to its `weight`, which does not depend on the number of its tasks.
 
         If the outcome of an attempt is unknown, the task is added again: it may be dispatched twice. If this raises,
         the task may still have been added, except after `FixRequest`.
@@ -122,7 +122,7 @@ class TaskQueueClient:
         identity: str | None = None,
         rate_per_s: float | None = None,
     ) -> Task | None:
-        """Wait for a task for at most `timeout_s`, and no longer than a minute; None if none came.
+        """Wait up to `timeout_s` seconds, and at most a minute, for a task; return None if none arrives.
 
         `identity` is the worker's name in `fairlead admin tasklist describe`: the process and the host by default.
         `rate_per_s` limits the tasks per second that this task queue dispatches to all workers together. A task that

@@ -57,7 +57,7 @@ def test_calls_that_end_before_long_deadlines_leave_little_behind() -> None:
 
 
 class Sleeper:
-    """Notes when it is woken, and fails if it should."""
+    """Records the time at which it is woken; then fails if it should."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.woken_s: list[float] = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairlead.authorization import api_keys
 from fairlead.authorization.api_keys import (
     ApiKeys,
-    KeyRefused,
+    InvalidKeyRequest,
     KeysUnavailable,
     list_keys,
     new_key,
@@ -62,7 +62,7 @@ async def test_a_key_is_valid_from_its_creation_to_its_revocation(store: History
         keys.claims(made.key)
     [listed] = (await admin.list(ListKeysRequest())).keys
     assert listed.revoked_s == NOW_S
-    with pytest.raises(KeyRefused, match="there is no key"):
+    with pytest.raises(InvalidKeyRequest, match="there is no key"):
         await admin.revoke(RevokeKeyRequest("unknown"))
 
 
@@ -88,7 +88,7 @@ async def test_another_host_knows_a_key_and_its_revocation_with_its_next_refresh
         loop = asyncio.get_running_loop()
         revoked_s = loop.time()
         await until_denied(there, made.key)
-        # The bound, and time for a busy machine.
+        # The refresh interval, plus time for a busy machine.
         assert loop.time() - revoked_s < api_keys.REFRESH_S + 10
     finally:
         await here.close()
@@ -190,16 +190,16 @@ async def test_revoking_twice_keeps_the_first_time() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"namespace": "", "role": "admin"}, "for a namespace with a role"),
+        ({"namespace": "", "role": "admin"}, "a key is for exactly one of these"),
         ({"namespace": "orders", "role": "king"}, "role 'king' is unknown"),
-        ({"namespace": "orders", "role": "worker", "cluster": "b"}, "for a namespace with a role"),
+        ({"namespace": "orders", "role": "worker", "cluster": "b"}, "a key is for exactly one of these"),
         ({"namespace": "orders", "role": "worker", "expires_s": NOW_S - 1}, "expired already"),
     ],
 )
 def test_a_key_is_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(KeyRefused, match=message):
+    with pytest.raises(InvalidKeyRequest, match=message):
         new_key("", now_s=NOW_S, **arguments)  # type: ignore[arg-type]
-    with pytest.raises(KeyRefused, match="printable"):
+    with pytest.raises(InvalidKeyRequest, match="printable"):
         new_key("\x1b[31m", namespace="orders", role="worker", now_s=NOW_S)
 
 

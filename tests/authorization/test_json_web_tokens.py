@@ -53,7 +53,7 @@ def test_roles_come_from_the_permissions(mapper: JwtClaimMapper, kid: str) -> No
     assert (found.subject, found.kind) == ("alice", "jwt")
     assert found.system is Role.WRITER
     assert dict(found.namespaces) == {"orders": Role.WORKER | Role.READER}
-    # The second time it is not verified again, and says the same.
+    # The second call returns the same claims without verifying the token again.
     assert claims(mapper, token) is found
 
 

@@ -66,7 +66,7 @@ def test_a_stall_of_the_server_counts_for_all_tasks_due_during_it() -> None:
     """No coordinated omission: a tenth of the tasks are due during the stall, and wait for its end."""
     stall = FakeBehaviour(stall_at_s=POLLERS_LEAD_S + 1.0, stall_s=0.4)
     tally, _ = run(plan(tasks=4000, producers=10), stall)
-    # 400 of 4,000 tasks waited, between 0.4 s and nothing, evenly distributed.
+    # 400 of 4,000 tasks waited; their waits are evenly distributed between 0 and 0.4 s.
     assert tally.task_waits.at_s(89.9) == pytest.approx(0.0, abs=1e-6)
     assert tally.task_waits.at_s(95) == pytest.approx(0.2, rel=0.01)
     assert tally.task_waits.at_s(99) == pytest.approx(0.36, rel=0.01)

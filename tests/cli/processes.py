@@ -97,7 +97,7 @@ def left_behind(mark: str) -> list[str]:
 
 
 def running(mark: str) -> dict[int, str]:
-    """The same, by process id."""
+    """By process id: the command lines of the running processes that have this value of `MARK` in their environment."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:

@@ -79,7 +79,13 @@ async def test_with_json_logs_every_line_of_output_is_json(tmp_path: Path) -> No
     async with server("--config", config) as started:
         started.process.send_signal(signal.SIGTERM)
         done = await started.ended()
-    assert events(done) == ["ring changed", "started", "stopping; once more to stop at once", "ring changed", "stopped"]
+    assert events(done) == [
+        "ring changed",
+        "started",
+        "stopping; send the signal again to stop at once",
+        "ring changed",
+        "stopped",
+    ]
     (tmp_path / "tasks.db").write_bytes(b"no database at all" * 1000)
     done = await run("server", "start", "--config", config)
     assert (done.code, events(done)) == (2, ["not started"])

@@ -19,7 +19,7 @@ async def sleep_quietly() -> None:
 
 @workflow.defn
 class Waiting:
-    """Does what its argument says."""
+    """Waits for the thing that its argument names: a timer, a child, a signal, or an activity as QUEUE/NAME."""
 
     @workflow.run
     async def run(self, what: str) -> None:

@@ -99,7 +99,7 @@ CASES = [
     (
         Cause.KEY_LIMIT,
         activity(queue=queue(key="tenant", key_rate_per_s=2.0, key_weight=3.0, key_waiting=40)),
-        "fairness key 'tenant' may have 6 tasks a second: 40 tasks of it wait.",
+        "fairness key 'tenant' may have 6 tasks per second: 40 tasks of it wait.",
     ),
     (
         Cause.RUNNING_LIMIT,

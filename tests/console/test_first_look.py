@@ -84,7 +84,7 @@ async def test_a_rate_limit_that_is_no_usable_number_is_refused_with_the_name_of
 ) -> None:
     refused = await visitor.post("task-queue/limit?name=q&type=activity", {"rate": rate, "reason": "a test"})
     assert refused.status == 400
-    assert f"Tasks a second is '{rate}': give a number from 0" in html.unescape(refused.body.decode())
+    assert f"Tasks per second is '{rate}': give a number from 0" in html.unescape(refused.body.decode())
 
 
 @pytest.mark.parametrize(

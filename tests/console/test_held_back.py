@@ -31,7 +31,7 @@ def facts(**changes: object) -> QueueFacts:
         (
             facts(rate_per_s=10.0, dispatches_per_s=9.0, rate_source="set by x"),
             Cause.RATE_LIMIT,
-            "The rate limit of 10 tasks a second is reached (set by x)",
+            "The rate limit of 10 tasks per second is reached (set by x)",
         ),
         (facts(rate_per_s=10.0, dispatches_per_s=2.0), Cause.BUSY_WORKERS, "2 workers poll here"),
         (

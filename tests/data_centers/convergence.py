@@ -81,16 +81,16 @@ async def reconciled(world: World, spark: SparkSession, folder: Path) -> int:
 
 def _differences(views: Mapping[str, Mapping[Run, Seen]]) -> Sequence[str]:
     """A short description of each difference."""
-    told: list[str] = []
+    lines: list[str] = []
     for run in sorted(set().union(*views.values())):
         there = {name: view.get(run) for name, view in views.items()}
         one, *others = there.values()
         if all(other == one for other in others):
             continue
-        told.append(f"{run.workflow_id} {run.run_id}:")
+        lines.append(f"{run.workflow_id} {run.run_id}:")
         for name, each in there.items():
-            told.append(f"  {name}: {'nothing' if each is None else _brief(each)}")
-    return told
+            lines.append(f"  {name}: {'nothing' if each is None else _brief(each)}")
+    return lines
 
 
 def _brief(one: Seen) -> str:

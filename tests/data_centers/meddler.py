@@ -163,7 +163,7 @@ class Detained:
             await asyncio.sleep(_CHECK_S)
 
     def let_go(self, task: ReplicationTask) -> None:
-        """Send it with the next response."""
+        """Release a held task: it is sent with the next response."""
         self.held.remove(task)
         self._let_go.append(task)
 

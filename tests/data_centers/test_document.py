@@ -88,10 +88,10 @@ async def view(cluster: ClusterProcess, namespace: str, workflow_id: str, run_id
 
 async def drawn(cluster: ClusterProcess, namespace: str, workflow_id: str) -> tuple[list[str], list[Pairs]]:
     """The tree of a run as `fairlead admin history tree` draws it, and its branches, the current one first."""
-    told = await cluster.admin("history", "tree", workflow_id, "--namespace", namespace)
-    branches = sorted(told["branches"], key=lambda branch: not branch["is_current"])
+    shown = await cluster.admin("history", "tree", workflow_id, "--namespace", namespace)
+    branches = sorted(shown["branches"], key=lambda branch: not branch["is_current"])
     assert [branch["is_current"] for branch in branches] == [True] + [False] * (len(branches) - 1)
-    return told["tree"], [
+    return shown["tree"], [
         [(item["event_id"], item["version"]) for item in branch["version_history"]] for branch in branches
     ]
 

@@ -61,7 +61,7 @@ async def fail_over_and_back(world: World, chance: random.Random) -> list[int]:
     for number in range(LOAD.failovers):
         await asyncio.sleep(chance.uniform(*PAUSE_S))
         if number % 4 in (1, 2):
-            # Events that it acknowledges from now on are only on its own disk.
+            # Events that this cluster acknowledges from now on are only on its own disk.
             await world.cut_off(here)
             await asyncio.sleep(chance.uniform(*ALONE_S))
             await world[here].kill()
@@ -81,12 +81,12 @@ def check(number: int, runs: Sequence[Seen]) -> None:
     (ended,) = [one for one in runs if one.status is WorkflowExecutionStatus.COMPLETED]
     events = ended.history.events
     assert [event.event_id for event in events] == list(range(1, len(events) + 1))
-    told = Counter(
+    received = Counter(
         event.workflow_execution_signaled_event_attributes.request_id
         for event in events
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     )
-    assert told == Counter(f"order-{number}/{each}" for each in range(SIGNALS))
+    assert received == Counter(f"order-{number}/{each}" for each in range(SIGNALS))
     ends = [
         event.activity_task_completed_event_attributes.scheduled_event_id
         for event in events

@@ -260,13 +260,13 @@ async def test_no_call_fails_and_nothing_is_lost_during_graceful_failovers(tmp_p
         assert results == workers[0].acknowledged + workers[1].acknowledged
         # Otherwise no handover met a buffered event.
         assert workers[0].taken_away + workers[1].taken_away
-        told = Counter(
+        received = Counter(
             (run.workflow_id, int(event.workflow_execution_signaled_event_attributes.signal_name))
             for run, one in runs.items()
             for event in one.history.events
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
         )
-        assert told == callers[0].acknowledged + callers[1].acknowledged
+        assert received == callers[0].acknowledged + callers[1].acknowledged
         # No run was written in both clusters at the same time.
         assert all(len(one.branches) == 1 for one in runs.values())
         assert max(event.version for one in runs.values() for event in one.history.events) == LAST_VERSION

@@ -14,7 +14,7 @@ async def test_a_flood_of_pipelined_requests_is_answered_one_by_one_while_others
     answered: list[int] = []
 
     async def handle(request: Request) -> Response:
-        # Waits for nothing, so that only the server can let others go on.
+        # This handler never waits, so only the server can let other tasks run.
         answered.append(1)
         return await echo(request)
 

@@ -207,7 +207,7 @@ async def test_requests_that_are_not_http_are_refused() -> None:
 
 
 async def test_a_request_with_two_lengths_of_its_body_is_refused() -> None:
-    """A proxy that believes the other one would see another request (request smuggling)."""
+    """A proxy that trusts the other length would see another request in the same bytes (request smuggling)."""
     async with serving() as (_, port), Client(port) as client:
         client.writer.write(
             b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil"

@@ -175,7 +175,7 @@ def own_records(journal: Path) -> list[dict[str, Any]]:
     return [record for path in paths for record in read_segment(path)]
 
 
-def told(records: list[dict[str, Any]]) -> dict[tuple[str, int, int], dict[str, Any]]:
+def by_position(records: list[dict[str, Any]]) -> dict[tuple[str, int, int], dict[str, Any]]:
     """The batches of records, without times, positions in the server's queue and payloads."""
     own = {"time_us", "task_id", "payload"}
     return {
@@ -251,7 +251,7 @@ async def test_a_store_is_exported_beside_its_server(store: StoreConfig, tmp_pat
         expected |= await fetched(client)
         assert plain(exported_runs(journal)) == plain(expected)
         check_once(journal)
-    assert told(exported_records(journal)) == told(own_records(journal))
+    assert by_position(exported_records(journal)) == by_position(own_records(journal))
     if isinstance(store, SqliteConfig):
         # The server's journal without payloads and the export hold the same batches, twice in one cluster.
         check_tables(request.getfixturevalue("spark"), tmp_path, expected)
@@ -270,8 +270,8 @@ def check_tables(spark: SparkSession, folder: Path, expected: dict[str, list[His
     rows = {row.run_id: row.asDict() for row in lake.read_derived(spark, "workflows").collect()}
     assert rows.keys() == expected.keys()
     for run_id, events in expected.items():
-        told = oracle.workflow_row(oracle.as_json(events), run_id)
-        assert {name: rows[run_id][name] for name in told} == told
+        expected = oracle.workflow_row(oracle.as_json(events), run_id)
+        assert {name: rows[run_id][name] for name in expected} == expected
     activities = lake.read_derived(spark, "activities").collect()
     found = Counter((row.workflow_id, row.outcome, row.attempt) for row in activities)
     assert found["retried", "completed", 2] == 2

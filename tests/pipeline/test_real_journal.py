@@ -151,8 +151,8 @@ async def live(client: Client, victim: Victim) -> None:
     victim.kill()
     await victim.start()
     async with asyncio.timeout(WAIT_S_MAX):
-        told = await asyncio.gather(*telling)
-    assert all(words[-1] == "end" for words in told)
+        reported = await asyncio.gather(*telling)
+    assert all(words[-1] == "end" for words in reported)
 
     talked = await start(Order.run, "talked", [], start_signal="tell", start_signal_args=["with the start"])
     assert await talked.execute_update(Order.ask, "sugar", id="sugar") == 2

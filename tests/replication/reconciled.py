@@ -25,7 +25,7 @@ def reconcile_journals(
 ) -> Reconciled:
     """Compare the clusters of which there is a folder in any of the journals; their servers have stopped.
 
-    Nothing is excused as being late. `expect` are clusters that must have everything.
+    Late events count as missing. `expect` are clusters that must have everything.
     """
     context = JobContext(spark=spark, lake=Lake(lake), options={"grace": 0.0, "expect": tuple(expect)})
     for journal in journals:

@@ -66,7 +66,7 @@ def packed(message: bytes) -> bytes:
 
 
 async def largest_step(value: Callable[[], int], is_over: Callable[[], bool]) -> int:
-    """The most by which a value changes from one iteration of the event loop to the next."""
+    """The largest change of a value from one iteration of the event loop to the next."""
     largest, last = 0, value()
     async with asyncio.timeout(20):
         while not is_over():
@@ -346,7 +346,7 @@ async def test_bytes_far_above_the_budget_cut_the_connection_that_holds_most_at_
 
 def test_cached_headers_are_bounded_by_their_decoded_bytes() -> None:
     cache = HeadCache(list_bytes_max=32 * 1024, decoded_bytes_max=128 * 1024)
-    # One entry of the table of 3 kB, and blocks of a few bytes that repeat it seven times.
+    # A table entry of 3 kB, and blocks of a few bytes that each refer to it seven times.
     fields = [(name.encode(), value.encode()) for name, value in request_headers(ECHO)]
     front = b"".join(literal(*field) for field in fields)
     entry = b"\x40\x01a\x7f\xb9\x16" + b"x" * 3_000

@@ -541,7 +541,7 @@ async def eager_activities_that_are_off(bench: Bench) -> Any:
 
 @case
 async def page_of_a_history(bench: Bench) -> Any:
-    """Whether there is another page, by the page size of the request. Only requests without one have a default."""
+    """By page size of the request: whether there is another page. A request without a page size gets the default."""
     await bench.start()
     for _ in range(20):
         await bench.signal()

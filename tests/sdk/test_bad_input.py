@@ -241,8 +241,8 @@ class Attacker:
 
     def check(self) -> None:
         """Fail the test with the requests that made the server fail."""
-        told = "\n".join(self.failures[:FAILURES_SHOWN_MAX])
-        assert not self.failures, f"seed {SEED}: {len(self.failures)} requests made the server fail:\n{told}"
+        failures = "\n".join(self.failures[:FAILURES_SHOWN_MAX])
+        assert not self.failures, f"seed {SEED}: {len(self.failures)} requests made the server fail:\n{failures}"
 
 
 class Target(NamedTuple):

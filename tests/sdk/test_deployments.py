@@ -57,8 +57,8 @@ class _Steps:
         while len(self.builds) < steps:
             await workflow.wait_condition(lambda: self.wanted > len(self.builds))
             build = _build()
-            told = await workflow.execute_activity("build", start_to_close_timeout=timedelta(seconds=10))
-            self.builds.append([build, told])
+            answer = await workflow.execute_activity("build", start_to_close_timeout=timedelta(seconds=10))
+            self.builds.append([build, answer])
         return self.builds
 
 

@@ -183,7 +183,7 @@ class Adder:
         self._signals.add(number)
 
     @workflow.query
-    def told(self) -> int:
+    def received(self) -> int:
         return len(self._signals)
 
     @workflow.update
@@ -241,8 +241,8 @@ async def signals(here: Client, there: Client, name: str) -> None:
         await mine.signal(Talk.tell, f"here {number}")
         await theirs.signal(Talk.tell, f"there {number}")
     await mine.signal(Talk.end)
-    told = [f"{side} {number}" for number in range(3) for side in ("here", "there")]
-    assert await theirs.result() == told
+    expected = [f"{side} {number}" for number in range(3) for side in ("here", "there")]
+    assert await theirs.result() == expected
 
 
 async def signal_with_start(here: Client, there: Client, name: str) -> None:
@@ -676,7 +676,7 @@ async def _live_carelessly(client: Client, number: int, is_over: asyncio.Event) 
         handle = await client.start_workflow(Adder.run, count, id=name, task_queue=QUEUE)
         for each in range(ROUNDS):
             await handle.signal(Adder.tell, each)
-        assert await handle.query(Adder.told) == ROUNDS
+        assert await handle.query(Adder.received) == ROUNDS
         assert await handle.execute_update(Adder.ask, each) == -each
         ends.append(asyncio.create_task(handle.result()))
         count += 1

@@ -340,7 +340,7 @@ async def test_strangers_get_nothing_from_the_service_for_clusters(tmp_path: Pat
 
 
 async def test_hosts_without_the_secret_are_refused(tmp_path: Path) -> None:
-    """The host's own port, with nothing but a secret: no TLS, and no authorization of SDKs."""
+    """The host's own port is protected by a secret alone: without TLS, and without authorization of SDKs."""
     server = Server(
         StaticConfig(
             frontend_listen=Address("127.0.0.1", 0),

@@ -61,7 +61,7 @@ global:
                 return refused.status is RPCStatusCode.PERMISSION_DENIED
             return False
 
-        # The connection goes on, with the certificate of its beginning; the token ends with its key.
+        # The open connection keeps its old certificate; the token is refused, since its signing key was withdrawn.
         await until(is_refused)
         new = await client_of(after)
         async with worker(new):

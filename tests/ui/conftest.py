@@ -48,7 +48,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page_address(pages: Path) -> Iterator[str]:
-    """Where the pages are served, by a server on which a worker runs."""
+    """Address of the web pages of a dev server to which a worker is connected."""
     port, ui_port = free_port(), free_port()
     command = (sys.executable, "-m", "fairlead", "server", "start-dev", "--ui-asset-path", pages)
     with (

@@ -1,7 +1,7 @@
 """API keys: made by `fairlead admin key create`, shown once, stored as a hash.
 
 A key is `fl_<id>_<secret>`. The id is public: it names the key in lists, logs and the audit. The secret has 256 random
-bits, so a plain SHA-256 of it can't be searched.
+bits, so that its plain SHA-256 can't be reversed by trying secrets.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ ROWS: Final = "api-keys/"
 KEYS_MAX: Final = 5_000
 PAGE: Final = 1_000
 NAME_CHARACTERS_MAX: Final = 200
-# Seconds until every host knows a new or revoked key.
+# Seconds until every host knows a new key or a revocation.
 REFRESH_S: Final = 2.0
-# Seconds without a successful refresh, after which keys are no longer accepted: one of them may be revoked.
+# Seconds without a successful refresh after which no keys are accepted: any of them may have been revoked.
 STALE_S_MAX: Final = 30.0
 # Seconds between two writes of a key's last use.
 LAST_USE_S: Final = 60.0
@@ -44,7 +44,7 @@ _ID_BYTES: Final = 10
 _log = get_log("authorization.keys")
 
 
-class KeyRefused(FixRequest):
+class InvalidKeyRequest(FixRequest):
     """A key can't be created, or there is no such key."""
 
 
@@ -114,13 +114,15 @@ def new_key(
 ) -> tuple[ApiKey, str]:
     """A new key, and its text, which is not kept anywhere."""
     if len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
-        raise KeyRefused(f"the name of a key has at most {NAME_CHARACTERS_MAX} printable characters")
+        raise InvalidKeyRequest(f"the name of a key has at most {NAME_CHARACTERS_MAX} printable characters")
     if bool(cluster) == bool(namespace):
-        raise KeyRefused("a key is for a namespace with a role, for the whole system with a role, or for a cluster")
+        raise InvalidKeyRequest(
+            "give a namespace and a role, a role for the whole system, or a cluster: a key is for exactly one of these"
+        )
     if namespace and not role_of(role):
-        raise KeyRefused(f"role {role!r} is unknown: give worker, reader, writer or admin")
+        raise InvalidKeyRequest(f"role {role!r} is unknown: give worker, reader, writer or admin")
     if expires_s and expires_s <= now_s:
-        raise KeyRefused("the key would have expired already: give a later time")
+        raise InvalidKeyRequest("the key would have expired already: give a later time")
     key_id = b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()
     secret = urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode().rstrip("=")
     made = ApiKey(
@@ -139,7 +141,7 @@ def new_key(
 async def store_key(store: KeyStore, key: ApiKey) -> None:
     """Store a new key; it is valid on all hosts `REFRESH_S` later."""
     if len(await list_keys(store)) >= KEYS_MAX:
-        raise KeyRefused(f"{KEYS_MAX} keys exist, which is the limit: revoke those that are not used")
+        raise InvalidKeyRequest(f"{KEYS_MAX} keys exist, which is the limit: revoke those that are not used")
     await store.write_metadata(ROWS + key.id, _encode(key), expected_version=0)
 
 
@@ -156,10 +158,10 @@ async def list_keys(store: KeyStore) -> list[ApiKey]:
 
 
 async def revoke_key(store: KeyStore, key_id: str, *, now_s: float) -> ApiKey:
-    """Revoke a key for good; raises `KeyRefused` if there is no such key."""
+    """Revoke a key for good; raises `InvalidKeyRequest` if there is no such key."""
     revoked = await _change(store, key_id, lambda key: key if key.revoked_s else replace(key, revoked_s=now_s))
     if revoked is None:
-        raise KeyRefused(f"there is no key {key_id!r}: `fairlead admin key list` lists all")
+        raise InvalidKeyRequest(f"there is no key {key_id!r}: `fairlead admin key list` lists all")
     return revoked
 
 

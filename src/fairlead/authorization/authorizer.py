@@ -39,8 +39,9 @@ class Authorizer(Protocol):
 class DefaultAuthorizer:
     """Temporal's rules, and one more: the role `worker` may call the methods of workers.
 
-    Open methods are allowed for all. A method of the cluster requires a role in the system, a method of a namespace
-    one in the system or in that namespace. A role's number must be at least that of the method's access.
+    Open methods are allowed for all. A method of the cluster requires a role in the system; a method of a namespace
+    requires a role in the system or in that namespace. The role's number must be at least the number of the method's
+    access.
     """
 
     def authorize(self, claims: Claims | None, target: AuthorizationTarget) -> Decision:

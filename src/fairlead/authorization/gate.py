@@ -1,4 +1,4 @@
-"""The one place at which a call is let in or refused, for every port and every service."""
+"""The only code that admits or refuses a call, for every port and every service."""
 
 import hmac
 import time
@@ -86,7 +86,8 @@ class Gate:
         is_host: Callable[[PeerCertificate], bool] = lambda _: False,
         on_decision: Callable[[Decided], None] | None = None,
     ) -> None:
-        """`secret` is that of the cluster's hosts; `is_host` tells whether a certificate belongs to one of them.
+        """`secret` is the secret of the cluster's hosts; `is_host` tells whether a certificate belongs to one of the
+        hosts.
 
         `on_decision` gets every refusal, and every call of a method that is in the audit.
         """
@@ -114,14 +115,14 @@ class Gate:
         return claims
 
     async def identify(self, call: WithCredentials, method: MethodAccess) -> Claims | None:
-        """The caller's claims; raises PERMISSION_DENIED for invalid ones, and for none unless the method is open."""
+        """Return the caller's claims; None for an open method without valid ones. Else raise PERMISSION_DENIED."""
         try:
             claims = await self._claims(call)
             if claims is None and not method.is_open:
                 raise Denied("no credentials")
         except FairleadError as failure:
             if method.is_open:
-                # An open method reveals nothing that needs a credential.
+                # Credentials don't matter here: an open method reveals nothing that needs one.
                 return None
             if not isinstance(failure, Denied):
                 raise
@@ -185,7 +186,7 @@ class Gate:
     def refuse(
         self, call: WithCredentials, claims: Claims | None, method: MethodAccess, namespace: str, reason: str
     ) -> ApiError:
-        """The error for a call that is forbidden by another rule than the authorizer's; counted and audited like every
+        """Return the error for a call that a rule other than the authorizer's forbids; count and audit it like every
         refusal.
         """
         return self._refused(call, claims, method, namespace, reason=reason)

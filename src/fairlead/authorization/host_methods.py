@@ -50,7 +50,7 @@ class HostAdmission:
     """Lets calls to a host's own port in, or raises PERMISSION_DENIED. Hosts of the cluster may call everything."""
 
     def __init__(self, gate: Gate, *, is_reserved: Callable[[bytes], bool] = lambda _: False) -> None:
-        """`is_reserved` tells whether a task's payload is one that only hosts may add: it stands for a workflow."""
+        """`is_reserved` tells whether a task's payload stands for a workflow, so that only hosts may add it."""
         self._gate = gate
         self._is_reserved = is_reserved
 
@@ -76,14 +76,17 @@ class HostAdmission:
             # A new key keeps the name of the caller that made it.
             use_principal(claims.principal)
         if claims is not None and claims.kind == "host":
-            # Operators on a host may use its secret: their commands are in the audit, calls between hosts are not.
+            # An operator on a host may use its secret, so audit the methods of operators even if a host calls; other
+            # calls between hosts are not audited.
             if name in HOST_METHODS:
                 self._gate.note(call, claims, access, "", request)
             return
         if name in _ANY:
             return
         if name in _WRITE and self._is_reserved(request.task.payload):
-            raise self._gate.refuse(call, claims, access, "", "the payload is one that only hosts may add")
+            raise self._gate.refuse(
+                call, claims, access, "", "the payload stands for a workflow's task, which only hosts may add"
+            )
         await self._gate.check(call, claims, access, self._namespace(access, claims, request), request)
 
     def _namespace(self, access: MethodAccess, claims: Claims | None, request: Any) -> str:

@@ -39,7 +39,8 @@ class MethodAccess(Struct, frozen=True):
     is_audited_for_admins: bool = False
 
 
-# The methods of both services that only read one namespace. Every method that is in no list writes to a namespace.
+# The methods of both services that only read one namespace. A method that is in none of these lists writes to a
+# namespace.
 _READS: Final = frozenset(
     """
     DescribeNamespace GetWorkflowExecutionHistory GetWorkflowExecutionHistoryReverse ListOpenWorkflowExecutions
@@ -78,7 +79,7 @@ WORKER_METHODS: Final = frozenset(
     GetWorkflowExecutionHistory
     """.split()  # noqa: SIM905
 )
-# Methods beside those with the access ADMIN that operators use to change running work.
+# Methods that operators use to change running work, and whose access is not ADMIN.
 AUDITED: Final = frozenset(
     """
     TerminateWorkflowExecution ResetWorkflowExecution DeleteWorkflowExecution UpdateWorkflowExecutionOptions

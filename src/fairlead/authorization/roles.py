@@ -8,7 +8,9 @@ SYSTEM_NAMESPACE: Final = "temporal-system"
 
 
 class Role(IntFlag):
-    """The rights of a caller. A higher number includes the lower ones, except that WORKER has methods of its own."""
+    """The rights of a caller. A higher number includes the lower ones, but the methods of WORKER belong to no other
+    role.
+    """
 
     UNDEFINED = 0
     WORKER = 1

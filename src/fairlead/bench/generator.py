@@ -1,7 +1,7 @@
 """Sends a load to a matching service and receives it, like many producers and workers.
 
-In an open loop, a task's wait counts from the time it was due, not from the time it was sent: if a stalled server
-blocks the producers, the tasks that become due meanwhile are waiting, and their waits are measured. No task is sent
+In an open loop, a task's wait counts from the time at which it was due, not from the time at which it was sent. So if a
+stalled server blocks the producers, the waits include the time for which tasks could not be sent. No task is sent
 twice.
 """
 
@@ -105,7 +105,7 @@ class LoadGenerator:
     async def sweep(self, polls: Sequence[Poll]) -> None:
         """Poll every partition directly after the load, for tasks that were left behind.
 
-        The tasks still missing are lost, if all partitions could be polled.
+        Tasks that are still missing afterwards are lost, if all partitions could be polled.
         """
         for poll in polls:
             try:

@@ -21,7 +21,7 @@ class KeyPlan:
     zipf: float | None = None
 
     def name(self, index: int) -> str:
-        """Return the key's name; a single key is empty, like that of tasks without a key."""
+        """Return the key's name; with a single key it is empty, like the key of tasks without one."""
         return f"key-{index:05}" if self.count > 1 else ""
 
     def weight(self, index: int) -> float:

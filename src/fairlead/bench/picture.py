@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def draw(figure: "Figure", tally: Tally) -> None:
-    """Draw throughput, the number of partitions if it changed, and waits."""
+    """Draw throughput, waits and, if it changed, the number of partitions."""
     has_changes = len(tally.configs) > 1
     axes = figure.subplots(3 if has_changes else 2, 1, sharex=True)
     times_s, adds, receives, p50, p99 = zip(*timeline_table(tally).rows or [(0, 0, 0, None, None)], strict=True)
     axes[0].step(times_s, adds, where="post", label="added", color="tab:blue")
     axes[0].step(times_s, receives, where="post", label="received", color="tab:green")
-    axes[0].set_ylabel("tasks a second")
+    axes[0].set_ylabel("tasks per second")
     axes[0].set_ylim(bottom=0)
     for waits, label, colour in ((p50, "median", "tab:blue"), (p99, "99th percentile", "tab:red")):
         known = [(time_s, wait) for time_s, wait in zip(times_s, waits, strict=True) if wait]

@@ -7,7 +7,7 @@ from fairlead.bench.keys import KeyPlan
 from fairlead.bench.payload import PAYLOAD_BYTES_MIN
 from fairlead.bench.schedule import Phase
 
-# Maximum number of tasks: one byte of memory each, and far more than one process can send in an hour.
+# Maximum number of tasks: each takes one byte of memory, and one process can't send as many in an hour.
 TASKS_MAX = 50_000_000
 PRODUCERS_MAX = 10_000
 POLLERS_MAX = 10_000
@@ -23,7 +23,7 @@ class LoadPlan:
     """An open loop has `phases`: tasks are due at set times, and at most `producers` are being added at once.
 
     A closed loop has no phases: each producer adds its next task when the previous add has returned. The load ends
-    after `tasks` tasks or `duration_s` seconds, whichever is given.
+    after `tasks` tasks or after `duration_s` seconds; one of both is given.
     """
 
     phases: tuple[Phase, ...] = ()

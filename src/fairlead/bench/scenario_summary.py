@@ -75,8 +75,8 @@ def load_measures(tally: Tally) -> list[Measure]:
         Measure("tasks_generated", "tasks generated", tally.acknowledged),
         Measure("tasks_preloaded", "tasks of the initial backlog", tally.preloaded),
         Measure("tasks_polled", "tasks polled", tally.received),
-        Measure("adds_per_s", "tasks generated a second", round(add_rate_per_s(tally), 1)),
-        Measure("dispatches_per_s", "tasks polled a second", round(receive_rate_per_s(tally), 1)),
+        Measure("adds_per_s", "tasks generated per second", round(add_rate_per_s(tally), 1)),
+        Measure("dispatches_per_s", "tasks polled per second", round(receive_rate_per_s(tally), 1)),
         *loss_measures(tally),
         *(
             Measure(f"latency_{name}_ms", f"task latency {label}, ms", milliseconds(wait_s))
@@ -115,10 +115,10 @@ def scaling_measures(scenario: Scenario, tally: Tally) -> list[Measure]:
     highest = max(writes, default=1)
     return [
         Measure("partitions_max", "most write partitions", highest),
-        Measure("partitions_ideal", "ideal for the highest rate", ideal),
+        Measure("partitions_ideal", "ideal write partitions for the highest rate", ideal),
         Measure("partitions_overshoot", "above the ideal", max(0, highest - ideal)),
         Measure("partition_changes", "changes of the partition configuration", max(0, len(writes) - 1)),
-        Measure("partition_turns", "turns from fewer to more partitions", turns(tally.configs)),
+        Measure("partition_turns", "changes from fewer to more partitions", turns(tally.configs)),
     ]
 
 

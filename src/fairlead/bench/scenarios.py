@@ -192,7 +192,7 @@ SCENARIOS = {
         ),
         Scenario(
             "burst",
-            "Many tasks from the first moment on.",
+            "A high rate of tasks from the start.",
             task_wait_s=0.0,
             poll_wait_s=0.0,
             generators=10,

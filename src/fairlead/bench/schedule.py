@@ -1,4 +1,4 @@
-"""The times at which the tasks of a load are due: fixed before the first is sent, whatever the server does."""
+"""Times at which the tasks of a load are due: computed before the first task is sent, independent of the server."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fairlead.core.fairness.measures import jain_index
 
-# Minimum number of dispatches owed to a key that counts: with a single task, a key gets all or nothing.
+# Minimum number of dispatches that a key must be owed to count: a key that is owed less gets all or nothing by chance.
 OWED_MIN = 10.0
 
 
@@ -20,9 +20,9 @@ class Share(NamedTuple):
 class FairShares:
     """Measures fairness against an ideal server, which divides each dispatch by weight among the waiting keys.
 
-    A key without waiting tasks is owed nothing, so a key with few tasks does not count as treated badly. Each dispatch
-    advances a virtual time by 1 / (sum of the weights of all waiting keys); a key is owed its weight times the virtual
-    time during which it waited. So each step takes constant time, however many keys there are.
+    A key without waiting tasks is owed nothing, so a key that has few tasks is not counted as unfairly treated. Each
+    dispatch advances a virtual time by 1 / (sum of the weights of all waiting keys); a key is owed its weight times the
+    virtual time during which it waited. So the time of a step does not depend on the number of keys.
     """
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -50,7 +50,7 @@ class FairShares:
         if self._waiting[key] == 0:
             self._owed[key] += self._weights[key] * (self._time - self._entered[key])
             self._keys_waiting -= 1
-            # Exactly 0 if no key waits, so that rounding errors do not outlive a busy period.
+            # Set it to exactly 0 if no key waits, so that rounding errors do not outlive a busy period.
             self._weight_waiting = self._weight_waiting - self._weights[key] if self._keys_waiting else 0.0
 
     def dispatched(self, key: int) -> None:

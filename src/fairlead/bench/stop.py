@@ -39,7 +39,7 @@ class Stop:
 
 
 async def until_signal(run: Callable[[Stop], Coroutine[Any, Any, Response]]) -> tuple[Response, int | None]:
-    """Run with SIGINT and SIGTERM as requests to stop; a second signal cancels the run without a result.
+    """Run; the first SIGINT or SIGTERM asks the run to stop, a second one cancels it without a result.
 
     Returns the result, and the exit code of the signal, if one came.
     """

@@ -87,12 +87,12 @@ def totals(tally: Tally) -> list[Measure]:
         Measure("tasks_added", "tasks acknowledged", tally.acknowledged),
         Measure("tasks_received", "tasks received", tally.received),
         *loss_measures(tally),
-        Measure("received_unacknowledged", "received though the add had failed", tally.received_unacknowledged),
+        Measure("received_unacknowledged", "received although the add had failed", tally.received_unacknowledged),
         Measure("foreign", "received from other runs", tally.foreign),
         Measure("add_duration_s", "seconds of adding", round(tally.since_start_s(tally.last_answered_s), 3)),
         Measure("duration_s", "seconds until the last task was received", duration_s(tally)),
-        Measure("adds_per_s", "adds a second", round(add_rate_per_s(tally), 1)),
-        Measure("dispatches_per_s", "dispatches a second", round(receive_rate_per_s(tally), 1)),
+        Measure("adds_per_s", "adds per second", round(add_rate_per_s(tally), 1)),
+        Measure("dispatches_per_s", "dispatches per second", round(receive_rate_per_s(tally), 1)),
         Measure("sync_match_share", "share matched at once", share(tally.started_at_once, tally.acknowledged)),
         Measure("add_forward_share", "share of tasks forwarded", share(tally.adds_forwarded, tally.acknowledged)),
         Measure("poll_forward_share", "share received by forwarding", share(tally.received_forwarded, tally.received)),
@@ -128,7 +128,7 @@ def waits_table(tally: Tally, plan: LoadPlan) -> Table:
             ("poll", *tally.poll_waits.row()),
             ("sending, since due", *tally.send_delays.row()),
         ],
-        note="The last line is the generator's own delay, which is part of the first." if plan.is_open_loop else "",
+        note="The last line is the generator's own delay. It is a part of the first line." if plan.is_open_loop else "",
     )
 
 

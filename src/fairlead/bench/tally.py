@@ -72,7 +72,7 @@ class Tally:
     @property
     def received_later(self) -> int:
         """Tasks that were received, but not by a sync match: they had been stored."""
-        # Not from the polls' results: a backlogged task that is forwarded looks like a new one at the parent.
+        # Not counted by the polls' results: if a backlogged task is forwarded, the parent reports it as a new one.
         return self.received - self.started_at_once
 
     @property
@@ -138,7 +138,7 @@ class Tally:
             self._note(config, now_s)
 
     def polled(self, answer: PollResponse, stamp: Stamp | None, *, begun_s: float, now_s: float) -> None:
-        """Note a poll's response; `stamp` is that of its task, if the task is of this run."""
+        """Note a poll's response; `stamp` is the stamp of its task, if the task belongs to this run."""
         self.polls += 1
         self.poll_waits.add(now_s - begun_s)
         self._note(answer.config, now_s)

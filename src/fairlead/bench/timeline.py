@@ -12,7 +12,7 @@ DIGITS = 2
 
 @dataclass(slots=True)
 class Bin:
-    """Counts of one bin; `waits` are those of the tasks received in it."""
+    """Counts of one bin; `waits` are the waits of the tasks received in it."""
 
     adds: int = 0
     receives: int = 0

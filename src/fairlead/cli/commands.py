@@ -61,7 +61,7 @@ def run() -> None:
 def run_command(command: click.Command, name: str) -> None:
     """Run a command; an error is printed as one line on standard error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Replace characters that the terminal can't show, instead of failing with a traceback.
+        # Replace characters that the terminal can't show: otherwise printing would fail.
         sys.stdout.reconfigure(errors="replace")
     try:
         command.main(prog_name=name, standalone_mode=False)

@@ -41,7 +41,7 @@ from fairlead.settings.static.ui import parse_codec_endpoint, parse_public_path
 from fairlead.telemetry import configure_logs
 from fairlead.ui.cache import fetched_pages
 
-# Number of settings without effect that are named; only the count of the others is printed.
+# Maximum number of settings without effect that are printed by name; of the others, only the number is printed.
 UNKNOWN_NAMED_MAX = 20
 # Maximum length of a key that is compared with the names of settings: longer keys would take too long.
 KEY_CHARACTERS_MAX = 100
@@ -253,7 +253,9 @@ def _name(name: str) -> str:
 
 
 def _known(overrides: dict[str, Plain]) -> dict[str, Plain]:
-    """Keep the overrides that are settings here; the others, meant for Temporal's server, are named in one line."""
+    """Return the overrides that are settings of this server; print the names of the others, which are for Temporal's
+    server.
+    """
     known: dict[str, Plain] = {}
     unknown: list[str] = []
     for key, value in overrides.items():

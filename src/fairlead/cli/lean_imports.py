@@ -55,7 +55,7 @@ class _DeferredPackage(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__
-        # The import system itself reads dunder attributes; these must not run `__init__`.
+        # The import system itself reads dunder attributes, which must not run `__init__`.
         if (name.startswith("__") and name != "__version__") or spec is None or spec.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         self.__class__ = ModuleType  # type: ignore[assignment] # An ordinary module from now on.

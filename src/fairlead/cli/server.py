@@ -50,8 +50,9 @@ server.add_command(start_dev)
     default=1,
     show_default=True,
     metavar="N",
-    help="Run N hosts as processes of this machine, for its cores; needs PostgreSQL. They share the port for SDKs and "
-    "the metrics, and use N ports from that of `listen` on.",
+    help="Run N hosts as processes, to use all cores of this machine; needs PostgreSQL. "
+    "They share the port for SDKs and the metrics, and listen for other "
+    "hosts on N consecutive ports, the first being that of `listen`.",
 )
 @click.option("--process", type=int, hidden=True, help="Number of this process of a supervisor.")
 @click.option("--channel", type=int, hidden=True, help="File descriptor of the channel to the supervisor.")

@@ -13,7 +13,8 @@ EXIT_FAILED = 1
 EXIT_BAD_ARGUMENTS = 2
 # A shell's exit code for a signal is this plus the signal's number.
 EXIT_BY_SIGNAL = 128
-# Seconds within which a second signal counts as a repetition: a terminal and a parent process may both send it.
+# Seconds within which a second signal counts as a repetition of the first: a terminal and a parent process may both
+# send a signal.
 SECOND_SIGNAL_AFTER_S = 0.5
 
 

@@ -30,7 +30,7 @@ from fairlead.telemetry.descriptors import raise_descriptor_limit
 # Returns the text to print when the server is ready.
 Greeting = Callable[[StaticConfig, Server], str]
 
-# New objects after which the garbage collector runs; it frees cycles, which reference counting does not.
+# Number of new objects after which the garbage collector runs. It frees cycles, which reference counting can't free.
 GARBAGE_OBJECTS = 20_000
 
 _log = get_log("server")
@@ -64,7 +64,7 @@ def run_server(
 
 def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
     try:
-        # Handles about twice as many calls per second as the standard loop. Not available on every platform.
+        # uvloop handles about twice as many calls per second as the standard loop. Some platforms don't have it.
         from uvloop import run  # noqa: PLC0415
     except ImportError:
         return asyncio.run
@@ -92,13 +92,14 @@ async def _serve(
         nonlocal first_signal_s
         if stopping.is_set():
             if loop.time() - first_signal_s >= SECOND_SIGNAL_AFTER_S:
-                # As safe as a crash: acknowledged requests are on disk, and clients retry the others elsewhere.
+                # This is as safe as a crash: acknowledged requests are on disk, and clients retry the others at other
+                # hosts.
                 _log.warning("stopped at once")
                 os._exit(EXIT_BY_SIGNAL + number)
             return
         first_signal_s = loop.time()
         stopping.set()
-        _log.info("stopping; once more to stop at once")
+        _log.info("stopping; send the signal again to stop at once")
         if not is_started:
             serving.cancel()
 

@@ -129,7 +129,9 @@ _PORT = click.IntRange(0, 65_535)
 @click.option("--ui-disable-news-fetch", is_flag=True, help="Accepted: the web page never looks for news.")
 @click.option("--sqlite-pragma", multiple=True, metavar="KEY=VALUE", help="Accepted, without effect.")
 @click.option(
-    "--insecure", is_flag=True, help="Needed for an --ip that other machines reach: everybody there may do everything."
+    "--insecure",
+    is_flag=True,
+    help="Allow an --ip that other machines can reach: everybody who reaches the server may do everything.",
 )
 @click.option("--stop-with-input", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def start_dev(

@@ -47,7 +47,7 @@ def run_supervised(
     try:
         asyncio.run(_supervise(config, lambda: Supervisor(config, processes, arguments, check=check)))
     except ProcessFailed as failed:
-        # The process has said why.
+        # The process has printed the reason.
         click.echo(f"fairlead: {failed}", err=True)
         sys.exit(failed.code)
 
@@ -66,7 +66,7 @@ async def _supervise(config: StaticConfig, make: Callable[[], Supervisor]) -> No
         if not stopping.is_set():
             first_signal_s = loop.time()
             stopping.set()
-            _log.info("stopping; once more to stop at once")
+            _log.info("stopping; send the signal again to stop at once")
             if not is_started:
                 supervising.cancel()
         elif loop.time() - first_signal_s >= SECOND_SIGNAL_AFTER_S:

@@ -38,7 +38,7 @@ SIGN_IN: Final = MethodAccess("/fairlead/console.SignIn", "console.SignIn", Scop
 _NO_STORE: Final = ("Cache-Control", "no-store")
 _BY_PATH: Final = {view.path: view for view in VIEWS}
 _JSON_SUFFIX: Final = ".json"
-# Status of a canceled call, the first one that does not mean a refusal.
+# HTTP status of a cancelled call. Lower error statuses mean that the call was refused.
 _CANCELED_STATUS: Final = 499
 
 _log = get_log("console")
@@ -95,7 +95,7 @@ class Console:
         return self._guarded(response)
 
     async def refuse(self, request: Request, refusal: Response) -> Response:
-        """Show the refusal of a form without its token as a page; programs get it as it is."""
+        """Show the error for a form without its token as a page; programs get the response unchanged."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != csrf.FORM:
             return refusal
         problem = Problem(refusal.status, "This page is too old: reload it.")
@@ -264,7 +264,7 @@ class Console:
         return Response(303, headers=(("Location", f"{self._base}/sign-in?next={quote(wanted)}"),))
 
     async def _sign_in(self, request: Request) -> Response:
-        """Show the form, or keep the key or token that was given with it, if it is valid."""
+        """Show the sign-in form; or, if a valid key or token was submitted, keep it in a cookie."""
         wanted = dict(request.parameters).get("next", "") if request.query else ""
         trouble = ""
         if request.method == "POST":
@@ -296,7 +296,7 @@ def _view(path: str) -> View:
 
 
 def _own_namespace(claims: Claims, path: str, request: Request) -> str:
-    """The namespace for a page whose address names none, if the viewer has roles, but none in the default namespace."""
+    """Return the namespace for a page whose address names none, if the viewer has no role in the default namespace."""
     is_page = request.method in {"GET", "HEAD"} and path in _BY_PATH
     if not is_page or (request.query and dict(request.parameters).get("namespace")):
         return ""
@@ -315,7 +315,7 @@ async def _navigation(context: Context, namespace: str) -> tuple[View, ...]:
 def _failure_title(request: Request, problem: Problem) -> str:
     if request.method != "POST":
         return "This could not be shown"
-    # After an error of the server, or if the caller did not wait, the action may have had an effect.
+    # Higher statuses mean a server error, or a caller that did not wait: then the action may have had an effect.
     return "Nothing was done" if problem.status < _CANCELED_STATUS else "This may not have been done"
 
 
@@ -360,7 +360,7 @@ def _checked_form(action: Action, form: Form) -> Form:
 
 
 def _safe(wanted: str) -> str:
-    """A path below the console to go to after the sign-in; another place is left out."""
+    """The path below the console to open after the sign-in; a path to another place is dropped."""
     parts = urlsplit(wanted)
     is_here = not parts.scheme and not parts.netloc and parts.path.strip("/") in _BY_PATH
     return f"{parts.path.strip('/')}?{parts.query}".rstrip("?") if is_here and wanted.isprintable() else ""

@@ -73,7 +73,8 @@ class Context:
     request: Request
     principal: Principal = NOBODY
     now_s: float = field(default_factory=time.time)
-    # True for a sample of a live view: forbidden calls fail early, and are not logged and audited every two seconds.
+    # True for a sample of a live view: a forbidden call fails early, so that it is not logged and audited every two
+    # seconds.
     is_sample: bool = False
 
     @property

@@ -229,7 +229,7 @@ def _held_by_limit(task: TaskFacts, queue: QueueFacts, _: list[Poller], waits: s
         return _of(
             task,
             Cause.KEY_LIMIT,
-            f"{waits}, and {key} may have {text.number(queue.key_rate_per_s * queue.key_weight)} tasks a second: "
+            f"{waits}, and {key} may have {text.number(queue.key_rate_per_s * queue.key_weight)} tasks per second: "
             f"{text.plural(queue.key_waiting, 'task of it waits', 'tasks of it wait')}.",
             "Raise the limit of fairness keys, or the weight of this key.",
         )

@@ -19,7 +19,7 @@ from fairlead.frontend.http.json_codec import encode
 JSON_CHARACTERS_MAX: Final = 20_000
 WORD_CHARACTERS_MAX: Final = 200
 
-# Fields that say what an event is about, with the word before each; in this order.
+# The fields that say what an event is about, in the order shown, each with the word before it.
 _WORDS: Final = (
     ("", "activity_type.name"),
     ("", "workflow_type.name"),

@@ -11,7 +11,7 @@ from fairlead.console.stuck_facts import QueueFacts, TaskFacts
 
 
 class Cause(StrEnum):
-    """Why a workflow does not go on."""
+    """The cause for which a workflow does not go on."""
 
     CLOSED = "closed"
     ACTIVITY_NOT_PENDING = "activity not pending"
@@ -40,9 +40,9 @@ class Cause(StrEnum):
     WAITS_FOR_SIGNAL = "waits for a signal or update"
 
 
-# The order of the findings: causes that an operator must mend come before those that pass by themselves.
+# The order of the findings: causes that an operator must fix come before those that end without help.
 ORDER: Final = {cause: number for number, cause in enumerate(Cause)}
-# Causes that pass without an operator.
+# Causes that end without an operator's help.
 CALM: Final = frozenset(
     (
         *(Cause.CLOSED, Cause.ACTIVITY_NOT_PENDING, Cause.RUNNING, Cause.DISPATCHING, Cause.BACKING_OFF),
@@ -98,7 +98,7 @@ def _evidence_of_queue(queue: QueueFacts) -> Iterator[tuple[str, str]]:
         yield "Partition", str(queue.partition)
     if queue.position is not None:
         yield "Position in the fair backlog", str(queue.position)
-    yield "Dispatched", f"{text.number(queue.dispatches_per_s)} tasks a second"
+    yield "Dispatched", f"{text.number(queue.dispatches_per_s)} tasks per second"
     if queue.polls is not None:
         yield "Waiting polls", text.number(queue.polls)
     yield (

@@ -1,4 +1,4 @@
-"""Plain tables: views that only list things need no template of their own."""
+"""Plain tables, so that views that only list things need no template of their own."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ TEMPLATE: Final = "grids.html"
 
 
 class Cell(Struct, frozen=True, kw_only=True):
-    """A cell: a text, a number, or a time; a link if `path` is the path of a view.
+    """A cell: a text, a number or a time. With a `path`, it is a link to that view.
 
     `kind` is the color of a status, such as good, warn or bad; empty for plain text.
     """

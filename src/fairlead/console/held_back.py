@@ -125,7 +125,7 @@ def _rate_limit(facts: QueueFacts) -> Held | None:
     if facts.rate_per_s < inf and facts.dispatches_per_s >= LIMIT_SHARE_MIN * facts.rate_per_s:
         return Held(
             cause=Cause.RATE_LIMIT,
-            sentence=f"The rate limit of {number(facts.rate_per_s)} tasks a second is reached ({facts.rate_source}).",
+            sentence=f"The rate limit of {number(facts.rate_per_s)} tasks per second is reached ({facts.rate_source}).",
             advice="Raise or remove the limit if the workers can do more.",
         )
     if facts.key_rate_per_s is not None and facts.keys_waiting and facts.polls:
@@ -189,6 +189,6 @@ def _busy(facts: QueueFacts) -> Held:
     return Held(
         cause=Cause.BUSY_WORKERS,
         sentence=f"{workers} {'polls' if facts.pollers == 1 else 'poll'} here, and all their slots are in use: "
-        f"{number(facts.dispatches_per_s)} tasks a second are dispatched.",
+        f"{number(facts.dispatches_per_s)} tasks per second are dispatched.",
         advice="Add workers, or raise their number of concurrent tasks.",
     )

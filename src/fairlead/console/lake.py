@@ -94,7 +94,7 @@ def recommended(folder: Path, cluster: str) -> tuple[RuleSet, float] | None:
 
 @lru_cache(maxsize=2)
 def _rules(file: Path, changed_ns: int) -> RuleSet:  # noqa: ARG001 - a part of the key
-    """Read a settings file; a live view asks for the same one every two seconds."""
+    """Read a settings file; cached, since a live view reads the same file every two seconds."""
     parsed = parse_file(_read(file, RECOMMENDED_BYTES_MAX), SETTINGS)
     if parsed.problems:
         raise UnreadableLake(f"{file} can't be used: {parsed.problems[0]}: run fairlead pipeline backtest")
@@ -108,7 +108,7 @@ def findings(folder: Path) -> Findings | None:
         return None
     if importlib.util.find_spec("pyarrow") is None:
         raise NeedsArrow("the tables are Parquet files, and PyArrow is not installed: pip install 'fairlead[pipeline]'")
-    # A run of a table never changes, so its findings may be kept.
+    # Cache the findings: the files of a run of a table never change.
     return _findings(link.resolve())
 
 

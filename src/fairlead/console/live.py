@@ -9,7 +9,8 @@ from typing import Final
 from fairlead.core.errors import RetryLater
 from fairlead.telemetry import get_log
 
-# Seconds between two samples of a view; more if a sample is expensive, so that it takes at most this share of a core.
+# Minimum seconds between two samples of a view, and the maximum share of a core that sampling a view takes: the more a
+# sample costs, the longer the next one waits.
 INTERVAL_S_MIN: Final = 2.0
 INTERVAL_S_MAX: Final = 30.0
 CORE_SHARE_MAX: Final = 0.01
@@ -45,8 +46,8 @@ class _Sampler:
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        # CPU seconds of the last two samples. The cheaper one counts: one may have loaded something, or have run while
-        # the server did other work.
+        # CPU seconds of the last two samples. Only the lower one is used: the higher one may include work that was not
+        # the sample's.
         costs_s: deque[float] = deque([0.0], maxlen=2)
         while True:
             began_s = time.thread_time()

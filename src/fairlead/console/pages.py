@@ -114,7 +114,8 @@ def _environment() -> jinja2.Environment:
         "lines": svg.lines,
         "tree": partition_tree,
     }
-    # A global, not an import in each template: if only one block is rendered, its template's imports are missing.
+    # Make the macros global instead of importing them in each template: when a single block is rendered, the imports of
+    # its template are missing.
     environment.globals["ui"] = environment.get_template("macros.html").module
     return environment
 

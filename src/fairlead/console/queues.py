@@ -28,7 +28,8 @@ from fairlead.matching.operator_client import OperatorClient, TaskQueueDescripti
 
 # Seconds between two loads of a namespace's stored task queues; a host unloads an idle one after five minutes.
 LOAD_STORED_S = 240.0
-# Task queues that are loaded for one look, and those that are loaded at the same time.
+# Maximum number of stored task queues that are loaded for one viewer's request, and number that are loaded
+# concurrently.
 LOADED_MAX = 300
 LOADED_AT_ONCE = 4
 # Namespaces and task queues whose last load is remembered.

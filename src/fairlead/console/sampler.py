@@ -15,7 +15,7 @@ from fairlead.telemetry.gauges import HistoryGauges, PartitionGauges, ScalerGaug
 # A sample takes at most this share of a core: after an expensive one, the next waits longer than `FINE_S`.
 CORE_SHARE_MAX: Final = 0.005
 
-# Values of each task queue; the part of a series' name behind namespace id, name and type.
+# Last parts of the names of a task queue's series, which begin with the namespace id, name and type.
 BACKLOG: Final = "backlog"
 POLLS: Final = "polls"
 ADDS: Final = "adds"

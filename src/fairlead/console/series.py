@@ -24,7 +24,7 @@ SeriesName: TypeAlias = tuple[str, ...]
 
 
 class Point(NamedTuple):
-    """A value at a time, in seconds since 1970; None if nothing was recorded then."""
+    """A value at a time, in seconds since 1970. The value is None if nothing was recorded at that time."""
 
     at_s: float
     value: float | None
@@ -76,9 +76,10 @@ class _Series:
 
 
 class TimeSeries:
-    """All series of a process. A series of zeros does not begin, so that idle objects take no memory.
+    """All series of a process. A series begins with its first value that is not zero, so that idle objects take no
+    memory.
 
-    Those of the process itself begin with their first value, and never end.
+    The series of the process itself begin with their first value, even if it is zero, and never end.
     """
 
     def __init__(self, *, series_max: int = SERIES_MAX) -> None:

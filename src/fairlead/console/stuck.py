@@ -175,7 +175,7 @@ async def _activity_task(
         id=info.activity_id,
         name=info.activity_type.name,
         state="paused" if info.paused else "started" if is_started else state,
-        # An attempt that waits for its time is scheduled in the future.
+        # While an attempt waits for its backoff, its scheduled time is in the future.
         since_s=text.seconds_of(info.last_attempt_complete_time) if scheduled_s > context.now_s else scheduled_s,
         attempt=info.attempt,
         attempts_max=info.maximum_attempts,

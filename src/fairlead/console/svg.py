@@ -12,7 +12,7 @@ from fairlead.console.timeline import Span
 # Width and height of a curve, and of a small one within a row of a table, in pixels.
 CURVE_SIZE: Final = (260, 56)
 SPARK_SIZE: Final = (96, 20)
-# The same for several curves in one picture.
+# Width and height of a picture with several curves, in pixels.
 LINES_SIZE: Final = (760, 120)
 # Points of one curve.
 POINTS_MAX: Final = 240
@@ -107,7 +107,7 @@ def span(one: Span, from_s: float, until_s: float) -> Markup:
 
 
 def _thinned(points: Sequence[Point]) -> Sequence[Point]:
-    """At most `POINTS_MAX` points: of neighbors, the highest one stays."""
+    """Reduce the points to at most `POINTS_MAX`; each keeps the highest value of its group of neighbors."""
     if len(points) <= POINTS_MAX:
         return points
     step = -(-len(points) // POINTS_MAX)

@@ -28,7 +28,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 class FieldKind(Enum):
-    """The element of a form with which a field is filled in."""
+    """The kind of input element that a form has for a field."""
 
     TEXT = "text"
     LONG_TEXT = "textarea"

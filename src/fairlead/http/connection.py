@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
                 finally:
                     self._host.body_bytes -= len(request.body)
                 if self._waiting:
-                    # The handler may not have waited for anything, so that others have not had a turn.
+                    # Let other tasks run: a handler that never waits has not done so.
                     await asyncio.sleep(0)
                 if is_last:
                     self._waiting.clear()
@@ -361,7 +361,8 @@ class Connection(asyncio.Protocol):
         self._is_discarding = True
         self._forget_body()
         if self._task is not None:
-            # An earlier request of the same connection is being answered, and this one came out of turn.
+            # The response to an earlier request of this connection must come first: an error sent now would be taken
+            # for it.
             self._transport.abort()
             return
         self._write_plain(fault)
@@ -395,5 +396,5 @@ def _too_large(limits: HttpLimits) -> HttpFault:
 
 
 def _lacks_certificate(encryption: ssl.SSLObject) -> bool:
-    """Whether a context that was chosen by host name requires a certificate, which the handshake did not."""
+    """Whether the TLS context chosen by host name requires a client certificate that the handshake did not request."""
     return encryption.context.verify_mode is ssl.CERT_REQUIRED and not encryption.getpeercert()

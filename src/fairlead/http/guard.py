@@ -1,7 +1,7 @@
 """Refuses requests that a web page of another site makes in a user's browser.
 
-A page of another site can send requests to a server on the user's machine, with a foreign `Origin`, or under a name of
-its own that it lets point to the machine (DNS rebinding), with a foreign `Host`.
+A page of another site can send requests to a server on the user's machine, with a foreign `Origin`, or with a foreign
+`Host`, if it lets its own host name point to the machine (DNS rebinding).
 """
 
 import ipaddress

@@ -44,7 +44,7 @@ class Host:
         self._date = (0, "")
 
     def date(self) -> str:
-        """The time now as HTTP has it."""
+        """The current time in the format of HTTP's `Date` header."""
         now_s = int(time.time())
         if self._date[0] != now_s:
             self._date = (now_s, formatdate(now_s, usegmt=True))

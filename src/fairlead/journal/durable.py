@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 QUEUE_BYTES_MAX = 32 << 20
 FRAME_BYTES_MAX = 8 << 20
-# Number of waiting items from which the writer starts without waiting for its interval.
+# Number of queued items at which the writer starts at once, without waiting for its interval.
 HURRIED_ITEMS_MIN = 500
 
 
@@ -88,7 +88,7 @@ class DurableQueue(Generic[Item]):
 
     def _notify(self, batches: Sequence[_Batch[Item]], failure: Exception | None = None) -> None:
         if self._loop is not None:
-            # The loop is closed if the process ends without waiting for the journal: then no caller is left.
+            # The loop is closed if the process ended without waiting for the journal: then nobody waits for this batch.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._are_done, batches, failure)
 

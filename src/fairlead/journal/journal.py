@@ -117,7 +117,7 @@ class Journal:
         self._metrics.count(JOURNAL_RECORDS_DROPPED, Kind.AUDIT, "full")
 
     async def close(self) -> None:
-        """Write the remaining records, and seal the segments."""
+        """Write the queued records, and seal the segments."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
         for audit in self._audits:

@@ -32,7 +32,8 @@ class Happening(StrEnum):
 
 
 class TaskRecord(msgspec.Struct, omit_defaults=True, gc=False):
-    """Something that happened at a partition. Arguments are positional for speed: tens of thousands a second.
+    """Something that happened at a partition. Arguments are positional for speed: a server makes tens of thousands of
+    records per second.
 
     `namespace_id` ends with `#<deployment>:<build id>` if the task queue belongs to one worker version; `namespace` is
     the name of the namespace, if the server knows it. `task_type` is 1 for workflow, 2 for activity, 3 for Nexus tasks.

@@ -131,14 +131,14 @@ class OpenSegment:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, for the server's own user alone."""
+    """Make a folder and its missing parents, accessible only to the server's own user."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
 
 
 def _open_private(folder: Path, path: str, flags: int) -> int:
-    """Open a new file for the server's own user, and for reading by the group if it may read the folder."""
+    """Create a file that the server's user can read and write, and its group can read if it may read the folder."""
     is_shared = folder.stat().st_mode & stat.S_IRGRP
     return os.open(path, flags, 0o640 if is_shared else 0o600)
 
@@ -169,7 +169,7 @@ def recover(folder: Path) -> list[Path]:
 
 
 def read_segment(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a segment in order; of an open segment, those of the complete frames."""
+    """Yield the records of a segment in order; of a segment that is still open, only those of complete frames."""
     name = SegmentName.parse(path.name)
     decode = msgspec.json.Decoder(dict[str, Any]).decode_lines
     whole_bytes = 0

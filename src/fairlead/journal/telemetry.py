@@ -35,8 +35,7 @@ class RecordQueue:
         # Called when the queue holds enough for a frame.
         self.on_frame: Callable[[], None] = lambda: None
         self._on_full = on_full
-        # Only the event loop appends to `_records`, without the lock; removing records and all other fields need the
-        # lock.
+        # Hold the lock to remove records or to use any other field; the event loop appends to `_records` without it.
         self._records: deque[msgspec.Struct] = deque()
         self._lock = threading.Lock()
         self._chunks: deque[tuple[bytes, int]] = deque()

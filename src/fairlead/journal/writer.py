@@ -126,7 +126,7 @@ class SegmentWriter:
             # Read before the last pass, so that the pass includes all records queued before `close`.
             is_last = self._closing.is_set()
             try:
-                # Write all queued records once, then only full frames: otherwise a busy server would write and flush a
+                # The first frame takes all queued records; the next ones must be full, or a busy server would flush a
                 # frame for every few records.
                 least = chain((1,), repeat(1 if is_last else FRAME_RECORDS_MAX))
                 while frames := self._take_frames(least):

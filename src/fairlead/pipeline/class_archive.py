@@ -12,7 +12,7 @@ from pyspark import __version__ as spark_version
 
 from fairlead.pipeline.java import Java
 
-# Seconds that Java gets to end; at its first end it writes the archive of its classes.
+# Seconds for Java to exit; its first exit also writes the archive of its classes.
 ARCHIVE_WAIT_S_MAX = 120.0
 DRAFT_AGE_S_MAX = 3600.0
 
@@ -47,7 +47,7 @@ class ClassArchive:
 
     @property
     def java_options(self) -> list[str]:
-        """Options that make Java use the archive, or write it at its end."""
+        """Options that make Java use the archive, or write it when Java exits."""
         if self.draft is not None:
             return [f"-XX:ArchiveClassesAtExit={self.draft}"]
         return [f"-XX:SharedArchiveFile={self.file}"]

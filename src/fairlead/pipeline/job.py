@@ -20,7 +20,9 @@ def say_nothing(_line: str) -> None:
 
 @dataclass(frozen=True)
 class JobContext:
-    """Everything that a job may use; it covers `since_us` <= time < `until_us`, in microseconds since the epoch."""
+    """Input and tools of a job, which covers the times `since_us` <= time < `until_us`, in microseconds since the
+    epoch.
+    """
 
     spark: SparkSession
     lake: Lake

@@ -7,5 +7,5 @@ _PATTERN = re.compile(r"[][{}*?\\]")
 
 
 def to_read(path: Path) -> str:
-    """Escape the path, because Spark interprets paths to read as glob patterns."""
+    """Escape a path for reading: Spark takes it as a glob pattern."""
     return _PATTERN.sub(r"\\\g<0>", str(path))

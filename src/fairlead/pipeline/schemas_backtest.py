@@ -43,7 +43,8 @@ _VERDICT = struct(late_share=_DOUBLE, changes_per_day=_DOUBLE, is_within=_BOOL, 
 
 # One row per task queue and setting.
 BACKTEST = StructType([*_TASK_QUEUE.fields, *CANDIDATES.fields, *_OUTCOME.fields, *_VERDICT.fields])
-# The same for all task queues of a cluster together; `changes_per_day` is that of the task queue with the most changes.
+# One row per cluster and setting, summed over all task queues; `changes_per_day` is that of the task queue with the
+# most changes.
 BACKTEST_SETTINGS = StructType(
     [*struct(cluster=_STRING, task_lists=_LONG).fields, *CANDIDATES.fields, *_OUTCOME.fields, *_VERDICT.fields]
 )

@@ -8,7 +8,7 @@ _LONG, _INT, _STRING, _DOUBLE = LongType(), IntegerType(), StringType(), DoubleT
 
 # The task queues to place, with the number of partitions and their total tasks per second.
 LISTS = struct(namespace_id=_STRING, task_list=_STRING, task_type=_INT, partitions=_INT, qps=_DOUBLE)
-# The same with the hashes of the keys of every partition and of every batch of partitions.
+# The same rows, with the hashes of the keys of every partition and of every batch of partitions.
 HASHED = struct(
     namespace_id=_STRING,
     task_list=_STRING,

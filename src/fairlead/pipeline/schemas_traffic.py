@@ -31,7 +31,7 @@ _FLOW = struct(
 
 # One row for each partition and window with any activity.
 TRAFFIC = StructType([*_TASK_QUEUE.fields, *struct(partition=_INT).fields, *_FLOW.fields])
-# The same for all partitions of a task queue together.
+# One row for each task queue and window, summed over the partitions.
 TRAFFIC_LISTS = StructType(
     [
         *_TASK_QUEUE.fields,

@@ -1,4 +1,4 @@
-"""Admission of other clusters: each asks only for itself, and only about the namespaces that it shares."""
+"""Admission of other clusters: each cluster gets only its own stream, and only the namespaces that include it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from fairlead.replication.wire import SERVICE
 from fairlead.rpc.call import Call
 
 if TYPE_CHECKING:
-    # At run time it is loaded only with authorization.
+    # Not imported at run time, since only servers with authorization load it.
     from fairlead.authorization.claims import Claims
     from fairlead.authorization.gate import Gate
 
@@ -55,7 +55,7 @@ class ClusterAdmission:
             # Operators with the role admin may do what a cluster may.
             await gate.check(call, claims, access, "", request)
         elif not await self._may(claims, request):
-            reason = f"cluster {claims.cluster} may not ask for this"
+            reason = f"cluster {claims.cluster} may only pull its own stream, and use namespaces that include it"
             raise gate.refuse(call, claims, access, "", reason)
         elif isinstance(request, NamespacesRequest):
             # An older release does not say which cluster asks.

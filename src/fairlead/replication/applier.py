@@ -21,7 +21,7 @@ from fairlead.telemetry import REPLICATION_BATCHES_RESENT, REPLICATION_TASKS_APP
 
 APPLY_S = 10.0
 LINE_BYTES_MAX = 1 << 20
-# Gaps filled for one task: behind a filled gap another one may appear, from a branch that arrived meanwhile.
+# Number of gaps that are filled for one task: a branch that arrives meanwhile may open another gap.
 GAPS_MAX = 3
 # Temporary errors: the source is down, a shard here is moving to another host, or a host or the store is down.
 _PASSED = (RemoteUnavailable, RetryElsewhere, CallLost, Overloaded, OutcomeUnknown, StoreUnavailable, NoHosts)
@@ -70,7 +70,7 @@ class Applier:
     async def apply_together(self, tasks: Sequence[ReplicationTask]) -> None:
         """Apply tasks of one run, in as few commits as possible.
 
-        Only the last progress of each branch is applied: it contains the progress before it of all pending activities.
+        Applies only the last progress of each branch: it includes the earlier progress of all pending activities.
         """
         batches = [task for task in tasks if task.first_event_id != PROGRESS]
         for row in _in_a_row(batches):
@@ -119,7 +119,7 @@ class Applier:
         outcome: str = Outcome.DUPLICATE
         if dead_letter.first_event_id == PROGRESS:
             answer = await self._read_branch(asked)
-            # Without any progress, the call still fills the branch if its events are missing here.
+            # The call is needed even without progress: it fetches the events of the branch if they are missing here.
             return await self._apply_progress(_task_of(dead_letter, answer.progress or NO_PROGRESS))
         from_id = dead_letter.first_event_id
         while from_id <= dead_letter.last_event_id:
@@ -196,10 +196,10 @@ class Applier:
     def _batches(
         self, task: ReplicationTask | DeadLetter, answer: ReadBranchResponse, from_id: int
     ) -> Iterator[tuple[int, ReplicatedBatch]]:
-        """Each batch of a response to a read from `from_id` on, and the id of the event after it."""
+        """Yield each batch of a response, from `from_id` on, and the id of the event after it."""
         for batch in answer.batches:
             if batch.last_event_id < from_id:
-                # Reading on after this batch would never end.
+                # Raise, or the loop would ask for the same events again and again.
                 raise StillMissing(
                     f"cluster {self._source!r} sends events up to {batch.last_event_id} of run {task.run_id}, but "
                     f"events from {from_id} on were requested"
@@ -227,7 +227,7 @@ class Applier:
 
 
 def _in_a_row(tasks: Sequence[ReplicationTask]) -> Iterator[list[ReplicationTask]]:
-    """Groups of batches that follow each other on one branch, at one version."""
+    """Yield groups of consecutive batches of one branch and one version."""
     row: list[ReplicationTask] = []
     for task in tasks:
         if row and not _follows(row[-1], task):
@@ -239,9 +239,9 @@ def _in_a_row(tasks: Sequence[ReplicationTask]) -> Iterator[list[ReplicationTask
 
 
 def _follows(before: ReplicationTask, task: ReplicationTask) -> bool:
-    """Whether a task's version history extends that of the task before, from its last event on.
+    """Whether a task's version history extends the history of the previous task, from its last event on.
 
-    The rest is checked when the batch is applied: a version history may end after its batch.
+    The rest is checked when the batch is applied: a version history may go on after its batch's last event.
     """
     if task.first_event_id != before.last_event_id + 1 or not before.items or not task.items:
         return False
@@ -252,7 +252,7 @@ def _follows(before: ReplicationTask, task: ReplicationTask) -> bool:
 
 
 def _last_of_branches(tasks: Sequence[ReplicationTask]) -> list[ReplicationTask]:
-    """The progress tasks whose branch no later task contains."""
+    """The last progress task of each branch."""
     found: list[ReplicationTask] = []
     branches: list[VersionHistory] = []
     for task in reversed(tasks):

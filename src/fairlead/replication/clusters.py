@@ -56,7 +56,7 @@ class KnownCluster(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     initial_version: int
     cluster_id: str = ""
     shards: int = 0
-    # Whether this cluster connects to it at all, and whether runs and namespaces are replicated with it.
+    # Whether this cluster connects to that cluster at all, and whether it replicates runs and namespaces with it.
     is_connected: bool = True
     is_replicated: bool = True
 

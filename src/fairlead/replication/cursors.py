@@ -10,7 +10,7 @@ BEGINNING = -1
 
 
 class Cursor(msgspec.Struct, array_like=True, frozen=True):
-    """All tasks up to `task_id` are safe here, of the stream of the cluster with this id.
+    """The last task of a stream up to which all tasks are safe here, and the id of the cluster that sent the stream.
 
     A cluster that was set up anew has another id, and reuses the task ids of the old one.
     """
@@ -47,7 +47,9 @@ class StoredCursor:
             self.source_id, self.task_id = self._decode_position(stored.payload)
 
     async def begin_anew(self, source_id: str) -> None:
-        """Move to the beginning of the stream of the cluster with this id, whatever other hosts have stored."""
+        """Move to the beginning of the stream of the cluster with this id, even if another host has stored a later
+        cursor.
+        """
         self.source_id, self.task_id = source_id, BEGINNING
         while not await self._write(BEGINNING):
             pass

@@ -45,7 +45,7 @@ _decode = msgspec.msgpack.Decoder(DeadLetter).decode
 
 
 def prefix_of(source: str = "", shard_id: int | None = None) -> str:
-    """The prefix of the keys of all dead letters, of a source's, or of one of its shards'."""
+    """Prefix of the keys of all dead letters, of those from one source, or of those from one shard of a source."""
     if not source:
         return PREFIX
     return f"{PREFIX}{source}/" if shard_id is None else f"{PREFIX}{source}/{shard_id:06d}/"

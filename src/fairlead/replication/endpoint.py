@@ -70,8 +70,8 @@ class Endpoint:
         repair: Callable[[RepairRequest], Awaitable[RepairResponse]],
         dead_letters: DeadLetters,
     ) -> None:
-        """`namespaces` and `fail_over` handle the requests of the same name; `on_nudge` gets the cluster that has
-        changes.
+        """`namespaces` and `fail_over` handle the requests of these names; `on_nudge` is called with the name of a
+        cluster that has changes.
 
         `repair` fetches events that this cluster lacks from others.
         """
@@ -128,7 +128,7 @@ class Endpoint:
                 f"cluster {self._clusters.here!r} has id {self._cluster_id}, but the stream of {request.source_id} was "
                 "requested: the cluster was set up anew; pull its stream from the beginning",
             )
-        # Not decoded: the shard's response is sent as it is.
+        # Forward the shard's response as it is, without decoding it.
         timeout_s = min(max(request.wait_s, 0.0), PULL_WAIT_S_MAX) + READ_S
         return await self._history.call_shard("PullStream", request.shard_id, request, timeout_s=timeout_s)
 

@@ -25,8 +25,8 @@ Said = TypeVar("Said")
 
 TIMEOUT_S_DEFAULT = 60.0
 TIMEOUT_S_MAX = 3_600.0
-# Seconds that writes wait during a handover, at most; then the namespace stays where it is. Whatever the request's
-# timeout, a handover has at least `HANDOVER_S_MIN`.
+# Maximum seconds for which writes wait during a handover; after that, the namespace stays where it is. A handover has
+# at least `HANDOVER_S_MIN`, even if the request's timeout is shorter.
 HANDOVER_S_MAX = 10.0
 HANDOVER_S_MIN = 3.0
 # Seconds at the end of a handover in which the namespace is not moved any more: every host must get the new active
@@ -155,7 +155,9 @@ class Failover:
         return self._progress.get(request.namespace, Progress())
 
     async def propagate(self, namespace: Namespace) -> None:
-        """Notify other clusters and all shards of a changed namespace; those that are missed find the change later."""
+        """Notify other clusters and all shards of a changed namespace; a cluster or shard that is not reached finds the
+        change later.
+        """
         changed = NamespaceChanged(namespace.id)
 
         async def notify(shard_id: int) -> None:
@@ -182,7 +184,7 @@ class Failover:
         end_s = loop.time() + request.timeout_s
         self._progress[namespace.name] = Progress(Phase.CATCHING_UP, 0, self._shards)
         try:
-            # First without blocking writes: the target may be far behind.
+            # First let the target catch up while writes go on: it may be far behind.
             order = HandOver(namespace.id, 0, request.to)
             goals = await self.ask_shards(order)
             await self._until_reached(namespace, request.to, order, goals, end_s=end_s)
@@ -196,7 +198,7 @@ class Failover:
             del self._progress[namespace.name]
 
     async def _switch(self, namespace: Namespace, to: str, *, until_ns: int, end_s: float) -> FailOverResponse:
-        """Hand the namespace over; writes wait from here on."""
+        """Hand the namespace over; writes wait until it ends."""
         order = HandOver(namespace.id, until_ns, to)
 
         def begin(now: Namespace) -> Namespace:
@@ -216,7 +218,7 @@ class Failover:
             raise
         _log.info("namespace handed over", namespace=moved.name, to=to, version=moved.failover_version)
         await self.propagate(moved)
-        # Only after every host knows that it must not write any more.
+        # Writes go on only after every host knows that the namespace is active elsewhere.
         await self._let_go(moved, until_ns)
         return FailOverResponse(moved.active_cluster, moved.failover_version)
 
@@ -246,7 +248,7 @@ class Failover:
         await self._let_go(namespace, until_ns)
 
     async def _let_go(self, namespace: Namespace, until_ns: int) -> None:
-        """Let writes go on; a shard that can't be reached lets them go on when the handover's time is over."""
+        """Let writes go on. A shard that can't be reached does so by itself when the handover's time is over."""
         try:
             await self.ask_shards(HandOver(namespace.id, until_ns, is_over=True))
         except FairleadError as failure:
@@ -278,7 +280,7 @@ class Failover:
     async def _until_reached(
         self, namespace: Namespace, to: str, order: HandOver, goals: dict[int, HandedOver], *, end_s: float
     ) -> None:
-        """Wait until the target has acknowledged the last id that each shard had when it was first asked."""
+        """Wait until the target has acknowledged, for each shard, the last task id that the shard had at the start."""
         loop = asyncio.get_running_loop()
         behind = {shard_id: goal.last_id for shard_id, goal in goals.items() if goal.acks.get(to, -1) < goal.last_id}
         phase = Phase.HANDING_OVER if order.until_ns else Phase.CATCHING_UP
@@ -303,7 +305,7 @@ class Failover:
 
         async def ask(shard_id: int) -> None:
             try:
-                # A shard on this host has no timeout of its own.
+                # A call of a shard on this host has no timeout by itself.
                 async with asyncio.timeout(SHARD_CALL_S):
                     answer = await self._history.call_shard("HandOver", shard_id, order, timeout_s=SHARD_CALL_S)
             except TimeoutError:

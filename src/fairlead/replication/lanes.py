@@ -17,7 +17,7 @@ TOGETHER_BYTES_MAX = 256 << 10
 
 
 class Room:
-    """Limits for all streams of a host together: bytes in memory, and calls in flight."""
+    """Limits that all streams of a host share: bytes in memory, and calls in flight."""
 
     def __init__(self, *, bytes_max: int, calls_max: int) -> None:
         self.bytes_max = bytes_max
@@ -45,14 +45,14 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A task, and when it was written: in this host's monotonic time, independent of the clusters' clocks."""
+    """A task, and the time at which it was written, on this host's monotonic clock: the clusters' clocks may differ."""
 
     task: ReplicationTask
     written_s: float
 
     @property
     def size(self) -> int:
-        """Bytes that the task counts."""
+        """Bytes of the task that count against the limit."""
         return len(self.task.events) + TASK_BYTES
 
 
@@ -60,7 +60,9 @@ class Lanes:
     """The tasks of one stream that are received and not applied."""
 
     def __init__(self, do: Callable[[Sequence[Received]], Awaitable[None]], *, room: Room) -> None:
-        """`do` applies consecutive tasks of one run, or makes them dead letters; it never raises."""
+        """`do` applies consecutive tasks of one run. It never raises: it makes a dead letter of a task that can't be
+        applied.
+        """
         self._do = do
         self._room = room
         # Sorted by task id.

@@ -99,7 +99,7 @@ class Nudge(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RepairStep(msgspec.Struct, array_like=True, frozen=True):
-    """Events of one version that a cluster lacks, the version history `items` of their branch, and the cluster with
+    """Events of one version that a cluster lacks, the version history `items` of their branch, and a cluster that has
     them.
     """
 
@@ -113,7 +113,8 @@ class RepairStep(msgspec.Struct, array_like=True, frozen=True):
 class RepairRequest(msgspec.Struct, array_like=True, frozen=True):
     """Request to `target` to fetch events of one run from others; `is_dry`: only report the outcome.
 
-    `sources` are all clusters that a plan names for the target: without steps, the request checks that it knows them.
+    `sources` are all clusters that a plan names for the target: a request without steps checks that the target knows
+    them.
     """
 
     target: str
@@ -126,7 +127,9 @@ class RepairRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Repaired(msgspec.Struct, array_like=True, frozen=True):
-    """The outcome of a step, done or dry; `events` is the number of events written. An `error` voids the rest."""
+    """The outcome of a step or of its dry run; `events` is the number of events written. With an `error`, ignore the
+    other fields.
+    """
 
     outcome: str = ""
     events: int = 0

@@ -1,10 +1,11 @@
 """Merges two clusters' records of one namespace: the result is the same in every cluster and for every order.
 
-A namespace has two blocks that are replaced as wholes, each by its own version, independently of the other:
+A namespace has two blocks that are replaced as a whole and independently, by the higher version of the block:
 - the configuration (retention, state, descriptions, data, search attributes, clusters), by `config_version`. Two
   clusters may give the same version to different changes; then the one whose content has the greater digest wins,
   everywhere.
-- the failover (active cluster), by `failover_version`. A version belongs to one cluster: equal ones say the same.
+- the failover (active cluster), by `failover_version`. Each version belongs to one cluster, so blocks with the
+  same version are equal.
 
 The list of past failovers is the union of both. Values of one cluster only (a handover, the store's version) are kept.
 
@@ -102,7 +103,7 @@ def merge(present: Namespace | None, arriving: Namespace) -> Namespace:
             merged,
             failover_version=arriving.failover_version,
             active_cluster=arriving.active_cluster,
-            # A running handover belongs to the older version.
+            # The handover was started under the older version, so it ends.
             handover_until_ns=0,
             handover_to="",
         )

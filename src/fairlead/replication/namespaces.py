@@ -128,7 +128,7 @@ class NamespaceSync:
             known = "" if after_id else self._digests.get(cluster, "")
             asked = NamespacesRequest(known, after_id, self._clusters.here)
             page = await remote.namespaces(asked)
-            # Namespaces that changed during this pull are pulled again next time.
+            # If a namespace changed during this pull, the digests differ, and the next pull reads all again.
             is_whole = is_whole and digest in ("", page.digest)
             digest = page.digest
             for record in page.records:
@@ -276,7 +276,9 @@ def _is_for(cluster: str, namespace: Namespace) -> bool:
 
 
 async def nudge_all(remotes: Callable[[str], Remote], clusters: Clusters, *, timeout_s: float = INTERVAL_S) -> None:
-    """Have all other clusters pull this one's namespaces; those that don't respond pull them later by themselves."""
+    """Make all other clusters pull this cluster's namespaces now; a cluster that doesn't respond pulls them later by
+    itself.
+    """
 
     async def nudge(cluster: str) -> None:
         with suppress(FairleadError, TimeoutError):

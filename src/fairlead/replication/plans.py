@@ -23,7 +23,7 @@ class PlannedItem(msgspec.Struct, frozen=True):
 
 
 class PlannedSend(msgspec.Struct, frozen=True):
-    """Events of one version that `target` lacks and `source` has; `items` is their version history up to the last
+    """Events of one version that `source` has and `target` lacks; `items` is their version history up to the last
     event.
     """
 

@@ -27,8 +27,8 @@ PAGE_BYTES_MIN = 64 << 10
 # soon.
 IDLE_WAIT_S = 15.0
 BUSY_WAIT_S = 0.1
-# Seconds between pulls if the page was not full: the next page has more rows, and rows of one run are applied together.
-# At 10 ms, the pulling cluster used twice the processor time for each workflow.
+# Seconds from one pull to the next if the page was not full. With a pause, a page has more rows, and rows of one run
+# are applied together: pauses of 10 ms took twice the CPU time per workflow.
 PULL_S_MIN = 0.05
 # Seconds between writes of the cursor: while tasks are being applied, and while none are. An idle stream also writes
 # it.
@@ -39,7 +39,7 @@ RETRY_S_MAX = 5.0
 # Seconds until a task is tried again, at first and at most.
 ATTEMPT_S_MIN = 0.05
 ATTEMPT_S_MAX = 10.0
-# Seconds after the expected time of a response from which the source counts as unreachable.
+# Seconds by which a response may be late before the source counts as unreachable.
 LATE_S = 5.0
 CLOSE_S_MAX = 1.0
 
@@ -51,7 +51,7 @@ class BegunAnew(RetryLater):
 
 
 class DisorderedResponse(GiveUp):
-    """The tasks in a response are not those that were requested."""
+    """A response contains other tasks than those that were requested."""
 
 
 class Stream(NamedTuple):
@@ -70,8 +70,8 @@ class StreamStatus(msgspec.Struct, array_like=True, frozen=True):
     """Progress of a stream. All tasks up to `cursor` are safe here, all up to `read_id` are received.
 
     `lag_tasks` counts the received tasks that are not applied, and those not received, as the source reported them.
-    `lag_s` is the age of the oldest of them; if tasks are not received, or the source does not respond, at least the
-    time since all were received.
+    `lag_s` is the age of the oldest of these tasks. If tasks are not received yet, or the source does not respond, it
+    is at least the time since this host last had all tasks.
     """
 
     source: str
@@ -88,7 +88,9 @@ class StreamStatus(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Puller:
-    """Pulls a stream and applies it: before the cursor passes a task, the task is applied or a dead letter."""
+    """Pulls a stream and applies it: the cursor passes a task only after the task was applied or stored as a dead
+    letter.
+    """
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class Puller:
         clock_ns: Callable[[], int],
         uniform: Callable[[], float],
     ) -> None:
-        """`streams` returns the number of streams that this host pulls, which share the room.
+        """`streams` returns the number of streams that this host pulls: they share its memory and its calls in flight.
 
         `uniform` makes random numbers in [0, 1), which vary the pauses between attempts.
         """
@@ -312,7 +314,7 @@ class Puller:
                     await self._applier.apply(received.task)
             except Exception as failure:  # noqa: BLE001 - no error of a task may stop the stream
                 self._metrics.count(REPLICATION_TASKS_FAILED, self.stream.source)
-                # Failures of the source, of a host or of the store don't count, however long they last.
+                # Count only failures of the task itself: the source, a host or the store may fail for any time.
                 attempt += is_its_own(failure)
                 is_final = is_permanent(failure) or attempt >= self._attempts_max()
                 if is_final and await self._enqueue_dead_letter(received, failure, attempt):

@@ -15,7 +15,7 @@ from fairlead.report import counted
 RUNS_AT_ONCE = 8
 REQUEST_S = 90.0
 
-# Sends a request to a host of any of the clusters, with a timeout in seconds.
+# A function that sends a request to a host of any cluster, with a timeout in seconds.
 Ask = Callable[[RepairRequest, float], Awaitable[RepairResponse]]
 
 
@@ -64,7 +64,7 @@ def jobs_of(plan: Plan, *, is_dry: bool) -> Iterator[Job]:
 
 
 def summary_of(done: Sequence[Done], *, is_dry: bool) -> str:
-    """Return the result of all steps, or of their dry run, as the beginning of a sentence."""
+    """Return the start of a sentence that sums up the results of all steps, or of their dry run."""
     right = [each.repaired for each in done if not each.repaired.error]
     events = sum(each.events for each in right)
     verb = "would be" if is_dry else "were"

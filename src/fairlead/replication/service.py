@@ -87,7 +87,7 @@ PURGE = Method("replication.PurgeDeadLetters", DeadLettersRequest, ProcessedDead
 
 
 def partition_of(stream: Stream) -> Partition:
-    """The partition that stands for a stream on the hash ring, which divides the streams among this cluster's hosts."""
+    """Name of the partition under which the hash ring assigns a stream to one of this cluster's hosts."""
     return Partition(TaskQueueId("replication", f"{stream.source}/{stream.shard_id}", TaskType.WORKFLOW), 0)
 
 

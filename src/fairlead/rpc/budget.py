@@ -1,4 +1,4 @@
-"""Rate limits for one peer: a burst at once, then a steady rate, also across its connections."""
+"""Rate limits for one peer, which its connections share: a burst, then a steady rate."""
 
 import ipaddress
 from collections import OrderedDict
@@ -37,7 +37,7 @@ class Budget:
         return min(self._burst_max, self._tokens + (now_s - self._spent_s) * self._per_s_max) >= 1
 
     def earn(self, tokens: int) -> None:
-        """Add tokens, for frames that a flood of control frames doesn't contain."""
+        """Give tokens back after a frame of a call: a flood of control frames has none."""
         self._tokens = min(self._burst_max, self._tokens + tokens)
 
     def begin_with(self, share: float, now_s: float) -> None:
@@ -57,7 +57,7 @@ class Budget:
 
 
 class SpentBudgets:
-    """Keeps the spent budgets of each address after its connections close: a new connection begins with the rest.
+    """Keeps the spent budgets of each address after its connections close: a new connection gets only what is left.
 
     A peer that spends its burst, closes the connection and opens another one would otherwise have no limit at all.
     """

@@ -55,7 +55,7 @@ class Call:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The call's headers; one that was sent several times has its values joined by commas."""
+        """The call's headers; the values of a repeated header are joined by commas."""
         return self.head.metadata
 
     @property

@@ -168,7 +168,7 @@ class FrameReader(asyncio.Protocol):
 
     def _next_turn(self) -> None:
         self._take_turn()
-        # Also at the end: only reading notices that the peer has closed its side.
+        # Read on, even at the end: only reading notices that the peer has closed its side.
         if not self._is_waiting and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -33,7 +33,7 @@ _NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _NO_BINARY_METADATA: Mapping[str, bytes] = MappingProxyType({})
 
 
-class Refusal(Struct, frozen=True):
+class ErrorResponse(Struct, frozen=True):
     """Error response to a call's headers: an HTTP status if the request is not gRPC, else 200 and a gRPC status."""
 
     http_status: int
@@ -48,7 +48,7 @@ class Head(Struct, frozen=True):
     binary_metadata: Mapping[str, bytes]
     timeout_s: float | None
     encoding: str
-    refusal: Refusal | None
+    refusal: ErrorResponse | None
     # Bytes of the header list, as HTTP/2 counts it.
     list_bytes: int = 0
 
@@ -60,14 +60,14 @@ def request_head(fields: Sequence[Field], *, list_bytes_max: int) -> Head:
     refusal = _http_refusal(pseudo, rest)
     size = list_bytes(fields)
     if refusal is None and size > list_bytes_max:
-        refusal = Refusal(
+        refusal = ErrorResponse(
             200, RpcStatus(Code.RESOURCE_EXHAUSTED, f"the call's headers have more than {list_bytes_max} bytes")
         )
     if refusal is None:
         try:
             return _head(path, rest, size)
         except RpcStatus as status:
-            refusal = Refusal(200, status)
+            refusal = ErrorResponse(200, status)
     return Head(
         path,
         _NO_METADATA,
@@ -147,15 +147,15 @@ def _head(path: str, rest: Sequence[Field], size: int) -> Head:
     )
 
 
-def _http_refusal(pseudo: Mapping[bytes, bytes], rest: Sequence[Field]) -> Refusal | None:
+def _http_refusal(pseudo: Mapping[bytes, bytes], rest: Sequence[Field]) -> ErrorResponse | None:
     if pseudo[b":method"] != b"POST":
-        return Refusal(405, RpcStatus(Code.UNKNOWN, "a gRPC call must be a POST"))
+        return ErrorResponse(405, RpcStatus(Code.UNKNOWN, "a gRPC call must be a POST"))
     content_type = next((value for name, value in rest if name == b"content-type"), b"")
     # A suffix such as +proto names the encoding of the messages, which the handler decodes.
     if content_type != b"application/grpc" and not content_type.startswith(
         (b"application/grpc+", b"application/grpc;")
     ):
-        return Refusal(
+        return ErrorResponse(
             415, RpcStatus(Code.UNKNOWN, f"content-type {content_type.decode('latin-1')!r} is not application/grpc")
         )
     return None

@@ -11,7 +11,8 @@ from fairlead.rpc.header_block import Field, HeaderDecoder, literal, literal_bef
 from fairlead.rpc.memory import Account
 from fairlead.rpc.status import RpcStatus
 
-# Number of header blocks cached decoded, per connection: a client sends about one distinct block a method it calls.
+# Number of header blocks cached decoded, per connection: a client sends about one distinct block per method that it
+# calls.
 HEADS_MAX = 128
 # Bytes of a header block above which its decoded form is not cached.
 BLOCK_BYTES_MAX = 1_024
@@ -22,7 +23,7 @@ _TIMEOUT_FRONT_BYTES = len(literal(TIMEOUT_NAME, b""))
 
 
 class HeadCache:
-    """Decodes header blocks, and caches the heads of those that leave the header table alone."""
+    """Decodes header blocks, and caches the heads of blocks that leave the header table unchanged."""
 
     __slots__ = ("_account", "_bytes", "_decoder", "_generation", "_heads", "_list_bytes_max")
 

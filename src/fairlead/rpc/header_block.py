@@ -143,7 +143,7 @@ def indexed_name(index: int, value: bytes) -> bytes:
 def literal_before_end(block: bytes, name: bytes) -> int:
     """Position of a literal field with this name that seems to end the block; -1 if there is none.
 
-    It does end the block if the bytes before it are whole fields.
+    The field really ends the block only if the bytes before it are whole fields.
     """
     start = block.rfind(b"\x00" + _length(name) + name)
     value_at = start + 2 + len(name) + 1

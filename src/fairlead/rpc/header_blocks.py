@@ -17,7 +17,7 @@ HEADERS_BLOCK = _STATUS_200 + _CONTENT_TYPE
 OK_TRAILERS_BLOCK = literal(b"grpc-status", b"0")
 
 _ACCEPTED_ENCODINGS = literal(b"grpc-accept-encoding", b"identity,gzip")
-# Bytes, as the peer counts them, of a status's fields without its details: names, the code, and 32 bytes a field.
+# Bytes, as the peer counts them, of a status's fields without its details: names, the code, and 32 bytes per field.
 _STATUS_LIST_BYTES = 256
 
 Trailers = Iterable[tuple[str, str | bytes]]

@@ -44,7 +44,7 @@ CUT_S = 10.0
 KEEPALIVE_PING = b"keepaliv"
 # Settings in one frame; HTTP/2 defines seven.
 SETTINGS_MAX = 64
-# Open streams whose window change costs as much of the budget as one control frame, and the maximum cost.
+# Number of open streams for which a changed window counts as one control frame, and the maximum count of one change.
 STREAMS_A_CONTROL_FRAME = 16
 CONTROL_FRAMES_MAX = 250
 
@@ -95,7 +95,7 @@ class Http2Connection(FrameReader):
         if name == SETTING_INITIAL_WINDOW:
             if value > WINDOW_MAX:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value} bytes")
-            # `_on_settings` changes the windows of open streams, once a frame.
+            # `_on_settings` changes the windows of open streams, once per frame.
             self._outbox.stream_window = value
         elif name == SETTING_FRAME_BYTES_MAX:
             if not FRAME_BYTES_MAX <= value <= FRAME_BYTES_SETTING_MAX:
@@ -107,13 +107,13 @@ class Http2Connection(FrameReader):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
 
     def _settled(self) -> None:
-        """The peer's first SETTINGS are applied."""
+        """Called when the peer's first SETTINGS are applied."""
 
     def _ping_answered(self, payload: bytes) -> None:
-        """The peer acknowledged a ping."""
+        """Called when the peer acknowledges a ping."""
 
     def _going_away(self, last_id: int, code: int, reason: str) -> None:
-        """The peer sent GOAWAY."""
+        """Called when the peer sends GOAWAY."""
 
     # Control frames.
 

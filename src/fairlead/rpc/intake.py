@@ -107,7 +107,7 @@ class Intake:
                 Code.RESOURCE_EXHAUSTED,
                 f"{self._partial_bytes} bytes of unfinished messages on one connection: send fewer at once",
             )
-        # Until the length is known, the usual window is enough: reading the messages before this one refills it.
+        # Until the length is known, the usual window is enough: it is refilled as the earlier messages are read.
         is_known = len(incoming.reader.buffer) >= PREFIX_BYTES
         if not is_known or incoming.is_waiting or incoming.reader.needed_bytes() <= stream.receive_window:
             return

@@ -30,8 +30,8 @@ class ConnectionLimits:
     receive_bytes_max: int = 64 * MIB
     # Bytes of messages that the peer has not read. Above it new calls fail; above twice as much, large responses too.
     send_bytes_max: int = 64 * MIB
-    # Resets and refused calls, and control frames and tiny DATA frames: a burst at once, then a rate per second. A peer
-    # above both is cut off.
+    # Two budgets of a peer: one for resets and refused calls, one for control frames and tiny DATA frames. Each allows
+    # a burst, then a rate per second. A peer that exceeds a budget is cut off.
     resets_burst_max: int = 5_000
     resets_per_s_max: int = 500
     control_frames_burst_max: int = 2_000

@@ -78,7 +78,7 @@ class Memory:
                 self.forget(wake)
 
     def _wake(self) -> None:
-        # One at a time: each may use up the free memory.
+        # Call one callback at a time: each may use up the free memory.
         if self._waiting and not self.is_short:
             callback = next(iter(self._waiting))
             del self._waiting[callback]

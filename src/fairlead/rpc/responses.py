@@ -179,7 +179,8 @@ class Responses:
             )
 
     def _cancelled(self, stream: Stream) -> None:
-        # The stream is still open, so the server cancelled the handler because it stops, not the caller.
+        # The server cancelled the handler because it is stopping: if the caller had cancelled it, the stream would be
+        # closed.
         self._fail(stream, RpcStatus(Code.UNAVAILABLE, "the server is stopping: retry"))
 
     def _crashed(self, stream: Stream, error: Exception) -> None:

@@ -11,9 +11,9 @@ from fairlead.rpc.message import PREFIX_BYTES
 from fairlead.rpc.outbox import Outbox
 from fairlead.rpc.stream import Flow, Outgoing, Stream
 
-# A unary response apart from its message: the HEADERS frame and the start of the DATA frame before it,
+# Start of a unary response: the HEADERS frame, and the start of the DATA frame up to the message.
 _FRONT = Struct(f">HBBBI{len(HEADERS_BLOCK)}sHBBBIBI")
-# and the trailers after it.
+# End of a unary response: the frame with the trailers.
 _BACK = Struct(f">HBBBI{len(OK_TRAILERS_BLOCK)}s")
 
 

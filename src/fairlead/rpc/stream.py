@@ -29,7 +29,7 @@ class Incoming:
 
 
 class Outgoing:
-    """The messages that wait for the peer's windows; those that fit at once need none."""
+    """Messages that wait for the peer's windows. A message that fits at once is not stored here."""
 
     __slots__ = ("end_block", "ends_with_data", "is_ready", "offset", "pieces", "room", "waiting_bytes")
 

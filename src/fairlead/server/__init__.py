@@ -1,4 +1,4 @@
-"""The composition root: the only package that creates services and decides the order in which they start."""
+"""The composition root: the only package that creates services and defines the order in which they start."""
 
 from fairlead.matching.connection import new_caller
 from fairlead.server.host import Host

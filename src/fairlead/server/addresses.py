@@ -23,5 +23,9 @@ def check_free(address: Address, *, key: str, host_key: str | None = None) -> No
                 failure = refused
     except OSError as unknown:
         failure = unknown
-    why = refusal(failure, key=key, host_key=host_key) if failure else f"it has no address; choose another `{key}`"
+    why = (
+        refusal(failure, key=key, host_key=host_key)
+        if failure
+        else f"the host name has no address; choose another `{key}`"
+    )
     raise CannotListen(f"can't listen at {address}: {why}")

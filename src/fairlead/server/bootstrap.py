@@ -57,7 +57,7 @@ async def fix_shards(store: HistoryStore, config: StaticConfig) -> int:
         try:
             await store.write_metadata(SHARDS_KEY, b"%d" % config.shards_at_first, expected_version=0)
         except MetadataConflict as conflict:
-            # Another host was faster; its configuration may differ from ours.
+            # Another host stored its number first; its configuration may differ from ours.
             stored = conflict.present
     fixed = config.shards_at_first if stored is None else _number(stored)
     if config.history_shards is not None and config.history_shards != fixed:
@@ -69,7 +69,7 @@ async def fix_shards(store: HistoryStore, config: StaticConfig) -> int:
 
 
 async def fix_cluster(store: HistoryStore, config: StaticConfig) -> None:
-    """Raise if the store belongs to another cluster: its failover versions would be those of a different cluster."""
+    """Raise if the store belongs to another cluster: this one must not write with the other's failover versions."""
     cluster = config.cluster
     wanted = None if cluster is None else f"{cluster.name} {cluster.initial_version} {cluster.increment}"
     stored = await store.read_metadata(CLUSTER_KEY)

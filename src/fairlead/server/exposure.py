@@ -11,7 +11,7 @@ _log = get_log("server")
 
 
 class Careless(FixRequest):
-    """Everybody who reaches an address could do everything."""
+    """A server without authorization listens where others can reach it: anybody could do everything."""
 
 
 def check_exposure(config: StaticConfig) -> None:
@@ -30,7 +30,7 @@ def check_exposure(config: StaticConfig) -> None:
 
 
 def _shown(config: StaticConfig, addresses: dict[str, Address]) -> str:
-    """The addresses with their keys; one flag of the command line may set several of them, and is named once."""
+    """The addresses with their keys, as text. A command-line flag that sets several addresses is named once."""
     found: dict[str, str] = {}
     for key, address in addresses.items():
         flag = config.flags.get(f"{key}.host")

@@ -34,7 +34,7 @@ from fairlead.settings.static.config import DEFAULTS, StaticConfig
 from fairlead.telemetry import Metrics
 
 if TYPE_CHECKING:
-    # Loaded only for a cluster with remote clusters, or for a test server that skips time.
+    # Not imported at run time: only clusters with remote clusters, or servers that skip time, load these modules.
     from fairlead.replication.admission import ClusterAdmission
     from fairlead.replication.endpoint import Endpoint
     from fairlead.time_skipping import Skipper
@@ -60,7 +60,7 @@ _NO_TASK = PollResponse(
 
 
 class Drain:
-    """Long polls of the frontend; when draining begins, each is cancelled and gets another response instead."""
+    """Tracks long polls of the frontend. When draining begins, each poll is cancelled and gets another response."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[Any]] = set()
@@ -77,7 +77,7 @@ class Drain:
         try:
             return await ask()
         except asyncio.CancelledError:
-            # If the caller cancelled the poll as well, nobody waits for a response: stay cancelled.
+            # If the caller has cancelled the poll too, nobody waits for a response: stay cancelled.
             if waiting not in self._ended or waiting.uncancel() != 0:
                 raise
         finally:
@@ -86,7 +86,7 @@ class Drain:
         return await instead()
 
     def begin(self) -> None:
-        """Answer all waiting polls, and all later ones at once."""
+        """Answer all waiting polls now, and each later poll as soon as it arrives."""
         self._has_begun = True
         self._ended |= self._waiting
         for waiting in self._waiting:
@@ -117,7 +117,7 @@ class DrainingCaller:
 class DrainingHistory(HistoryClient):
     """Calls the history service. While draining, its long polls get the response "nothing new yet".
 
-    An error would not do: an SDK whose call has waited beyond its retry limit takes an error for the outcome.
+    It returns no error, because an SDK that has waited beyond its retry limit would take an error for the outcome.
     """
 
     def __init__(self, client: HistoryClient, drain: Drain) -> None:

@@ -85,7 +85,7 @@ class GlobalNamespaceServices:
             clusters=registry.clusters,
             remotes=registry.remote,
             namespaces=namespaces,
-            # Only one host of the cluster refreshes: the owner of the first shard.
+            # Only one host of the cluster is the leader: the owner of the first shard.
             is_leader=lambda: history is not None and history.owns(0),
             metrics=metrics,
         )

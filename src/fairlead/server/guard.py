@@ -28,7 +28,7 @@ from fairlead.telemetry import Metrics
 class Guard:
     """The gates of a process: `frontend` for SDKs and clusters, `hosts` for the host's own port.
 
-    Without an authorizer there is no gate for SDKs. The host's own port has one if hosts authenticate themselves.
+    Without an authorizer there is no gate for SDKs. The host's own port has a gate if hosts authenticate themselves.
     """
 
     def __init__(

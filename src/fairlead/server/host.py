@@ -86,7 +86,7 @@ class HostRing:
 
 
 def is_of_history(payload: bytes) -> bool:
-    """Whether the history service takes a task with this payload for its own."""
+    """Whether a task's payload is one that only the history service adds."""
     # Imported late: Temporal's messages load slowly, and a host with only the matching role doesn't need them.
     from fairlead.history.messages.matching_tasks import decode_matched  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ class Host:
         journal: TaskJournal | None = None,
         names: NamespaceNames | None = None,
     ) -> None:
-        """`ring` is given if other services of the host share it."""
+        """`ring` is given if other services of the host use it too."""
         self.name = name
         self._ring = ring = ring or HostRing(name, store=store, caller=caller, settings=settings)
         self.membership = ring.membership

@@ -49,7 +49,7 @@ class LocalCluster:
     async def __aenter__(self) -> Self:
         for name in self._names:
             await self.start_host(name)
-        # Each host has notified the earlier ones, but they may not have refreshed yet.
+        # Refresh all hosts: each host has notified the earlier ones, but they may not have refreshed yet.
         await asyncio.gather(*(host.membership.refresh() for host in self.hosts.values()))
         await self._ring.open()
         return self

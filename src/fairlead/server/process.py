@@ -1,8 +1,8 @@
 """One process of a cluster: the order in which it starts and stops its services.
 
-A host enters the ring only when its store is open and its services answer, so that no call finds it unready; its
-frontend opens last. It stops in the opposite order: it answers the waiting polls, then leaves the ring, and for a
-while still tells callers which host is the new owner.
+A host enters the ring only after its store is open and its services run, so that it can answer every call; its frontend
+opens last. It stops in the opposite order: it answers the waiting polls and leaves the ring; then, for a while, it
+still tells callers which host is the new owner.
 """
 
 import asyncio
@@ -349,7 +349,7 @@ class Server:
             await asyncio.sleep(HEALTH_INTERVAL_S)
 
     def _name_settings_without_effect(self) -> None:
-        """Log the settings that have no effect here in one line; again only if the list changes."""
+        """Log the settings that have no effect here in one line, now and whenever the list changes."""
         keys = self._settings.without_effect
         if keys and keys != self._without_effect:
             _log.warning("settings without effect here, see docs/settings.md", keys=list(keys))
@@ -377,7 +377,7 @@ class Server:
 
 
 def _keys(config: StaticConfig, key: str) -> dict[str, str]:
-    """Settings or flags of an address and of its host, for messages; on the command line these are two flags."""
+    """Settings or flags, for messages: that of an address, and that of its host, which has its own flag."""
     return {"key": config.spelled(key), "host_key": config.flags.get(f"{key}.host", config.spelled(key))}
 
 

@@ -1,4 +1,4 @@
-"""Imports modules that the server needs soon, but not for its start, after it is ready."""
+"""Imports modules that the server does not need to start but needs soon, as soon as it is ready."""
 
 import asyncio
 from importlib import import_module

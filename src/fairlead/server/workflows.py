@@ -54,7 +54,7 @@ HISTORY_ERRORS = (*API_ERRORS, NotPending, RunClosed, BadRequest, TooManySignals
 
 # Seconds until all hosts of a cluster know a change of a namespace.
 NAMESPACES_REFRESH_S = 5.0
-# The same in seconds for global namespaces: their active cluster may change at any time.
+# Seconds until all hosts know a change of a global namespace: its active cluster may change at any time.
 GLOBAL_NAMESPACES_REFRESH_S = 1.0
 
 # Names of the stores in GetClusterInfo.

@@ -82,11 +82,11 @@ def balancing(
 
     The partitions of one task queue have a backlog, and more tasks arrive at random. A poller selects a partition by
     the load balancer, waits there for a task (at most 60 seconds, then it selects again), works on it, and repeats.
-    Each response reports the partition's backlog. Partitions do not forward polls or tasks to each other here, to show
-    the balancers alone: a poller at the wrong partition waits. In the server, forwarding softens that.
+    Each response reports the partition's backlog. To show the effect of the balancers alone, partitions do not forward
+    polls or tasks to each other: a poller at the wrong partition waits. In the server, forwarding reduces this effect.
 
-    Every balancer gets the same tasks, once divided evenly and once skewed: one partition gets a large share of both
-    the backlog and the arrivals, and the others the rest.
+    Every balancer gets the same tasks, in two workloads: even, and skewed, in which one partition gets a large share of
+    both the backlog and the arrivals.
 
     Utilisation is the share of the pollers' time spent at work while the starting backlog lasted. Under even load, all
     balancers should be close to each other; under skew, those that consider backlogs or waiting polls should be far
@@ -94,9 +94,9 @@ def balancing(
     never started count as waiting until the end.
 
     Try --hot-share 1 --arrivals 20 for the most extreme skew: weighted keeps one poll waiting at each empty partition,
-    so that a new task there is not missed, and sends all others to the backlog. With --arrivals 0 it stops at 100
-    tasks, its threshold: at or below that it takes turns, and without forwarding, polls at empty partitions wait in
-    vain. Try --clients 4 to see that counting polls helps only while one client counts them all.
+    so that a new task there is not missed, and sends all others to the backlog. With --arrivals 0 weighted stops at 100
+    tasks, its threshold: at or below it, weighted selects round-robin, and without forwarding, polls at empty
+    partitions get no task. Try --clients 4 to see that counting polls helps only while one client counts them all.
     """
     if clients > pollers:
         raise click.UsageError(f"--clients {clients} needs as many --pollers, not {pollers}")
@@ -163,7 +163,7 @@ def _check_load(*, partitions: int, backlog: int, arrival_per_s: float, hot_shar
 
 
 def _weights(partitions: int, hot_share: float) -> dict[str, list[float]]:
-    # The hot partition is the last one: if it were the root, a bias to the root would look like merit.
+    # The hot partition is the last one: if it were the root, a balancer with a bias to the root would look good.
     return {
         "even": [1.0] * partitions,
         "skewed": [(1.0 - hot_share) / (partitions - 1)] * (partitions - 1) + [hot_share],

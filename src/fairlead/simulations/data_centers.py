@@ -36,7 +36,7 @@ OUTCOMES = ("appended", "backfilled", "forked", "switched", "trimmed", "duplicat
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One batch in transit, due at a tick unless a network cut delays it; `contents` are those of its events."""
+    """One batch in transit, due at a tick unless a network cut delays it; `contents` holds its events' contents."""
 
     due_tick: int
     sender: str
@@ -61,7 +61,9 @@ class DataCenter:
         return tuple(self.contents[Item(event_id, batch.version)] for event_id in range(first, last + 1))
 
     def write(self, decision: Create | Append | Fork, contents: Sequence[str]) -> None:
-        """Carry out a decision. If the start of the batch was already here, `contents` has more events than it."""
+        """Carry out a decision about a batch. If the start of the batch is already here, `contents` has more events
+        than are written.
+        """
         self.tree = self.tree.apply(decision)
         first, last = decision.events
         version = decision.branch.last.version

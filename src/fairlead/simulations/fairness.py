@@ -96,9 +96,10 @@ class QueueStore:
 
 
 def arrivals(*, seed: int, keys: int, flood_tasks: int, tasks_per_s: float, duration_s: float) -> list[Arrival]:
-    """Return the arrivals: one key floods at once; the others, of weights 1, 2 and 5, ask for 125% of the capacity.
+    """Return the arrivals: one key adds all its tasks at the start; the others, of weights 1, 2 and 5, add 125% of the
+    capacity.
 
-    Each key asks in proportion to its weight, so that all of them stay backlogged.
+    Each key adds tasks in proportion to its weight, so that all keys stay backlogged.
     """
     chance = random.Random(seed)  # noqa: S311 - a workload, not a secret
     shares = [Share(f"key-{number:02}", (1.0, 2.0, 5.0)[number % 3]) for number in range(keys)]
@@ -183,7 +184,7 @@ def fairness(seed: int, keys: int, flood_tasks: int, rate: int, duration: int) -
     fair = serve(FairStore(), tasks, tasks_per_s=rate, duration_s=duration)
     queue = serve(QueueStore(), tasks, tasks_per_s=rate, duration_s=duration)
     by_fair, by_queue = summarise(fair, weights), summarise(queue, weights)
-    # A key that asked for less than its fair share gets less, which is not unfair.
+    # A key that added less than its fair share gets less, which is not unfair.
     done, asked = Counter(task.key for task in fair), Counter(task.share.key for task in tasks)
     busy = [key for key in weights if done[key] < asked[key]]
     rows = [

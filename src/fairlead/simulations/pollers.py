@@ -11,7 +11,7 @@ from fairlead.core.balancing import LoadBalancer, Pick, Strategy
 from fairlead.core.partitions import TaskQueueId, TaskType
 
 POLL_S_MAX = 60.0
-# The wait, in seconds, of a task that meets a waiting poll (TQ-12).
+# The wait, in seconds, of a task for which a poll is waiting already (TQ-12).
 MATCH_WAIT_S = 0.01
 SAMPLES = 200
 _TASK_QUEUE = TaskQueueId("simulation", "queue", TaskType.ACTIVITY)
@@ -34,7 +34,7 @@ class Outcome:
     # Share of the pollers' time spent at work, while tasks of the starting backlog were left.
     utilisation: float
     drained_s: float | None
-    # The wait of each task, in ascending order; for tasks not started, until the end of the run.
+    # The waits of all tasks, in ascending order. A task that was never started waits until the end of the run.
     waits_s: Sequence[float]
     # The share of its tasks that each partition dispatched.
     started_shares: Sequence[float]
@@ -54,7 +54,7 @@ def make_workload(
     """Divide a backlog and a Poisson stream of arrivals among partitions by their weights."""
     total = sum(weights)
     backlogs = [int(backlog * weight / total) for weight in weights]
-    # The remainder of the rounding goes to the first partitions, one task each.
+    # The first partitions get one task more each, until the remainder of the rounding is used up.
     for partition in range(backlog - sum(backlogs)):
         backlogs[partition] += 1
     arrivals = []
@@ -97,7 +97,7 @@ class PollerModel:
         self._balancers = [balancers[poller % clients] for poller in range(pollers)]
         self._now_s = 0.0
         self._queues = [deque([0.0] * backlog) for backlog in workload.backlogs]
-        # Every poll that ever had to wait; and for each partition the numbers of those that still wait, oldest first.
+        # All polls that had to wait; and for each partition the numbers of the polls that still wait, oldest first.
         self._polls: list[tuple[int, Pick]] = []
         self._waiting: list[dict[int, None]] = [{} for _ in workload.backlogs]
         self._events: list[tuple[float, int, _Event, int]] = []
@@ -202,7 +202,7 @@ class PollerModel:
         lasted_s = self._duration_s if self._drained_s is None else self._drained_s
         left = [self._now_s - arrived_s for queue in self._queues for arrived_s in queue]
         return Outcome(
-            # A backlog with no more tasks than pollers may be drained at time 0.
+            # If there are no more tasks than pollers, the backlog may be drained at time 0.
             utilisation=busy_s / (lasted_s * len(self._balancers)) if lasted_s else 1.0,
             drained_s=self._drained_s,
             waits_s=sorted(self._waits_s + left),

@@ -57,14 +57,14 @@ class Result:
 def replication(*, seed: int, clusters: int, events: int, failovers: int) -> Report:
     """Let data centers write to one workflow on both sides of a network cut, then see them converge.
 
-    Each failover cuts the active data center off and makes another one active. The old one does not know this and
-    continues to write, so the history forks. Messages arrive late, out of order, twice and overlapping; events missing
-    before a batch are fetched from its sender. In the end, the last cut heals and all messages are delivered.
+    Each failover cuts the active data center off and makes another one active. The old data center does not know this
+    and continues to write, so the history forks. Messages arrive late, out of order, twice and overlapping; events
+    missing before a batch are fetched from its sender. In the end, the last cut heals and all messages are delivered.
 
     Compare the first table with the second: before the cut heals, the data centers have different branches, and more
     than one considers its own to be current; afterwards all have the same branches, and in each the branch with the
     highest last version is current. In the picture, a row is a data center, a bar is a range of events of one version
-    (the legend names its data center), and a bar below another one is a branch that lost.
+    (the legend names its data center), and a bar below another bar is a losing branch.
     """
     if failovers >= events:
         raise click.UsageError(f"--failovers {failovers} needs more than {failovers} --events, not {events}")

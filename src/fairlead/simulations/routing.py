@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 PARTITIONS_ALL_MAX = 20_000
 BATCH_SIZES = (0, 4, 8, 16)
-# Number of hosts that leave, one at a time, and that join: averaged, since hosts have very different shares of the
-# ring.
+# Number of hosts that leave, one at a time, and of hosts that join. The results are averaged, since hosts have very
+# different shares of the ring.
 MEMBERSHIP_CHANGES = 4
 WINDOW_S = 3600.0
 _WINDOW_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -70,8 +70,8 @@ def routing(*, seed: int, hosts: int, task_queues: int, partitions: int, change_
 
     Basic routing (batch size 0) places every partition by its own key, so that several partitions of one task queue may
     be on one host: a hot spot if that task queue is busy. Spread routing gives the partitions of a batch different
-    hosts, while there are enough. Its price is movement: if a host leaves or joins, partitions move between the
-    remaining hosts, too, and the more the larger the batch.
+    hosts, while there are enough. Its price is movement: if a host leaves or joins, partitions also move between the
+    remaining hosts. The larger the batch, the more partitions move.
 
     'most together' measures the hot spots (1 means no hot spot), and the shares moved are their price. The last table
     shows a gradual change of the batch size: each partition moves at its own time within an hour, so that only a few
@@ -161,7 +161,7 @@ def _hosts_per_batch(placement: Placement, batch_size: int) -> float:
 def _timetable(ring: HashRing, change_to: int, partitions: list[Partition]) -> list[tuple[float, float]]:
     """Return the share of the moving partitions that have moved, at some points of the window."""
     change = GradualChange(0, change_to, start_s=0.0, end_s=WINDOW_S)
-    # Before the start, not at it: at the start, a partition that switches at once has already moved.
+    # Place the partitions before the start: at the start itself, some have already moved.
     before = _place(ring, change, partitions, -1.0)
     total = _share_moved(before, _place(ring, change, partitions, WINDOW_S))
     return [

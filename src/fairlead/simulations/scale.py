@@ -2,7 +2,7 @@
 
 The classes are those of the server: each host has its `Membership`, `MemberRing` and `Nudges`, each task queue its
 `RootCoordinator` with scaler and pushes. The store is in memory, hosts call each other in one process, and time is
-virtual. The result is counts of calls and rows, no times: a model turns them into CPU (docs/scale.md).
+virtual. The results are counts of calls and rows, not times; a model converts them into CPU time (docs/scale.md).
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PARTITIONS_MAX = 1_000_000
 # Steps of the event loop for each host and partition: an upper limit, so that a run ends.
 STEPS_EACH_MAX = 5_000
-# Seconds of virtual time: until all is settled after the start, of a quiet cluster, and after each change.
+# Seconds of virtual time: until the started cluster has settled, of the quiet cluster, and after each change.
 SETTLE_S, QUIET_S, CHANGE_S = 12, 30, 12
 
 
@@ -36,7 +36,7 @@ class Change:
     agreed_s: float
     rings: int
     nudges: int
-    # Member rows that refreshes read; those of heartbeats are usual.
+    # Member rows that refreshes read, apart from those that heartbeats read.
     member_rows: int
     partitions_moved: int
     # Lookups of owners by hosts that check what they still own.
@@ -45,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Counts of calls and rows: each second of a quiet cluster, while task queues grow, and for each change."""
+    """Counts of calls and rows: per second of a quiet cluster, while task queues grow, and for each change."""
 
     quiet: dict[str, float]
     saves: int
@@ -146,7 +146,7 @@ def _summary(findings: Findings, hosts: int, partitions: int) -> str:
     quiet = findings.quiet
     worst = max(findings.changes, key=lambda change: change.agreed_s)
     return (
-        f"{hosts:,} hosts with {partitions:,} partitions: {quiet['heartbeats']:,.0f} heartbeats a second read "
+        f"{hosts:,} hosts with {partitions:,} partitions: {quiet['heartbeats']:,.0f} heartbeats per second read "
         f"{quiet['member_rows']:,.0f} member rows; {quiet.get('pushes', 0.0) + quiet.get('reports', 0.0):,.0f} calls a "
         f"second for pushes and reports; a change of the ring takes up to {worst.agreed_s:.1f} s"
     )
@@ -165,7 +165,7 @@ def _quiet_table(findings: Findings, hosts: int) -> Table:
         (title, round(findings.quiet.get(name, 0.0), 1), round(findings.quiet.get(name, 0.0) / hosts, 3))
         for name, title in _QUIET.items()
     ]
-    return Table("quiet", "A quiet cluster, for each second", ("work", "all hosts", "each host"), rows)
+    return Table("quiet", "A quiet cluster, per second", ("work", "all hosts", "each host"), rows)
 
 
 def _growth_table(findings: Findings, growing: int) -> Table:
@@ -195,7 +195,7 @@ def _changes_table(findings: Findings, hosts: int) -> Table:
         "until all agree, s",
         "nudges",
         "member rows read",
-        "rings a host",
+        "rings per host",
         "partitions moved",
         "partitions checked",
     )
@@ -207,5 +207,5 @@ def _draw(figure: "Figure", findings: Findings) -> None:
     names = [name for name in _QUIET if findings.quiet.get(name)]
     axes.barh([_QUIET[name] for name in names], [findings.quiet[name] for name in names], color="tab:blue")
     axes.set_xscale("log")
-    axes.set_xlabel("a second, all hosts together")
+    axes.set_xlabel("per second, all hosts together")
     axes.grid(visible=True, axis="x", alpha=0.3)

@@ -29,7 +29,7 @@ from fairlead.telemetry import Metrics
 NUDGE_S_MAX = 1.0
 # Seconds of virtual time between two checks whether all hosts have the same ring, and until that must be so.
 AGREED_CHECK_S, AGREED_S_MAX = 0.05, 60.0
-# Tasks added a second to each partition: below and above the scaler's threshold.
+# Tasks added per second to each partition: below and above the scaler's threshold.
 CALM_ADDS_PER_S, BUSY_ADDS_PER_S = 100.0, 2_000.0
 
 # The scaler decides at its first tick, so that a short run shows it.
@@ -132,7 +132,7 @@ class _Host:
 
 
 class World:
-    """The cluster. All counts are of all hosts together."""
+    """The cluster. All counts are sums over the hosts."""
 
     def __init__(self, *, seed: int, hosts: int, queues: int, per_queue: int, growing: int) -> None:
         self._random = Random(seed)  # noqa: S311 - must be repeatable, not secret
@@ -168,7 +168,9 @@ class World:
         return self._loop.time()
 
     async def start(self) -> None:
-        """Start all hosts as members of a ring that exists, spread over one heartbeat interval, and all roots."""
+        """Start all hosts as members of an existing ring, with heartbeats spread over one interval; and start all
+        roots.
+        """
         for name in self._hosts:
             await MemoryStore.heartbeat(self.store, Member(name, self.clock() + self.times.alive_s))
         pause_s = self.times.heartbeat_s / len(self._hosts)

@@ -22,7 +22,7 @@ PUSH_S = 2.0
 
 
 class Tick(NamedTuple):
-    """One decision, and the load as estimated from the root alone."""
+    """One decision, and the load that would be estimated from the root alone."""
 
     decision: Decision
     root_estimate_qps: float
@@ -44,7 +44,7 @@ class Tick(NamedTuple):
 @click.option("--drain-s", type=click.FloatRange(0, 7_200), default=600.0, show_default=True,
               help="Approximate seconds that a partition takes to drain.")  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 0.5), default=0.03, show_default=True,
-              help="Variation of the load around its daily curve, as a share of it.")  # fmt: skip
+              help="Variation of the load around its daily curve, as a share of the load.")  # fmt: skip
 def scaling(
     *,
     seed: int,
@@ -64,11 +64,12 @@ def scaling(
     and write partitions together; below the lower one, it lowers write first, and read when the partitions are drained.
 
     In the upper picture, the load should stay between its two thresholds, except while a change takes place. In the
-    lower one, write rises to the ideal count and never above it. On the way down, it follows the highest load of the
-    sustained time, and read follows later. A load that varies around a threshold may bring a partition back soon after.
+    lower picture, write rises to the ideal count and never above it. When the load falls, write follows the highest
+    load of the sustained time, and read follows write later. A load that varies around a threshold may bring a
+    partition back soon after.
 
-    The last lines of the summary show the benefit: the partition-hours of a fixed number of partitions, and the number
-    of partitions by an estimate from the root alone. Try --skew 4.
+    The last lines of the summary show the benefit. They compare the partition-hours with those of a fixed number of
+    partitions, and the number of partitions with an estimate from the root alone. Try --skew 4.
     """
     parameters: dict[str, Cell] = {
         "seed": seed,
@@ -224,7 +225,7 @@ def draw_load(axes: "Axes", hours: Sequence[float], decisions: Sequence[Decision
     load = [decision.qps for decision in decisions]
     axes.plot(hours, load, color="black", linewidth=0.8, label="tasks added (measured)")
     axes.set_title("The load, and the thresholds between which it should stay")
-    axes.set_ylabel("tasks a second")
+    axes.set_ylabel("tasks per second")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")
     axes.grid(visible=True, alpha=0.3)

@@ -15,7 +15,7 @@ NIGHT_SHARE = 0.06
 SPIKE_AT_S = 12.5 * 3600
 SPIKE_WIDTH_S = 12 * 60
 SPIKE_SHARE = 0.35
-# Share of the noise kept per bucket: half of it is gone after about a minute.
+# Share of the noise that is kept from one bucket to the next: half of it is gone after about a minute.
 NOISE_KEPT = 0.94
 
 
@@ -43,7 +43,7 @@ class Load:
 
 @dataclass(slots=True)
 class SimulatedPartition:
-    """One partition in the view of its owner."""
+    """One partition, as its owner knows it."""
 
     window: RateWindow
     config: PartitionConfig

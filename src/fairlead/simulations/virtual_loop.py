@@ -35,7 +35,7 @@ class TooManySteps(AssertionError):
 
 
 class Process:
-    """One life of a host, from start to crash; the loop checks `is_killed` before each of its callbacks."""
+    """A host from one start to its crash; the loop checks `is_killed` before each of its callbacks."""
 
     __slots__ = ("is_killed", "name")
 
@@ -105,7 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks_ever = 0
         self._futures_ever = 0
         self._timers_cancelled = 0
-        # Callbacks of killed processes: they never run.
+        # Callbacks of killed processes; they never run.
         self._not_due: list[asyncio.Handle] = []
         self.failures: list[str] = []
         self.set_exception_handler(self._note_failure)
@@ -206,7 +206,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _note_failure(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Record an uncaught error: it is always a bug. asyncio passes here what it would otherwise log."""
-        # `note_unseen` finds these at the end, garbage-collected or not.
+        # Ignore these messages: `note_unseen` finds the errors at the end, even if garbage collection was late.
         if "never retrieved" in context["message"] or "was destroyed" in context["message"]:
             return
         self.failures.append(f"{context['message']}: {context.get('exception')!r}")

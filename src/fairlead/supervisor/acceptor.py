@@ -34,9 +34,9 @@ class Taker(Protocol):
 class Acceptor:
     """Listens on the port for SDKs, and gives each connection to the process with the fewest.
 
-    One socket accepts for all processes: a connection never belongs to a process that is about to stop, and one that
-    comes while a process restarts goes to another. `SO_REUSEPORT` has neither property, and divides few connections
-    by chance.
+    The supervisor alone accepts connections, so that it never gives one to a process that is about to stop, and a
+    connection that arrives while a process restarts goes to another process. `SO_REUSEPORT` guarantees neither, and
+    divides a small number of connections unevenly.
     """
 
     def __init__(self, listen: Address, takers: Callable[[], list[Taker]], *, key: str) -> None:

@@ -1,4 +1,4 @@
-"""One process of a supervisor: started, ready, draining, ended."""
+"""One process of a supervisor, from its start to its end."""
 
 import asyncio
 import signal
@@ -22,7 +22,7 @@ class HostProcess:
         self.number = number
         self.ready: Ready | None = None
         self.is_draining = False
-        # Connections given to the process, and how many of them have ended or were asked to leave.
+        # Number of connections given to the process, and number of those that have ended or were asked to leave.
         self._given = 0
         self._gone = 0
         # Value of `_gone` after which all ordered releases have taken effect.
@@ -70,7 +70,7 @@ class HostProcess:
 
     @property
     def is_releasing(self) -> bool:
-        """Whether connections that were ordered to leave are still there."""
+        """Whether connections that were told to leave are still open."""
         return self._gone < self._gone_ordered
 
     @property

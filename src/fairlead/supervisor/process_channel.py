@@ -1,8 +1,8 @@
 """The socket between a supervisor and one of its processes.
 
-The supervisor sends accepted connections, each with one byte, and orders of one byte, which come after all connections
-that were sent before. The process sends lines of JSON: one when it is ready, and one when connections have ended. The
-end of the channel tells each side that the other is gone, however it ended.
+The supervisor sends connections that it has accepted, each with one byte, and orders of one byte each; all arrive in
+order. The process sends lines of JSON: one when it is ready, and further ones when connections have ended. When the
+channel closes, each side knows that the other has ended.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """Number of connections that a process was given and that have ended, or whose peers were asked to leave.
 
-    The supervisor knows how many it gave: the difference is right however late this comes.
+    The supervisor knows how many connections it gave, so the difference is right even if this message is late.
     """
 
     count: int
@@ -56,7 +56,9 @@ class Frontend(Protocol):
 
 
 class ProcessChannel:
-    """The end of the process: adopts connections, and stops the server on order or when the supervisor is gone."""
+    """The process's side of the channel: adopts connections, and stops the server when ordered or when the supervisor
+    ends.
+    """
 
     def __init__(self, fd: int, *, stop: Callable[[], None]) -> None:
         """Begin to read; `stop` is called at most once, in the event loop."""
@@ -128,7 +130,7 @@ class ProcessChannel:
 
 
 class SupervisorChannel:
-    """The end of the supervisor."""
+    """The supervisor's side of the channel."""
 
     def __init__(self) -> None:
         self._socket, self._theirs = socket.socketpair()
@@ -137,11 +139,11 @@ class SupervisorChannel:
 
     @property
     def process_fd(self) -> int:
-        """The process's end, to be inherited."""
+        """File descriptor of the process's side, for the child to inherit."""
         return self._theirs.fileno()
 
     def started(self) -> None:
-        """Close the process's end here, so that each side notices the end of the other."""
+        """Close the process's side in this process, so that each side notices when the other ends."""
         self._theirs.close()
 
     async def receive(self) -> Ready | Gone | None:
@@ -176,7 +178,7 @@ class SupervisorChannel:
         try:
             self._socket.send(_STOP)
         except OSError:
-            # It is gone, or so busy that its channel is full: the end of the channel is an order to stop, too.
+            # The process has ended, or its channel is full: closing the channel orders it to stop, too.
             self.close()
 
     def close(self) -> None:

@@ -16,12 +16,12 @@ from fairlead.telemetry import get_log
 if TYPE_CHECKING:
     from fairlead.rpc.tls import TlsProvider
 
-# Seconds between the end of a process and its restart: doubled with each end in a row, up to the maximum.
+# Seconds between the end of a process and its restart: doubled with each consecutive end, up to the maximum.
 RESTART_FIRST_S = 0.5
 RESTART_S_MAX = 30.0
-# Seconds after which a process counts as healthy, so that its next end begins the backoff anew.
+# Seconds after which a running process counts as healthy: its next end begins the backoff anew.
 HEALTHY_S = 60.0
-# Seconds beyond the configured times of a stop after which a process is killed.
+# Seconds beyond the configured stop times after which a process is killed.
 STOP_MARGIN_S = 10.0
 # Seconds between comparisons of the processes' numbers of connections.
 BALANCE_INTERVAL_S = 1.0
@@ -219,7 +219,7 @@ class Supervisor:
     async def _roll(self) -> None:
         _log.info("rolling restart", processes=len(self._numbers))
         for number in self._numbers:
-            # Another process takes over meanwhile, so it must serve.
+            # The other processes take over meanwhile, so all of them must serve.
             await self._until(lambda: len(self._serving()) == len(self._numbers))
             process = self._processes[number]
             _log.info("restarting process", process=number, pid=process.pid)
@@ -236,7 +236,7 @@ class Supervisor:
     async def _balance(self) -> None:
         """Move connections from the process with the most to that with the fewest, a few at a time.
 
-        Long-lived connections stay where they are when a process starts, so it would have none.
+        Without this, a new process would have no connections, since long-lived connections stay where they are.
         """
         while True:
             await asyncio.sleep(BALANCE_INTERVAL_S)

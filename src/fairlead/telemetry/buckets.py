@@ -4,8 +4,8 @@ import math
 from bisect import bisect_left
 from typing import NamedTuple
 
-# Bounds in seconds, from a match within one process to a backlog dispatched an hour later. They are few, since each
-# bound adds one series for every task queue.
+# Bounds in seconds, from the match within one process to the task dispatched an hour late. Each bound adds a series to
+# every task queue, so there are few.
 LATENCY_BOUNDS_S = (
     0.001,
     0.0025,
@@ -42,7 +42,7 @@ class Buckets:
     __slots__ = ("_counts", "_total_s")
 
     def __init__(self) -> None:
-        # Up to the highest bucket in use: most task queues are idle, or fast.
+        # The counts up to the highest bucket in use: most task queues are idle or fast, and need few.
         self._counts: list[int] | None = None
         self._total_s = 0.0
 

@@ -49,7 +49,9 @@ class CallMetrics:
         self._latency.observe(latency_s)
 
     def failed(self, kind: str, latency_s: float) -> None:
-        """Count a request that was answered with an error; `kind` is its gRPC code or class, which have few values."""
+        """Count a request that was answered with an error. `kind` is its gRPC code or its class, of which there are
+        few.
+        """
         self.answered(latency_s)
         if kind not in self._errors and len(self._errors) >= ERROR_KINDS_MAX:
             kind = OTHER

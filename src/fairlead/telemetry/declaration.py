@@ -9,7 +9,7 @@ PARTITION_LABELS = ("namespace", "taskqueue", "task_type", "partition")
 TASK_QUEUE_LABELS = PARTITION_LABELS[:-1]
 CONFIG_LABELS = (*PARTITION_LABELS, "component")
 CALL_LABELS = ("service_name", "operation")
-# Label value of all series above a limit, which are counted together.
+# Label value of the series that counts everything above a limit on series.
 OTHER = "__other__"
 
 
@@ -37,7 +37,7 @@ class Metric:
         return (self.name, *self.aliases)
 
 
-# Combines the values of partitions that share their labels into one.
+# Combines the values of partitions with the same labels into one value.
 Fold = Callable[[Iterable[float]], float]
 
 

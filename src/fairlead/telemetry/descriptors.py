@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from structlog.typing import FilteringBoundLogger
 
-# File descriptors that connections may not take: stores, journal and outgoing connections need them.
+# Number of file descriptors that are reserved for stores, journal and outgoing connections.
 RESERVED_MAX = 64
-# Share of the limit that is reserved at most, for processes with a very low limit.
+# Maximum share of the limit that is reserved, for processes with a very low limit.
 _RESERVED_SHARE_MAX = 0.25
 # Seconds between two warnings.
 WARN_S = 30.0
@@ -19,7 +19,7 @@ def raise_descriptor_limit() -> None:
     """Raise the limit of open files of this process as far as the system allows without privileges."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Some systems allow less than they say.
+        # Some systems refuse the limit that they report as possible.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -43,7 +43,7 @@ class Descriptors:
         return True
 
     def check(self) -> None:
-        """Warn if few file descriptors are left; call it now and then: a failed accept reaches no other code."""
+        """Warn if few file descriptors are left. Call it regularly: when accept() fails, no other code of ours runs."""
         try:
             probe = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

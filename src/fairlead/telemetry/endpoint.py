@@ -45,11 +45,11 @@ class _Refused(Exception):
 
 
 class MetricsEndpoint:
-    """Serves `/metrics` and `/healthz`, one request a connection, and nothing else.
+    """Serves only `/metrics` and `/healthz`, with one request per connection.
 
     The endpoint takes the snapshot in the event loop, so that its numbers are consistent, and renders it in a thread,
     one scrape at a time, so that the loop doesn't block. `why_not_serving` returns the reason why the process should
-    get no requests, or None if it should; `/healthz` reports it. A blocked event loop does not respond.
+    get no requests, or None if it should; `/healthz` reports it. If the event loop is blocked, there is no response.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class MetricsEndpoint:
         host_key: str | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`page` returns the content type and content of `/metrics`, in place of the page of `metrics`.
+        """`page` returns the content type and the content of `/metrics`; it replaces the page of `metrics`.
 
         `key` and `host_key` are the settings of the address, see `refusal`. `tls` is a server-side context.
         """
@@ -74,7 +74,7 @@ class MetricsEndpoint:
         self._host, self._port = _parse_listen(listen)
         self._why_not_serving = why_not_serving
         self._rendering = asyncio.Lock()
-        # Its own thread, started when needed: the event loop's threads may all be busy just when the metrics matter.
+        # A separate thread, started when needed: the event loop's threads may all be busy when the metrics matter most.
         self._renderer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics")
         self._connections: set[asyncio.Task[None]] = set()
         # Connections that wait for their clients: to send the whole request, or to close; longest wait first.
@@ -119,7 +119,7 @@ class MetricsEndpoint:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in a task
         if len(self._connections) >= CONNECTIONS_MAX:
-            # Idle connections must not keep out health checks and scrapes: close the one that is idle the longest.
+            # Idle connections must not block health checks and scrapes: close the one that has been idle for longest.
             idle = next(iter(self._idle), None)
             if idle is None:
                 writer.transport.abort()

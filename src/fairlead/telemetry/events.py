@@ -4,7 +4,7 @@ from collections import Counter
 
 from fairlead.telemetry.declaration import OTHER, Kind, Metric
 
-# Series of one event: labels have few values, but an error's text might slip in.
+# Maximum number of series of one event: labels should have few values, but code may use an error's text by mistake.
 EVENT_SERIES_MAX = 150
 
 MEMBERSHIP_CHANGED = Metric("membership_changed_count", Kind.COUNTER, (), "Changes of the ring of hosts.")
@@ -30,7 +30,8 @@ ACTIVITY_STARTS_LIMITED = Metric(
     "activity_starts_limited",
     Kind.COUNTER,
     ("limit",),
-    "Starts of activities that a limit on running activities has put off: of the fairness key (key) or the task queue.",
+    "Starts of activities that a limit on running activities delayed: the limit of the fairness key (key) or of the "
+    "task queue.",
 )
 JOURNAL_RECORDS = Metric("journal_records", Kind.COUNTER, ("kind",), "Records written to the journal.")
 JOURNAL_BYTES = Metric("journal_bytes", Kind.COUNTER, ("kind",), "Bytes written to the journal.")
@@ -76,7 +77,7 @@ REAPPLIED_LOST = Metric(
     "reapplied_events_lost",
     Kind.COUNTER,
     (),
-    "Signals and updates of a branch that lost, which could not be reapplied to any run: the workflow ended before its "
+    "Signals and updates of a losing branch that could not be reapplied to any run: the workflow ended before its "
     "first workflow task.",
 )
 NAMESPACE_CONFLICTS = Metric(
@@ -119,8 +120,8 @@ REPLICATION_EVENTS = (
     *(REPLICATION_DLQ_ENQUEUED, REPLICATION_TASKS_SKIPPED, REAPPLIED_LOST),
     *(NAMESPACE_CONFLICTS, CLIENT_REDIRECTION_REQUESTS),
 )
-# Events that are counted for each other cluster. Their counters start at 0 when the cluster becomes known: a counter
-# that appears with its first event has no rate, so alerts would miss that event.
+# Events with one counter for each other cluster. The counters are created at 0 when the cluster becomes known: a
+# counter that is created by its first event has no rate yet, so alerts would miss that event.
 CLUSTER_EVENTS = tuple(event for event in REPLICATION_EVENTS if len(event.labels) == 1)
 EVENTS = (
     *(MEMBERSHIP_CHANGED, DYNAMIC_CONFIG_RELOADS, PERSISTENCE_ERROR_WITH_TYPE, SHARD_LOST, TASK_ERRORS),

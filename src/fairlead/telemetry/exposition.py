@@ -47,7 +47,7 @@ _ASYNC = Latencies._fields.index("asyncmatch_latency")
 
 def render(snapshot: Snapshot, accept: str) -> tuple[str, bytes]:
     """Content type and content: OpenMetrics if the request's header `accept` asks for it, else Prometheus text."""
-    # Imported at the first scrape: the library takes 30 ms, and most development servers are never scraped.
+    # Imported at the first scrape: the library takes 30 ms to load, and most development servers are never scraped.
     from fairlead.telemetry.process_metrics import CONTENT_TYPE_OPENMETRICS, CONTENT_TYPE_TEXT, render_process  # noqa: PLC0415
 
     is_openmetrics = "application/openmetrics-text" in accept

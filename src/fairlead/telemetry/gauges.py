@@ -21,7 +21,9 @@ from fairlead.telemetry.declaration import (
 
 
 class Component(StrEnum):
-    """The components that report their partition configuration (SC-15); all agree except shortly after a change."""
+    """The components that report their partition configuration (SC-15). All values agree, except shortly after a
+    change.
+    """
 
     ROOT = "root"
     PARTITION = "partition"
@@ -30,7 +32,9 @@ class Component(StrEnum):
 
 
 class ScalerGauges(NamedTuple):
-    """Values of a task queue's scaler at its last tick. `target` is the number of write partitions it wants."""
+    """Values of a task queue's scaler at its last tick. `target` is the number of write partitions that the scaler
+    chose.
+    """
 
     qps: float
     upscale_threshold_qps: float
@@ -59,8 +63,8 @@ class PartitionGauges:
     task_lag_per_tl: float | None = gauge("Difference between the last task id written and the ack level.", fold=max)
     loaded_tasks: float | None = gauge("Tasks of the backlog that are in memory.", fold=sum)
     pending_polls: float | None = gauge("Polls waiting for a task.", fold=sum)
-    task_add_rate: float | None = gauge("Tasks added a second, over the last half minute.", fold=sum)
-    task_dispatch_rate: float | None = gauge("Tasks started a second, over the last half minute.", fold=sum)
+    task_add_rate: float | None = gauge("Tasks added per second, over the last half minute.", fold=sum)
+    task_dispatch_rate: float | None = gauge("Tasks started per second, over the last half minute.", fold=sum)
 
 
 class ConfigGauges(NamedTuple):
@@ -83,7 +87,7 @@ class HistoryGauges(NamedTuple):
 
 
 class ReplicationGauges(NamedTuple):
-    """Progress of this host with the streams that it pulls from one other cluster, taken together.
+    """Progress of this host with the streams of one other cluster, summed over the streams.
 
     `lag_s` is the age of the oldest task that may not be applied yet; `latency` is the time from the write in the other
     cluster until it is applied here.
@@ -98,7 +102,9 @@ class ReplicationGauges(NamedTuple):
 
 
 class CertificateGauges(NamedTuple):
-    """Certificates of a process: how many have ended or will end soon, and the seconds until the first one ends."""
+    """Certificates of a process: the number of expired ones and of those that expire soon; seconds until the next
+    expiry.
+    """
 
     expired: int
     expiring: int
@@ -137,10 +143,13 @@ CERTIFICATES_EXPIRING = Metric(
     "certificates_expiring",
     Kind.GAUGE,
     (),
-    "TLS certificates of this process that end within `tls.expirationChecks.warningWindow`.",
+    "TLS certificates of this process that expire within `tls.expirationChecks.warningWindow`.",
 )
 CERTIFICATES_NEXT_END = Metric(
-    "certificates_next_expiry_seconds", Kind.GAUGE, (), "Seconds until the first TLS certificate of this process ends."
+    "certificates_next_expiry_seconds",
+    Kind.GAUGE,
+    (),
+    "Seconds until the next expiry of a TLS certificate of this process.",
 )
 CERTIFICATES = (CERTIFICATES_EXPIRED, CERTIFICATES_EXPIRING, CERTIFICATES_NEXT_END)
 SOURCE_LABELS = ("source_cluster",)
@@ -154,7 +163,8 @@ REPLICATION_DELAY = Metric(
     "replication_tasks_delay",
     Kind.GAUGE,
     SOURCE_LABELS,
-    "Seconds since the oldest unapplied replication task was written; if no tasks arrive, since all had been received.",
+    "Seconds since the oldest unapplied replication task was written; if no tasks arrive, seconds since this host "
+    "last had all of them.",
 )
 REPLICATION_BACKLOG = Metric(
     "replication_tasks_recv_backlog",
@@ -185,19 +195,19 @@ SCALER = (
         "estimated_add_task_qps_per_tl",
         Kind.GAUGE,
         TASK_QUEUE_LABELS,
-        "Tasks added a second to the whole task queue, as the scaler counts. It should be between the thresholds.",
+        "Tasks added per second to the whole task queue, as the scaler counts. It should be between the thresholds.",
     ),
     Metric(
         "tasklist_partition_upscale_threshold",
         Kind.GAUGE,
         TASK_QUEUE_LABELS,
-        "Tasks a second above which partitions are added.",
+        "Tasks per second above which partitions are added.",
     ),
     Metric(
         "tasklist_partition_downscale_threshold",
         Kind.GAUGE,
         TASK_QUEUE_LABELS,
-        "Tasks a second below which partitions are removed.",
+        "Tasks per second below which partitions are removed.",
     ),
     Metric("partition_scale_target", Kind.GAUGE, TASK_QUEUE_LABELS, "Write partitions that the scaler wants."),
     Metric("partition_scale_read", Kind.GAUGE, TASK_QUEUE_LABELS, "Read partitions in the root's configuration."),

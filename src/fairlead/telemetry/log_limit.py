@@ -11,7 +11,7 @@ EVENT_NAMES_MAX = 1_000
 
 
 class EventLimit:
-    """Lets an event through ten times a second; the next one let through reports the number suppressed."""
+    """Lets each event through ten times per second; the next event let through reports how many were suppressed."""
 
     __slots__ = ("_clock", "_lock", "_periods")
 
@@ -27,7 +27,7 @@ class EventLimit:
         now_s = self._clock()
         with self._lock:
             began_s, passed, suppressed = self._periods.pop(event, (now_s, 0, 0))
-            # A clock that was set back also starts a new period: the old one might last for hours.
+            # Start a new period also if the clock was set back: the old period might last for hours.
             if not 0 <= now_s - began_s < SAME_EVENTS_PERIOD_S:
                 began_s, passed = now_s, 0
             is_let = passed < SAME_EVENTS_MAX

@@ -1,4 +1,4 @@
-"""Structured logs: an event's name and its fields, a line each, on standard error.
+"""Structured logs: each line on standard error is an event's name with its fields.
 
     log = get_log("matching.engine")
     log.info("partition loaded", task_queue="orders", partition=3)
@@ -114,7 +114,7 @@ class _Sink:
         if stream is None:
             return
         try:
-            # In one piece, so that lines of several threads do not mix.
+            # Write text and line end in one call, so that lines of several threads do not mix.
             stream.write(f"{line}\n")
             stream.flush()
         except UnicodeEncodeError:
@@ -126,7 +126,7 @@ class _Sink:
     debug = info = warning = error = critical = msg
 
     def _now(self) -> TextIO | None:
-        # Looked up every time, so that a redirection of standard error includes the log. None if it was closed.
+        # Look up `sys.stderr` every time, so that a redirection includes the log. It is None if it was closed.
         return sys.stderr if self._stream is None else self._stream
 
 
@@ -160,7 +160,7 @@ class _Written:
             "event": redact_text(str(event.pop("event"))),
         }
         failure = _failure(event.pop("exc_info", None))
-        # `head` comes first, and again last, so that no field can replace its values.
+        # `head` comes first in the line; it is merged again at the end, so that no field can replace its values.
         line = {**head, **redact_fields(event), **head}
         return {**line, "exception": failure} if failure else line
 

@@ -29,9 +29,10 @@ from fairlead.telemetry.partition import (
     read_counters,
 )
 
-# Partitions with their own series, some forty each. One host seldom loads more; further ones are counted together.
+# Maximum number of partitions with their own series, about forty each. One host seldom loads more partitions; further
+# ones are counted together.
 PARTITION_SERIES_MAX = 1_000
-# Configurations reported for pollers and producers, whose caches hold more task queues than anyone can read.
+# Maximum number of configurations reported for pollers and producers: their caches hold thousands of task queues.
 CONFIG_SERIES_MAX = 1_000
 CALL_SERIES_MAX = 300
 
@@ -48,7 +49,7 @@ OMITTED_CONFIGS = Metric(
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All numbers of one moment. It is immutable, so that another thread can render it."""
+    """All metrics at one moment. It is immutable, so that another thread can render it."""
 
     # The label values of each namespace id.
     namespaces: dict[str, NamespaceLabels]
@@ -75,10 +76,10 @@ class Metrics:
     """The registry of a process. Use it, and the objects that it returns, only in the event loop's thread.
 
     An unloaded partition keeps its series, which goes on when the partition is loaded again. At the limit, the series
-    of the partition unloaded longest ago ends. Its counts are not added to another series: to Prometheus, that would
-    look like that many tasks at once. If the partition is loaded again, its series starts at 0, which Prometheus treats
-    as a reset. If all partitions at the limit are loaded, a further one counts in the series `__other__` from its first
-    task.
+    of the partition unloaded longest ago ends. Its counts are not added to another series: Prometheus would see a
+    sudden burst of tasks. If the partition is loaded again, its series starts at 0, which Prometheus treats as a reset.
+    If all partitions with a series are loaded, a further partition is counted in the series `__other__` until it is
+    unloaded.
     """
 
     def __init__(self, *, partition_series_max: int = PARTITION_SERIES_MAX) -> None:
@@ -135,7 +136,9 @@ class Metrics:
         self._events.expect(event, *values)
 
     def snapshot(self) -> Snapshot:
-        """Take all numbers. In the event loop's thread nothing counts meanwhile, so they are consistent."""
+        """Take all values. Call it in the event loop's thread: nothing changes there meanwhile, so the values are
+        consistent.
+        """
         partitions: list[PartitionGauges] = []
         configs: list[ConfigGauges] = []
         history: list[HistoryGauges] = []
@@ -185,13 +188,15 @@ class Metrics:
         return {namespace_id: NamespaceLabels(*self._names.labels(namespace_id)) for namespace_id in namespace_ids}
 
     def _begin(self, labels: PartitionLabels) -> PartitionMetrics:
-        """Begin a series, at the limit in place of an unloaded partition's; the shared series if all are loaded."""
+        """Begin a series; at the limit, in place of an unloaded partition's series, or as the shared series if all are
+        loaded.
+        """
         if len(self._series) >= self._partition_series_max and not self._unloaded:
             shared = labels.shared
             if shared not in self._shared:
                 self._shared[shared] = self._new_counts(shared)
             return self._shared[shared]
-        # Begin before the other series ends: if both have the same task queue, its latencies must go on.
+        # Begin before the other series ends: if both series belong to one task queue, the queue's latencies are kept.
         counts = self._new_counts(labels)
         if len(self._series) >= self._partition_series_max:
             self._end(self._unloaded.popitem(last=False)[0])

@@ -63,7 +63,8 @@ class Page:
 
     def encode(self) -> bytes:
         """Encode the text."""
-        # UTF-8 has no lone surrogates. No task queue has one in its name, but a scrape must not fail because of one.
+        # UTF-8 can't encode lone surrogates. No task queue's name should have one, but if one does, the scrape must not
+        # fail.
         return "".join(self._lines).encode(errors="backslashreplace")
 
     def _begin(self, name: str, metric: Metric) -> None:

@@ -1,4 +1,4 @@
-"""Counters of one loaded partition: plain attributes, so that an event costs one addition and no lookup."""
+"""Counters of one loaded partition: plain attributes, so that counting takes one addition and no lookup."""
 
 from dataclasses import dataclass
 from operator import attrgetter
@@ -73,7 +73,8 @@ class Latencies(NamedTuple):
 class PartitionMetrics:
     """Counters of one partition: `counts.tasks_added += 1`, `counts.poll_latency.observe(seconds)`.
 
-    Use it only in the event loop's thread. `holders` is for the registry: the number of loaded partitions that use it.
+    Use it only in the event loop's thread. `holders` is the number of loaded partitions that use this object; only the
+    registry changes it.
     """
 
     labels: PartitionLabels

@@ -21,7 +21,7 @@ SECRET_WORDS = frozenset(
 
 # "dbPassword", "db_password" and "DB-PASSWORD" have the same words; "tokens_left" does not have the word "token".
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-# All repetitions are bounded, so that a search is fast on any text.
+# All repetitions are bounded, so that no text makes a search slow.
 _USER_INFO = re.compile(r"(?P<before>[a-z][a-z0-9+.-]{0,30}://[^\s/?#:@]{0,200}):\S{0,200}@", re.IGNORECASE)
 _SAID = re.compile(
     r"(?P<before>(?:authorization|credentials?|dsn|passwd|password|secret|token)[\"']?\s{0,5}[=:]\s{0,5})"
@@ -75,7 +75,7 @@ def redact(value: object, depth: int = 0) -> object:
 
 def redact_text(text: str) -> str:
     """Put a text on one line, cut it, and remove secrets that are written in a known way."""
-    # Keep the beginning: a secret that the cut splits still has its name before it, so it is found.
+    # Search the beginning: if the cut splits a secret, the secret's name is still before it.
     cut = max(0, len(text) - TEXT_CHARACTERS_MAX)
     text = text[:TEXT_CHARACTERS_MAX]
     text = _USER_INFO.sub(rf"\g<before>:{REDACTED}@", text)

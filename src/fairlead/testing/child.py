@@ -41,7 +41,7 @@ def child(
         arguments += ["--db-filename", str(db_filename)]
     process = subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-m", "fairlead", "server", "start-dev", *arguments],
-        # The server stops when this pipe closes, also if the tests are killed.
+        # The server stops when this pipe closes, so it also stops if the tests are killed.
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

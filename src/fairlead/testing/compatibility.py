@@ -3,8 +3,9 @@
 `python -m fairlead.testing.compatibility > docs/compatibility.md` writes it.
 
 Each request has only a namespace and, if it has such a field, the id of a workflow that does not exist. A method that
-is not supported fails before it reads the rest of the request, with UNIMPLEMENTED or PERMISSION_DENIED, or with the
-feature that the cluster is not configured for; any other method succeeds, or fails with an error about a missing field.
+is not supported fails before it reads the rest of the request, with UNIMPLEMENTED or PERMISSION_DENIED, or with an
+error that names a feature for which the cluster is not configured. Any other method succeeds, or fails with an error
+about a missing field.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ _NOT_CONFIGURED = "Cluster is not configured for "
 
 
 async def outcomes() -> dict[str, Outcome]:
-    """Call every method of a new server; repeat unsupported ones with each setting that is off by default."""
+    """Call every method of a new server; call the unsupported ones again with each setting that is off by default."""
     found = await _called(_methods())
     for switch in (setting for setting in SETTINGS if isinstance(setting.kind, Bool) and not setting.default):
         failing = [method for method in _methods() if found[method.name].error and not found[method.name].switch]

@@ -1,4 +1,4 @@
-"""Test environments of Temporal's Python SDK on Fairlead's servers, instead of servers that the SDK downloads."""
+"""Test environments of Temporal's Python SDK that run Fairlead instead of a server that the SDK downloads."""
 
 import shutil
 import sys

@@ -9,7 +9,8 @@ from fairlead.core.partitions import TaskType
 
 # Seconds of real time for which a worker counts as polling after its last poll; it polls again within that time.
 POLLER_S_MAX = 1.0
-# The same for Nexus: a handler may take up to 8 seconds for a request, without polling meanwhile.
+# Seconds of real time for which a Nexus worker counts as polling after its last poll: a handler may take up to 8
+# seconds for a request, without polling meanwhile.
 NEXUS_POLLER_S_MAX = 8.0
 # Seconds of real time for which time stands still after a client's call, so that the client can call again, for example
 # to lock time. An unlock ends this pause.

@@ -4,7 +4,7 @@ from fairlead.api.errors import FailedPrecondition
 
 
 class NotLocked(FailedPrecondition):
-    """An unlock came without a lock; nothing was changed."""
+    """Time skipping is unlocked already, so it can't be unlocked again; nothing was changed."""
 
 
 class Unlock:
@@ -29,7 +29,7 @@ class LockCounter:
     def __init__(self, locks: int = 1) -> None:
         self.locks = locks
         self._activities = 0
-        # Unlocks that suspend the hold of an activity, oldest first.
+        # Unlocks that suspend an activity's hold, oldest first.
         self._suspending: list[Unlock] = []
         # The unlocks among them that LockTimeSkipping has to end; they stay here after the activity has ended.
         self._unpaired: list[Unlock] = []

@@ -172,7 +172,7 @@ class Skipper:
     def _consider(self) -> None:
         self._check = None
         if self._skipping is not None and not self._skipping.done():
-            # The running skip checks again at its end.
+            # The running skip checks again when it ends.
             return
         wait_s = self._wait_s()
         if wait_s is None:
@@ -183,7 +183,7 @@ class Skipper:
         self._skipping = asyncio.get_running_loop().create_task(self._skip())
 
     def _wait_s(self) -> float | None:
-        """Seconds after which to check again; 0 if time may be skipped now, None if a change has to come first."""
+        """Seconds until the next check: 0 if time may be skipped now, None if only a change can allow it."""
         work, calls = self._work, self._calls
         if self._counter.holds or work.workflow_tasks or calls.holding:
             return None

@@ -8,7 +8,7 @@ from fairlead.storage.history import RunKey
 
 
 class WorkWatch:
-    """Counts the tasks that workers are running, and by task queue those that wait for a worker."""
+    """Counts the tasks that workers are running, and the tasks that wait for a worker, by task queue."""
 
     def __init__(self) -> None:
         self.workflow_tasks = 0

@@ -20,7 +20,7 @@ from fairlead.ui.history_file import history_file
 # Version of pages in a folder without a version file. Pages from 2.23 on encode ids in paths once, as is expected here.
 VERSION_DEFAULT = "2.54.1"
 
-# Answers the requests below one path.
+# A handler of the requests below one path.
 Mount: TypeAlias = Callable[[Request], Awaitable[Response]]
 # Turns the refusal of a change without its token into the response that the sender gets.
 OnRefusal: TypeAlias = Callable[[Request, Response], Awaitable[Response]]
@@ -72,8 +72,8 @@ class UiApp:
 
         `mounts` are further parts of the page by the first segment of their path, such as "console": each gets the
         requests below its path, after all checks, and may answer with a stream of server-sent events. Without built
-        pages, the first mount is the page. `on_refusal` has a function for each mount that shows refusals itself.
-        `on_drain` is called when the server stops, so that such streams end.
+        pages, the first mount is the page. `on_refusal` has, by mount, the function that renders the response to a
+        change without its token. `on_drain` is called when the server stops, so that such streams end.
         """
         self._api = api
         self._mounts = dict(mounts or {})
@@ -93,7 +93,7 @@ class UiApp:
             raise HttpFault(400, f"{request.path!r} is not a path")
         path = self._below_public_path(request.path)
         if path is None:
-            # A browser at the root is led to the pages.
+            # Redirect a browser at the root to the pages.
             return Response(308, headers=(("Location", f"{self._options.public_path}/"),))
         refusal = csrf.refusal(request)
         response = await self._answer(path, request) if refusal is None else await self._refused(path, request, refusal)
@@ -172,7 +172,7 @@ class UiApp:
         self._version = version_of(folder) or VERSION_DEFAULT
 
     def _below_public_path(self, path: str) -> str | None:
-        """The path without the public path; None for the root, which is not below it."""
+        """The path without the public path; None if the request's path is not below the public path."""
         public = self._options.public_path
         if not public:
             return path

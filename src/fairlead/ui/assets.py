@@ -41,7 +41,7 @@ class NoPages(FixRequest):
 
 
 class Assets:
-    """Serves the files that a folder has when it is opened; nothing outside the folder can be named."""
+    """Serves the files that a folder has when it is opened; requests can't name files outside the folder."""
 
     def __init__(self, folder: Path, *, public_path: str = "") -> None:
         """`public_path` is the path below which a browser sees the pages, such as /temporal; empty for the root."""
@@ -88,7 +88,9 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _rebased(page: str, public_path: str) -> str:
-    """The index page for a public path. Its content security policy allows one script by its hash, which changes."""
+    """The index page for a public path. The path changes the script, so its hash in the content security policy changes
+    too.
+    """
     if not public_path:
         return page
     page = page.replace('"/_app/', f'"{public_path}/_app/')

@@ -40,7 +40,7 @@ def refusal(request: Request) -> Response | None:
 
 
 def form(request: Request) -> dict[str, str]:
-    """The fields of a submitted form; empty for another type of body, and for one with too many fields."""
+    """The fields of a submitted form; empty if the body has another type or too many fields."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         return {}
     try:

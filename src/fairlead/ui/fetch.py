@@ -106,7 +106,7 @@ def fetch_pages(
 
 
 def _replace(folder: Path, target: Path, aside: Path) -> None:
-    """Put the folder in its place; only a folder that was fetched before is replaced."""
+    """Move the folder to its place; replace only a folder that an earlier fetch made."""
     if target.exists() and not (target / MANIFEST).is_file() and any(target.iterdir()):
         raise CannotFetch(f"{target} has other files: give a new folder")
     if target.exists():
@@ -125,7 +125,7 @@ def _serving(command: Path) -> Iterator[int]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Its settings in the environment could name another server.
+            # Remove Temporal's variables: they could name another server.
             env={name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")},
         )
         try:
@@ -171,7 +171,7 @@ def _follow(
     while waiting:
         path = waiting.popleft()
         content, kind = _read(connection, path)
-        # Any unknown path is answered with the index page.
+        # The command's server answers any unknown path with the index page.
         if content is None or (path != "/" and kind == "text/html"):
             continue
         files, size = files + 1, size + len(content)

@@ -70,7 +70,7 @@ def test_partitions_that_have_not_acknowledged_are_listed() -> None:
         DualCell("read 1, write 1 (v1)", {"version": 1, "read": 1, "write": 1}),
         DualCell("read 4, write 4 (v2)", {"version": 2, "read": 4, "write": 4}),
     )
-    assert ("tasks a second", "700.0") in latest.rows
+    assert ("tasks per second", "700.0") in latest.rows
 
 
 def test_a_waiting_scaler_shows_the_reason_of_its_wait() -> None:

@@ -138,7 +138,7 @@ def test_both_sources_of_the_counts_are_shown_and_the_partitions_beyond_them() -
     found = Described(CONFIG, [root, described(4, tasks=3)], {})
     (_, sources, partitions, *_) = describe_report(CHECKOUT, found, now_s=0.0).tables
     assert sources.rows == [("database", 4, 4, False), ("settings", 2, 2, True)]
-    assert "Outside the counts and being drained: 2 partitions (4, 5)." in sources.note
+    assert "Above the counts and being drained: 2 partitions (4, 5)." in sources.note
     assert [row[0] for row in partitions.rows] == [0, 4]
 
 

@@ -33,7 +33,7 @@ from tests.core.fairness.table import LeaseLost, Table
 LIMITS = BufferLimits(batch_size=4, reload_at=1, parked_max=2, evicted_acks_max=2)
 OVERRIDES = WeightOverrides({"gold": 5.0})
 IDS_A_LEASE = 10_000
-# Steps before an owner may be replaced, so that it reaches an interesting state first.
+# Minimum number of steps before an owner may be replaced, so that it reaches an interesting state first.
 STEPS_OF_OWNER_MIN = 12
 SHARES = st.lists(
     st.builds(Share, st.sampled_from(["gold", "a", "b", "c", "flood", "flood"]), st.sampled_from([1.0, 2.0, 0.5])),

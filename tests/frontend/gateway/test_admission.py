@@ -97,7 +97,8 @@ async def test_a_task_token_of_another_namespace_is_refused() -> None:
             "INVALID_ARGUMENT",
             "Operation requested with a token from a different namespace.",
         )
-        # Without a namespace, the token's would count: only a role in the whole system is enough for that.
+        # Without a namespace in the request, the namespace of the token would apply; only a role in the whole system
+        # allows that.
         request.namespace = ""
         for permissions in ("default:admin", "other:admin"):
             call = served.workflow.RespondWorkflowTaskCompleted(request, metadata=bearer(permissions))
@@ -166,7 +167,7 @@ async def test_a_cluster_forwards_calls_only_for_namespaces_that_it_shares(
         await served.frontend.namespaces.ensure(
             Namespace(id=OTHER_ID, name=name, retention_ns=DAY_NS, is_global=is_global, clusters=clusters)
         )
-        # The connection is in clear text, so that the certificate is put in here.
+        # The connection has no TLS, so the test sets the certificate directly.
         monkeypatch.setattr(
             "fairlead.rpc.connection.peer_certificate", lambda _: PeerCertificate("CN=b.example", "b.example")
         )

@@ -97,7 +97,7 @@ def test_reads_of_worker_deployments_have_a_quota_that_all_hosts_share() -> None
 
 def test_the_quota_of_all_hosts_for_changes_of_a_namespace_replaces_that_of_one_host() -> None:
     world = World(hosts=2, globalNamespaceRPS__namespaceReplicationInducingAPIs=4)
-    # Two a second at each host, ten times as many at once; the host's own limit of 20 allows no more.
+    # Each host gets two calls per second and a burst of ten times as many; the host's own limit of 20 allows no more.
     assert world.passed(UPDATE, "a") == 20
 
 

@@ -87,7 +87,7 @@ def all_payloads(message: Any) -> Iterator[Payload]:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_no_secret_is_left_wherever_it_was(number: int) -> None:
+def test_no_payload_data_is_left_at_any_depth(number: int) -> None:
     event = events_with_secrets()[number]
     before = len(list(all_payloads(event)))
     outline_event(event)

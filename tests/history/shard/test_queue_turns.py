@@ -77,7 +77,7 @@ class Queue:
 
 
 async def waited_s(host: Host, is_over: Callable[[], bool], namespace: str) -> float:
-    """How long the last task of a namespace took from now."""
+    """Seconds from now until the last task of a namespace has ended."""
     began_s = asyncio.get_running_loop().time()
     async with asyncio.timeout(60):
         while not is_over():  # noqa: ASYNC110 - on virtual time, and the queue tells nobody

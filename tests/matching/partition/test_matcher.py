@@ -220,7 +220,7 @@ def test_a_key_at_its_limit_is_parked_and_tasks_of_other_keys_overtake_it() -> N
     assert payloads(matcher.hold(task(9, key="other"), 0.1)) == ["3/9"]
     assert payloads(matcher.note_free_slot("full", 0.2)) == ["3/1"]
     assert matcher.wait(Poll(), 0.3) == []
-    # A try without a notification, and the next one after its success.
+    # One try without a notification; its success allows the next try.
     assert payloads(matcher.wake(RETRY_S)) == ["3/2"]
     assert matcher.wait(Poll(), RETRY_S) == []
     assert payloads(matcher.note_started("full", RETRY_S)) == ["3/3"]

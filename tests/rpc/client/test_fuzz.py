@@ -106,7 +106,7 @@ frames = st.one_of(
     ),
     st.binary(max_size=30),
 )
-# Each chunk with what the client does after it: nothing, cancel a call, open one, or the transport pauses or resumes.
+# Each chunk, and the event after it: none, the client cancels or opens a call, or the transport pauses or resumes.
 steps = st.lists(
     st.tuples(
         st.lists(frames, max_size=4).map(b"".join), st.sampled_from(["", "", "cancel", "open", "pause", "resume"])

@@ -88,7 +88,7 @@ async def test_an_event_loop_that_was_busy_reads_before_it_gives_a_server_up() -
         read = await peer.read_until(PING)
         peer.send(frame(PING, ACK, 0, read.payload) + answer(stream_id))
         await peer._writer.drain()
-        # The answer is in the socket; the client's loop is this one.
+        # The answer is in the socket, but the client's loop, which is this one, was too busy to read it.
         time.sleep(0.3)  # noqa: ASYNC251 - a busy loop is the point
         await silence(peer)
 

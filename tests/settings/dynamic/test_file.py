@@ -153,7 +153,7 @@ def test_two_spellings_with_different_values_are_rejected() -> None:
         (f"{READ}: [{{value: 4, constraints: {{taskType: 0}}}}]", "is 0: use workflow (1)"),
         (f"{READ}: [{{value: 4, constraints: {{taskType: true}}}}]", "is true: use workflow (1)"),
         (f"{READ}: [{{value: 4, constraints: {{taskType: both}}}}]", "is 'both': use workflow (1)"),
-        (f"{READ}: [{{value: 4, constraints: {{domainName: d, taskType: 1}}}}]", "another type in Cadence than in"),
+        (f"{READ}: [{{value: 4, constraints: {{domainName: d, taskType: 1}}}}]", "different types in Cadence and in"),
         (
             f"{READ}: [{{value: 4, constraints: {{domainName: d, namespace: d}}}}]",
             "is a second name of a given constraint",

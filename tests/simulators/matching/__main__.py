@@ -34,7 +34,7 @@ def main() -> int:
         )
         sys.stdout.flush()
     took_s = time.perf_counter() - began_s
-    sys.stdout.write(f"{options.count} seeds, {failed} failed, {options.count / took_s:.2f} seeds a second\n")
+    sys.stdout.write(f"{options.count} seeds, {failed} failed, {options.count / took_s:.2f} seeds per second\n")
     return 1 if failed else 0
 
 

@@ -18,6 +18,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if reports:
         took_s = time.monotonic() - _began_s
         terminalreporter.write_line(
-            f"simulation: {len(reports)} seeds in {took_s:.0f} s, {len(reports) / took_s:.1f} seeds a second; "
+            f"simulation: {len(reports)} seeds in {took_s:.0f} s, {len(reports) / took_s:.1f} seeds per second; "
             f"each took {sum(report.duration for report in reports) / len(reports):.2f} s on average"
         )

@@ -162,7 +162,7 @@ async def test_a_query_reads_few_rows_of_a_large_table_of_postgresql(postgres_ds
     await _write(store.history, rows_of(LARGE))
     read: dict[str, int] = {}
     async with raw_connection(postgres_dsn) as connection:
-        # VACUUM: new values wait in a list of the index, which every query reads until then.
+        # VACUUM first: until then, every query also reads the index's list of new values.
         await connection.execute("VACUUM ANALYZE visibility")
         await connection.execute(ALLOW_ANY_PLAN)
         for name, (where, order, after) in LISTS.items():

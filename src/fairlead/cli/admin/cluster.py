@@ -28,7 +28,7 @@ from fairlead.server import new_caller
 REASON_CHARACTERS_MAX = 60
 # Message of a server to a caller that it does not know.
 UNAUTHORIZED = "Request unauthorized."
-# Parts of network errors, in lower case, with a short reason for the user.
+# Short reasons for the user, by a part of the network error's text in lower case.
 _REASONS = {
     "connection refused": "connection refused",
     "timed out": "timed out",
@@ -63,7 +63,7 @@ class Described:
     def counts(self) -> CountsInfo:
         """The source of the partition counts, as the root reports it."""
         found = next((answer.counts for answer in self.answers if answer.counts is not None), None)
-        # A root of an older release does not report it: there the source was the database, or no counts were stored.
+        # A root of an older release does not report the source: then it is the database, or no counts are stored.
         return found or CountsInfo(False, self.config.counts, self.config.counts, [])
 
 
@@ -81,7 +81,7 @@ class Cluster:
     async def ask(
         self, method: Method[Request, Response], request: Request, *, timeout_s: float | None = None
     ) -> Response:
-        """Call one host; for methods to which all hosts respond alike."""
+        """Call one host, with a method to which all hosts give the same response."""
         host = min(self.ring.hosts)
         return await self._caller.call(host, method, request, timeout_s=timeout_s or self._timeout_s)
 
@@ -100,8 +100,8 @@ class Cluster:
     async def namespace_id(self, given: str, task_queue: str, types: Sequence[TaskType]) -> str:
         """Resolve a namespace's name or id to its id, preferring a namespace that has the task queue.
 
-        Clients that use matching alone name a namespace by any string, which may also be the name of a registered
-        namespace. The registered namespace wins, unless only the other one has the task queue.
+        A client of task queues alone may use any string as a namespace, also the name of a registered namespace. The
+        registered namespace wins, unless only the client's namespace has the task queue.
         """
         candidates = await self._meant(given)
         if len(candidates) > 1:
@@ -210,7 +210,7 @@ class Cluster:
 
 
 def why_silent(error: FairleadError) -> str:
-    """Return why a host did not respond; a few words for the usual reasons."""
+    """Return the reason why a host did not respond; the usual reasons are a few words."""
     reported = str(error)
     for words, reason in _REASONS.items():
         if words in reported.lower():

@@ -28,7 +28,7 @@ SILENT_S_MAX = 2.0
 # Names of the task types; `decision` is Cadence's name for workflow tasks.
 TYPES = {task_type.name.lower(): task_type for task_type in TaskType} | {"decision": TaskType.WORKFLOW}
 
-# Modules whose commands import the history service, replication or authorization; each adds its commands to the group.
+# Modules with slow imports (history service, replication or authorization); each adds its commands to the group.
 SLOW_TO_LOAD = ("dead_letters", "histories", "key", "repair", "replication")
 
 Command = Callable[..., Awaitable[Report]]
@@ -144,7 +144,9 @@ def target_of(address: str | None, timeout_s: float | None) -> Target:
 
 
 def asks(group: click.Group, name: str, *aliases: str) -> Callable[[Command], click.Command]:
-    """Turn a function that calls a cluster and returns a report into a command; its own options go below this."""
+    """Turn a function that calls a cluster and returns a report into a command; put its own options below this
+    decorator.
+    """
 
     def decorate(run: Command) -> click.Command:
         async def ask(target: Target, parameters: dict[str, object]) -> Report:
@@ -179,7 +181,7 @@ def _say_waiting(target: Target) -> None:
 
 
 def names_task_queue(command: Command) -> Command:
-    """Add the options that name a task queue of any type; the command gets the checked values."""
+    """Add the options for the namespace and the name of a task queue; the command gets the validated values."""
 
     @click.option(
         "--namespace",
@@ -206,7 +208,7 @@ def names_task_queue(command: Command) -> Command:
 
 
 def choose_task_queue(command: Command) -> Command:
-    """Add the options that choose a task queue; the command gets it as one value."""
+    """Add the options that select one task queue; the command gets it as one value."""
 
     @names_task_queue
     @click.option(

@@ -27,7 +27,7 @@ class DeadLettersNotChosen(FixRequest):
 
 @admin.group(no_args_is_help=True)
 def dlq() -> None:
-    """Dead letters: replication tasks of other clusters that could not be applied. No other task waits for them."""
+    """Dead letters: replication tasks of other clusters that could not be applied. Other tasks do not wait for them."""
 
 
 def _chosen(command: Command) -> Command:

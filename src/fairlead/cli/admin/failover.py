@@ -30,18 +30,18 @@ class NoRemoteClusters(FixRequest):
 @click.option(
     "--graceful",
     is_flag=True,
-    help="Wait until that cluster has all events: calls are delayed for a moment, and no event is lost. Fails if "
-    "this takes longer than --timeout.",
+    help="Move only after the new cluster has all events: calls wait for a moment, and no event is lost. "
+    "Changes nothing if this takes longer than --timeout.",
 )
 async def failover(cluster: Cluster, *, namespace: str, to: str, graceful: bool) -> Report:
     """Make another cluster the active one of a namespace.
 
     Without --graceful, the failover takes effect at once, even if the active cluster is down: call the new active
     cluster, or any other. Events that only the old cluster has are replicated when it comes back: its signals are
-    reapplied, and its other events stay on branches that lost.
+    reapplied, and its other events stay on losing branches.
 
-    With --graceful, the active cluster carries the failover out, whichever cluster is called. If the failover is not
-    complete in time, nothing changes.
+    With --graceful, the active cluster carries the failover out, even if another cluster is called. If the failover is
+    not complete in time, nothing changes.
 
     \b
     fairlead admin failover orders --to b --graceful --timeout 1m

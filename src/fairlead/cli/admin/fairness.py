@@ -53,7 +53,7 @@ async def top(cluster: Cluster, task_queue: TaskQueueId, limit: int) -> Report:
     "--limit", type=click.IntRange(1, KEYS_MAX), default=20, show_default=True, help="Maximum number of keys to show."
 )
 async def running(cluster: Cluster, *, namespace: str, name: str, limit: int) -> Report:
-    """Show the running activities of each fairness key, in a task queue with a limit on running activities.
+    """Show the running activities of each fairness key, if the task queue has a limit on running activities.
 
     Activities that started before the task queue had a limit are not counted.
 
@@ -68,7 +68,7 @@ async def running(cluster: Cluster, *, namespace: str, name: str, limit: int) ->
     task_queue = TaskQueueId(namespace_id, name, TaskType.ACTIVITY)
     answer = await cluster.ask(RUNNING, RunningRequest(namespace_id, name))
     if not answer.running:
-        # A misspelt name has no limits either.
+        # Without limits, check the name: a misspelt task queue has no limits either.
         await cluster.check_named(task_queue)
     return running_report(cluster.shown(task_queue), answer, limit=limit)
 
@@ -103,8 +103,8 @@ class _Key:
         self.waiting += info.tasks_waiting
         self.loaded += info.tasks_loaded
         self.dispatched += info.tasks_dispatched
-        # After a change, partitions may have different weights: the partition with the most tasks of the key is up to
-        # date.
+        # After a change, partitions may have different weights: take that of the partition with the most tasks of the
+        # key.
         weighed_by = (info.tasks_waiting, info.tasks_dispatched)
         if weighed_by > self.weighed_by:
             self.weight, self.weighed_by = info.weight, weighed_by

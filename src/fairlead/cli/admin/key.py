@@ -151,7 +151,7 @@ def _with_common(command: click.Command) -> click.Command:
     show_default=True,
     metavar="TIME",
     callback=_read_expiry,
-    help='Time until the key ends, like "90d" or "12h", or "never".',
+    help='Time until the key expires, like "90d" or "12h", or "never".',
 )
 @_config_option
 def create(
@@ -211,7 +211,7 @@ def _created(answer: CreateKeyAnswer) -> Report:
 @key.command("list")
 @_config_option
 def list_keys(*, file: Path | None, address: str | None, timeout_s: float | None, output: str) -> None:
-    """List all keys, without their secrets. Keys that ended more than 30 days ago are left out."""
+    """List all keys, without their secrets. Keys that expired or were revoked more than 30 days ago are left out."""
 
     async def in_cluster(asked: Cluster) -> Report:
         return keys_report((await asked.ask(LIST_KEYS, ListKeysRequest())).keys)

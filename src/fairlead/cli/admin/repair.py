@@ -33,7 +33,7 @@ ROWS_SHOWN_MAX = 200
     metavar="FILE",
     help="The plan of `fairlead pipeline reconcile`: repair_plan.json in the lake.",
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Show the result that each step would have.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what each step would do, and change nothing.")
 @click.option("--apply", "is_applied", is_flag=True, help="Carry out the plan.")
 def repair(
     *, file: Path, is_dry: bool, is_applied: bool, address: str | None, timeout_s: float | None, output: str

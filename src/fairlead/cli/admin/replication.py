@@ -26,8 +26,8 @@ def replication() -> None:
 async def status(cluster: Cluster) -> Report:
     """Show how far this cluster has replicated the streams of the others: a stream is one shard of another cluster.
 
-    All tasks up to the cursor are stored here. The lag counts the tasks that the other cluster has written and this one
-    has not applied: their number, and the age in seconds of the oldest one that has arrived.
+    This cluster has stored all tasks up to the cursor. The lag is the number of tasks that the other cluster has
+    written and this one has not applied, and the age in seconds of the oldest task that has arrived.
     """
     answers = await cluster.ask_all(STATUS, StatusRequest())
     if all(isinstance(answer, UnknownMethod) for answer in answers.values()):
@@ -38,7 +38,7 @@ async def status(cluster: Cluster) -> Report:
 def status_report(answers: Mapping[str, StatusResponse | FairleadError]) -> Report:
     """Return the streams of all hosts, and the totals of each remote cluster."""
     streams: list[StreamStatus] = []
-    # Remote clusters without a known stream, with the reason; and hosts of this cluster that did not respond.
+    # Remote clusters whose streams are not known, with the reason; and the hosts of this cluster that did not respond.
     unknown: dict[str, str] = {}
     silent: list[tuple[Cell, ...]] = []
     here = ""
@@ -98,7 +98,9 @@ def _together(source: str, streams: list[StreamStatus], why_unknown: str | None)
 
 
 def _row(stream: StreamStatus, *, is_reported: bool) -> tuple[Cell, ...]:
-    """If `is_reported`, the table leaves out the error, since it is shown for the whole cluster."""
+    """Return a row of the table. With `is_reported`, the row leaves out the error, which is shown for the whole
+    cluster.
+    """
     return (
         stream.source,
         stream.shard_id,

@@ -19,8 +19,8 @@ def ring() -> None:
 async def show_ring(cluster: Cluster) -> Report:
     """Show the hosts, their share of the ring, the partitions that each has loaded, and whether they agree.
 
-    Hosts may disagree for a heartbeat or two after one has joined or left. If they disagree for longer, one of them
-    can't reach the store.
+    After a host has joined or left, the others may disagree for one or two heartbeats. If they disagree for longer, a
+    host can't reach the store.
     """
     return ring_report(cluster.ring.hosts, await cluster.hosts())
 

@@ -26,8 +26,8 @@ def scaler() -> None:
 async def explain(cluster: Cluster, task_queue: TaskQueueId) -> Report:
     """Show the scaler's latest decision with its reason and thresholds, then the latest changes.
 
-    A partition that is behind has not acknowledged the current version yet: the scaler sends it again until the
-    partition does, and does not remove the partition before.
+    A partition that is behind has not acknowledged the current version of the configuration: the scaler sends the
+    version again until the partition acknowledges it, and does not remove the partition before that.
 
     \b
     fairlead admin scaler explain --tasklist checkout --tasklisttype activity
@@ -76,9 +76,9 @@ def _facts(answer: ExplainResponse) -> list[tuple[str, str]]:
         facts += [
             ("decided at", _moment(latest.at_s)),
             ("action", latest.action),
-            ("tasks a second", f"{latest.qps:,.1f}"),
-            ("adds partitions above", f"{latest.upscale_threshold_qps:,.1f} a second"),
-            ("removes partitions below", f"{latest.downscale_threshold_qps:,.1f} a second"),
+            ("tasks per second", f"{latest.qps:,.1f}"),
+            ("adds partitions above", f"{latest.upscale_threshold_qps:,.1f} per second"),
+            ("removes partitions below", f"{latest.downscale_threshold_qps:,.1f} per second"),
         ]
     return facts
 

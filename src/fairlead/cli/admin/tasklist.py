@@ -56,7 +56,7 @@ async def list_task_queues(cluster: Cluster, namespace: str | None) -> Report:
 async def list_partition(cluster: Cluster, task_queue: TaskQueueId) -> Report:
     """List the partitions of a task queue, and the host that owns each according to the ring.
 
-    Partitions outside the counts that are being drained are listed, too.
+    It also lists partitions with higher numbers that are still being drained.
     """
     described = await cluster.describe(task_queue)
     config, outside = described.config, described.counts.outside
@@ -94,7 +94,7 @@ def describe_report(task_queue: TaskQueueId, described: Described, *, now_s: flo
     oldest_s = max(each.report.age_s for each in answers)
     summary = (
         f"{counted(backlog, 'task')} {_wait(backlog)}{f', the oldest for {oldest_s:,.1f} s' if backlog else ''}; "
-        f"{counted(polls, 'poll')} {_wait(polls)}; {adds_per_s:,.1f} tasks a second in, {dispatches_per_s:,.1f} out, "
+        f"{counted(polls, 'poll')} {_wait(polls)}; {adds_per_s:,.1f} tasks per second in, {dispatches_per_s:,.1f} out, "
         f"over the last {RATE_BUCKETS * RATE_BUCKET_S:.0f} s"
     )
     configuration = Table(
@@ -127,7 +127,7 @@ def _counts_table(described: Described) -> Table:
         notes.append("Partitions that are removed are drained first: see their backlog below.")
     if counts.outside:
         named = ", ".join(map(str, counts.outside))
-        notes.append(f"Outside the counts and being drained: {counted(len(counts.outside), 'partition')} ({named}).")
+        notes.append(f"Above the counts and being drained: {counted(len(counts.outside), 'partition')} ({named}).")
     return Table("counts", "Source of the counts", ("source", "read", "write", "is_used"), rows, note=" ".join(notes))
 
 

@@ -22,7 +22,7 @@ PURGES_MAX = 1_000
     "--limit", type=click.IntRange(1, PEEKED_MAX), default=20, show_default=True, help="Tasks of each partition."
 )
 async def tasks(cluster: Cluster, task_queue: TaskQueueId, key: str | None, limit: int) -> Report:
-    """List the first tasks that wait in each partition, in the order in which they go.
+    """List the first waiting tasks of each partition, in the order in which they are dispatched.
 
     \b
     fairlead admin tasklist tasks --tasklist checkout --tasklisttype activity --key tenant-7

@@ -61,12 +61,12 @@ async def update_partition(
 ) -> Report:
     """Change the number of partitions of a task queue manually.
 
-    More partitions take one step. Fewer take two: lower write, wait until the partitions outside it are drained, then
-    lower read; a step that comes too early fails, and the error says what to wait for. The adaptive scaler must be off
-    for the task queue, and a worker must poll it.
+    To add partitions takes one step. To remove partitions takes two: lower the write partitions; when the removed ones
+    are drained, lower the read partitions. If you lower them earlier, the command fails, changes nothing, and names
+    what to wait for. The adaptive scaler must be off for the task queue, and a worker must poll it.
 
-    While the counts come from the settings (matching.enableGetNumberOfPartitionsFromCache is false), the numbers are
-    only saved in the database; they take effect when that setting becomes true.
+    If the counts come from the settings (matching.enableGetNumberOfPartitionsFromCache is false), the command only
+    saves the numbers in the database; they take effect when that setting becomes true.
 
     \b
     fairlead admin tasklist up --tasklist checkout --tasklisttype activity --nrp 8 --nwp 8
@@ -76,7 +76,7 @@ async def update_partition(
     if read is None and write is None:
         raise click.UsageError("nothing to change: give --num_read_partitions, --num_write_partitions or both")
     types = [TYPES[type_name]] if type_name else [TaskType.WORKFLOW, TaskType.ACTIVITY]
-    # Also with --force: a call for a missing task queue would create it.
+    # Check this also with --force: a call for a missing task queue would create it.
     namespace_id = await cluster.namespace_id(namespace, name, types)
     task_queues = await _in_use(cluster, [TaskQueueId(namespace_id, name, task_type) for task_type in types])
     _warn_of_many(max(read or 1, write or 1))
@@ -167,7 +167,7 @@ def _is_draining(answer: UpdateResponse) -> bool:
 
 
 def _second_phase(task_queue: TaskQueueId, config: PartitionConfig) -> str:
-    """Return the remaining steps after write was lowered."""
+    """Return the commands of the second step, to run after write was lowered."""
     named = f"--tasklist {quote(task_queue.name)} --tasklisttype {task_queue.type.name.lower()}"
     if task_queue.namespace_id != DEFAULT_NAMESPACE:
         named += f" --namespace {quote(task_queue.namespace_id)}"

@@ -68,12 +68,12 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
                      help="Namespace of the load."),
         click.option("--tasklist", default="bench", show_default=True, metavar="NAME", help="Task queue of the load."),
         click.option("--rate", type=click.FloatRange(0.001, 1e6), metavar="R",
-                     help="Open loop: tasks per second, due at set times whatever the server does."
+                     help="Open loop: tasks per second, due at set times even if the server is slow."
                           f"  [default: {DEFAULT_RATE_PER_S:g}]"),
         click.option("--producers", type=click.IntRange(1, PRODUCERS_MAX), default=100, show_default=True,
                      help="Open loop: maximum number of concurrent adds."),
         click.option("--in-flight", type=click.IntRange(1, PRODUCERS_MAX), metavar="N",
-                     help="Closed loop instead: number of concurrent adds."),
+                     help="Closed loop: number of concurrent adds."),
         click.option("--tasks", type=click.IntRange(1, TASKS_MAX), metavar="N", help="End after this number of tasks."),
         click.option("--duration", callback=duration_within(0.01, DAY_S), metavar="TIME",
                      help=f"End after this time.  [default: {DEFAULT_DURATION_S:g}s, without --tasks]"),
@@ -181,7 +181,8 @@ def _compare(options: dict[str, Any]) -> None:
 def _run(run: Callable[[Stop], Coroutine[Any, Any, BenchResult]]) -> tuple[BenchResult, int | None]:
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
-        # Like the server, so that the load generator costs less than the server. Not available on every platform.
+        # Use uvloop like the server, so that the load generator costs less than the server. Some platforms don't have
+        # it.
         from uvloop import new_event_loop as new_loop  # noqa: PLC0415
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:

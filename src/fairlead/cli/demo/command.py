@@ -25,7 +25,7 @@ class NotOurs(FixRequest):
 
 
 def parts() -> tuple[Part, ...]:
-    """Return the parts that need live servers, in order; all write to one journal, each cluster under its name."""
+    """Return the parts that need running servers, in order. All use one journal, with a folder for each cluster."""
     # Suppress gRPC's messages about lost servers, which are expected here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # These modules import the SDK; imported late, so that --help is fast.
@@ -66,7 +66,7 @@ def demo(seconds: float, folder: Path, stay: bool) -> None:
     console = new_console()
     _empty(folder)
     shown = parts()
-    # Only a file keeps the workflows for the server that stays.
+    # Keep the data in a file if the server is to stay, so that the next server has the workflows.
     store = folder / STORE_FILE if stay else None
     steps = len(shown) + 1
     for number, part in enumerate(shown, start=1):

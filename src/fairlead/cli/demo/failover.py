@@ -122,7 +122,7 @@ async def _come_back(both: Clusters, name: str) -> None:
 
 
 async def _arrived(client: Client, ids: list[str]) -> None:
-    """Signal the second half of the workflows once they are known here; wait for all, and check each result."""
+    """Signal the second half of the workflows as soon as this cluster has them; wait for all, and check each result."""
     async with asyncio.timeout(RESULT_S_MAX):
         for each in ids[SHIPMENTS:]:
             while True:

@@ -12,7 +12,7 @@ from fairlead.cli.demo.tenants import SETTINGS
 from fairlead.report import Output
 
 WINDOW_S = 1.0
-# Values around those that the server was started with.
+# Candidate values for the backtest, around the values with which the server was started.
 CHOICES: dict[str, tuple[float, ...]] = {
     "upscale_rps": (20.0, 40.0, 80.0),
     "upscale_sustained_s": (2.0, 5.0),
@@ -58,6 +58,6 @@ def analyze(console: Console, folder: Path) -> None:
         console.print(f"  ! {sentence}", highlight=False, markup=False)
     for sentence in found["findings"]:
         console.print(f"  - {sentence}", highlight=False, markup=False)
-    # The console shows the report of a lake.
+    # Copy the report into the lake: the console shows it from there.
     shutil.copyfile(report, folder / "lake" / REPORT_FILE)
     console.print(f"\nThe report: {report}", highlight=False, markup=False, soft_wrap=True)

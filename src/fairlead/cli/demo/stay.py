@@ -11,7 +11,8 @@ from fairlead.cli.demo.orders import Packing
 from fairlead.cli.demo.server import server
 from fairlead.cli.demo.tenants import SETTINGS, TENANTS, new_worker, order
 
-# Seconds between two orders of a tenant: enough for curves, and few enough for a disk over days.
+# Seconds between two orders of a tenant: often enough to fill the curves, and rarely enough not to fill the disk in
+# days.
 ORDER_S = 2.0
 
 

@@ -93,7 +93,7 @@ async def tenants(stage: Stage) -> None:
             await asyncio.gather(*(_keep_ordering(client, tenant, stage.seconds, seen) for tenant in TENANTS))
             for task in helping:
                 task.cancel()
-        # A terminal has shown the table all the time.
+        # Print the table once, unless a terminal has shown it all the time.
         if not stage.console.is_terminal:
             stage.console.print(_table(packing, seen, recent_s=stage.seconds))
         stage.console.print(_verdict(packing, seen))

@@ -14,7 +14,7 @@ from fairlead.cli.pipeline.times import Instant
 from fairlead.core.errors import FixRequest
 from fairlead.report import Output
 
-# In the order in which `all` runs them: each may read the tables of those before it.
+# The jobs, in the order in which `all` runs them: each job may read the tables of earlier ones.
 JOBS = {
     "ingest": "Ingest the new segments of the journal into the lake.",
     "traffic": "Compute rates, waits and skew of every task queue and partition.",

@@ -27,7 +27,7 @@ class ProgressDisplay:
 
     def follow(self, spark: SparkSession) -> None:
         """Follow Spark's tasks until `end`. Spark Connect does not report them: there the bar has no length."""
-        # Java may end at any moment, before the first call too: the job itself reports that.
+        # Java may end at any moment, even before the first call. The job itself reports that.
         with suppress(Py4JError, OSError):
             try:
                 tracker = spark.sparkContext.statusTracker()

@@ -53,7 +53,7 @@ def run_jobs(
     try:
         summaries.extend(perform(jobs, options, request))
     except Exception:
-        # The tables and findings of the completed jobs exist.
+        # Print these results: the tables and findings of the completed jobs exist.
         if summaries:
             print_results(summaries, request.output, is_one=is_one)
         raise

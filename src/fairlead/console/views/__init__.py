@@ -27,7 +27,8 @@ from fairlead.console.views import (
     workflows,
 )
 
-# In the order of the navigation. A path has a meaning of its own: never give an old one to another view.
+# In the order of the navigation. Never give the path of an old view to another view: bookmarks and links would change
+# their meaning.
 VIEWS: Final[tuple[View, ...]] = (
     home.VIEW,
     workflows.VIEW,

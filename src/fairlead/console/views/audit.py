@@ -40,7 +40,7 @@ async def load(context: Context, asked: Asked) -> Grids:
     records = [msgspec.structs.asdict(one) for one in reversed(audit.recent)]
     journal = context.backend.config.journal
     if journal is not None and len(records) < ROWS:
-        # Decisions before the start of this process are in the journal only.
+        # Read older decisions from the journal: memory has only those since the start of this process.
         before_us = records[-1]["time_us"] if records else int(context.now_s * 1e6)
         records += await asyncio.to_thread(_older, Path(journal.folder), before_us)
     records = [one for one in records if _matches(one, asked)][:ROWS]

@@ -1,4 +1,4 @@
-"""Fairness lanes of a task queue: each key with its weight, the share that it is due and the share that it got."""
+"""Fairness lanes of a task queue: each key with its weight, its fair share and the share that it got."""
 
 from collections.abc import Mapping
 from enum import StrEnum

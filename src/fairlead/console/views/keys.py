@@ -92,7 +92,7 @@ VIEW: Final = View(
     parameters=Parameters,
     load=load,
     template=TEMPLATE,
-    # Each list of the keys is a record of the audit.
+    # Not live: each time the keys are listed, the audit gets a record.
     is_live=False,
     actions=(
         Action(

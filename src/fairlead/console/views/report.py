@@ -20,7 +20,7 @@ from fairlead.replication.repair import REPAIR
 from fairlead.replication.repair_run import Done, carry_out, summary_of
 from fairlead.rpc.hosts.caller import UnknownMethod
 
-# The report needs no scripts and loads nothing. This policy also keeps a forged file from doing so.
+# The report needs no scripts and loads nothing; with this policy, a forged file can't do so either.
 PAGE_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
@@ -37,7 +37,7 @@ _SEND_COLUMNS: Final = ["Workflow", "Namespace", "Run", "To", "From", "Events", 
 
 
 class NoPlan(FixRequest):
-    """The lake has no repair plan, another one than the viewer saw, or one that is too large for the console."""
+    """The lake has no repair plan, a newer plan than the viewer saw, or a plan that is too large for the console."""
 
 
 class NotDone(RetryLater):
@@ -299,7 +299,7 @@ VIEW: Final = View(
     parameters=Asked,
     load=load,
     template="report.html",
-    # A lake changes when a job ends, and a dry run asks other clusters.
+    # Not live: a lake changes only when a job ends, and each dry run calls other clusters.
     is_live=False,
     actions=(
         Action(

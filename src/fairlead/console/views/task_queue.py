@@ -30,7 +30,7 @@ from fairlead.settings.dynamic.matching import FORWARDER_MAX_CHILDREN_PER_NODE
 # Fairness keys and workers that are listed.
 KEYS_MAX: Final = 100
 WORKERS_MAX: Final = 100
-# Repetitions of a purge that is not done; each takes some seconds.
+# Maximum number of times that an unfinished purge is repeated; each repetition takes some seconds.
 PURGES_MAX: Final = 20
 # For partitions without a parent, and for those of an older release.
 NOT_FORWARDED: Final = Forwarded(0, 0, 0.0, 0.0)
@@ -38,7 +38,7 @@ NOT_FORWARDED: Final = Forwarded(0, 0, 0.0, 0.0)
 DRAWN_MAX: Final = 64
 # Seconds for the descriptions of all partitions.
 DESCRIBE_S_MAX: Final = 5.0
-# Tasks a second: the highest rate limit that the form takes.
+# Tasks per second: the highest rate limit that the form takes.
 RATE_MAX: Final = 1_000_000_000
 
 
@@ -226,7 +226,7 @@ async def _limit(context: Context, asked: QueueParameters, form: Form) -> str:
         ),
     )
     await context.call("UpdateTaskQueueConfig", request, UpdateTaskQueueConfigResponse)
-    return "The rate limit is removed." if rate is None else f"The rate limit is {rate:g} tasks a second."
+    return "The rate limit is removed." if rate is None else f"The rate limit is {rate:g} tasks per second."
 
 
 async def _purge(context: Context, asked: QueueParameters, _form: Form) -> str:
@@ -253,10 +253,10 @@ def _rate(text: str) -> float:
         rate = float(text)
     except ValueError:
         rate = nan
-    # Comparisons with "not a number" are false.
+    # Comparisons with NaN are false, so this also rejects NaN.
     if not 0 <= rate <= RATE_MAX:
         raise FixRequest(
-            f"Tasks a second is {text[:50]!r}: give a number from 0 to {RATE_MAX:,}, or nothing to remove the limit"
+            f"Tasks per second is {text[:50]!r}: give a number from 0 to {RATE_MAX:,}, or nothing to remove the limit"
         )
     return rate
 
@@ -285,7 +285,7 @@ ACTIONS: Final = (
         label="Limit the rate",
         access=workflow_method("UpdateTaskQueueConfig"),
         act=_limit,
-        fields=(Field(name="rate", label="Tasks a second", hint="empty removes the limit, 0 stops the dispatch"),),
+        fields=(Field(name="rate", label="Tasks per second", hint="empty removes the limit, 0 stops the dispatch"),),
         applies=lambda data: data.type != "workflow",
     ),
     Action(

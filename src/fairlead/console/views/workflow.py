@@ -58,7 +58,7 @@ class Asked(Parameters, frozen=True, kw_only=True):
 
 
 class Relation(Struct, frozen=True):
-    """Another workflow that this one belongs to, or began."""
+    """A workflow that this one belongs to, or that it started."""
 
     kind: str
     id: str
@@ -109,7 +109,8 @@ class Workflow(Struct, frozen=True, kw_only=True):
     drawn: list[tuple[int, int]]
     events: list[ShownEvent]
     next: str
-    # End of the timeline: the end of the run, or a time not long after now, so that an idle run has the same picture.
+    # End of the timeline: the end of the run; for an open run, a time shortly after now that changes in steps, so that
+    # the picture of an idle run stays the same.
     drawn_until_s: float
     asking: Asking | None = None
 

@@ -44,7 +44,7 @@ class WorkflowRow(Struct, frozen=True, kw_only=True):
     task_queue: str
     started_s: float | None
     closed_s: float | None
-    # None while the workflow is open: the list does not know it then.
+    # None while the workflow is open: then the list does not have the number.
     events: int | None
 
 
@@ -79,7 +79,9 @@ def row_of(info: WorkflowExecutionInfo) -> WorkflowRow:
 
 
 async def load(context: Context, asked: Asked) -> Workflows:
-    """Read a page of the list. An error in the query is a part of the page, so that it can be mended there."""
+    """Read a page of the list. An error in the query is part of the page, so that the viewer can correct the query
+    there.
+    """
     try:
         token = base64.urlsafe_b64decode(asked.after)
     except (binascii.Error, ValueError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.frontend.gateway.context import Frontend
     from fairlead.rpc import Call
 
-# Characters of the name of a forwarded call's caller.
+# Maximum characters of the caller's name in a forwarded call.
 NAME_CHARACTERS_MAX: Final = 500
 
 # Workflow commands that may target another namespace: the field of their attributes, and the equivalent method.
@@ -43,7 +43,9 @@ _COMMANDS: Final = {
 
 
 def principal_of(claims: Claims, call: Call) -> PrincipalPair:
-    """The authenticated caller. A remote cluster names the caller of a call that it forwards; nobody else may."""
+    """The authenticated caller. A remote cluster names the caller of a call that it forwards; the gateway ignores that
+    name from any other caller.
+    """
     if not claims.cluster:
         return claims.principal
     name = call.metadata.get(PRINCIPAL_HEADER, "")[:NAME_CHARACTERS_MAX]
@@ -67,7 +69,7 @@ class CallGate:
         return await self._gate.identify(call, self._access)
 
     async def check(self, call: Call, claims: Claims | None, request: Any) -> None:
-        """Whether the caller may do what the request asks for."""
+        """Raise PERMISSION_DENIED unless the caller may do what the request asks for."""
         namespace: str = request.namespace if self._has_namespace else ""
         allowed = await self._widened(claims, self._access, namespace)
         await self._gate.check(call, allowed, self._access, namespace, request)

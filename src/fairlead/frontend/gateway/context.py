@@ -27,7 +27,7 @@ from fairlead.settings.dynamic.quotas import CALLS_AT_ONCE
 from fairlead.storage.history import HistoryStore
 
 if TYPE_CHECKING:
-    # At run time, these modules are loaded only with authorization, or with global namespaces.
+    # Not imported at run time: only servers with authorization or with global namespaces load these modules.
     from fairlead.authorization.gate import Gate
     from fairlead.replication.clusters import ClusterRegistry
     from fairlead.replication.failover import Failover
@@ -38,7 +38,7 @@ def _new_id() -> str:
 
 
 async def _nobody_to_notify(_namespace_id: str, _sticky_task_queue: str) -> None:
-    """Default: tasks of the sticky task queue wait until their schedule-to-start timeout."""
+    """Default for `worker_gone`: the tasks of the sticky task queue wait until their schedule-to-start timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Frontend:
     # The deployments of the history service on the same host; without them, the frontend reads the store itself.
     shared_deployments: InitVar[Deployments | None] = None
     deployments: Deployments = field(init=False)
-    # The history service for calls that wait for news: draining ends them. None: the same client as for other calls.
+    # Client for calls that wait for a change in history, which draining must end. None: the client of the other calls.
     draining_history: InitVar[HistoryClient | None] = None
     waiting_history: HistoryClient = field(init=False)
     limits: RunLimits = field(init=False)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NOT_SENT_ON = frozenset(("user-agent", "host", "content-length", REDIRECTION_HEADER))
 # Prefixes of headers that are not forwarded: they concern one connection, or would let a caller choose its principal.
 _OWN_PREFIXES = ("grpc-", "fairlead-", "principal", "temporal-principal")
-# The two frontends check the size of messages.
+# The frontends at both ends check the size of messages, so the channel need not.
 LIMITS = ChannelLimits(message_bytes_max=MESSAGE_BYTES_SETTING_MAX)
 
 
@@ -42,7 +42,7 @@ class Forwarder:
         self._credentials = credentials
         self._credential_headers = frozenset((AUTHORIZATION_HEADER, *credential_headers))
         self._channels: dict[str, Channel] = {}
-        # The client sides of TLS whose changes this object follows.
+        # The client sides of TLS to whose changes this object listens.
         self._sides: list[ClientSide] = []
         self._closing: set[asyncio.Task[None]] = set()
 

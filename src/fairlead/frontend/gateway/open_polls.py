@@ -28,7 +28,7 @@ class OpenPolls:
         try:
             return await poll
         except asyncio.CancelledError:
-            # If the caller has gone too, there is a second cancellation, which must propagate.
+            # If the caller has disconnected too, the task was cancelled twice: the second cancellation must propagate.
             if task in self._answered and not task.uncancel():
                 return None
             raise

@@ -35,8 +35,7 @@ READS = frozenset(
 # active cluster if redirection is allowed, else here.
 _OTHER_READS = ("Count", "Describe", "Fetch", "Get", "List")
 POLLS = frozenset(("PollWorkflowTaskQueue", "PollActivityTaskQueue", "PollNexusTaskQueue"))
-# Calls that wait long and change nothing: they are restarted in the other cluster if the namespace fails over
-# meanwhile.
+# Long calls that change nothing: if the namespace fails over while they wait, they are restarted in the other cluster.
 _MOVABLE = POLLS | {
     "QueryWorkflow",
     "PollWorkflowExecutionUpdate",
@@ -70,7 +69,7 @@ class Settle(Protocol):
 
 
 class _Asked(NamedTuple):
-    """A call, with its local handler."""
+    """A received call, and the handler that would process it here."""
 
     method: str
     data: bytes
@@ -125,7 +124,7 @@ class Redirection:
             return await local()
         asked = _Asked(method, data, call, local)
         loop = asyncio.get_running_loop()
-        # Only the time between attempts counts: a write that waits for the end of a handover is no disagreement.
+        # Time spent in a handler does not count: a write that waits for the end of a handover is no disagreement.
         disagreed_s = 0.0
         backoff = Backoff(AGAIN_WAIT_S_MIN, AGAIN_WAIT_S_MAX, random=self._uniform)
         while True:
@@ -206,7 +205,7 @@ class Redirection:
             task.cancel()
 
     async def _refresh(self, namespace: Namespace, target: str) -> None:
-        """Refresh the namespace: another host of this cluster, or another cluster, knows a newer state."""
+        """Refresh the namespace, because another host of this cluster, or another cluster, has a newer state."""
         try:
             await self._namespaces.read_id(namespace.id)
             if target != self._clusters.here:
@@ -234,7 +233,7 @@ def _is_not_active(error: NotActive | RpcStatus) -> bool:
 
 
 def _disagreed(error: NotActive | RpcStatus, method: str) -> FairleadError:
-    """For polls, turn the error into `RetryLater`: workers then poll again."""
+    """Return the error for the caller; for a poll, `RetryLater`, so that the worker polls again."""
     if method not in POLLS:
         return error
     return RetryLater(f"clusters disagree on where the namespace is active: {error}")

@@ -140,7 +140,7 @@ def add_services(server: RpcServer, table: Mapping[str, UnaryHandler], *, has_re
     return health
 
 
-# Calls of unknown methods share one metric: they must not create new series.
+# Calls of unknown methods share one metric, so that clients can't create metric series.
 _UNCOUNTED = CallMetrics("frontend", "unimplemented")
 
 
@@ -189,7 +189,7 @@ def _answerer(
 ) -> UnaryHandler:
     """Wrap a handler for the transports.
 
-    Every call runs through this function, so it does all setup once per method.
+    Every call runs through the wrapper, so this function does all setup once per method.
     """
     parse = GetMessageClass(method.input_type).FromString
     now_s = time.perf_counter

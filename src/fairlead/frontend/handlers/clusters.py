@@ -1,4 +1,4 @@
-"""Handlers by which operators list, add and remove clusters."""
+"""Handlers for operators who list, add and remove clusters."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

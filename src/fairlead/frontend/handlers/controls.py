@@ -1,4 +1,4 @@
-"""Handlers by which operators control a run and its activities: pause, unpause, reset, change options."""
+"""Handlers for operators who control a run and its activities: pause, unpause, reset, change options."""
 
 from __future__ import annotations
 

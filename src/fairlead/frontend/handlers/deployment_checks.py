@@ -1,4 +1,4 @@
-"""Checks of requests about worker deployments, and of the versions that they would stop or delete."""
+"""Checks of requests about worker deployments, and of versions before they are stopped or deleted."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def found_deployment(frontend: Frontend, namespace: Namespace, name: str) 
 
 
 async def drained(frontend: Frontend, namespace: Namespace, deployment: Deployment) -> Deployment:
-    """The deployment, after all due checks of its draining versions: drainage is checked only on request."""
+    """The deployment, after all due drainage checks of its versions: there are no other checks than these."""
     now_ns = wall_ns(frontend)
     due = [
         state
@@ -179,7 +179,7 @@ async def describe_queue(
 def add_stats(
     shown: api.DescribeWorkerDeploymentVersionResponse.VersionTaskQueue, described: TaskQueueDescription
 ) -> None:
-    """Add the statistics of a task queue, together and by priority."""
+    """Add the statistics of a task queue, in total and by priority."""
     shown.stats.CopyFrom(shown_stats(described.total()))
     for one in described.by_priority() or [PriorityStats(PRIORITY_DEFAULT, 0, 0.0, 0.0, 0.0)]:
         shown.stats_by_priority_key[one.priority].CopyFrom(shown_stats(one))

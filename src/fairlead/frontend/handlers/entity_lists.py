@@ -63,6 +63,6 @@ async def count_of(
         for group in groups:
             name = STATUS_NAMES.get(group.value, "") if isinstance(group.value, int) else ""
             counts.append(StatusCount(to_payload(name, KEYWORD), group.rows))
-    # In the order of the names of the statuses, as in Temporal's server; groups of workflows have another order.
+    # Sort by the names of the statuses, as in Temporal's server, which sorts groups of workflows otherwise.
     counts.sort(key=lambda count: count.status.data)
     return sum(group.rows for group in groups), counts

@@ -39,7 +39,7 @@ def with_clusters(frontend: Frontend, namespace: Namespace, request: RegisterNam
 
 
 def at_home(frontend: Frontend, namespace: Namespace) -> Namespace:
-    """A local namespace with the present name of this cluster, whatever the cluster's name was at registration."""
+    """A local namespace with the current name of this cluster: it may have been registered under an earlier name."""
     if namespace.is_global:
         return namespace
     return replace(namespace, active_cluster=frontend.cluster_name, clusters=(frontend.cluster_name,))

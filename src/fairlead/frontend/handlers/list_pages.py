@@ -1,4 +1,4 @@
-"""Pages of all lists in the visibility store, in the default order or in that of the query's ORDER BY.
+"""Pages of all lists in the visibility store, in the default order or in the order of the query's ORDER BY.
 
 A page token has the values of the page's last row, so that rows that change between two pages are neither repeated nor
 skipped.

@@ -53,7 +53,7 @@ RESERVED_NAME = "temporal-system"
 # Maximum bytes of a workflow task completion: it must fit into one message.
 WORKFLOW_TASK_COMPLETION_BYTES_MAX = 4 * 1024 * 1024
 
-# Capabilities of every namespace, whatever its settings; True only for features that this server has.
+# Capabilities of every namespace, which its settings don't change; True only for features that this server has.
 NAMESPACE_CAPABILITIES = {
     "eager_workflow_start": True,
     "sync_update": True,
@@ -185,7 +185,7 @@ async def _deprecate_namespace(
 async def _get_search_attributes(
     frontend: Frontend, _: GetSearchAttributesRequest, __: Call
 ) -> GetSearchAttributesResponse:
-    """The search attributes of all namespaces: the request has no namespace."""
+    """Return the search attributes of all namespaces: the request names no namespace."""
     keys: dict[str, int] = {}
     for namespace in frontend.namespaces.all():
         keys.update(namespace.search_attributes)
@@ -222,8 +222,8 @@ DIFFERENCES = (
     "A namespace whose name has control characters, or others that can't be printed, can't be registered.",
     "The namespace temporal-system does not exist, and its name can't be registered.",
     (
-        "DescribeNamespace gives 4 MiB as the largest completion of a workflow task, which is the largest message that "
-        "a server takes; Temporal's server gives 40 MiB, and takes messages of 4 MiB."
+        "DescribeNamespace returns 4 MiB as the maximum size of a workflow task completion, which is the maximum "
+        "size of a message; Temporal's server returns 40 MiB, but also accepts messages of at most 4 MiB."
     ),
     (
         "Search attributes are stored under their own names: a namespace has no aliases for them, and "

@@ -175,7 +175,7 @@ async def _answer(
     if not isinstance(token, NexusTaskToken):
         raise NotFound(TASK_NOT_FOUND)
     if frontend.gate is not None and not token.request_id:
-        # Anybody can forge a token: a worker must not reach the workflows of other namespaces.
+        # Check the namespace: anybody can forge a token, and a worker must not reach workflows of other namespaces.
         raise NotFound(TASK_NOT_FOUND)
     name = alone if token.is_standalone else name
     return await frontend.history.call(name, token.caller_namespace_id, token.workflow_id, request)

@@ -29,7 +29,7 @@ from fairlead.rpc import Call
 SEARCH_ATTRIBUTES_A_TYPE_MAX = 30
 SEARCH_ATTRIBUTE_NAME_CHARACTERS_MAX = 255
 RESERVED_PREFIX = "Temporal"
-# Characters that no query could contain in a name, in any store.
+# Characters that a query could not express in a name, in any store.
 _BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f\"'`\\]")
 _TYPE_NAMES = {
     number: "".join(word.capitalize() for word in name.removeprefix("INDEXED_VALUE_TYPE_").split("_"))

@@ -21,7 +21,7 @@ class PollScaling:
     """Decides on suggestions; the rules and figures are those of Temporal's server."""
 
     def __init__(self) -> None:
-        # By task queue, the last second with suggestions for more polls, and their number.
+        # By task queue: the last second in which more polls were suggested, and the number of these suggestions.
         self._suggested: OrderedDict[TaskQueueId, tuple[int, int]] = OrderedDict()
 
     def decide(

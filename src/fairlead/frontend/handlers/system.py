@@ -51,7 +51,7 @@ SUPPORTED_CLIENTS = {
     "temporal-ui": "<3.0.0",
 }
 
-# Serialized once: it is constant, and every client requests it first.
+# Serialized once: the response is constant, and every client requests it first.
 _SYSTEM_INFO = GetSystemInfoResponse(
     server_version=SERVER_VERSION, capabilities=GetSystemInfoResponse.Capabilities(**SYSTEM_CAPABILITIES)
 ).SerializeToString()

@@ -101,7 +101,7 @@ async def _describe(frontend: Frontend, request: DescribeTaskQueueRequest, _: Ca
     if request.report_config and root.rules.version:
         response.config.CopyFrom(shown_config(root.rules))
     if request.include_task_queue_status:
-        # The official CLI expects a status for every partition in its request, even for one that does not exist.
+        # The official CLI requests a partition's status, and expects one even if the partition does not exist.
         response.task_queue_status.CopyFrom(_absent_status(root) if asked is None else _status(asked))
     return response
 
@@ -114,7 +114,7 @@ async def _with_versions(
     for version in frontend.deployments.versions_of(task_queue)[:DESCRIBED_VERSIONS_MAX]:
         described = await frontend.operator.describe(list_of(task_queue, version))
         pollers += described.pollers()
-        # Use partition numbers that don't exist: only the sums are needed.
+        # Give these descriptions partition numbers that don't exist: only the sums are used.
         partitions.update({-1 - len(partitions) - number: one for number, one in described.partitions.items()})
     return TaskQueueDescription(plain.config, partitions, plain.missing), pollers
 
@@ -178,7 +178,7 @@ async def _of_version(
 ) -> tuple[PriorityStats, list[PollerInfo]]:
     """The waiting tasks and the pollers of the version '<deployment>:<build id>'; "" stands for no version.
 
-    Other build ids belong to workers without a deployment: no tasks wait for these alone.
+    Any other build id belongs to workers without a deployment, for which no separate tasks wait.
     """
     named = next((one for one in frontend.deployments.versions_of(task_queue) if str(one) == build_id), None)
     description = await frontend.operator.describe(list_of(task_queue, named))
@@ -242,7 +242,7 @@ def _poller(seen: SeenPoller) -> PollerInfo:
     try:
         poller = PollerInfo.FromString(seen.worker)
     except DecodeError:
-        # A host of another release wrote it.
+        # A host of another release wrote this PollerInfo.
         poller = PollerInfo()
     poller.identity = seen.identity
     poller.rate_per_second = POLLER_RATE_DEFAULT if seen.rate_per_s is None else seen.rate_per_s
@@ -286,8 +286,8 @@ METHODS: dict[str, Handler] = {
 }
 DIFFERENCES = (
     (
-        "A task queue has no default dispatch rate limit: effective_rate_limit is infinite if none is set, and "
-        "rate_per_second in the status of older clients is 100,000. If several workers set a limit, the lowest one "
+        "A task queue has no default dispatch rate limit: without a limit, effective_rate_limit is infinite, and "
+        "rate_per_second in the deprecated status is 100,000. If several workers set a limit, the lowest one "
         "applies."
     ),
     (

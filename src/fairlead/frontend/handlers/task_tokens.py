@@ -35,7 +35,7 @@ class TaskKind(Enum):
 
 
 class ForeignToken(NamedTuple):
-    """A token in the format of Temporal's server, for a task that this server never handed out.
+    """A token in the format of Temporal's server, for a task that this server never started.
 
     A worker may hold such a token if its namespace has moved here. A valid one belongs to no task of this server, so
     every handler responds that the task was not found.

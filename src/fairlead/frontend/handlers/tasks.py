@@ -199,24 +199,25 @@ METHODS: dict[str, Handler] = {
 }
 DIFFERENCES = (
     (
-        "A workflow task with a command for a namespace that does not exist fails, and its event has the reason. "
-        "Temporal's server answers NOT_FOUND, so that the task times out."
+        "If a command names a namespace that does not exist, the workflow task fails, and its event has the reason. "
+        "Temporal's server returns NOT_FOUND to the worker, so that the task times out."
     ),
     (
-        "A command that schedules an activity without a task queue means the workflow's own; Temporal's server rejects "
-        "it."
+        "If a command schedules an activity without a task queue, the activity gets the workflow's task queue; "
+        "Temporal's server rejects the command."
     ),
     (
-        "The token of an activity whose event the run does not have yet is answered NOT_FOUND, where Temporal's server "
-        "answers UNKNOWN."
+        "If a task token names an activity whose event the run does not have yet, Fairlead returns NOT_FOUND; "
+        "Temporal's server returns UNKNOWN."
     ),
     (
-        "After ten attempts in a row that a worker has failed with RespondWorkflowTaskFailed, the next attempt of a "
-        "workflow task waits: a millisecond at first, twice as long after each, up to ten seconds. Temporal's server "
-        "hands each one out at once."
+        "After ten consecutive attempts of a workflow task that a worker has failed with RespondWorkflowTaskFailed, "
+        "each further attempt waits: one millisecond at first, then twice as long each time, up to ten seconds. "
+        "Temporal's server starts each attempt at once."
     ),
     (
-        "After ten attempts, an activity has a minimum backoff whatever its retry policy: first a millisecond, "
-        "doubled each time, up to a second. Temporal's server makes about one attempt a second."
+        "After ten attempts, an activity waits at least for a minimum backoff, which its retry policy can't shorten: "
+        "one millisecond at first, doubled each time, up to one second. Temporal's server makes about one attempt "
+        "per second."
     ),
 )

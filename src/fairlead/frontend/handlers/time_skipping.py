@@ -64,8 +64,8 @@ def _check_id(frontend: Frontend, fast_forward_id: str) -> None:
 DIFFERENCES = (
     (
         "DescribeWorkflowExecution shows the fast-forward and the number of skips of a workflow that skips time; "
-        "Temporal's server leaves them out. The event of a skip has the real wall clock time, as the API describes it; "
-        "in Temporal's server, it has the workflow's own time after the first skip."
+        "Temporal's server leaves them out. The event of a skip has the real wall clock time, as the API describes "
+        "it; in Temporal's server, it has the workflow's own time from the second skip on."
     ),
     "The id of a fast-forward is at most as long as other ids (limit.maxIDLength); Temporal's server has no limit.",
 )

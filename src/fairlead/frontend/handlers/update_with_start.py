@@ -1,4 +1,4 @@
-"""Update-with-start: both or neither, in one step of the history service."""
+"""Update-with-start: one step of the history service carries out both operations, or neither."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def execute(frontend: Frontend, request: api.ExecuteMultiOperationRequest,
     if problems == [None, None] and first.workflow_id != second.workflow_execution.workflow_id:
         problems[1] = InvalidArgument("WorkflowId is not consistent with previous operation(s).")
     if problems != [None, None]:
-        # An operation was rejected: the other operation was not carried out either.
+        # Report the rejected operation; the other operation was not carried out either.
         raise multi_operation_error([problem or operation_aborted() for problem in problems])
     first.namespace = second.namespace = request.namespace
     return await frontend.history.call(

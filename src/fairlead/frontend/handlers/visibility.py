@@ -42,8 +42,8 @@ _RUNNING: Final = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING
 DIFFERENCES = (
     "A page token of another query or namespace, or an invalid one, gets INVALID_ARGUMENT.",
     "A list returns a page token only if there is another page. A page may have fewer rows if memos are large.",
-    "Times, and strings with double quotes, in search attributes are compared by value, not by their notation.",
-    "Search attributes of type Datetime are listed in UTC, whatever their original time zone.",
+    "Search attributes that are times, or strings with double quotes, are compared by value, not by their notation.",
+    "Search attributes of type Datetime are listed in UTC, even if they were set in another time zone.",
     "In Text search attributes an underscore is part of a word.",
     "HAVING after GROUP BY is rejected; Temporal's server ignores it.",
     (
@@ -69,7 +69,7 @@ async def list_workflows(frontend: Frontend, request: ListWorkflowExecutionsRequ
 
 
 async def scan_workflows(frontend: Frontend, request: ScanWorkflowExecutionsRequest, _: Call) -> Message:
-    """The same as a list: the order costs nothing here."""
+    """List runs in the order of `list_workflows`, which costs nothing here."""
     return await _list_by_query(frontend, request, ScanWorkflowExecutionsResponse())
 
 
@@ -177,7 +177,7 @@ def _add_filter(
 
 
 def _by_value(groups: Sequence[Group]) -> list[Group]:
-    """Groups in the order of Temporal's server: by the number of the status."""
+    """Sort groups as Temporal's server does, by the number of the status."""
     return sorted(groups, key=lambda group: group.value if isinstance(group.value, int) else -1)
 
 

@@ -86,7 +86,7 @@ async def list_rules(frontend: Frontend, request: api.ListWorkflowRulesRequest, 
 
 
 async def trigger(frontend: Frontend, request: api.TriggerWorkflowRuleRequest, _: Call) -> NoReturn:
-    """Reject it, as Temporal's server does with any settings."""
+    """Reject the request, as Temporal's server does with any settings."""
     await frontend.namespaces.find(request.namespace)
     raise _unsupported("TriggerWorkflowRule")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.frontend.gateway.context import Frontend, Handler
     from fairlead.rpc import Call
 
-# Maximum number of events in a page of history, whatever a request or the settings say.
+# Maximum number of events in a page of history, even if a request or the settings allow more.
 HISTORY_PAGE_EVENTS_MAX = 256
 
 TERMINATE_REASON = "terminated by user via frontend"
@@ -217,8 +217,8 @@ METHODS: dict[str, Handler] = {
 
 DIFFERENCES = (
     (
-        "An attempt of an activity that is reset while it runs may still complete, fail or heartbeat. Temporal's "
-        "server rejects that for every attempt but the first, and waits for its timeout."
+        "If an activity is reset during an attempt, that attempt may still complete, fail or heartbeat. Temporal's "
+        "server rejects this for every attempt but the first, and waits until the attempt times out."
     ),
     (
         "The description of a closed workflow has nothing pending or paused; Temporal's server still shows the "
@@ -233,5 +233,5 @@ DIFFERENCES = (
         "A workflow task that a worker completes without a build id or binary checksum adds no reset point, and the "
         "deprecated search attribute BinaryChecksums is not set."
     ),
-    "Run ids are always UUIDs of version 7; those of Temporal's server are of other versions in some places.",
+    "All run ids are UUIDs of version 7; Temporal's server uses other versions for some runs.",
 )

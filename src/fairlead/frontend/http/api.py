@@ -100,7 +100,7 @@ class HttpApi:
         return self.refused(RpcStatus(code, message), Format(is_pretty=False, has_shorthand=True))
 
     def drain(self) -> None:
-        """Do nothing at the server's stop: no request stays open for long."""
+        """Do nothing when the server stops: no request stays open for long."""
 
     async def call(self, path: str, message: Message, request: Request) -> bytes:
         """Call a method as the sender of a request; returns the serialized response."""

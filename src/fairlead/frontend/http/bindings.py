@@ -57,7 +57,7 @@ class _Node:
 
 
 class Bindings:
-    """Finds the binding of a request. A segment that is a literal comes before one that is a variable."""
+    """Finds the binding of a request. A literal segment takes precedence over a variable."""
 
     def __init__(self, services: Iterable[ServiceDescriptor]) -> None:
         self._root = _Node()

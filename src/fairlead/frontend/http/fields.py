@@ -150,7 +150,7 @@ def _parsed(field: FieldDescriptor, text: str) -> Any:
 def _value(field: FieldDescriptor, text: str) -> Any:  # noqa: PLR0911 - one for each type
     kind = field.type
     if kind == _FIELD.TYPE_STRING:
-        # A percent-encoded byte that is not UTF-8 was decoded to a surrogate or a replacement character.
+        # This raises an error for surrogates: bytes that were percent-encoded but are not UTF-8.
         text.encode()
         return text
     if kind == _FIELD.TYPE_BOOL:
@@ -210,7 +210,7 @@ def _enum(descriptor: EnumDescriptor, text: str) -> int:
 
 def _bytes(text: str) -> bytes:
     standard = text.replace("-", "+").replace("_", "/")
-    # A "+" of a token that was not percent-encoded has become a space.
+    # The request had a "+" that was not percent-encoded, so it was decoded to a space.
     standard = standard.replace(" ", "+")
     try:
         return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)

@@ -67,7 +67,7 @@ def decode(body: bytes, message: Message) -> None:
     except UnicodeDecodeError as error:
         raise InvalidJson(f"the body is not UTF-8: {error}") from None
     except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
-        # Only the first line: the lines after it list every field of the message.
+        # Keep the first line: the lines after it list every field of the message.
         raise InvalidJson(str(error).partition("\n")[0]) from None
     except RecursionError:
         raise InvalidJson(f"the body has more than {DEPTH_MAX} levels") from None
@@ -97,7 +97,7 @@ def _writer(descriptor: Descriptor) -> _Write:  # noqa: PLR0911 - one for each k
 
 def _message_writer(descriptor: Descriptor) -> _Write:
     fields = descriptor.fields
-    # ListFields sorts by number, which is rarely another order than the declaration's.
+    # Sort by the declaration: ListFields sorts by number, which rarely differs.
     is_sorted = [field.number for field in fields] == sorted(field.number for field in fields)
     writers: dict[int, tuple[str, _Write]] = {}
 
@@ -194,7 +194,7 @@ def _write_payloads(payloads: Payloads, has_shorthand: bool) -> Any:  # noqa: FB
             return [shorthand(payload) for payload in payloads.payloads]
         except NoShorthand:
             pass
-    # One payload without a short form: the list is an object, in which each payload has the form that it can have.
+    # At least one payload has no short form: write an object in which each payload has its short form if it has one.
     return (
         {"payloads": [_write_payload(payload, has_shorthand) for payload in payloads.payloads]}
         if payloads.payloads
@@ -244,7 +244,7 @@ def _payload_fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
 
 
 def _lengthened(descriptor: Descriptor, value: Any, depth: int) -> Any:
-    """The JSON of a message with every payload in its long form; what does not fit the message is left alone."""
+    """The JSON of a message with every payload in its long form; values that don't fit the message stay unchanged."""
     if depth > DEPTH_MAX:
         raise InvalidJson(f"the body has more than {DEPTH_MAX} levels")
     if descriptor.full_name == _PAYLOAD:

@@ -205,7 +205,7 @@ def _leaves(
 
 
 def _yaml(value: Any, margin: str) -> Iterable[str]:
-    """Block style, with quotes as in JSON, which YAML reads as well."""
+    """YAML in block style; strings are quoted as in JSON, which YAML also accepts."""
     if isinstance(value, dict) and value:
         for name, member in value.items():
             yield f"{margin}{_scalar(name)}:"

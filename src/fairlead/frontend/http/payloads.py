@@ -1,8 +1,8 @@
 """Payload shorthand of the HTTP API: a JSON payload is written as the value itself.
 
-In a response, a payload of JSON is its value, a null payload is null, and a payload of protobuf JSON is an object with
-the member `_protoMessageType`. All other payloads keep the long form, with `metadata` and `data`. `Payloads` is an
-array if each item has a short form. In a request all forms are accepted.
+In a response, a JSON payload is written as its value, a null payload is null, and a payload of protobuf JSON is an
+object with the member `_protoMessageType`. All other payloads keep the long form, with `metadata` and `data`.
+`Payloads` is an array if each item has a short form. In a request all forms are accepted.
 """
 
 import base64

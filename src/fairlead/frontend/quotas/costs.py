@@ -9,7 +9,7 @@ class Bucket(Enum):
 
     EXECUTION = "execution"
     VISIBILITY = "visibility"
-    # Changes that every cluster of a namespace has to follow.
+    # Changes of namespaces, which are replicated to every cluster.
     REPLICATED = "replicated"
     # Descriptions and lists of worker deployments.
     DEPLOYMENTS = "deployments"

@@ -67,7 +67,7 @@ class _Rate:
         self._limit: PriorityRate | None = None
 
     def try_take(self, priority: int, now_s: float, *, rate_per_s: float, burst_s: float) -> bool:
-        """Count a call; false if the limit is reached. A rate of 0 is no limit."""
+        """Count a call; return False if the limit is reached. A rate of 0 means no limit."""
         if not rate_per_s:
             return True
         wanted = (rate_per_s, burst_s)
@@ -180,7 +180,9 @@ class Quotas:
         return known
 
     def _forget_one(self) -> None:
-        """Forget the least recently used namespace without open calls: those must still be counted down."""
+        """Forget the least recently used namespace that has no open calls: the end of an open call must still be
+        counted.
+        """
         for name, known in self._namespaces.items():
             if not known.open_calls:
                 del self._namespaces[name]

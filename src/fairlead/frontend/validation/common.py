@@ -1,6 +1,6 @@
 """Checks that many requests share, with the messages of Temporal's server.
 
-Most requests pass all, so they are cheap.
+The checks are cheap, because most requests pass all of them.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def blob_size_max(frontend: Frontend, namespace: Namespace) -> int:
 
 
 def failure_size_kept(frontend: Frontend, namespace: Namespace) -> int:
-    """Maximum bytes that are kept of a failure above its limit: as many as are recorded without a warning."""
+    """Maximum bytes that are kept of a failure above its limit: the size up to which no warning is logged."""
     limits = frontend.limits.of(namespace.id)
     return min(limits.blob_size_warn, limits.blob_size_max)
 

@@ -1,8 +1,9 @@
 """The query language of lists of workers: comparisons of a worker's fields, with AND, OR and brackets.
 
 It is smaller than the language of list filters (`fairlead.api.search.grammar`). A keyword is reserved only where the
-grammar expects it. As in Temporal's server, a comparison that makes no sense holds for no worker. Anything else is
-rejected, also where Temporal's server finds no worker (IN, LIKE, NOT, BETWEEN) or ignores it (ORDER BY).
+grammar expects it. As in Temporal's server, a comparison that makes no sense selects no worker. Other operators and
+clauses are rejected; Temporal's server selects no worker for some of them (IN, LIKE, NOT, BETWEEN) and ignores others
+(ORDER BY).
 
 Importing this module builds the parser, so the server imports it after its start, see `fairlead.server.warm_up`.
 """
@@ -135,7 +136,7 @@ def _nobody(_: WorkerHeartbeat) -> bool:
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Any]):
-    """Builds the predicates while the text is parsed: no function walks a tree of any depth."""
+    """Builds the predicates during parsing: no function has to walk a tree, which may be deep."""
 
     def any_of(self, *parts: _Condition) -> _Condition:
         holds = [part.holds for part in parts]
@@ -184,7 +185,8 @@ def _compared(field: str, operator: str, compared: _Value) -> Predicate:
     if read is None or not compared.is_quoted or not value:
         return _nobody
     compare = _COMPARISONS[operator]
-    # A field that a worker does not report differs from every text, but is neither before nor after any time.
+    # If a worker does not report a text field, the field differs from every text. If it does not report a time, the
+    # time is neither before nor after any other.
     return lambda worker: (bool(own := read(worker)) or field not in _TIMES) and compare(own, value)
 
 

@@ -12,10 +12,10 @@ from fairlead.pipeline.schemas_placement import (
 
 _REPLAY = {
     "setting": Column("number of the candidate; 0 is the current settings", "17"),
-    "upscale_rps": Column("tasks a second of a partition above which partitions are added", "200.0", "tasks/s"),
-    "upscale_sustained_s": Column("time that the load must stay above it", "60.0", "s"),
-    "downscale_sustained_s": Column("time that the load must stay below the lower threshold", "120.0", "s"),
-    "downscale_factor": Column("lower threshold divided by the upper one", "0.75"),
+    "upscale_rps": Column("tasks per second of a partition above which partitions are added", "200.0", "tasks/s"),
+    "upscale_sustained_s": Column("time for which the load must stay above `upscale_rps`", "60.0", "s"),
+    "downscale_sustained_s": Column("time for which the load must stay below the lower threshold", "120.0", "s"),
+    "downscale_factor": Column("lower threshold divided by `upscale_rps`", "0.75"),
     "interval_s": Column("time between two checks of the scaler", "15.0", "s"),
     "tasks": Column("replayed arrivals", "48000", "tasks"),
     "changes": Column("changes of the partitions: sum of the next three columns", "5", "changes"),
@@ -26,7 +26,7 @@ _REPLAY = {
     "partitions_max": Column("largest number of write partitions", "4", "partitions"),
     "partition_hours": Column("write partitions times hours", "31.5", "hours"),
     "overshoot_hours": Column("write partitions beyond the number needed, times hours", "0.4", "hours"),
-    "overshoot_max": Column("most write partitions beyond the number needed", "1", "partitions"),
+    "overshoot_max": Column("largest number of write partitions beyond the number needed", "1", "partitions"),
     "backlog_max": Column("largest predicted backlog", "310.0", "tasks"),
     "backlog_mean": Column("mean predicted backlog", "2.5", "tasks"),
     "wait_s_max": Column("longest predicted wait", "1.6", "s"),
@@ -34,7 +34,7 @@ _REPLAY = {
     "late": Column("tasks whose predicted wait exceeds the bound of the job", "12.0", "tasks"),
     "late_share": Column("share of the tasks that are late", "0.0003"),
     "changes_per_day": Column(
-        "changes a day; for several task queues, those of the task queue with the most changes", "4.2", "changes"
+        "changes per day; of several task queues, the one with the most changes", "4.2", "changes"
     ),
     "is_within": Column("whether the candidate keeps the bounds on late tasks and changes", "true"),
     "is_recommended": Column("whether the job recommends this candidate", "false"),
@@ -59,7 +59,7 @@ _PLACED = {
     "qps_max": Column("load of the busiest host", "900.0", "tasks/s"),
     "qps_over_mean": Column("load of the busiest host divided by the mean", "1.4"),
     "together_max": Column("most partitions of one task queue on one host", "3", "partitions"),
-    "together_mean": Column("mean over the task queues of the same", "1.2", "partitions"),
+    "together_mean": Column("mean over the task queues of the most partitions on one host", "1.2", "partitions"),
     "hosts_per_task_list": Column("mean number of hosts that own a partition of a task queue", "3.4", "hosts"),
     "qps": Column("load", "55.0", "tasks/s"),
     "rank": Column("position by load, 1 is the highest", "1"),
@@ -80,14 +80,14 @@ TABLES = (
     Table(
         "backtest_settings",
         "backtest",
-        "a candidate, for all task queues of a cluster together",
+        "a candidate, summed over all task queues of a cluster",
         BACKTEST_SETTINGS,
         _REPLAY,
     ),
     Table(
         "backtest_timeline",
         "backtest",
-        "a task queue at a time, under the current and the recommended settings",
+        "a task queue at one time, under the current and the recommended settings",
         BACKTEST_TIMELINE,
         _TIMELINE,
     ),

@@ -19,7 +19,7 @@ class Column:
 class Table:
     """A table: `row` says what one row is, `job` is the command that writes it.
 
-    `columns` has the meaning of each column of the schema that `SHARED` does not define, or defines differently.
+    `columns` has the columns that `SHARED` lacks, or to which this table gives another meaning.
     """
 
     name: str
@@ -51,8 +51,8 @@ SHARED = {
     "first_event_id": Column("id of the first event", "5"),
     "last_event_id": Column("id of the last event", "9"),
     "wait_s_p50": Column("median wait of the matched tasks", "0.012", "s"),
-    "wait_s_p95": Column("95th percentile of the same", "0.9", "s"),
-    "wait_s_p99": Column("99th percentile of the same", "2.4", "s"),
+    "wait_s_p95": Column("95th percentile of the wait", "0.9", "s"),
+    "wait_s_p99": Column("99th percentile of the wait", "2.4", "s"),
 }
 
 

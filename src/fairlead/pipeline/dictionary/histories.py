@@ -85,7 +85,7 @@ _COUNTS = {
     "runs": Column("runs of this type in this task queue", "1200", "runs"),
     "scheduled": Column("activities of this type in this task queue", "3600", "activities"),
     **{
-        status: Column(f"number of them that are {text}", "12")
+        status: Column(f"runs or activities that are {text}", "12")
         for status, text in {
             "open": "open",
             "completed": "completed",
@@ -102,7 +102,7 @@ _COUNTS = {
     "workflow_tasks_failed": Column("failed workflow tasks of the runs", "2", "tasks"),
     "events_max": Column("events of the longest history", "410", "events"),
     "retried": Column("activities that were retried", "31", "activities"),
-    "retries": Column("attempts after the first, of all of them", "44", "attempts"),
+    "retries": Column("attempts after the first, summed over all activities", "44", "attempts"),
     "failure_types": Column("the most frequent failure types", '[{"failure_type": "Declined", "count": 9}]'),
     **_percentiles("duration_s", "the runs' durations"),
     **_percentiles("first_task_wait_s", "the waits of first workflow tasks"),

@@ -48,7 +48,7 @@ HISTORIES = Table(
         "signals": Column("id under which each signal is deduplicated; empty for other events", '["", "a91c"]'),
         "new_run_id": Column("id of the run that continues this one", '"019a4b70-11aa-7c11-8d2e-1f2e3d4c5b6a"'),
         "payload": Column("base64 of the events, as Temporal's `History` message; null if not journaled", '"CgwIARIA"'),
-        "outline": Column("the same without the data of payloads; only with `journal.payloads: keys`", '"CgwIARIA"'),
+        "outline": Column("`payload` without the data of users; only with `journal.payloads: keys`", '"CgwIARIA"'),
         **_ORIGIN,
     },
 )

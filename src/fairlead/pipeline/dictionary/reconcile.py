@@ -46,6 +46,6 @@ _PLAN = {
 
 TABLES = (
     Table("verdicts", "reconcile", "a run, with the judgement of all clusters' copies", VERDICTS, _VERDICT),
-    Table("pairs", "reconcile", "two clusters in a namespace", PAIRS, _PAIR),
+    Table("pairs", "reconcile", "a pair of clusters in a namespace", PAIRS, _PAIR),
     Table("repair_plan", "reconcile", "a range of events to send from one cluster to another", REPAIR_PLAN, _PLAN),
 )

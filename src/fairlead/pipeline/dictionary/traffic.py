@@ -11,8 +11,8 @@ _FLOW = {
     "matched_forwarded": Column("matched tasks whose task or poll came from another partition", "120", "tasks"),
     "forwarded": Column("offers to the parent partition, with or without a match", "300", "offers"),
     "polls_empty": Column("polls that returned without a task", "40", "polls"),
-    "write_qps": Column("tasks added a second", "20.0", "tasks/s"),
-    "dispatch_qps": Column("tasks matched a second", "19.7", "tasks/s"),
+    "write_qps": Column("tasks added per second", "20.0", "tasks/s"),
+    "dispatch_qps": Column("tasks matched per second", "19.7", "tasks/s"),
     "at_once_share": Column("share of the matched tasks that were never stored", "0.76"),
     "forwarded_share": Column("share of the matched tasks that were forwarded", "0.1"),
     "idle_share": Column("share of the polls that returned without a task", "0.03"),
@@ -34,9 +34,13 @@ _FAIR_KEY = {
     "dispatched": Column("tasks of the key matched in the window", "100", "tasks"),
     "share": Column("share of all dispatched tasks of the window", "0.25"),
     "weight_share": Column("weight divided by the weights of all keys with tasks", "0.33"),
-    "fair": Column("dispatches due to the key by its weight and its tasks (max-min fair share)", "96.5", "tasks"),
+    "fair": Column(
+        "dispatches that the key should get by its weight and its tasks (max-min fair share)", "96.5", "tasks"
+    ),
     "ratio": Column("`dispatched` divided by `fair`", "1.04"),
-    "is_starved": Column("whether the key waited all the window and got less than a tenth of its due", "false"),
+    "is_starved": Column(
+        "whether the key had waiting tasks all the time, and got less than a tenth of `fair`", "false"
+    ),
     "is_flood": Column("whether the key flooded the task queue and starved others", "false"),
 }
 
@@ -49,8 +53,10 @@ _FAIR_WINDOW = {
     "starved": Column("starved keys", "0", "keys"),
     "starved_tasks": Column("dispatches that the starved keys missed", "0.0", "tasks"),
     "starved_keys": Column("the starved keys, worst first", '["tenant-3"]'),
-    "flood_key": Column("the flooding key with the most dispatches beyond its due; null without a flood", '"tenant-9"'),
-    "flood_tasks": Column("dispatches of that key beyond its due", "310.0", "tasks"),
+    "flood_key": Column(
+        "the flooding key with the most dispatches beyond its fair share; null without a flood", '"tenant-9"'
+    ),
+    "flood_tasks": Column("dispatches of that key beyond its fair share", "310.0", "tasks"),
     "flood_added": Column("tasks that the key added in the window", "900", "tasks"),
 }
 
@@ -59,7 +65,7 @@ TABLES = (
     Table(
         "traffic_lists",
         "traffic",
-        "a task queue in a window with activity: all its partitions together",
+        "a task queue in a window with activity, summed over its partitions",
         TRAFFIC_LISTS,
         _FLOW | _PARTITIONS,
     ),

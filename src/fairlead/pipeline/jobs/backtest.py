@@ -34,7 +34,7 @@ from fairlead.settings.dynamic import matching
 # Maximum number of task queues that get their own rule in a settings file (the busiest ones): people must be able to
 # read the file.
 TASK_QUEUES_SHOWN = 100
-LEFT_OUT_HINT = "only the end of the recording was replayed, because it is too long: choose another part with --until"
+LEFT_OUT_HINT = "the recording is too long, so only its end was replayed: choose an earlier part with --until"
 PARTITION_RPS = 500.0
 WAIT_S_MAX = 1.0
 _CHOICES: dict[str, tuple[float, ...]] = {
@@ -145,7 +145,7 @@ def run(context: JobContext) -> Summary:
     # Without any records there is nothing to replay, but the tables are still written.
     span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
     lists = arrivals(tasks, span=span)
-    # Each row holds thousands of numbers.
+    # Limit the size of Arrow batches: each row holds thousands of numbers.
     with arrow_limits(context.spark):
         context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
         outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)

@@ -1,4 +1,6 @@
-"""The job `ingest`: moves every sealed segment of the journal into the tables once and whole, or into quarantine."""
+"""The job `ingest`: adds each sealed segment of the journal to the tables exactly once, or puts it into quarantine as a
+whole.
+"""
 
 import shutil
 import time
@@ -59,7 +61,7 @@ OPTIONS = [
         default=CLOUD_CLUSTER,
         show_default=True,
         metavar="NAME",
-        help="Cluster name for the histories of Temporal Cloud.",
+        help="Cluster name under which the lake stores Temporal Cloud's histories.",
     ),
     click.option(
         "--dismiss",
@@ -317,7 +319,7 @@ def sort_out(lake: Lake, done: TakenIn, segments: Sequence[Segment]) -> SortedOu
             if not is_known_as_bad:
                 waiting.append(_wait(lake, segment))
         elif is_known_as_bad and found is not None and found.fault != Fault.OTHER_SCHEMA:
-            # Still the same faulty file: only a replaced file is read again.
+            # The file in quarantine is unchanged: read it again only when it is replaced.
             known += 1
         elif names.setdefault((segment.cluster, digest), segment.name) != segment.name:
             duplicates.append(segment)
@@ -364,7 +366,9 @@ def _findings(lake: Lake, total: Absorbed, *, known: int, changed: Sequence[Segm
 
 
 def unknown_in(lake: Lake) -> dict[str, dict[str, int]]:
-    """The numbers of records in the lake by field or kind that was unknown when they were ingested."""
+    """Return, for each field or kind that was unknown at the time of the ingest, the number of records in the lake that
+    have it.
+    """
     counts = sum((lake.unknown(kind) for kind in BRONZE), Counter[tuple[str, str]]())
     return {
         key: {name: count for (found, name), count in sorted(counts.items()) if found == note}
@@ -378,7 +382,7 @@ def describe(found: Quarantined) -> dict[str, Any]:
 
 
 def quarantine_alarm(lake: Lake) -> str | None:
-    """The alarm about unresolved segments in quarantine, whichever run of the job put them there."""
+    """The alarm about unresolved segments in quarantine, also those that an earlier run put there."""
     unresolved = lake.unresolved()
     if not unresolved:
         return None

@@ -99,7 +99,7 @@ def run(context: JobContext) -> Summary:
         leaving=hosts[::step][:changes],
         joining=tuple(f"joining-{number}:7235" for number in range(changes)),
     )
-    # Fail here if the ring is too large, not in a worker in the middle of the job.
+    # Check the size of the ring now: otherwise a worker would fail in the middle of the job.
     ring_table((*plan.hosts, *plan.joining), max(plan.batch_sizes))
     context.progress(f"placing partitions on {len(hosts)} hosts with batch sizes {', '.join(map(str, sizes))}")
     # `placement_partial` holds the partial counts from which the other tables are computed; it has no other reader.

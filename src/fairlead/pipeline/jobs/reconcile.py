@@ -53,7 +53,7 @@ OPTIONS = [
         "--retention",
         type=click.FloatRange(min=0),
         metavar="SECONDS",
-        help="Runs that closed longer ago than this may have been removed from any cluster.",
+        help="Retention: a cluster may have deleted runs that closed longer ago than this.",
     ),
     click.option(
         "--expect",

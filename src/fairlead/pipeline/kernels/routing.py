@@ -40,7 +40,7 @@ class RingTable:
     followers: Owners
 
     def owners(self, hashes: Hashes, host_index: Indexes | int = 0) -> Owners:
-        """Return the host of each hash as an index into `hosts`; a `host_index` beyond the hosts wraps around."""
+        """Return the host of each hash as an index into `hosts`; `host_index` is taken modulo the number of hosts."""
         places = np.searchsorted(self.points, hashes) % len(self.points)
         found: Owners = self.followers[places, np.asarray(host_index) % len(self.hosts)]
         return found

@@ -96,7 +96,7 @@ def effective(base: DynamicSettings, candidate: Candidate) -> ScalerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Results of a replay by task queue (rows) and setting (columns); traces have the ticks as first dimension."""
+    """Results of a replay by task queue (rows) and setting (columns); in traces, ticks are the first dimension."""
 
     ups: Counts
     downs: Counts

@@ -82,7 +82,7 @@ def _run_table(rows: list[Row]) -> Markup:
     return table(
         (
             "workflow type",
-            "task list",
+            "task queue",
             "namespace",
             "cluster",
             "runs",
@@ -110,7 +110,7 @@ def _activity_table(rows: list[Row]) -> Markup:
     return table(
         (
             "activity type",
-            "task list",
+            "task queue",
             "namespace",
             "cluster",
             "scheduled",

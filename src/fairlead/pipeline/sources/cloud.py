@@ -2,9 +2,9 @@
 
     <bucket>/temporal-workflow-history/export/<namespace>/<year>/<month>/<day>/<hour>/<minute>/<file>
 
-Any folder of the bucket can be given. The namespace is only in the path: it is the folder above the year, or else the
-parent folder of the file. A file's name in the lake is its path, beginning with the folder above the year, or else with
-the given folder.
+Any folder of the bucket can be given. The namespace is the name of the folder above the year, or of the file's own
+folder if the path has no year. A file's name in the lake is its path from the folder above the year on, or from the
+given folder on if the path has no year.
 """
 
 import re
@@ -34,7 +34,7 @@ class NoExports(FixRequest):
 
 
 def find_exports(folder: Path, *, cluster: str) -> list[Segment]:
-    """Return all files below a folder, whatever their names: Temporal Cloud's have no suffix."""
+    """Return all files below a folder, with any names: Temporal Cloud's files have no suffix."""
     root = folder.absolute()
     files = sorted(
         path
@@ -53,7 +53,7 @@ def namespace_of(path: Path) -> str:
 
 
 def file_name(path: Path, root: Path) -> str:
-    """Return the name of a file below `root` in the lake; the beginning of a long name is replaced by its digest."""
+    """Return the name of a file below `root` in the lake; a digest replaces the start of a name that is too long."""
     parts = path.parts
     place = len(root.parts) - 1
     if found := _DATED.fullmatch(path.as_posix()):

@@ -73,7 +73,7 @@ def _run(events: Sequence[HistoryEvent], namespace: str) -> ReadRun:
 
 
 def _histories(path: Path) -> Iterator[History]:
-    """Yield one history at a time, so that a file may be larger than the memory."""
+    """Yield one history at a time, so that a file need not fit into memory."""
     with path.open("rb") as file:
         count = 0
         while tag := file.read(1):

@@ -18,7 +18,7 @@ from fairlead.pipeline.sources.faults import Fault, Faulty, check_times
 
 # Bytes parsed at once: about one frame of a busy server, or several small frames of an idle one.
 BLOCK_BYTES = 2 << 20
-# Upper bound of a record's time, in µs: the year 2200. A later time is invalid, and would get a day folder of its own.
+# Upper bound of a record's time, in µs: the year 2200. Later times are invalid; each would make another day folder.
 TIME_US_MAX = 7_258_118_400_000_000
 # Maximum number and length of the unknown names that are reported for one segment.
 UNKNOWN_NAMES_MAX = 100

@@ -19,7 +19,8 @@ SEGMENTS = struct(cluster=STRING, path=STRING)
 # The columns of Spark's `binaryFile` format, which streams require exactly.
 FILES = struct(path=STRING, modificationTime=TimestampType(), length=LONG, content=BinaryType())
 SEGMENTS_PER_MICRO_BATCH_MAX = 256
-# Time for which a stream remembers the segments it has seen. The job `ingest` finds segments that arrive later.
+# Time for which a stream remembers the segments that it has seen. It ignores segments older than that; the job `ingest`
+# finds them.
 STREAM_MEMORY = "30d"
 
 
@@ -29,7 +30,9 @@ def segments_at_rest(spark: SparkSession, segments: Sequence[Segment]) -> DataFr
 
 
 def segments_as_sealed(spark: SparkSession, journal: Path, kind: str) -> DataFrame:
-    """Stream of the segments of a kind, of any schema: the sealed ones, then each further one when it is sealed."""
+    """Return a stream of the segments of a kind, of any schema: first all sealed ones, then each new one when it is
+    sealed.
+    """
     # Only the path column is selected, so Spark does not read the contents.
     files = (
         spark.readStream.format("binaryFile")

@@ -31,9 +31,9 @@ from fairlead.pipeline.stages.traffic import TASK_QUEUE, of_task_queues
 # Maximum number of buckets replayed: eight weeks of 5 s. A worker holds one number per bucket for each task queue. Of
 # longer recordings, only the end is replayed.
 BUCKETS_MAX = 1_000_000
-# Buckets whose arrivals are stored in one row: Java builds rows as objects, for many task queues at a time.
+# Number of buckets whose arrivals are in one row: Java builds each row as objects, and for many task queues at a time.
 BUCKETS_A_ROW = 4096
-# Maximum number of settings replayed at once; further settings are other rows, for other workers.
+# Maximum number of settings that one row replays. More settings make more rows, which other Spark workers can replay.
 SETTINGS_AT_ONCE = 64
 # Seconds between two points of a timeline, and its minimum number of points if the recording is short.
 TIMELINE_S = 60.0
@@ -108,7 +108,9 @@ def trials(settings: Sequence[tuple[int, ScalerSettings]]) -> list[Trial]:
 
 
 def arrivals(tasks: DataFrame, *, span: Span) -> DataFrame:
-    """Return the number of added tasks by task queue and bucket of the replayed time range, in one or several rows."""
+    """Return the added tasks by task queue and bucket of the replayed time range, in one or more rows for each task
+    queue.
+    """
     return (
         _added(tasks)
         .where(F.col("time_us") >= span.first * span.bucket_us)

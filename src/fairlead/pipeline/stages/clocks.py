@@ -1,11 +1,12 @@
-"""How far each cluster's stream of histories was delivered, on its own clock and on the clocks of the others.
+"""Watermarks: the time up to which each cluster's histories were delivered, on its own clock and on those of the
+others.
 
 The watermark of a stream is the latest time that it has delivered, on its own clock. The difference of two clusters'
-clocks converts it to the clock of the other cluster. It is measured by the times at which the two clusters journaled
-the first events of the same runs. These times also differ by the lag of replication, which must not be taken for a
-difference of the clocks: the cluster that started a run journals it first. So the difference is the largest one seen in
-runs that the holder started, and no more than the smallest one in runs that the other cluster started. If it is unknown
-which cluster started a run, the median counts.
+clocks converts it to the clock of the other cluster. The difference is measured with runs that both clusters have: the
+two times at which they journaled a run's first events differ by the difference of the clocks and by the lag of
+replication, and the cluster that started the run journals it first. To leave out the lag, take the largest difference
+among the runs that the holder started, but at most the smallest one among those that the other cluster started. If it
+is unknown which cluster started a run, the median counts.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from fairlead.pipeline.schemas import LONG, STRING, struct
 
 # Span before the last run that two clusters share, in µs, over which the difference of their clocks is measured.
 SYNC_US = 3_600_000_000
-# The same for runs of which the smallest difference counts: the longer it is, the longer may a cluster have lagged.
+# Window, in µs, of the runs whose smallest difference counts: a longer window allows for a cluster that lagged longer.
 LAG_US = 24 * SYNC_US
 
 _RUN = ("namespace_id", "workflow_id", "run_id")
@@ -62,7 +63,7 @@ def _owner(version: Column, increment: int, initial_versions: Mapping[str, int])
 
 
 def _differences(history: DataFrame, starter: Column) -> DataFrame:
-    """Return, for each pair of clusters, how far the holder's clock is ahead of the other's."""
+    """Return, for each pair of clusters, by how much the holder's clock is ahead of the other's."""
     pair, starts_of = ["holder", "other"], [*_RUN, "starter"]
     starts = (
         history.where(F.col("first_event_id") == 1)

@@ -1,12 +1,12 @@
 """Dispatches against fair shares: shares, starved keys and floods, for each task queue and window.
 
 The fair share is max-min fair: dispatches are divided by weight, no key gets more than its demand, and what a key does
-not need is divided among the others. So a key with little demand does not count as treated badly, and a task queue
-without a backlog is fair, whatever the shares of its keys are.
+not need is divided among the others. So a key with little demand does not count as unfairly treated, and a task queue
+without a backlog is fair with any shares of its keys.
 
-The demand of a key is its added tasks and its backlog from before. Both come from the records alone, and records may be
-dropped: so a backlog counts as gone when the partitions reported an empty backlog, or when the key had no record for
-`CARRIED_WINDOWS_MAX` windows.
+The demand of a key is its added tasks plus its backlog at the start of the window. Both are computed from the records,
+of which some may have been dropped. So a backlog counts as empty as soon as the partitions report an empty backlog, or
+the key has no record for `CARRIED_WINDOWS_MAX` windows.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -26,8 +26,8 @@ from fairlead.pipeline.stages.traffic import (
 )
 
 CARRIED_WINDOWS_MAX = 60
-# Minimum number of missed tasks that makes a key the victim of a flood, over all its windows: by chance, this happens
-# once in 1,000 times. A key that is due two tasks per minute sometimes gets none in a minute.
+# Minimum number of tasks that a key must miss over all windows of a flood to count as its victim. By chance, a key
+# misses as many once in 1,000 times: a key with a fair share of two tasks per minute sometimes gets none in a minute.
 MISSED_MIN = 7.0
 STARVED_KEYS_SHOWN = 20
 
@@ -143,9 +143,11 @@ def _with_backlog(flows: DataFrame, *, reported_empty: DataFrame, window_us: int
 
 
 def _eras(flows: DataFrame, reported_empty: DataFrame) -> DataFrame:
-    """Return for each window of a task queue: how often it was empty before, when it is next, and its last window."""
+    """Return, for each window of a task queue: how often the queue was empty before it, when it is next empty, and the
+    last window.
+    """
     its = Window.partitionBy(*TASK_QUEUE).orderBy("window_us")
-    # Sorted backwards: if a frame ends with the last row, Spark sums it again for each row.
+    # Sorted backwards: for a frame that ends with the last row, Spark would compute the sum again for each row.
     backwards = Window.partitionBy(*TASK_QUEUE).orderBy(F.desc("window_us"))
     empty_us = F.when(F.col("is_empty"), F.col("window_us"))
     marks = flows.select(*_BY_WINDOW, F.expr("false").alias("is_empty")).unionByName(reported_empty)

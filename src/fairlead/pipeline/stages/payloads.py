@@ -9,7 +9,8 @@ _COLUMNS = ("run_id", "first_event_id", "event_digests", "event_types", "signals
 
 
 def with_payload_faults(history: DataFrame) -> DataFrame:
-    """Add `payload_fault` to each batch: null if its payload or outline matches the record, or without one.
+    """Add `payload_fault` to each batch; null if the payload or outline matches the record, or if the batch has
+    neither.
 
     Call this before any shuffle, so that payloads are not moved.
     """

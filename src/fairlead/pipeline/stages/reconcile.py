@@ -46,7 +46,7 @@ def expected_clusters(history: DataFrame) -> DataFrame:
 def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
     """Gather all batches of a run in one row, without payloads; only workflow ids with events since `since_us`.
 
-    All runs of such a workflow id are included: a finding between two runs may involve one that was idle for long.
+    All runs of such a workflow id are included: a finding may be about two runs, one of which was idle for long.
     """
     if since_us is not None:
         recent = history.where(F.col("time_us") >= since_us).select(*_WORKFLOW).distinct()
@@ -122,7 +122,7 @@ def many_open(judged: DataFrame, measure: Measure) -> DataFrame:
 
 
 def zombies_of_all(judged: DataFrame, measure: Measure) -> DataFrame:
-    """Find runs that are open in all clusters although a run of a higher version replaced them."""
+    """Find runs that are open in all clusters, although another run with a higher version has replaced them."""
     workflow = Window.partitionBy(*_WORKFLOW)
     newest = F.max(F.struct("last_version", "first_us", "run_id", "opened_age_us")).over(workflow)
     runs = judged.withColumn("newest", newest).where("is_open and last_version < newest.last_version")
@@ -202,11 +202,11 @@ def missing_successors(judged: DataFrame, measure: Measure) -> DataFrame:
 
 
 def unknown_trees(judged: DataFrame) -> DataFrame:
-    """Find copies in a tree that is neither that of their run nor that of another run of the workflow id.
+    """Find copies whose tree belongs to no run of the workflow id.
 
-    A reset run is in the tree of its base. If the copy begins after the first event and no cluster has the base, the
-    beginning can't be compared; if the copy has all events itself, its tree is wrong. Copies whose own batches already
-    gave this finding are skipped.
+    A reset run belongs to the tree of its base run. If the copy lacks its first events and no cluster has the base run,
+    those events can't be compared; if the copy has all events, its tree is wrong. Copies whose batches already led to
+    this finding are skipped.
     """
     wrong = F.filter("findings", lambda finding: finding.kind == Kind.WRONG_TREE.value)
     copies = judged.select(
@@ -282,7 +282,7 @@ def pairs(judged: DataFrame) -> DataFrame:
 
 
 def repair_plan(judged: DataFrame) -> DataFrame:
-    """Return which events to send from which cluster to which; nothing is ever deleted."""
+    """Return the events to send, each range with its source and its target cluster; a repair never deletes events."""
     sends = judged.where(F.size("sends") > 0).select(*_RUN, F.explode("sends").alias("send"))
     return sends.select(*_RUN, "send.*").select(*REPAIR_PLAN.names)
 

@@ -10,7 +10,7 @@ Times: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int64]
 
 
-# Maximum wait in seconds that counts as none: sums of times are not exact.
+# Seconds of a wait that still count as no wait: sums of times are not exact.
 _AT_ONCE_S = 1e-9
 
 
@@ -34,7 +34,7 @@ def departures(arrivals_s: Times, keys: Numbers, weights: Times | None, *, rate:
 
 
 def _turns(arrivals_s: list[float], slots_s: list[float], keys: Numbers, weights: Times) -> list[int]:
-    """Return which task of a busy period gets each slot: the waiting task with the lowest pass.
+    """Return the task of a busy period that gets each slot: the waiting task with the lowest pass.
 
     Consecutive passes of a key differ by its stride, which is shorter for a higher weight. No pass is below the current
     one: an idle key saves nothing up, and a key that had all slots while others were idle is not charged for it.

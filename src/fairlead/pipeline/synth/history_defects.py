@@ -35,7 +35,7 @@ class Planted(msgspec.Struct, frozen=True):
     """A spoilt run, its defect, and exactly the findings that a check must report.
 
     `verdict` is `late` if it is too early to call the run wrong, and `not_comparable` if the journals don't show it.
-    `is_by_hand` means that no event may be sent although some are missing.
+    `is_by_hand`: some events are missing, but the plan may not send them.
     """
 
     defect: str
@@ -231,7 +231,7 @@ def other_signal(world: World) -> Spoilt:
 
 
 def other_tree(world: World) -> Spoilt:
-    """A copy is in a tree that no run has."""
+    """A copy's history tree belongs to no run."""
     run, copies, cluster = _crossing(world)
     tree_id = world.new_id()
     for record in copies[cluster]:
@@ -247,7 +247,7 @@ def torn_tree(world: World) -> Spoilt:
 
 
 def tree_of_another(world: World) -> Spoilt:
-    """A copy is in the tree of the run before it, although it was not reset."""
+    """A copy's history tree belongs to the previous run, although the run was not reset."""
     runs = chain(world)
     last = runs[-1]
     copies = [copies_of(world, run) for run in runs]
@@ -276,7 +276,7 @@ def wrong_payload(world: World) -> Spoilt:
 
 
 def sole_witness(world: World) -> Spoilt:
-    """Only one cluster has the end of a run, and another cluster writes at that version: nothing may be sent."""
+    """Only one cluster has the end of a run, at a version at which another cluster writes: the plan may not send it."""
     run, copies, witness = _crossing(world)
     owner = world.versions.owner(run.steps[-1].version)
     others = [name for name in world.clusters if name != witness]
@@ -292,7 +292,7 @@ def sole_witness(world: World) -> Spoilt:
 
 
 def sole_witness_in_a_wrong_tree(world: World) -> Spoilt:
-    """Only one cluster has a run, and in a tree that no run has: nothing may be sent."""
+    """Only one cluster has a run, and its history tree belongs to no run: the plan may not send it."""
     run, copies, witness = _crossing(world)
     tree_id = world.new_id()
     for record in copies[witness]:
@@ -314,7 +314,7 @@ def without_digests(world: World) -> Spoilt:
 
 
 def late_end(world: World) -> Spoilt:
-    """No defect yet: the events that a cluster lacks may still arrive."""
+    """Not a defect yet: the events that a cluster lacks may still arrive."""
     (run,) = recent(world, within_us=LATE_US)
     copies = copies_of(world, run)
     copies[_bystander(world, run)].pop()
@@ -353,7 +353,7 @@ def merge(left: HistoryRecord, right: HistoryRecord) -> HistoryRecord:
 
 
 def _crossing(world: World) -> tuple[Run, Copies, str]:
-    """Return a run with a failover, its journals, and the cluster to spoil: one that wrote no batch of it."""
+    """Return a run with a failover, its journals, and the cluster to spoil, which wrote no batch of the run."""
     (run,) = crossing(world)
     return run, copies_of(world, run), _bystander(world, run)
 

@@ -1,4 +1,4 @@
-"""Payloads for synthetic histories: events with only the facts in their records, and the true digests."""
+"""Payloads for synthetic histories: minimal events that agree with their records, and the digests of these events."""
 
 import base64
 

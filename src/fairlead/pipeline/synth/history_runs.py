@@ -238,7 +238,9 @@ def parted(world: World, *, is_reapplied: bool = True) -> list[Run]:
 
 
 def parted_and_reset(world: World) -> list[Run]:
-    """A run that diverged and closed before the lost signal was reapplied: a reset run received the signal."""
+    """A run that diverged and closed before the lost signal was reapplied; so the run was reset, and the new run got
+    the signal.
+    """
     (run,) = parted(world, is_reapplied=False)
     trunk, lost = next(
         (before, step)
@@ -288,7 +290,7 @@ def replaced(world: World, *, is_ended: bool = True) -> list[Run]:
 
 
 def reset(world: World) -> list[Run]:
-    """A run that was reset: the new run begins with events of the old one's branch."""
+    """A run that was reset: the new run begins with events of the old run."""
     writer = _writer(world, world.new_time())
     writer.version = world.version_at(writer.run.namespace_id, writer.time_us)
     writer.begin(2)

@@ -1,8 +1,8 @@
 """Synthetic journals of three clusters: traffic with floods, histories with defects, and unreadable segments.
 
 The same scale and seed give the same bytes. All planted defects are in a manifest in the journals' folder, which ingest
-ignores, since it is not a segment. An unreadable segment is a spoilt copy of a sound one under another name: so all
-other results are independent of its content.
+ignores, since it is not a segment. An unreadable segment is a spoilt copy of a sound one under another name: so that
+its content affects no other result.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Notify = Callable[[str, int], None]
 
 
 class PlantedFlood(msgspec.Struct, frozen=True):
-    """A planted flood; it must be found if it starves other keys, and must not be found otherwise."""
+    """A planted flood. The job must report it if it starves other keys, and must not report it otherwise."""
 
     cluster: str
     flood: Flood

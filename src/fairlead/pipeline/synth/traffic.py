@@ -72,7 +72,7 @@ class JournalShape(FixRequest):
 class Flood(msgspec.Struct, frozen=True):
     """One key that got far more tasks than all other keys of its task queue together, for a while.
 
-    If tasks are dispatched in order of arrival, it starves all other keys; if they are dispatched fairly, none.
+    It starves all other keys if tasks are dispatched in order of arrival, and no key if they are dispatched fairly.
     """
 
     namespace_id: str
@@ -200,7 +200,7 @@ def _list(shape: TrafficShape, number: int, share: float, router: Router, random
     if number % 2 == 0 and shape.tenants > 1 and tasks * 2 * _HEADROOM / 48 >= _FLOOD_TASKS_MIN:
         first = int(random.integers(_STEPS // 8, _STEPS // 2))
         last = first + _STEPS // 48
-        # At least twice the capacity of its partitions, even at night.
+        # Make the flood arrive at twice the capacity of the partitions or faster, even at night.
         rate[first:last] = np.maximum(rate[first:last] * 4.0, 2 * _HEADROOM * rate.mean())
         flood = Flood(
             namespace_id=task_list.namespace_id,

@@ -59,7 +59,7 @@ class ClientCall:
         self.deadline_s = deadline_s
         self.future = future
         self.messages = messages
-        # The connection's calls, once this is one of them.
+        # The connection's calls; None until this call is one of them.
         self.owner: CallOwner | None = None
         # Zero until the call has a stream.
         self.id = 0

@@ -39,7 +39,7 @@ _BACK = Struct(f">5sI{len(OK_TRAILERS_BLOCK)}s")
 _BACK_CONSTANT = bytes((0, 0, len(OK_TRAILERS_BLOCK), HEADERS, END_HEADERS | END_STREAM))
 _WHOLE_BYTES_MIN = _FRONT.size + _BACK.size
 
-# Concurrent streams to a server that sets no limit: as many as we accept ourselves.
+# Limit on concurrent streams if the server sets none: our own server's limit.
 _STREAMS_MAX_DEFAULT = 4_096
 # gRPC codes of resets; any other is INTERNAL.
 _CODES: dict[int, Code] = {

@@ -56,9 +56,9 @@ class ChannelStats:
 class Channel:
     """Calls methods of the gRPC server at one address, over one connection.
 
-    The first call connects. While there is no connection, calls wait for the attempt under way; after a failed
-    attempt they fail at once with `NotSent` until the next attempt is due. A call fails with `RemoteStatus` if the
-    server says so, with `NotSent` if it was surely not processed, and with `ResponseLost` if nobody can know.
+    The first call connects. While there is no connection, calls wait for the attempt under way; after a failed attempt
+    they fail at once with `NotSent` until the next attempt is due. A call fails with `RemoteStatus` if the server says
+    so, with `NotSent` if the server surely did not process it, and with `ResponseLost` if that is unknown.
     """
 
     def __init__(

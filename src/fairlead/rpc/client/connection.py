@@ -143,7 +143,7 @@ class ClientConnection(Http2Connection):
         """Send a call; raises NotSent. While calls are open, a silent server is pinged, and cut if it stays silent."""
         self._calls.open(call)
         if not self._calls.is_accepting:
-            # It was the last stream id.
+            # The connection has used its last stream id.
             self._on_change(self)
         if self._keepalive_timer is None:
             self._keepalive_timer = self._loop.call_at(self._heard_s + self._keepalive_s, self._check)

@@ -144,8 +144,8 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Accept no more calls, wait up to `grace_s` seconds for open calls to end, then cancel them.
 
-        Until then new calls get an error response: with a closed connection, callers could not know whether their
-        calls were carried out.
+        Until the end, new calls get an error response: if the connections were closed at once, callers could not know
+        whether their calls were carried out.
         """
         self._is_draining = True
         self._health.close()

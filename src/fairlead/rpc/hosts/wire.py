@@ -95,8 +95,9 @@ class Errors:
     """Registry of error classes that callers get unchanged; any other error arrives as its nearest registered base.
 
     An error class with further fields takes them as arguments after `message`, with types that msgspec can encode, and
-    keeps each as the attribute of the same name; these are sent with the error. If they are too large to be sent, a
-    class with a default for each of them keeps its class, and any other error arrives as its kind.
+    keeps each as the attribute of the same name; these are sent with the error. If these fields are too large to be
+    sent, the receiver gets the same class with the fields' defaults, or, if a field has no default, only the error's
+    kind.
     """
 
     def __init__(self, classes: Iterable[type[FairleadError]] = ()) -> None:

@@ -45,7 +45,9 @@ class ClientSide:
         return [*own, *self._config.authorities]
 
     def refresh(self) -> bool:
-        """Read the files again; whether anything has changed. Raises `BadCertificate`, and then changes nothing."""
+        """Read the files again, and return whether anything has changed. If this raises `BadCertificate`, it has
+        changed nothing.
+        """
         authorities = joined(self._config.authorities)
         certificate = key = b""
         if self._own is not None and self._own.certificate is not None and self._own.key is not None:

@@ -1,4 +1,4 @@
-"""When certificates end."""
+"""Expiry of certificates."""
 
 import time
 from collections.abc import Iterable

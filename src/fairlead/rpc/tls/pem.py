@@ -32,7 +32,7 @@ def read_pem(pem: Pem) -> bytes:
 
 
 def joined(pems: Iterable[Pem]) -> bytes:
-    """The texts of several, one after another."""
+    """The texts of several PEM files, joined."""
     return b"\n".join(read_pem(pem) for pem in pems)
 
 

@@ -26,7 +26,7 @@ class TlsProvider:
         self.http = ServerSide(frontend.server, frontend.overrides, alpn=ALPN_HTTP1) if frontend.server.is_on else None
         self.internode = ServerSide(internode.server) if internode.server.is_on else None
         self.metrics = None if metrics is None or not metrics.is_on else ServerSide(metrics, alpn=None)
-        # Between hosts, the certificate of the server is also that of the client.
+        # Between hosts, a host uses its server certificate also as a client.
         self.to_hosts = ClientSide(internode.client, internode.server) if internode.client.is_on else None
         self._to_clusters = {
             name: ClientSide(group.client, group.server) for name, group in config.remotes.items() if group.client.is_on
@@ -51,7 +51,7 @@ class TlsProvider:
             self._running.append(asyncio.create_task(self._check_forever()))
 
     async def close(self) -> None:
-        """Stop both."""
+        """Stop to reread files and to check the expiry."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -67,7 +67,7 @@ class TlsProvider:
                 _log.error("certificates not reread, keeping the last good ones", reason=str(failure))
 
     def gauges(self) -> list[CertificateGauges]:
-        """Numbers of certificates that have ended, and that will soon; none without TLS."""
+        """Number of certificates that have expired, and of those that expire soon; empty without TLS."""
         if not self._sides():
             return []
         warning_s = self._config.warning_s

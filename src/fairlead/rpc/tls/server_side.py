@@ -34,8 +34,8 @@ class ServerSide:
         self.context: ssl.SSLContext = _context(config, alpn, self._trust)
         self.context.sni_callback = self._choose
         sides = (config, *self._overrides.values())
-        # A context that is chosen by host name doesn't change what the handshake requests: request what any of the
-        # contexts needs. The connection checks what its own context requires.
+        # The handshake decides whether to request a client certificate before it knows the host name: so it requests
+        # one if any of the contexts needs one. The connection checks what its own context requires.
         if any(side.client_authorities for side in sides):
             is_always = all(side.requires_client for side in sides)
             self.context.verify_mode = ssl.CERT_REQUIRED if is_always else ssl.CERT_OPTIONAL
@@ -48,7 +48,9 @@ class ServerSide:
         return [*certificates, *(pem for side in sides for pem in side.client_authorities)]
 
     def refresh(self) -> bool:
-        """Read the files again; whether anything has changed. Raises `BadCertificate`, and then changes nothing."""
+        """Read the files again, and return whether anything has changed. If this raises `BadCertificate`, it has
+        changed nothing.
+        """
         sides = (self._config, *self._overrides.values())
         texts = tuple(read_pem(pem) for side in sides for pem in _all_of(side))
         if texts == self._texts:

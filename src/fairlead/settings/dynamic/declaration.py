@@ -26,8 +26,8 @@ class Reach(IntEnum):
 class Setting(Generic[T]):
     """A dynamic setting. Settings compare by identity, so a lookup compares no strings.
 
-    `aliases` are other spellings of the key. `deviation` says how and why the default differs from Cadence's or
-    Temporal's (FL-71). `not_above` is a setting whose value this one must not exceed in any scope.
+    `aliases` are other spellings of the key. `deviation` gives the default of Cadence or Temporal, and why this one
+    differs (FL-71). `not_above` is a setting whose value this one must not exceed in any scope.
     """
 
     key: str

@@ -168,7 +168,7 @@ class _Reader:
 
 
 class _Enough(Exception):
-    """PROBLEMS_MAX errors are collected: stop reading."""
+    """Raised to stop reading after PROBLEMS_MAX errors."""
 
 
 def parse_file(content: bytes, registry: Registry, overrides: Sequence[Rule[Any]] = ()) -> ParsedFile:
@@ -242,7 +242,8 @@ def _parse_constraint(part: str, raw: Plain, has_cadence_names: bool) -> str | T
 def _parse_type(raw: Plain, has_cadence_names: bool) -> TaskType:  # noqa: FBT001 - private
     """Parse a task type: a name, or Temporal's number.
 
-    Beside Cadence's names of constraints a number is an error: Cadence counts types from 0, so it would be ambiguous.
+    A number is an error beside a constraint with a name of Cadence's: Cadence counts types from 0, so the number would
+    be ambiguous.
     """
     if isinstance(raw, str):
         known = _TYPES.get(raw.lower().removeprefix("task_queue_type_"))
@@ -250,7 +251,9 @@ def _parse_type(raw: Plain, has_cadence_names: bool) -> TaskType:  # noqa: FBT00
             return known
     elif raw in tuple(TaskType) and isinstance(raw, int) and not isinstance(raw, bool):
         if has_cadence_names:
-            raise InvalidValue("is a number, which means another type in Cadence than in Temporal: write its name")
+            raise InvalidValue(
+                "is a number, which stands for different types in Cadence and in Temporal: write the type's name"
+            )
         return TaskType(raw)
     raise InvalidValue(f"is {_shown(raw)}: use workflow (1), activity (2) or nexus (3)")
 

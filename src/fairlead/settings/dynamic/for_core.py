@@ -12,7 +12,7 @@ from fairlead.settings.dynamic import matching
 from fairlead.settings.dynamic.rules import EVERYWHERE, Scope
 from fairlead.settings.dynamic.source import DynamicSettings
 
-# Intervals of the tracker that a count of arrivals can cover at most, since it counts in half intervals.
+# Tracker intervals that one count of arrivals covers at most: the tracker counts in half intervals.
 WINDOWS_TO_COUNT = 1.5
 
 
@@ -25,9 +25,9 @@ def partition_counts(settings: DynamicSettings, scope: Scope) -> PartitionCounts
 def scaler_settings(settings: DynamicSettings, scope: Scope) -> ScalerSettings:
     """Settings of a task queue's scaler; the maximum wins over the minimum.
 
-    A sustained duration is at least the time that a count covers. Otherwise, just after partitions were added, tasks
-    that old partitions got before would be counted again beside those of the new ones, and the scaler would add more.
-    0 means: decide at once.
+    A sustained duration is at least the time that a count covers. If it were shorter, the load just after partitions
+    were added would still include tasks that the old partitions got before, and the scaler would add too many
+    partitions. 0 means: decide at once.
     """
     maximum = settings.get(matching.MAXIMUM_WRITE_PARTITIONS, scope)
     up_s = settings.get(matching.PARTITION_UPSCALE_SUSTAINED_DURATION, scope)

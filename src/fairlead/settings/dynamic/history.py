@@ -31,7 +31,7 @@ WORKFLOW_TASK_HEARTBEAT_TIMEOUT = Setting(
     kind=Duration(1.0, 30 * _DAY_S),
     default=1_800.0,
     reach=Reach.NAMESPACE,
-    about="How long a worker may keep a workflow task with responses that only ask for the next workflow task.",
+    about="How long a worker may keep a workflow by responses whose only effect is to get the next workflow task.",
 )
 WORKFLOW_TASK_RETRY_MAX_INTERVAL = Setting(
     key="history.workflowTaskRetryMaxInterval",

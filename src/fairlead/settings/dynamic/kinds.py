@@ -104,7 +104,7 @@ class Float:
         """Accept any number within the bounds, which excludes NaN."""
         if not isinstance(raw, int | float) or isinstance(raw, bool):
             raise InvalidValue(f"is not a number: write one from {self.bounds}, without quotes")
-        # Compared before it is converted: a whole number may be too large for a float.
+        # Compare before the conversion: a whole number may be too large for a float.
         if not self.minimum <= raw <= self.maximum:
             raise InvalidValue(f"is out of bounds: choose {self.bounds}")
         return float(raw)

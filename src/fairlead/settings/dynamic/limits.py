@@ -18,7 +18,7 @@ BLOB_SIZE_WARN = Setting(
     kind=Int(1, 64 << 20),
     default=512 << 10,
     reach=Reach.NAMESPACE,
-    about="Bytes of a payload above which a warning is logged: at most one a minute, with the number suppressed.",
+    about="Bytes of a payload above which a warning is logged: at most one per minute, with the number suppressed.",
 )
 MEMO_SIZE_ERROR = Setting(
     key="limit.memoSize.error",
@@ -32,7 +32,7 @@ MEMO_SIZE_WARN = Setting(
     kind=Int(1, 64 << 20),
     default=2 << 10,
     reach=Reach.NAMESPACE,
-    about="Bytes of a memo above which a warning is logged: at most one a minute.",
+    about="Bytes of a memo above which a warning is logged: at most one per minute.",
 )
 HISTORY_SIZE_ERROR = Setting(
     key="limit.historySize.error",
@@ -46,7 +46,7 @@ HISTORY_SIZE_WARN = Setting(
     kind=Int(1, 1 << 30),
     default=10 << 20,
     reach=Reach.NAMESPACE,
-    about="Bytes of history above which a warning is logged when events are added: at most one a minute.",
+    about="Bytes of history above which a warning is logged when events are added: at most one per minute.",
 )
 HISTORY_COUNT_ERROR = Setting(
     key="limit.historyCount.error",
@@ -60,7 +60,7 @@ HISTORY_COUNT_WARN = Setting(
     kind=Int(1, 10_000_000),
     default=10 << 10,
     reach=Reach.NAMESPACE,
-    about="Events of history above which a warning is logged when events are added: at most one a minute.",
+    about="Events of history above which a warning is logged when events are added: at most one per minute.",
 )
 HISTORY_SIZE_SUGGEST = Setting(
     key="limit.historySize.suggestContinueAsNew",

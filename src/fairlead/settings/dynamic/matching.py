@@ -37,7 +37,7 @@ NUM_WRITE_PARTITIONS = Setting(
     kind=Int(1, PARTITIONS_MAX),
     default=1,
     reach=Reach.TASK_QUEUE,
-    about="Partitions that get new tasks, likewise; lowered to the number of read partitions if above it.",
+    about="Partitions that get new tasks: initially, or always as for read partitions; at most the read partitions.",
     deviation="Cadence's default; Temporal's is 4.",
 )
 ENABLE_GET_NUMBER_OF_PARTITIONS_FROM_CACHE = Setting(
@@ -46,7 +46,7 @@ ENABLE_GET_NUMBER_OF_PARTITIONS_FROM_CACHE = Setting(
     default=True,
     reach=Reach.TASK_QUEUE,
     about="Whether the number of partitions comes from the database (true) or from these settings (false).",
-    deviation="Cadence's default is false: there it is a migration, here the database is where the count lives.",
+    deviation="Cadence's default is false, since it migrates to the database; here the database is the usual source.",
 )
 PARTITION_CONFIG_CHECK_INTERVAL = Setting(
     key="matching.partitionConfigCheckInterval",
@@ -73,14 +73,14 @@ PARTITION_UPSCALE_RPS = Setting(
     kind=Float(0.001, _RATE_MAX),
     default=_SCALER.upscale_rps,
     reach=Reach.TASK_QUEUE,
-    about="New tasks a second for each write partition above which partitions are added.",
+    about="New tasks per second for each write partition above which partitions are added.",
 )
 PARTITION_DOWNSCALE_FACTOR = Setting(
     key="matching.partitionDownscaleFactor",
     kind=Float(0.001, 0.999),
     default=_SCALER.downscale_factor,
     reach=Reach.TASK_QUEUE,
-    about="Partitions are removed if the load is below this share of what one partition less can take.",
+    about="Share of the load threshold of one partition less below which partitions are removed.",
 )
 PARTITION_UPSCALE_SUSTAINED_DURATION = Setting(
     key="matching.partitionUpscaleSustainedDuration",
@@ -155,7 +155,7 @@ FORWARDER_MAX_RATE_PER_SECOND = Setting(
     kind=Float(0.0, _RATE_MAX),
     default=10.0,
     reach=Reach.TASK_QUEUE,
-    about="Tasks a second that a partition offers to its parent.",
+    about="Tasks per second that a partition offers to its parent.",
 )
 FORWARDER_MAX_OUTSTANDING_POLLS_DOWN = Setting(
     key="matching.forwarderMaxOutstandingPollsDown",
@@ -222,7 +222,7 @@ GET_TASKS_BATCH_SIZE = Setting(
     kind=Int(2, 100_000),
     default=_BUFFER.batch_size,
     reach=Reach.TASK_QUEUE,
-    about="Tasks of a backlog that are held in memory, and so the number read at once.",
+    about="Tasks of a backlog that are held in memory; also the number that one read gets.",
 )
 GET_TASKS_RELOAD_AT = Setting(
     key="matching.getTasksReloadAt",
@@ -253,7 +253,7 @@ OUTSTANDING_TASK_APPENDS_THRESHOLD = Setting(
     default=2_000,
     reach=Reach.TASK_QUEUE,
     about="Tasks of a partition that wait to be written; further adds fail with ResourceExhausted.",
-    deviation="250 in Cadence and Temporal: too few for 1,000 tasks in flight, with which a group commit is cheap.",
+    deviation="250 in Cadence and Temporal. Group commits are cheap only with about 1,000 tasks in flight.",
 )
 MAX_TASK_BATCH_SIZE = Setting(
     key="matching.maxTaskBatchSize",
@@ -314,14 +314,14 @@ OVERRIDE_TASK_QUEUE_RPS = Setting(
     kind=Float(0.0, _RATE_MAX),
     default=0.0,
     reach=Reach.TASK_QUEUE,
-    about="Tasks a second that a task queue dispatches over all partitions; overrides the workers' limit. 0: no limit.",
+    about="Tasks per second that a task queue dispatches in total; overrides the workers' limit. 0: no limit.",
 )
 FAIRNESS_KEY_RPS = Setting(
     key="matching.fairnessKeyRps",
     kind=Float(0.0, _RATE_MAX),
     default=0.0,
     reach=Reach.TASK_QUEUE,
-    about="Tasks a second dispatched for a fairness key of weight 1; others by their weight. 0: no limit.",
+    about="Tasks per second dispatched for a fairness key of weight 1; others by their weight. 0: no limit.",
     deviation="Fairlead's own. In Temporal only a call sets it.",
 )
 FAIRNESS_KEY_CONCURRENCY = Setting(

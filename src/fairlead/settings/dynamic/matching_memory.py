@@ -18,7 +18,7 @@ LOADED_PARTITIONS_PER_NAMESPACE = Setting(
     kind=Int(1, 10_000_000),
     default=10_000,
     reach=Reach.NAMESPACE,
-    about="Partitions of one namespace that one host keeps loaded; above it, as for matching.loadedPartitions.",
+    about="Partitions of one namespace that one host keeps loaded; above it, idle ones are unloaded, or requests fail.",
     deviation=_OURS,
 )
 WAITING_POLLS = Setting(

@@ -12,7 +12,7 @@ RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.GLOBAL,
-    about="Calls a second that one host accepts from all namespaces together; 0 for no limit.",
+    about="Calls per second that one host accepts from all namespaces together; 0 for no limit.",
     deviation=_NO_LIMIT.format("2400"),
 )
 GLOBAL_RPS = Setting(
@@ -20,14 +20,14 @@ GLOBAL_RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.GLOBAL,
-    about="Calls a second that all hosts together accept, in equal parts; above 0 it replaces frontend.rps.",
+    about="Calls per second that all hosts together accept, in equal parts; above 0 it replaces frontend.rps.",
 )
 NAMESPACE_RPS = Setting(
     key="frontend.namespaceRPS",
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Calls a second of a namespace that one host accepts; 0 for no limit.",
+    about="Calls per second of a namespace that one host accepts; 0 for no limit.",
     deviation=_NO_LIMIT.format("2400"),
 )
 GLOBAL_NAMESPACE_RPS = Setting(
@@ -35,21 +35,21 @@ GLOBAL_NAMESPACE_RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Calls a second of a namespace that all hosts together accept; above 0 it replaces frontend.namespaceRPS.",
+    about="Calls per second of a namespace that all hosts together accept; above 0 it replaces frontend.namespaceRPS.",
 )
 NAMESPACE_BURST_RATIO = Setting(
     key="frontend.namespaceBurstRatio",
     kind=_RATIO,
     default=2.0,
     reach=Reach.NAMESPACE,
-    about="Calls that a namespace may make at once after a pause, as a multiple of its calls a second.",
+    about="Calls that a namespace may make at once after a pause, as a multiple of its calls per second.",
 )
 VISIBILITY_RPS = Setting(
     key="frontend.namespaceRPS.visibility",
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Lists and counts a second of a namespace that one host accepts; 0 for no limit.",
+    about="Lists and counts per second of a namespace that one host accepts; 0 for no limit.",
     deviation=_NO_LIMIT.format("10, and 100 in its development server"),
 )
 GLOBAL_VISIBILITY_RPS = Setting(
@@ -57,7 +57,7 @@ GLOBAL_VISIBILITY_RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Lists and counts a second of a namespace that all hosts accept; above 0 it replaces the limit of one host.",
+    about="Lists and counts of a namespace per second that all hosts accept; above 0 it replaces the limit of a host.",
 )
 VISIBILITY_BURST_RATIO = Setting(
     key="frontend.namespaceBurstRatio.visibility",
@@ -71,14 +71,14 @@ REPLICATED_RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=20,
     reach=Reach.GLOBAL,
-    about="Changes of namespaces a second that one host accepts: each is copied to other clusters; 0 for no limit.",
+    about="Changes of namespaces per second that one host accepts: each is copied to other clusters; 0 for no limit.",
 )
 NAMESPACE_REPLICATED_RPS = Setting(
     key="frontend.namespaceRPS.namespaceReplicationInducingAPIs",
     kind=Int(0, _RPS_MAX),
     default=1,
     reach=Reach.NAMESPACE,
-    about="Changes a second of one namespace that one host accepts; 0 for no limit.",
+    about="Changes per second of one namespace that one host accepts; 0 for no limit.",
 )
 NAMESPACE_REPLICATED_BURST_RATIO = Setting(
     key="frontend.namespaceBurstRatio.namespaceReplicationInducingAPIs",
@@ -92,14 +92,14 @@ GLOBAL_NAMESPACE_REPLICATED_RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Changes a second of one namespace that all hosts accept; above 0 it replaces the limit of one host.",
+    about="Changes per second of one namespace that all hosts accept; above 0 it replaces the limit of one host.",
 )
 GLOBAL_DEPLOYMENT_READ_RPS = Setting(
     key="frontend.globalNamespaceWorkerDeploymentReadRPS",
     kind=Int(0, _RPS_MAX),
     default=50,
     reach=Reach.NAMESPACE,
-    about="Descriptions and lists a second of a namespace's worker deployments that all hosts accept; 0 for no limit.",
+    about="Descriptions and lists of a namespace's worker deployments per second at all hosts; 0 for no limit.",
 )
 GLOBAL_DEPLOYMENT_READ_BURST_RATIO = Setting(
     key="frontend.globalNamespaceWorkerDeploymentReadBurstRatio",
@@ -113,14 +113,14 @@ NAMESPACE_COUNT = Setting(
     kind=Int(0, _RPS_MAX),
     default=1200,
     reach=Reach.NAMESPACE,
-    about="Open long calls (polls, queries, updates, waits for history) of a namespace, for each method at one host.",
+    about="Open long calls (polls, queries, updates, waits for history) of a namespace per method at one host.",
 )
 GLOBAL_NAMESPACE_COUNT = Setting(
     key="frontend.globalNamespaceCount",
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Open long calls of a namespace for each method at all hosts together; above 0 it replaces namespaceCount.",
+    about="Open long calls of a namespace per method at all hosts together; above 0 it replaces namespaceCount.",
 )
 CALLS_AT_ONCE = Setting(
     key="frontend.callsAtOnce",

@@ -1,6 +1,6 @@
 """Keys of Temporal's server without effect here that few users set, by topic; `without_effect` has the reasons.
 
-They are the keys in the binary of Temporal's server 1.32, so that no file that was written for it is refused.
+The list has all keys of Temporal's server 1.32, so that every settings file for that server is accepted.
 """
 
 

@@ -19,6 +19,6 @@ REDIRECTION = Setting(
     kind=Choice(Redirect),
     default=Redirect.ALL,
     reach=Reach.NAMESPACE,
-    about="Calls that a passive cluster forwards to the active one: none, calls (no polls or reads), or all but reads.",
+    about="Calls that a passive cluster forwards: none; calls (all but polls and reads); or all (all but reads).",
     deviation="Fairlead's own, set by namespace; Temporal's servers have dcRedirectionPolicy in their static file.",
 )

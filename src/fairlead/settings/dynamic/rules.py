@@ -14,8 +14,8 @@ comes before one without; then one with a namespace before one without; then one
 
 A rule gives a namespace by its name or its id. If two rules differ only in that, the rule with the id is in force.
 
-Lines 1, 2, 4, 6 and 8 are Temporal's order. In Temporal's server, values with the constraints of the other lines are
-silently without effect; here they apply in this order.
+Temporal's server has the order of lines 1, 2, 4, 6 and 8. It silently ignores values with the constraints of the other
+lines; here they apply in this order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ class Rule(Generic[T]):
 
 
 class _Shape(NamedTuple):
-    """The constraints that a rule has, in the order of their precedence."""
+    """The constraints that a rule has, without their values, in the order of precedence."""
 
     task_queue: bool
     namespace: bool

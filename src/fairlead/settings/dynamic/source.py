@@ -52,13 +52,14 @@ class _Version(NamedTuple):
     inode: int
     size_bytes: int
     modified_ns: int
-    # Also changes with the permissions, and when a copy keeps the old modification time.
+    # The change time of the file's status: it also changes with the permissions, and if a copy keeps the old
+    # modification time.
     changed_ns: int
 
 
 class _Listener(NamedTuple):
     settings: tuple[Setting[Any], ...]
-    # Each scope, and what is called with a new value for it.
+    # A function that yields each scope with the listener for its values.
     scopes: Callable[[], Iterable[tuple[Scope, Callable[[Any], None]]]]
 
 
@@ -135,7 +136,7 @@ class DynamicSettings:
     def subscribe_all(
         self, settings: tuple[Setting[Any], ...], notify: Callable[[Any], None], scope: Scope = EVERYWHERE
     ) -> Callable[[], None]:
-        """Like `subscribe`, for several settings, at the memory of one."""
+        """Like `subscribe`, but for several settings, with the memory that one subscription takes."""
         subscribed = ((scope, notify),)
         return self.subscribe_scopes(settings, lambda: subscribed)
 
@@ -163,8 +164,8 @@ class DynamicSettings:
         version = _version_of(self._file)
         if version == self._version and self._is_settled:
             return Reload(Outcome.UNCHANGED)
-        # Two writes within one tick of the file system's clock have the same version, so a version is trusted only
-        # when a second read, after the tick, has found the same.
+        # Two writes within one tick of the file system's clock have the same version, so trust a version only after a
+        # second read, after the tick, has found the same version.
         self._is_settled = version == self._version
         self._version = version
         content, problems = read_file(self._file)

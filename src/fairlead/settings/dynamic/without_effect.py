@@ -152,7 +152,7 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         "worker.removableBuildIdDurationSinceDefault",
         *rare_keys.OLD_VERSIONING,
     ),
-    "The state of a run is bounded by what may be pending in it, not by its bytes.": (
+    "The limits on pending activities, child workflows, signals and cancel requests bound the state of a run.": (
         "limit.mutableStateSize.error",
         "limit.mutableStateSize.warn",
     ),
@@ -182,7 +182,7 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         *rare_keys.FIXED,
     ),
     "Histories are always sent as they are stored, which costs the least.": ("frontend.sendRawWorkflowHistory",),
-    "The server calls nobody to ask for newer versions.": ("frontend.enableServerVersionCheck",),
+    "The server does not look for newer versions.": ("frontend.enableServerVersionCheck",),
     _KEEPALIVE: (
         "frontend.keepAliveMinTime",
         "frontend.keepAlivePermitWithoutStream",
@@ -222,7 +222,7 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         "history.enableTransitionHistory",
         *rare_keys.CLUSTERS,
     ),
-    "`frontend.redirection` says what is sent to the active cluster.": (
+    "Use `frontend.redirection` to choose the calls that are sent to the active cluster.": (
         "system.enableNamespaceNotActiveAutoForwarding",
     ),
     _INTERNAL: (

@@ -69,7 +69,7 @@ def read_authorization(section: Section, folder: Path = Path()) -> Authorization
     certificates = section.section("certificates")
     for name, grant in certificates.sections():
         if len(grants) >= GRANTS_MAX:
-            certificates.complain_of(name, f" is one more than the {GRANTS_MAX} allowed certificates")
+            certificates.complain_of(name, f" is above the limit of {GRANTS_MAX} certificates: remove some")
             break
         none: tuple[tuple[str, str], ...] = ()
         permissions = grant.value("permissions", _parse_permissions, none)

@@ -109,7 +109,7 @@ def read_cluster(cluster: Section, parse_address: Callable[[Plain], str], folder
         places.setdefault(address, remote_name)
         remotes[remote_name] = RemoteClusterConfig(version, address)
     if cluster.is_given and not cluster.given("name"):
-        cluster.complain_here("has no name: the other clusters know this one by it")
+        cluster.complain_here("has no name: give the name by which the other clusters know this one")
     cluster.close()
     if not cluster.is_given or cluster.has_problems:
         return None
@@ -136,7 +136,7 @@ def _key_reader(folder: Path, files: list[Path]) -> Callable[[Plain], str]:
 
 
 def _complain_of_version(section: Section, version: int, increment: int) -> None:
-    """Report an initial version not below the increment, at the key that is given: the other may be a default."""
+    """Report an initial version that is not below the increment, at the one of the two keys that the file has."""
     key = "initialVersion" if section.given("initialVersion") else "increment"
     section.complain_of(key, f": the initial version {version} must be below the increment, which is {increment}")
 
@@ -149,5 +149,5 @@ def _name_problem(remote_name: str, name: str, before: int) -> str:
     if remote_name == name:
         return " is the name of this cluster itself: leave it out"
     if before >= REMOTES_MAX:
-        return f" is one more than the {REMOTES_MAX} allowed remote clusters"
+        return f" is above the limit of {REMOTES_MAX} remote clusters: remove some"
     return ""

@@ -263,7 +263,7 @@ def _read_http(http: Section) -> HttpConfig | None:
 
 
 def _check_security(root: Section, config: StaticConfig) -> None:
-    """Report a configuration with which hosts could not call each other, or with which anybody could call them."""
+    """Report a configuration with which hosts could not call each other, or anybody could call them."""
     security = config.security
     if security.authorization.is_on and isinstance(config.store, PostgresConfig) and not security.guards_hosts:
         root.section("global").complain_here(

@@ -16,7 +16,8 @@ FILES_MAX: Final = 100
 DATA_CHARACTERS_MAX: Final = 1 << 20
 NAME_CHARACTERS_MAX: Final = 253
 _DAY_S: Final = 86_400.0
-# Defaults: seconds between two reads of the files, before the end of a certificate, and between two checks.
+# Defaults in seconds: between two reads of the files; before the expiry of a certificate, for warnings and for errors;
+# between two checks of the expiry.
 REFRESH_S: Final = 60.0
 WARNING_S: Final = 14 * _DAY_S
 ERROR_S: Final = 2 * _DAY_S
@@ -79,8 +80,8 @@ class TlsGroup:
 class TlsConfig:
     """Validated configuration of TLS. `remotes` are by HOST:PORT, HOST or *.DOMAIN of a remote cluster.
 
-    `warning_s` and `error_s` are the times before the end of a certificate from which the log has a warning or an error
-    every `check_s`. Changed files are read again every `refresh_s`. 0 switches each of them off.
+    From `warning_s` before the expiry of a certificate on, a warning is logged every `check_s`; from `error_s` on, an
+    error. Changed files are read again every `refresh_s`. 0 switches each of them off.
     """
 
     internode: TlsGroup = field(default_factory=TlsGroup)

@@ -16,7 +16,7 @@ A = TypeVar("A", bound=tuple[str, int])
 
 PATH_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 2_000
-# The path is written into a page.
+# Only these characters: the path is written into an HTML page.
 _PUBLIC_PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*/?", re.ASCII)
 
 

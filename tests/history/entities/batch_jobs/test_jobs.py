@@ -99,8 +99,8 @@ async def test_signals_and_cancellations_reach_every_open_run(client: Client) ->
     cancel = BatchOperationCancellation(identity="someone")
     assert counts(await run(client, "cancels", visibility_query=ALL, cancellation_operation=cancel)) == (1, 1, 0)
     events = (await client.get_workflow_handle("w-0").fetch_history()).events
-    told = [each.event_type for each in events][-2:]
-    assert told == [
+    reported = [each.event_type for each in events][-2:]
+    assert reported == [
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED,
     ]
@@ -158,8 +158,8 @@ async def test_options_of_workflows_are_changed(client: Client) -> None:
     )
     answer = await run(client, "job", visibility_query=ALL, update_workflow_options_operation=update)
     assert counts(answer) == (1, 1, 0)
-    told = (await client.get_workflow_handle("w-0").fetch_history()).events[-1]
-    attributes = told.workflow_execution_options_updated_event_attributes
+    reported = (await client.get_workflow_handle("w-0").fetch_history()).events[-1]
+    attributes = reported.workflow_execution_options_updated_event_attributes
     assert (attributes.priority.priority_key, attributes.identity) == (2, "someone")
 
 

@@ -69,7 +69,7 @@ def assemble_tree(tree_id: str, records: Iterable[Record]) -> Iterator[Assembled
         branch = current_branch(own)
         here = [record for record in own if _is_on(branch, record)]
         if not here:
-            # The version histories contradict the batches: no batch is on the branch that one of them claims.
+            # The version histories contradict the batches: one of them claims a branch that no batch is on.
             yield Assembled(run_id, [], Problem.INCOMPLETE, own[-1].status, last_us)
             continue
         status = max(here, key=lambda record: (record.last, record.task_id)).status
@@ -95,7 +95,7 @@ def current_branch(records: Sequence[Record]) -> Branch:
 
 
 def _is_on(branch: Branch, record: Record) -> bool:
-    """Whether the batch is on the branch: whether the branch has the batch's last event at the batch's version."""
+    """Whether the batch is on the branch: the branch has the batch's last event, with the batch's version."""
     for event_id, version in branch:
         if record.last <= event_id:
             return record.version == version

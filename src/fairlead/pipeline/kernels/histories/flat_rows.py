@@ -15,7 +15,7 @@ from fairlead.pipeline.statuses import CLOSED_BY, PAUSED, STATUS_NAMES, next_run
 
 MESSAGE_CHARACTERS_MAX = 500
 CAUSES_MAX = 20
-# Looked up once: protobuf enumerations are slow to read.
+# Constants, because reading protobuf enumerations is slow.
 _ACTIVITY_TASK_CANCELED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED)
 _ACTIVITY_TASK_COMPLETED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
 _ACTIVITY_TASK_FAILED = int(EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
@@ -37,7 +37,7 @@ _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 # Timeout types of later releases are missing here.
 _TIMEOUTS = {int(number): name.removeprefix("TIMEOUT_TYPE_").lower() for name, number in TimeoutType.items()}
 
-# Names of failures that have no type of their own. For `_WRAPPERS`, the name of the cause is used.
+# Names for failures without a type. Failures in `_WRAPPERS` get the name of their cause.
 _FAILURES = {
     "application_failure_info": "ApplicationFailure",
     "timeout_failure_info": "TimeoutFailure",
@@ -300,7 +300,7 @@ def _workflow_row(
 
 
 def describe_failure(failure: Failure) -> tuple[str | None, str | None]:
-    """Return the type and the message of a failure; for failures that only wrap a cause, those of the cause."""
+    """Return the type and the message of a failure; if the failure only wraps a cause, those of the cause."""
     for _ in range(CAUSES_MAX):
         if failure.WhichOneof("failure_info") not in _WRAPPERS or not failure.HasField("cause"):
             break

@@ -1,4 +1,6 @@
-"""How far each cluster's journal was delivered. Only times of one clock are compared: clocks may differ by hours."""
+"""Watermarks: the time up to which each cluster's journal was delivered. Clocks may differ by hours, so only times of
+one clock are compared.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,9 @@ Longs = npt.NDArray[np.int64]
 
 
 class Seen(NamedTuple):
-    """When a cluster journaled an event, by its own clock, and when the event came into the lake (0 if unknown)."""
+    """When a cluster journaled an event, by its own clock, and when the pipeline added the event to the lake (0 if
+    unknown).
+    """
 
     cluster: str
     time_us: int
@@ -33,7 +37,7 @@ class Clocks:
     cut: frozenset[str] = frozenset()
 
     def age_us(self, seen: Seen) -> int:
-        """Age of a journaled event: by its stream's watermark or by its arrival, whichever is longer."""
+        """Age of a journaled event: the longer of its ages by its stream's watermark and by its arrival in the lake."""
         ages = [self.own.get(seen.cluster, seen.time_us) - seen.time_us]
         if seen.arrived_us and seen.cluster not in self.cut:
             ages.append(self.now_us - seen.arrived_us)
@@ -51,9 +55,8 @@ class Clocks:
     def is_due_in(self, lacking: str, seen: Iterable[Seen], *, grace_us: int) -> bool:
         """Whether a cluster should have an event that others have.
 
-        The watermark of `lacking` must be later than the event by the grace period, on the clock of a cluster that has
-        the event. Or the event must have been in the lake for the grace period, in case that stream delivers nothing
-        more.
+        Either the watermark of `lacking` is later than the event by the grace period, on the clock of a cluster that
+        has the event; or the event was in the lake for the grace period, in case the stream of `lacking` has stopped.
         """
         return any(self._has_passed(lacking, one, grace_us) or self._has_waited(lacking, one, grace_us) for one in seen)
 
@@ -67,7 +70,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class OneClock(Clocks):
-    """All clusters on one clock, all streams delivered up to `now_us`."""
+    """Clocks of clusters that share one clock, with all streams delivered up to `now_us`."""
 
     def age_us(self, seen: Seen) -> int:
         """Age of a journaled event."""
@@ -79,5 +82,5 @@ class OneClock(Clocks):
         return ages
 
     def is_due_in(self, lacking: str, seen: Iterable[Seen], *, grace_us: int) -> bool:  # noqa: ARG002 - the same for all
-        """Whether the event was first journaled longer ago than the grace period."""
+        """Whether the grace period has passed since a cluster first journaled the event."""
         return any(self.now_us - one.time_us >= grace_us for one in seen)

@@ -25,8 +25,8 @@ from fairlead.pipeline.kernels.reconcile.records import (
 class Lack:
     """An event that a cluster should have and lacks.
 
-    `source` is a cluster that can send the event; None if no cluster has it, or if an event before it is lost.
-    `withheld` says why the event is not sent although a cluster has it.
+    `source` is a cluster that can send the event; None if no cluster has it, or if an earlier event of its branch is
+    lost. `withheld` says why the event is not sent although a cluster has it.
     """
 
     event: Item
@@ -63,7 +63,7 @@ class Comparison(MergedRun):
         different = self._report_different()
         incomparable = self._report_incomparable()
         self._report_extra(lacks)
-        # This comes after all checks that accuse a cluster: events that only an accused cluster has are not sent.
+        # After all checks that accuse a cluster, because the plan sends no events that only an accused cluster has.
         lacks = {name: _without_blocked(self._withhold(lacks[name])) for name in self.clusters}
         for name in self.clusters:
             self._report_lacks(name, lacks[name])
@@ -85,7 +85,7 @@ class Comparison(MergedRun):
     def _lacks(self, name: str) -> Iterator[Lack]:
         copy = self.copies.get(name)
         if any(finding.kind is Kind.CONTRADICTION and finding.cluster == name for finding in self.findings):
-            # This cluster would reject any event: first an operator must decide which of its branches is right.
+            # This cluster would reject any event until an operator decides which of its branches is right.
             return
         borrowed_to = self._borrowed_to(copy)
         expired = self.judgement.status not in OPEN_STATUSES and all(
@@ -153,7 +153,7 @@ class Comparison(MergedRun):
         return replace(lack, source=None, withheld=reason)
 
     def _report_extra(self, lacks: Mapping[str, Sequence[Lack]]) -> None:
-        """Report events that other clusters have but the only cluster that may write them lacks at its end."""
+        """Report events at a branch's end that other clusters have, but not the only cluster that may write them."""
         for name in self.copies:
             own = [
                 lack

@@ -34,8 +34,8 @@ from fairlead.pipeline.kernels.reconcile.records import (
 class Copy:
     """One cluster's copy of a run.
 
-    `branches` are its branches according to its version histories, without branches that are the beginning of
-    another one; `held` are the events of its batches. In a sound copy, both contain the same events.
+    `branches` are its branches according to its version histories; a branch that is only the beginning of another
+    branch is left out. `held` are the events of its batches. In a sound copy, both contain the same events.
     """
 
     cluster: str
@@ -68,13 +68,14 @@ class Copy:
 
 
 def read_copy(cluster: str, run_id: str, batches: Iterable[Batch]) -> Copy:
-    """Build the copy from these batches, in whatever order and however often each was journaled."""
+    """Build the copy from these batches; their order and repetitions don't matter."""
     unique = {
         (
             *(batch.branch_id, batch.first, batch.task_id, batch.last, batch.version, batch.digests, batch.items),
             *(batch.tree_id, batch.signals, batch.event_types, batch.payload_fault),
         ): batch
-        # If two segments have the same batch, the last one in this order is kept: the one that arrived first.
+        # If two segments hold the same batch, the last one in this order is kept: so sort the one that arrived first to
+        # the end.
         for batch in sorted(batches, key=lambda batch: -batch.arrived_us)
     }
     ordered = sorted(unique.values(), key=lambda batch: (batch.first, batch.version, batch.task_id, batch.branch_id))
@@ -196,7 +197,8 @@ def _wrong_contents(batch: Batch) -> str | None:
 
 
 def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
-    """Add the batch's events to the copy, even if the batch is unsound: then its events are wrong, but not missing.
+    """Add the batch's events to the copy, even those of an unsound batch: they are wrong, but must not count as
+    missing.
 
     An event without a digest gets an empty one, which is not compared with other clusters.
     """
@@ -230,7 +232,7 @@ def _hold(copy: Copy, batch: Batch, history: VersionHistory | None) -> None:
 def _check_branches(copy: Copy, sound: Sequence[tuple[Batch, VersionHistory]]) -> list[VersionHistory]:
     """Return the histories of the batches that continue their branch, possibly after a gap; report the others.
 
-    Whole batches may come twice, or again as parts of others, if events were sent again.
+    If events were sent again, a batch may occur twice, or its events may occur again as parts of other batches.
     """
     tips: dict[str, VersionHistory] = {}
     kept = []

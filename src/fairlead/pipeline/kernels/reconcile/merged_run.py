@@ -82,7 +82,9 @@ class MergedRun:
         return shared.last
 
     def _reference(self, version: int, values: Mapping[str, object]) -> str:
-        """Return the cluster whose value is right: the one that wrote the version, else one of the majority."""
+        """Return the cluster whose value is right: the cluster that wrote the version, or else any cluster of the
+        majority.
+        """
         owner = self.rules.owner(version)
         if owner is not None and owner in values:
             return owner
@@ -104,7 +106,7 @@ class MergedRun:
         return statuses[reference]
 
     def _borrowed_to(self, copy: Copy | None) -> int:
-        """Return the last event id that the copy inherits: the lowest one among all clusters with inherited events."""
+        """Return the last event id that the copies inherit; if they differ, the lowest one."""
         if copy is None or copy.borrowed_to is None:
             return 0
         return min(other.borrowed_to for other in self.copies.values() if other.borrowed_to is not None)
@@ -118,7 +120,9 @@ class MergedRun:
         return max((self.rules.age_us(self.copies[name].seen(event)) for name in self.holders[event]), default=0)
 
     def _decided_age_us(self, fork: Item) -> list[int]:
-        """Age of the current branch's first event after the fork: since then, other branches are known to lose."""
+        """Age of the first event of the current branch after the fork: the time for which the other branches have been
+        losing.
+        """
         event_id = fork.event_id + 1
         if event_id > self.tree.current.last.event_id:
             return []

@@ -175,7 +175,7 @@ def _goes_on(columns: BatchColumns) -> Flags:
 
 
 def _shares_items(columns: BatchColumns, before: Longs) -> Flags:
-    """Whether all items but the last equal those of the previous batch, as far as that batch has as many."""
+    """Whether this batch begins with the previous one's items; the last item of this batch is not compared."""
     shared = np.where(columns.begins_copy, 0, np.minimum(columns.item_count - 1, columns.item_count[before]))
     shared = np.maximum(shared, 0)
     row = np.repeat(np.arange(len(shared)), shared)

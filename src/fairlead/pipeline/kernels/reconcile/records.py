@@ -43,8 +43,8 @@ class Kind(StrEnum):
 class State(StrEnum):
     """How serious a finding is.
 
-    `LATE` may still heal by itself; `EXPIRED` may be a regular deletion after the retention. `NOT_COMPARABLE` means
-    that the journals don't show whether the copies are the same.
+    A `LATE` difference may still disappear by itself; an `EXPIRED` one may come from a regular deletion after the
+    retention. `NOT_COMPARABLE` means that the journals don't show whether the copies are the same.
     """
 
     WRONG = "wrong"
@@ -109,7 +109,8 @@ class Send(NamedTuple):
 class PairCounts(NamedTuple):
     """How the copies of two clusters compare, in events.
 
-    `late` counts events of `only_*` within the grace, `not_comparable` events of `shared` that lack a digest.
+    `late` counts the events of `only_*` that are within the grace period; `not_comparable` counts the events of
+    `shared` without a digest.
     """
 
     left: str
@@ -123,7 +124,9 @@ class PairCounts(NamedTuple):
 
 
 class CopySummary(NamedTuple):
-    """A cluster's copy of the run; `is_overdue` if it lacks events of the current branch that are due."""
+    """A cluster's copy of the run; `is_overdue`: it lacks events of the current branch although their grace period is
+    over.
+    """
 
     cluster: str
     is_open: bool
