@@ -45,7 +45,7 @@ class LakeFile:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a run has published of a table; without added and removed files there was no commit."""
+    """The rows of a published table, and the files of its last commit; without files there was no commit."""
 
     table: str
     format: str
