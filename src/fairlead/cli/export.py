@@ -21,7 +21,7 @@ from fairlead.settings.static.config import SqliteConfig, StaticConfig, StoreCon
 
 if TYPE_CHECKING:
     from fairlead.history.export import Exported
-    from fairlead.pipeline.public_export import Exported as ExportedRuns
+    from fairlead.pipeline.public_export import ExportedRuns
 
 RUNS_BETWEEN_SIGHTS = 50
 # Calls a second: a third of what Temporal Cloud allows for the lists of a namespace.

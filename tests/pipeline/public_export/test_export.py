@@ -18,7 +18,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.core.errors import FixRequest
-from fairlead.pipeline.public_export import Exported, NothingToExport, export_namespace
+from fairlead.pipeline.public_export import ExportedRuns, NothingToExport, export_namespace
 from fairlead.pipeline.public_export.export import KnownRun
 from fairlead.pipeline.public_export.source import SERVICE, SourceServer
 from fairlead.rpc.client import RemoteStatus
@@ -214,7 +214,7 @@ def begun(run_id: str = "run-1") -> Writer:
     return writer
 
 
-async def exported(source: StubServer, folder: Path) -> Exported:
+async def exported(source: StubServer, folder: Path) -> ExportedRuns:
     return await export_namespace(source, folder / "journal" / "active", notify=lambda _: None)
 
 

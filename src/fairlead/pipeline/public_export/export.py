@@ -68,7 +68,7 @@ _decode_known = msgspec.json.Decoder(KnownRun).decode
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportedRuns:
     """Counts of an export; `runs_left_out` counts runs that no journal may have, such as those with times to come."""
 
     runs: int = 0
@@ -82,9 +82,11 @@ class Exported:
     fault: str = ""
 
 
-async def export_namespace(source: SourceServer, folder: Path, *, notify: Callable[[Exported], None]) -> Exported:
+async def export_namespace(
+    source: SourceServer, folder: Path, *, notify: Callable[[ExportedRuns], None]
+) -> ExportedRuns:
     """Write the new events of a namespace to the journal of one cluster."""
-    done = Exported()
+    done = ExportedRuns()
     namespace_id = await source.namespace_id()
     with open_ledger(folder, namespace_id) as ledger:
         known = _read_known(ledger)
@@ -176,7 +178,7 @@ def _settled(events: list[HistoryEvent]) -> list[HistoryEvent]:
     return events[:end]
 
 
-def _write(ledger: Ledger, read: _Read | None, known: dict[str, KnownRun], done: Exported) -> None:
+def _write(ledger: Ledger, read: _Read | None, known: dict[str, KnownRun], done: ExportedRuns) -> None:
     if read is None:
         return
     if read.fault:
