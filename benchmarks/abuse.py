@@ -4,12 +4,17 @@ Each attack runs in a process of its own and connects again whenever the server 
 GetSystemInfo, one call after another. Prints the bystander's median and 99th percentile in milliseconds, for Fairlead
 and beside it for `temporal server start-dev`, and the server's memory at its peak. Exits with 1 if an attack makes
 Fairlead's 99th percentile longer than 100 ms; on a busy machine, only the comparison of the two servers counts.
+
+The last attacks have no counterpart beside them: they are on a server with authorization and a secret of its hosts, on
+the host's own port, on the HTTP port, and with calls that are refused.
 """
 
 import argparse
 import asyncio
 import contextlib
 import gzip
+import json
+import secrets
 import socket
 import statistics
 import sys
@@ -17,12 +22,23 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.workflows_servers import COMMANDS, OURS, REFERENCE, ServerProcess, server_process
+from benchmarks.workflows_servers import (
+    COMMANDS,
+    OURS,
+    REFERENCE,
+    ServerProcess,
+    await_port,
+    free_port,
+    killed,
+    server_process,
+)
 from fairlead.rpc.client import Channel, NotSent
 from fairlead.rpc.frames import (
     CONTINUATION,
@@ -125,6 +141,57 @@ def large_headers() -> Iterator[bytes]:
         yield headers(number, head[:1_000], 0) + frame(CONTINUATION, END_HEADERS, 2 * number + 1, head[1_000:])
 
 
+def refused_calls(path: str) -> Iterator[bytes]:
+    """20,000 calls without a credential."""
+    head = block(path)
+    for number in range(20_000):
+        yield headers(number, head) + frame(DATA, END_STREAM, 2 * number + 1, framed(bytes(100)))
+
+
+def resets_of(path: str) -> Iterator[bytes]:
+    head = block(path)
+    for number in range(10_000):
+        yield headers(number, head) + frame(RST_STREAM, 0, 2 * number + 1, UINT32.pack(8))
+
+
+def half_sent_bodies() -> Iterator[bytes]:
+    """256 requests of four megabytes, of which the first 48 kB are sent."""
+    head = block(HOST_METHOD)
+    for number in range(256):
+        yield headers(number, head) + frame(DATA, 0, 2 * number + 1, b"\x00" + UINT32.pack(4_000_000))
+        yield frame(DATA, 0, 2 * number + 1, bytes(16_000)) * 3
+
+
+def http_requests() -> Iterator[bytes]:
+    """20,000 requests without a credential, sent without waiting for the responses."""
+    yield b"GET /api/v1/namespaces HTTP/1.1\r\nHost: test\r\n\r\n" * 20_000
+
+
+def http_half_sent() -> Iterator[bytes]:
+    """A request of a megabyte, of which 64 kB are sent."""
+    yield b"POST /api/v1/namespaces HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+    yield b"Content-Length: 1000000\r\n\r\n" + bytes(65_536)
+
+
+@dataclass(frozen=True)
+class LockedAttack:
+    """An attack on one port of a server with authorization, by some connections at once."""
+
+    port: str
+    parts: Callable[[], Iterator[bytes]]
+    connections: int = 1
+
+
+HOST_METHOD = "/fairlead/matching.Poll"
+LOCKED_ATTACKS = {
+    "refused calls": LockedAttack("sdk", partial(refused_calls, SERVICE + "StartWorkflowExecution")),
+    "host: refused calls": LockedAttack("host", partial(refused_calls, HOST_METHOD)),
+    "host: rapid resets": LockedAttack("host", partial(resets_of, HOST_METHOD)),
+    "host: half-sent bodies": LockedAttack("host", half_sent_bodies, connections=20),
+    "HTTP: refused requests": LockedAttack("http", http_requests),
+    "HTTP: half-sent bodies": LockedAttack("http", http_half_sent, connections=100),
+}
+
 ATTACKS: dict[str, Callable[[], Iterator[bytes]]] = {
     "SETTINGS of 2,700 entries": settings_of_many_streams,
     "2,000 short SETTINGS": short_settings_of_many_streams,
@@ -142,12 +209,26 @@ ATTACKS: dict[str, Callable[[], Iterator[bytes]]] = {
 def attack(name: str, address: str, seconds: float) -> None:
     """Attack until the time is over, with a new connection whenever one ends."""
     host, _, port = address.rpartition(":")
-    frames = b"".join(ATTACKS[name]())
+    locked = LOCKED_ATTACKS.get(name)
+    frames = b"".join(ATTACKS[name]() if locked is None else locked.parts())
+    if locked is None or locked.port != "http":
+        frames = PREFACE + frame(SETTINGS, 0, 0) + frames
     until_s = time.monotonic() + seconds
+    others = [
+        threading.Thread(target=_attack, args=((host, int(port)), frames, until_s))
+        for _ in range(0 if locked is None else locked.connections - 1)
+    ]
+    for other in others:
+        other.start()
+    _attack((host, int(port)), frames, until_s)
+    for other in others:
+        other.join()
+
+
+def _attack(target: tuple[str, int], frames: bytes, until_s: float) -> None:
     while time.monotonic() < until_s:
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=WRITE_S_MAX) as peer:
+        with contextlib.suppress(OSError), socket.create_connection(target, timeout=WRITE_S_MAX) as peer:
             threading.Thread(target=_read_all, args=(peer,), daemon=True).start()
-            peer.sendall(PREFACE + frame(SETTINGS, 0, 0))
             for at in range(0, len(frames), WRITE_BYTES):
                 peer.sendall(frames[at : at + WRITE_BYTES])
                 if time.monotonic() > until_s:
@@ -174,9 +255,15 @@ async def bystander(address: str, until_s: float) -> list[float]:
     return took_ms
 
 
-async def measure(server: ServerProcess, name: str | None, seconds: float) -> tuple[float, float, float]:
-    """Return the bystander's median and 99th percentile in milliseconds, and the server's peak memory in MB."""
-    command = (sys.executable, "-m", "benchmarks.abuse", "--attack", str(name), server.address, str(seconds))
+async def measure(
+    server: ServerProcess, name: str | None, seconds: float, *, target: str = ""
+) -> tuple[float, float, float]:
+    """Return the bystander's median and 99th percentile in milliseconds, and the server's peak memory in MB.
+
+    `target` is the address that is attacked, if it is not the one for SDKs.
+    """
+    target = target or server.address
+    command = (sys.executable, "-m", "benchmarks.abuse", "--attack", str(name), target, str(seconds))
     attacking = None if name is None else await asyncio.create_subprocess_exec(*command)
     peak_mb = server.resident_mb()
 
@@ -206,6 +293,38 @@ def run(kind: str, seconds: float) -> dict[str, tuple[float, float, float]]:
     return found
 
 
+@contextlib.contextmanager
+def locked_server(folder: Path) -> Iterator[tuple[ServerProcess, dict[str, str]]]:
+    """Run a server with authorization and a secret; yields it, and the addresses of its ports."""
+    ports = {name: free_port() for name in ("sdk", "host", "http")}
+    addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    (folder / "secret").write_text(secrets.token_hex(32))
+    config = {
+        "frontend": {"listen": addresses["sdk"], "http": {"listen": addresses["http"]}},
+        "listen": addresses["host"],
+        "store": {"sqlite": {"file": "server.db"}},
+        "internode": {"secretFile": "secret"},
+        "global": {"authorization": {"authorizer": "default"}},
+        "log": {"level": "error"},
+    }
+    (folder / "server.yaml").write_text(json.dumps(config))
+    command = [*COMMANDS[OURS], "server", "start", "--config", str(folder / "server.yaml")]
+    with (folder / "server.log").open("wb") as log, killed(command, log) as process:
+        for port in ports.values():
+            await_port(port, process, folder / "server.log")
+        yield ServerProcess(addresses["sdk"], process.pid), addresses
+
+
+def run_locked(seconds: float) -> dict[str, tuple[float, float, float]]:
+    """Measure the attacks on a server with authorization, each with a new process of it."""
+    found = {}
+    for name, one in LOCKED_ATTACKS.items():
+        with tempfile.TemporaryDirectory() as folder, locked_server(Path(folder)) as (server, addresses):
+            asyncio.run(bystander(server.address, time.monotonic() + 0.5))
+            found[name] = asyncio.run(measure(server, name, seconds, target=addresses[one.port]))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.abuse", description=__doc__)
     parser.add_argument("--attack", nargs=3, metavar=("NAME", "ADDRESS", "SECONDS"), help=argparse.SUPPRESS)
@@ -218,13 +337,14 @@ def main() -> None:
     seconds = 1.0 if arguments.quick else 4.0
     kinds = [OURS] if arguments.quick or not Path(COMMANDS[REFERENCE][0]).exists() else [OURS, REFERENCE]
     found = {kind: run(kind, seconds) for kind in kinds}
+    found[OURS] |= run_locked(seconds)
     table = Table(title=f"a bystander's call, {seconds:g} s per attack: median / 99th percentile in ms, peak MB")
     table.add_column("attack")
     for kind in kinds:
         table.add_column(kind, justify="right")
     for name in found[OURS]:
         cells = [
-            f"{median:.1f} / {p99:.1f}, {peak:.0f} MB" for median, p99, peak in (found[kind][name] for kind in kinds)
+            "{:.1f} / {:.1f}, {:.0f} MB".format(*found[kind][name]) if name in found[kind] else "" for kind in kinds
         ]
         table.add_row(name, *cells)
     Console().print(table)

@@ -18,9 +18,11 @@ class CountedReads(MemoryHistory):
 
     reads = 0
 
-    async def read_namespace(self, *, name: str = "", namespace_id: str = "") -> StoredNamespace | None:
+    async def read_namespace(
+        self, *, namespace_id: str | None = None, name: str | None = None
+    ) -> StoredNamespace | None:
         self.reads += 1
-        return await super().read_namespace(name=name, namespace_id=namespace_id)
+        return await super().read_namespace(namespace_id=namespace_id, name=name)
 
 
 async def cached(store: MemoryHistory) -> Namespaces:

@@ -92,6 +92,9 @@ class Pair:
         self.servers[name] = Server(self.configs[name])
         await self.servers[name].start()
 
+    async def stop(self, name: str) -> None:
+        await self.servers[name].stop()
+
     async def client(self, cluster: str, namespace: str, key: str | None = None) -> Client:
         return await Client.connect(
             self.addresses[cluster],
@@ -171,7 +174,7 @@ async def pair(folder: Path, *, refresh_s: float = 60.0, by_certificate: bool = 
             )
             found.servers[name] = Server(found.configs[name])
             await found.servers[name].start()
-            stack.push_async_callback(lambda name=name: found.servers[name].stop())
+            stack.push_async_callback(found.stop, name)
         yield found
 
 

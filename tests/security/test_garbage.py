@@ -60,6 +60,7 @@ def ports(server: Server) -> dict[str, tuple[str, RpcServer]]:
     workflows = server._workflows
     assert workflows is not None
     assert workflows._frontend is not None
+    assert server.frontend_address is not None
     return {
         HOSTS: (server.address, server._grpc._rpc),
         CLUSTERS: (server.frontend_address, workflows._frontend._rpc),

@@ -15,13 +15,13 @@ from tests.security.test_garbage import SECRET, locked_server
 
 async def test_the_secret_of_hosts_grants_nothing_at_the_port_for_sdks_and_clusters() -> None:
     secret = with_secret(SECRET)
-    metadata = {name: value for name, value in secret.headers if isinstance(value, str)}
     async with locked_server() as server:
+        assert server.frontend_address is not None
         channel = Channel(server.address)
         ring = await channel.unary("/fairlead/cluster.Ring", b"\x90", timeout_s=10, metadata=secret.headers)
         assert msgspec.msgpack.decode(ring)
         await channel.close()
-        client = await Client.connect(server.frontend_address, rpc_metadata=metadata)
+        client = await Client.connect(server.frontend_address, rpc_metadata=dict(secret.headers))
         with pytest.raises(RPCError) as refused:
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
         assert refused.value.status is RPCStatusCode.PERMISSION_DENIED
