@@ -20,6 +20,7 @@ from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import TASK
 from fairlead.pipeline.schemas_traffic import TRAFFIC, TRAFFIC_LISTS
 from fairlead.pipeline.stages.traffic import (
+    TASK_QUEUE,
     InvalidWindow,
     list_traffic,
     partition_flows,
@@ -218,6 +219,9 @@ def test_the_job_writes_both_tables_and_reports_the_worst_task_queues(spark: Spa
     assert summary.findings["added"] == sum(record["kind"] == "added" for record in records)
     worst = max(row["wait_s_p99"] for row in in_duckdb(records, LISTS) if row["wait_s_p99"] is not None)
     assert summary.findings["slowest"][0]["wait_s_p99"] == pytest.approx(worst)
+    for one in summary.findings["most_skewed"]:
+        its = [row for row in in_duckdb(records, LISTS) if all(row[name] == one[name] for name in TASK_QUEUE)]
+        assert one["at_us"] == min(row["window_us"] for row in its if row["skew"] == pytest.approx(one["skew"]))
     assert len(reported) == 2
     assert lake.read_derived(spark, "traffic").count() == summary.rows["traffic"]
 

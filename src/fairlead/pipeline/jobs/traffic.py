@@ -85,11 +85,11 @@ def _findings(lake: Lake) -> dict[str, Any]:
 
 
 def _worst(queries: Queries, measure: str) -> list[Row]:
-    """Return the task queues with the highest value of a measure, each with its worst window."""
+    """Return the task queues with the highest value of a measure, each with its worst window, the first of several."""
     return queries.rows(
         f"""
         SELECT cluster, namespace_id, task_list, task_type,
-               max({measure}) AS {measure}, max_by(window_us, {measure}) AS at_us
+               max({measure}) AS {measure}, max_by(window_us, ({measure}, -window_us)) AS at_us
         FROM traffic_lists WHERE {measure} IS NOT NULL GROUP BY ALL
         ORDER BY max({measure}) DESC, cluster, namespace_id, task_list, task_type LIMIT {WORST_SHOWN}
         """  # noqa: S608 - our own names
