@@ -233,14 +233,10 @@ def keys_report(keys: list[ListedKey]) -> Report:
         )
         state = "revoked" if each.revoked_s else "expired" if 0 < each.expires_s <= now_s else "valid"
         rows.append(
-            (
-                *(each.id, each.name, where, role, state),
-                *(_when(each.expires_s, "never"), _when(each.last_used_s, "never")),
-                each.created_by or "unknown",
-            )
+            (each.id, each.name, where, role, state, _when(each.expires_s, "never"), _when(each.last_used_s, "never"))
         )
     valid = sum(1 for row in rows if row[4] == "valid")
-    columns = ("id", "name", "valid_for", "role", "state", "expires", "last_used", "created_by")
+    columns = ("id", "name", "valid_for", "role", "state", "expires", "last_used")
     return Report("keys", f"{counted(len(rows), 'key')}, {valid} valid", {}, [Table("keys", "", columns, rows)])
 
 
