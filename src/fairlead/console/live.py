@@ -12,7 +12,7 @@ from fairlead.telemetry import get_log
 # Seconds between two samples of a view; more if a sample is expensive, so that it takes at most this share of a core.
 INTERVAL_S_MIN: Final = 2.0
 INTERVAL_S_MAX: Final = 30.0
-CORE_SHARE_MAX: Final = 0.01
+CORE_SHARE_MAX: Final = 0.007
 # Open streams of all viewers, and distinct views that are sampled.
 STREAMS_MAX: Final = 300
 SAMPLERS_MAX: Final = 60
