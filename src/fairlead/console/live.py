@@ -13,7 +13,7 @@ from fairlead.telemetry import get_log
 # sample costs, the longer the next one waits.
 INTERVAL_S_MIN: Final = 2.0
 INTERVAL_S_MAX: Final = 30.0
-CORE_SHARE_MAX: Final = 0.01
+CORE_SHARE_MAX: Final = 0.007
 # Open streams of all viewers, and distinct views that are sampled.
 STREAMS_MAX: Final = 300
 SAMPLERS_MAX: Final = 60
