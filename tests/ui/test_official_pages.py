@@ -133,7 +133,7 @@ def test_a_workflow_is_reset(seen: Seen) -> None:
     picture(page, "reset")
 
 
-def test_a_schedule_is_shown_paused_and_run(seen: Seen) -> None:
+def test_a_schedule_is_shown_and_paused(seen: Seen) -> None:
     page = seen.page
     seen.goto("/schedules")
     expect(row(page, "nightly")).to_contain_text("Order")
@@ -143,6 +143,11 @@ def test_a_schedule_is_shown_paused_and_run(seen: Seen) -> None:
     confirm(page, "pause-schedule-modal", lambda dialog: dialog.get_by_role("textbox").fill("for now"))
     expect(page.get_by_role("button", name="Unpause", exact=True)).to_be_visible()
     picture(page, "schedule")
+    page.get_by_role("button", name=re.compile("More Actions|More options", re.IGNORECASE)).first.click()
+    page.get_by_text("Trigger", exact=True).locator("visible=true").first.click()
+    confirm(page, "trigger-schedule-modal")
+    expect(page.locator("a", has_text=re.compile(r"^nightly-20")).first).to_be_visible()
+    picture(page, "schedule-triggered")
 
 
 def test_a_task_queue_has_its_pollers(seen: Seen) -> None:
