@@ -60,7 +60,8 @@ class Connection(asyncio.Protocol):
         encryption = transport.get_extra_info("ssl_object")
         if (check_of := getattr(getattr(encryption, "context", None), "check_of", None)) is not None:
             self._is_trusted = check_of(encryption)
-        is_unknown = self._is_secure and _lacks_certificate(encryption)
+        # The handshake of a resumed session does not check its certificate again.
+        is_unknown = self._is_secure and (_lacks_certificate(encryption) or not self._is_trusted())
         if is_unknown or self._host.descriptors.is_reserved(transport):
             self._is_discarding = True
             self._transport.abort()

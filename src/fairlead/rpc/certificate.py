@@ -55,5 +55,5 @@ def peer_certificate(encryption: ssl.SSLObject | None) -> PeerCertificate | None
         next((value for kind, value in parts if kind == "commonName"), ""),
         tuple(value for kind, value in found.get("subjectAltName", ()) if kind in _NAME_KINDS),
         () if chain is None else chain.fingerprints,
-        chain is None or trust is None or trust.is_of_default(chain),
+        trust is None or (chain is not None and trust.is_of_default(chain)),
     )

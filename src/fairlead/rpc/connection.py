@@ -100,6 +100,8 @@ class Connection(Http2Connection):
         is_missing = certificate is None and _requires_certificate(encryption)
         # A chain that can't be read can't be checked later on either.
         is_missing |= certificate is not None and self._trust is not None and self._chain is None
+        # The handshake of a resumed session does not check its certificate again.
+        is_missing |= self._trust is not None and self._chain is not None and not self._trust.accepts(self._chain)
         if is_other or is_missing or self._host.is_draining or self._is_one_too_many():
             self._is_ending = True
             self._transport.abort()

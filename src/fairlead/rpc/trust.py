@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 
 # Certificates of authorities whose facts are kept.
 _KNOWN_MAX: Final = 1_024
+# Chains of TLS 1.2 sessions that may be resumed, about 1 kB each; a client of a forgotten one connects anew.
+_SESSIONS_MAX: Final = 10_000
 # Certificates of a chain; OpenSSL accepts 100.
 CHAIN_MAX: Final = 100
+
+
+# Chains by the session's id, oldest first.
+_chains: "dict[bytes, Chain]" = {}
 
 
 class Unreadable(FixRequest):
@@ -78,8 +84,12 @@ class TrustingContext(ssl.SSLContext):
 
     def check_of(self, encryption: ssl.SSLObject) -> Callable[[], bool]:
         """A function that tells whether the certificate of a connection's client still counts."""
-        trust, chain = self.trust, None if self.trust is None else chain_of(encryption)
-        return (lambda: True) if trust is None or chain is None else (lambda: trust.accepts(chain))
+        trust = self.trust
+        if trust is None or not encryption.getpeercert():
+            return lambda: True
+        chain = chain_of(encryption)
+        # A chain that is not known can't be checked.
+        return (lambda: False) if chain is None else (lambda: trust.accepts(chain))
 
 
 def trust_of(encryption: ssl.SSLObject | None) -> Trust | None:
@@ -90,6 +100,10 @@ def trust_of(encryption: ssl.SSLObject | None) -> Trust | None:
 
 def chain_of(encryption: ssl.SSLObject) -> Chain | None:
     """The verified chain of the client's certificate; None if the client has presented none, or if it is unreadable."""
+    session_id = _session_id(encryption)
+    if encryption.session_reused:
+        # The handshake of a resumed session carries no certificates: they are those of its first connection.
+        return _chains.get(session_id)
     ders = _verified_chain(encryption)
     if not ders:
         return None
@@ -99,11 +113,22 @@ def chain_of(encryption: ssl.SSLObject) -> Chain | None:
         authorities = [_facts(der) for der in ders[1:CHAIN_MAX] or ders]
     except Unreadable:
         return None
-    return Chain(
+    chain = Chain(
         tuple(each.fingerprint for each in authorities),
         frozenset(each.identity for each in authorities),
         min(ends_s, *(each.ends_s for each in authorities)),
     )
+    if session_id:
+        _chains[session_id] = chain
+        while len(_chains) > _SESSIONS_MAX:
+            del _chains[next(iter(_chains))]
+    return chain
+
+
+def _session_id(encryption: ssl.SSLObject) -> bytes:
+    """The id by which a client can resume the session; empty for TLS 1.3, where this server offers no resumption."""
+    session = encryption.session if encryption.version() == "TLSv1.2" else None
+    return b"" if session is None else session.id
 
 
 def identities_of(text: bytes) -> frozenset[bytes]:
