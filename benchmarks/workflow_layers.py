@@ -6,19 +6,22 @@ The shares are scaled to the CPU time of the main thread, so that all rows add u
 
 import argparse
 import asyncio
+import contextlib
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.workflows_load import at_once, connect, run_one
+from benchmarks.workflows_load import RawClient, at_once, connect, run_one
 from benchmarks.workflows_servers import OURS, ServerProcess, killed, server_process
 
 WARM_UP_S = 2.0
@@ -89,13 +92,20 @@ def _threads(pid: int) -> Iterator[Path]:
     yield from sorted(others, key=lambda task: -int((task / "schedstat").read_text().split()[0]))
 
 
-async def measure(server: ServerProcess, folder: Path, duration_s: float) -> tuple[dict[str, float], float]:
+async def measure(
+    server: ServerProcess, folder: Path, duration_s: float, *, only_starts: bool
+) -> tuple[dict[str, float], float]:
     """Milliseconds of CPU per workflow by layer, and workflows per second."""
-    client = await connect(server.address)
-    await at_once(lambda: run_one(client), duration_s=WARM_UP_S)
+    one: Callable[[], Awaitable[object]]
+    if only_starts:
+        # Without an SDK, whose client would be busier than the server.
+        one = (await RawClient.connected(server.address)).start
+    else:
+        one = partial(run_one, await connect(server.address))
+    await at_once(one, duration_s=WARM_UP_S)
     # Measure the CPU time in a first round without the profiler, which stops the server for each sample.
     before = thread_cpu_s(server.pid)
-    done = await at_once(lambda: run_one(client), duration_s=duration_s)
+    done = await at_once(one, duration_s=duration_s)
     main_ms, writer_ms, rest_ms = (
         (after - begun) / done * 1e3 for after, begun in zip(thread_cpu_s(server.pid), before, strict=True)
     )
@@ -104,7 +114,7 @@ async def measure(server: ServerProcess, folder: Path, duration_s: float) -> tup
     spy = await asyncio.create_subprocess_exec(
         SPY, "record", *options, "-o", str(raw), "-p", str(server.pid), stdout=subprocess.DEVNULL
     )
-    await asyncio.gather(spy.wait(), at_once(lambda: run_one(client), duration_s=duration_s + 1))
+    await asyncio.gather(spy.wait(), at_once(one, duration_s=duration_s + 1))
     samples = layers_of(raw.read_text().splitlines())
     total = sum(samples.values())
     by_layer = {name: samples[name] / total * main_ms for name in (LOOP, *(name for name, _ in LAYERS))}
@@ -114,16 +124,19 @@ async def measure(server: ServerProcess, folder: Path, duration_s: float) -> tup
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workflow_layers", description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0, help="seconds of load, twice")
+    parser.add_argument("--starts", action="store_true", help="only start workflows, without a worker")
     options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name,
-        server_process(OURS, Path(name)) as server,
-        (Path(name) / "worker.log").open("wb") as log,
-        killed([sys.executable, "-m", "benchmarks.workflows_load", server.address], log),
-    ):
-        figures, per_s = uvloop.run(measure(server, Path(name), options.seconds))
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name, contextlib.ExitStack() as stack:
+        server = stack.enter_context(server_process(OURS, Path(name)))
+        if not options.starts:
+            log = stack.enter_context((Path(name) / "worker.log").open("wb"))
+            command = [sys.executable, "-m", "benchmarks.workflows_load", server.address]
+            stack.enter_context(killed(command, log))
+        figures, per_s = uvloop.run(measure(server, Path(name), options.seconds, only_starts=options.starts))
     total_ms = sum(figures.values())
-    table = Table("layer", "CPU ms per workflow", "%", title=f"{per_s:.0f} workflows per second")
+    subject = "start" if options.starts else "workflow"
+    title = f"{per_s:,.0f} {subject}s per second, load average {os.getloadavg()[0]:.1f}"
+    table = Table("layer", f"CPU ms per {subject}", "%", title=title)
     for layer, cpu_ms in figures.items():
         table.add_row(layer, f"{cpu_ms:.2f}", f"{cpu_ms / total_ms * 100:.0f}")
     table.add_section()
