@@ -12,6 +12,7 @@ from fairlead.api.errors import (
     NotFound,
     OutOfRange,
     PermissionDenied,
+    Unavailable,
     Unimplemented,
 )
 from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryElsewhere, RetryLater
@@ -33,6 +34,7 @@ CODES: dict[type[FairleadError], Code] = {
     Overloaded: Code.RESOURCE_EXHAUSTED,
     DeadlineExceeded: Code.DEADLINE_EXCEEDED,
     Aborted: Code.ABORTED,
+    Unavailable: Code.UNAVAILABLE,
     FixRequest: Code.INVALID_ARGUMENT,
     RetryElsewhere: Code.UNAVAILABLE,
     RetryLater: Code.UNAVAILABLE,

@@ -72,6 +72,10 @@ class DeadlineExceeded(ApiError, RetryLater):
     """The caller's deadline has passed; the request may have been carried out."""
 
 
+class Unavailable(ApiError, RetryLater):
+    """The server ended the call, and the same call can succeed at once."""
+
+
 class Aborted(ApiError, RetryLater):
     """A concurrent change prevented the request: send it again."""
 
@@ -90,4 +94,5 @@ API_ERRORS: tuple[type[ApiError], ...] = (
     Exhausted,
     DeadlineExceeded,
     Aborted,
+    Unavailable,
 )

@@ -60,7 +60,7 @@ class KeySource:
     """The keys of all sources, by their `kid`.
 
     The keys of a source are replaced as a whole: a withdrawn key is gone at once. If a source can't be read, its keys
-    stay for `STALE_S_MAX`, and those of the others are read all the same.
+    stay for `STALE_S_MAX`, or for two more reads if these take longer. Those of the others are read all the same.
     """
 
     def __init__(
@@ -137,7 +137,8 @@ class KeySource:
     def _has_failed(self, source: _Source, reason: str) -> bool:
         """Log the failure; return whether the keys of the source are too old, and gone."""
         _log.error("keys of tokens not read, keeping the last ones", reason=reason, keys=len(source.keys))
-        if not source.keys or self._clock() - source.read_s < STALE_S_MAX:
+        # With long pauses between reads, a single failure must not drop the keys.
+        if not source.keys or self._clock() - source.read_s < max(STALE_S_MAX, 2.5 * self._refresh_s):
             return False
         _log.error("keys of tokens dropped: their source was unreadable for too long", source=shown(source.address))
         # The next read that succeeds brings them back.

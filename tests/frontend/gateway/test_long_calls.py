@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.errors import PermissionDenied
+from fairlead.api.codes import code_of
+from fairlead.api.errors import Unavailable
 from fairlead.authorization import AuthInfo, Claims, Denied, Role
 from fairlead.authorization.gate import Decided
 from fairlead.frontend.gateway import long_calls
 from fairlead.frontend.gateway.long_calls import LongCalls
-from fairlead.rpc import Call
+from fairlead.rpc import Call, Code
 from fairlead.rpc.head import IDENTITY, Head
+from fairlead.storage.tasks import StoreUnavailable
 from tests.authorization.tokens import make_gate
 from tests.patience import until
 
@@ -23,10 +25,13 @@ class Revocable:
 
     def __init__(self) -> None:
         self.revoked: set[str] = set()
+        self.is_unreachable = False
         self.asked = 0
 
     def claims(self, info: AuthInfo) -> Claims | None:
         self.asked += 1
+        if self.is_unreachable:
+            raise StoreUnavailable("the keys can't be read")
         if info.token in self.revoked:
             raise Denied("revoked")
         return Claims(info.token, Role.ADMIN) if info.token else None
@@ -53,7 +58,9 @@ async def test_a_poll_ends_when_its_key_is_revoked_and_the_polls_of_others_go_on
     before = mapper.asked
     mapper.revoked.add("ended")
     outcomes = await asyncio.gather(*ended, return_exceptions=True)
-    assert {(type(each), str(each)) for each in outcomes} == {(PermissionDenied, "Request unauthorized.")}
+    # Not PERMISSION_DENIED, which ends a worker: its client may have a new token already.
+    assert {type(each) for each in outcomes} == {Unavailable}
+    assert code_of(outcomes[0]) is Code.UNAVAILABLE
     assert not kept.done()
     assert {(each.method.name, each.namespace, each.principal.name) for each in decided} == {
         ("PollWorkflowTaskQueue", "orders", "ended")
@@ -62,6 +69,53 @@ async def test_a_poll_ends_when_its_key_is_revoked_and_the_polls_of_others_go_on
     assert mapper.asked - before <= 6
     task_of_matching.set_result("a task")
     assert await kept == "a task"
+
+
+async def test_open_polls_go_on_while_the_keys_cannot_be_read() -> None:
+    mapper, decided = Revocable(), list[Decided]()
+    calls = LongCalls(make_gate(mapper=mapper, decided=decided), check_s=0.01)
+    answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    poll = asyncio.create_task(calls.wait(call_of("kept"), Claims("kept"), "orders", answer))
+    await until(lambda: mapper.asked >= 1)
+    mapper.is_unreachable = True
+    before = mapper.asked
+    await until(lambda: mapper.asked >= before + 3)
+    assert not poll.done()
+    answer.set_result("a task")
+    assert await poll == "a task"
+    assert decided == []
+
+
+async def test_a_slow_check_is_not_started_again_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapper = Revocable()
+    gate = make_gate(mapper=mapper)
+    calls = LongCalls(gate, check_s=0.001)
+    running, most = 0, 0
+    viewer = gate.viewer
+
+    async def slow(call: Call) -> Claims | None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        # A claim mapper may ask a remote service.
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        running -= 1
+        return await viewer(call)
+
+    monkeypatch.setattr(gate, "viewer", slow)
+    forever: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    polls = [asyncio.create_task(calls.wait(call_of("a"), Claims("a"), "orders", asyncio.shield(forever)))]
+    await until(lambda: running == 1)
+    polls += [
+        asyncio.create_task(calls.wait(call_of(f"b{number}"), Claims("b"), "orders", asyncio.shield(forever)))
+        for number in range(5)
+    ]
+    await until(lambda: mapper.asked >= 8)
+    assert most == 1
+    for poll in polls:
+        poll.cancel()
+    await asyncio.gather(*polls, return_exceptions=True)
 
 
 async def test_a_poll_whose_caller_has_gone_is_cancelled() -> None:
