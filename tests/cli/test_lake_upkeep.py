@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from fairlead.cli.lake import JOURNAL_TABLES, lake
 from fairlead.core.errors import FixRequest
@@ -76,7 +77,8 @@ def test_publish_writes_both_formats(tmp_path: Path) -> None:
         ((), "give --delta or --iceberg"),
         (("--iceberg", "sqlite:///c.db"), "--iceberg and --warehouse need each other"),
         (("--delta", "d", "--table", "colour"), "--table colour: this lake has no such table; it has task"),
-        (("--delta", "gopher://d"), "gopher://d can't be used"),
+        (("--delta", "gopher://d"), "gopher://d/task can't be used"),
+        (("--iceberg", "sqlite:////nowhere/c.db", "--warehouse", "w"), "the table 'task' can't be published"),
     ],
 )
 def test_a_wrong_place_is_named(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
@@ -85,3 +87,12 @@ def test_a_wrong_place_is_named(tmp_path: Path, options: tuple[str, ...], words:
         CliRunner().invoke(
             lake, ["publish", "--lake", str(there.root), *options], catch_exceptions=False, standalone_mode=False
         )
+
+
+def test_publish_empties_a_table_that_lost_its_rows(tmp_path: Path) -> None:
+    there = filled(tmp_path)
+    delta = ("publish", "--lake", str(there.root), "--delta", str(tmp_path / "delta"))
+    run(*delta)
+    run("retain", "--lake", str(there.root), "--keep", "task=30")
+    assert run(*delta)["headline"] == "1 commit"
+    assert DeltaTable(str(tmp_path / "delta" / "task")).to_pyarrow_table().num_rows == 0

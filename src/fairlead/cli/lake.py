@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.core.errors import FixRequest
+from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.report import Cell, Output, Report, Table, counted, show
 
 if TYPE_CHECKING:
@@ -186,6 +186,8 @@ def retain(*, lake: Path, keep: tuple[str, ...], dry_run: bool, output: str) -> 
     from fairlead.pipeline.upkeep.retention import retain as remove  # noqa: PLC0415 - loads Arrow
 
     days = dict(_kept_days(text) for text in keep)
+    if len(days) < len(keep):
+        raise FixRequest("--keep: give each table once")
     there = Lake(lake)
     there.check_there()
     today = datetime.now(tz=UTC).date()
@@ -231,13 +233,14 @@ def publish(
         raise FixRequest("nothing to publish to: give --delta or --iceberg")
     if (iceberg is None) != (warehouse is None):
         raise FixRequest("--iceberg and --warehouse need each other: give both, or neither")
-    from fairlead.pipeline.lake import Lake  # noqa: PLC0415 - loads Spark's types
-    from fairlead.pipeline.lake_sql import tables_of  # noqa: PLC0415 - loads Arrow
-    from fairlead.pipeline.publish import DeltaPlace, IcebergPlace  # noqa: PLC0415 - loads Arrow
+    from fairlead.pipeline.dictionary import TABLES  # noqa: PLC0415 - loads Spark's types
+    from fairlead.pipeline.lake import Lake  # noqa: PLC0415
+    from fairlead.pipeline.publish import CantPublish, DeltaPlace, IcebergPlace, publishing  # noqa: PLC0415 - Arrow
 
     there = Lake(lake)
     there.check_there()
-    names = [table.name for table in tables_of(lake)]
+    # Also tables without a file: a published table that lost all its rows becomes empty.
+    names = [table for table in TABLES if there.has(table)]
     unknown = sorted(set(only) - set(names))
     if unknown:
         raise FixRequest(f"--table {unknown[0]}: this lake has no such table; it has {', '.join(names) or 'none'}")
@@ -246,7 +249,22 @@ def publish(
         places.append(DeltaPlace(delta))
     if iceberg is not None and warehouse is not None:
         places.append(IcebergPlace(iceberg, warehouse))
-    done = [place.publish(there, table) for place in places for table in names if table in (only or names)]
+    done = []
+    with publishing(there):
+        for place in places:
+            for table in names:
+                if table not in (only or names):
+                    continue
+                try:
+                    done.append(place.publish(there, table))
+                except FairleadError:
+                    raise
+                except Exception as failed:
+                    # The libraries have errors of their own for addresses, access and networks.
+                    reason = str(failed).strip().partition("\n")[0] or type(failed).__name__
+                    raise CantPublish(
+                        f"the table {table!r} can't be published: {reason}: check the address"
+                    ) from failed
     rows: list[list[Cell]] = [
         [one.table, one.format, one.rows, one.files_added, one.files_removed, one.location] for one in done
     ]

@@ -16,8 +16,8 @@ LIMITS = {
 
 
 # Groups for which a Spark task collects lists in memory. Spark's default is 128: with more groups it sorts all rows,
-# which takes half of the time.
-GROUPS_IN_MEMORY_MAX = 50_000
+# which takes half of the time. A list has all waits of a partition in a window, so the number must stay small.
+GROUPS_IN_MEMORY_MAX = 2_000
 
 
 @contextmanager

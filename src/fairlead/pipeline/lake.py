@@ -173,7 +173,8 @@ class Lake:
 
     def segments(self, table: str) -> Iterator[SegmentEntry]:
         """Yield the segments whose rows are in the table."""
-        for manifest in sorted(self.table(table).glob("batch=*/_batch.json")):
+        # Resolved: a compaction may replace the folder meanwhile.
+        for manifest in sorted(self.table(table).resolve().glob("batch=*/_batch.json")):
             # Batches of older releases have no arrival time: use the file's modification time.
             arrived = {"arrived_us": manifest.stat().st_mtime_ns // 1000}
             for entry in read_json(manifest)["segments"]:
@@ -182,7 +183,7 @@ class Lake:
     def unknown(self, table: str) -> "Counter[tuple[str, str]]":
         """Return the number of records by field or kind that was unknown to the release that ingested them."""
         found: Counter[tuple[str, str]] = Counter()
-        for manifest in self.table(table).glob("batch=*/_batch.json"):
+        for manifest in self.table(table).resolve().glob("batch=*/_batch.json"):
             for note, name, records in read_json(manifest).get("unknown", ()):
                 found[note, name] += records
         return found

@@ -32,7 +32,7 @@ def namespace_names(lake: "Lake", spark: SparkSession) -> dict[str, str]:
     through, names = _load(lake.root / FILE)
     is_changed = False
     for table in BRONZE:
-        batches = {int(path.name.removeprefix("batch=")): path for path in lake.table(table).glob("batch=*")}
+        batches = {int(path.name.removeprefix("batch=")): path for path in lake.table(table).resolve().glob("batch=*")}
         newer = [path for number, path in batches.items() if number > through.get(table, -1)]
         if newer:
             names |= _read(spark, table, newer)

@@ -7,7 +7,8 @@ DuckDB milliseconds.
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -83,11 +84,15 @@ def queries_on(lake: "Lake", *tables: str, with_names: bool = False) -> Iterator
             yield Queries(lake, database)
 
 
+def literal_paths(files: Sequence[Path]) -> list[str]:
+    """Return the paths in the form in which DuckDB takes none of their characters for a pattern."""
+    return [_PATTERN.sub(r"[\g<0>]", str(file)) for file in files]
+
+
 def _add(database: duckdb.DuckDBPyConnection, lake: "Lake", table: str, *, with_names: bool) -> None:
     files = sorted(lake.written(table).rglob("*.parquet"))
     if files:
-        paths = [_PATTERN.sub(r"[\g<0>]", str(file)) for file in files]
-        rows = database.read_parquet(paths, hive_partitioning=False, union_by_name=True)
+        rows = database.read_parquet(literal_paths(files), hive_partitioning=False, union_by_name=True)
     else:
         # Spark writes no file for a table without rows.
         rows = database.from_arrow(to_arrow_schema(TABLES[table].schema).empty_table())

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.core.errors import FixRequest
+from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.jobs.ingest import (
     Absorbed,
@@ -24,6 +24,9 @@ from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.sources.journal import segments_as_sealed
 from fairlead.pipeline.sources.segments import find_segments
 from fairlead.pipeline.upkeep.compaction import compact
+from fairlead.telemetry import get_log
+
+_log = get_log("pipeline.stream")
 
 INTERVAL_S = 5.0
 WAIT_S = 1
@@ -57,6 +60,10 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
         finally:
             for query in queries:
                 query.stop()
+        # A stream that ends early makes too few batches to merge any while it runs.
+        for kind, total in totals.items():
+            if context.lake.has(kind):
+                _compact(context.lake, kind, total)
         alarm, unknown = quarantine_alarm(context.lake), unknown_in(context.lake)
     quarantined = [found for total in totals.values() for found in total.quarantined]
     return Summary(
@@ -69,6 +76,7 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
             "segments_duplicate": [
                 f"{one.cluster}/{one.name}" for total in totals.values() for one in total.duplicates
             ],
+            "not_merged": [total.not_merged for total in totals.values() if total.not_merged],
             **unknown,
         },
         alarm=alarm,
@@ -127,4 +135,15 @@ def _absorb(
                 done.add(segment)
         total.add(absorbed)
         if total.batches % COMPACT_BATCHES == 0:
-            compact(lake, kind)
+            _compact(lake, kind, total)
+
+
+def _compact(lake: Lake, kind: str, total: Absorbed) -> None:
+    """Merge small batches. A failure must not end the stream: it goes on without merging."""
+    if total.not_merged:
+        return
+    try:
+        compact(lake, kind)
+    except (FairleadError, OSError) as failure:
+        total.not_merged = str(failure)
+        _log.warning("small batches not merged", table=kind, reason=total.not_merged)

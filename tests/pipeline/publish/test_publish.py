@@ -12,8 +12,17 @@ from pyarrow import parquet
 from pyiceberg.table import Table
 
 from fairlead.pipeline.lake import Lake
-from fairlead.pipeline.publish import DeltaPlace, IcebergPlace, Published, files
-from fairlead.pipeline.publish.files import CantPublish
+from fairlead.pipeline.publish import (
+    CantPublish,
+    DeltaPlace,
+    IcebergPlace,
+    Published,
+    delta,
+    files,
+    iceberg,
+    publishing,
+)
+from fairlead.pipeline.publish.files import PublishedMeanwhile
 from fairlead.pipeline.upkeep.compaction import compact
 from tests.pipeline.upkeep.lakes import commit, day, history, rows, tasks
 
@@ -51,16 +60,16 @@ class Reader:
 @pytest.fixture(params=["delta", "iceberg"])
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reader]:
     if request.param == "delta":
-        yield Reader(DeltaPlace(str(tmp_path / "delta")))
+        yield Reader(DeltaPlace(str(tmp_path / "my delta")))
     else:
-        yield Reader(IcebergPlace(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "iceberg")))
+        yield Reader(IcebergPlace(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "my iceberg")))
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+@pytest.fixture(params=["alpha", "eu west=1:%2 ü"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     lake = Lake(tmp_path / "lake")
     for ago in (1, 0):
-        commit(lake, "task", tasks(3), ago=ago, cluster=("alpha", "beta")[ago])
+        commit(lake, "task", tasks(3), ago=ago, cluster=("beta", request.param)[ago])
     commit(lake, "history", [row | {"items": [{"event_id": 4, "version": 1}]} for row in history("r", 4)])
     return lake
 
@@ -105,7 +114,7 @@ def test_a_new_batch_is_one_commit_that_adds_files(reader: Reader, lake: Lake) -
 
 def test_a_compaction_is_one_commit_without_a_changed_row(reader: Reader, lake: Lake) -> None:
     reader.place.publish(lake, "task")
-    commit(lake, "task", tasks(5))
+    commit(lake, "task", tasks(5), cluster="beta")
     before = rows(lake.root, "task", COLUMNS)
     reader.place.publish(lake, "task")
     with lake.locked():
@@ -133,14 +142,13 @@ def test_a_kill_between_the_copy_and_the_commit_is_mended_by_the_next_run(
     class Killed(BaseException):
         pass
 
-    copy = files.Target.copy
-
     def killed(*arguments: Any) -> None:
-        copy(*arguments)
+        files.copy_files(*arguments)
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(files.Target, "copy", killed)
+        for module in (delta, iceberg):
+            patched.setattr(module, "copy_files", killed)
         with pytest.raises(Killed):
             reader.place.publish(lake, "task")
     assert len(reader.rows("task", COLUMNS)) == 6
@@ -219,3 +227,38 @@ def test_a_table_that_lost_all_its_rows_becomes_empty(reader: Reader, lake: Lake
         file.unlink()
     assert reader.place.publish(lake, "task").files_removed == 2
     assert reader.table("task").num_rows == 0
+
+
+def test_two_runs_at_once_publish_no_row_twice(reader: Reader, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader.place.publish(lake, "task")
+    commit(lake, "task", tasks(5))
+
+    def raced(*arguments: Any) -> None:
+        # Another run publishes the same batch while this one copies its file.
+        monkeypatch.undo()
+        reader.place.publish(lake, "task")
+        files.copy_files(*arguments)
+
+    for module in (delta, iceberg):
+        monkeypatch.setattr(module, "copy_files", raced)
+    with pytest.raises(PublishedMeanwhile, match="publish again"):
+        reader.place.publish(lake, "task")
+    assert reader.rows("task", COLUMNS) == rows(lake.root, "task", COLUMNS)
+    assert reader.place.publish(lake, "task").files_added == 0
+
+
+def test_only_one_run_publishes_a_lake_at_a_time(lake: Lake) -> None:
+    with publishing(lake), pytest.raises(PublishedMeanwhile, match="wait until it ends"), publishing(lake):
+        pass
+
+
+def test_a_published_table_is_not_split_over_two_warehouses(lake: Lake, tmp_path: Path) -> None:
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    IcebergPlace(catalog, str(tmp_path / "first")).publish(lake, "task")
+    with pytest.raises(CantPublish, match="give the folder above it"):
+        IcebergPlace(catalog, str(tmp_path / "second")).publish(lake, "task")
+
+
+def test_a_folder_with_a_percent_sign_is_refused(lake: Lake, tmp_path: Path) -> None:
+    with pytest.raises(CantPublish, match="give another folder"):
+        DeltaPlace(str(tmp_path / "d%41")).publish(lake, "task")

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
@@ -33,7 +34,8 @@ def commit(lake: Lake, table: str, rows: Sequence[Mapping[str, Any]], *, ago: in
     ]
     with lake.locked():
         staged = lake.stage(table)
-        part = staged / f"cluster={cluster}" / f"day={day(ago)}"
+        # As Spark escapes it.
+        part = staged / f"cluster={quote(cluster, safe=' ')}" / f"day={day(ago)}"
         write_rows(part / "part-0.zstd.parquet", iter([pa.RecordBatch.from_pylist(plain, schema)]), schema)
         entry = SegmentEntry(cluster, segment, 1, f"digest-{segment}", len(plain), time.time_ns() // 1000)
         lake.commit(table, staged, [entry], {("unknown_field", "colour"): 1})
@@ -52,8 +54,16 @@ def tasks(number: int) -> list[dict[str, Any]]:
     return [{"kind": "added", "task_list": "q", "task_type": 1, "partition": 0, "host": "h"} for _ in range(number)]
 
 
-def history(run_id: str, number: int = 1) -> list[dict[str, Any]]:
+def history(run_id: str, number: int = 1, *, tree_id: str = "", is_open: bool = False) -> list[dict[str, Any]]:
+    """Rows of a run; the last one closes it unless `is_open`. A reset run has the tree of the run before it."""
     return [
-        {"workflow_id": f"w-{run_id}", "run_id": run_id, "first_event_id": event, "last_event_id": event}
+        {
+            "workflow_id": "w",
+            "run_id": run_id,
+            "tree_id": tree_id or run_id,
+            "first_event_id": event,
+            "last_event_id": event,
+            "status": 2 if event == number and not is_open else 1,
+        }
         for event in range(1, number + 1)
     ]

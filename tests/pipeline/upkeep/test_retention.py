@@ -45,6 +45,31 @@ def test_a_run_that_goes_on_keeps_its_whole_history(tmp_path: Path) -> None:
     assert left == [("long", day(20), "alpha"), ("long", day(20), "alpha"), ("long", day(0), "beta")]
 
 
+def test_a_reset_run_keeps_the_events_of_the_run_that_it_begins_with(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    commit(lake, "history", [*history("base", 2), *history("other", 1)], ago=20)
+    commit(lake, "history", history("reset", 2, tree_id="base"), ago=1)
+    assert retained(lake, "history", days=7).rows_removed == 1
+    assert {row[0] for row in rows(lake.root, "history", "run_id")} == {"base", "reset"}
+
+
+def test_an_open_run_that_sleeps_for_longer_keeps_its_history(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    commit(lake, "history", [*history("sleeps", 2, is_open=True), *history("done", 3)], ago=90)
+    assert retained(lake, "history", days=7).rows_removed == 3
+    assert {row[0] for row in rows(lake.root, "history", "run_id")} == {"sleeps"}
+
+
+def test_a_kept_row_keeps_every_column(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    nested = {"items": [{"event_id": 1, "version": 2}], "event_types": [1, 10], "signals": ["", "a"], "payload": "x"}
+    commit(lake, "history", [*[row | nested for row in history("long")], *history("done")], ago=20)
+    commit(lake, "history", history("long"), ago=0)
+    before = [row for row in rows(lake.root, "history", "* EXCLUDE (batch)") if "long" in row]
+    assert retained(lake, "history", days=7).files_rewritten == 1
+    assert rows(lake.root, "history", "* EXCLUDE (batch)") == before
+
+
 def test_removed_segments_are_not_ingested_again_and_their_numbers_not_used_again(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     names = {commit(lake, "task", tasks(1), ago=ago) for ago in (9, 10)}

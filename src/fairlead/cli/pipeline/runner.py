@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,8 +137,11 @@ def until_stopped(
 
 
 def _is_small(request: Request) -> bool:
-    files = [*request.lake.glob("*/batch=*/*/*/*.parquet")] if request.lake.is_dir() else []
-    size_bytes = sum(file.stat().st_size for file in files)
+    size_bytes = 0
+    for file in request.lake.glob("*/batch=*/*/*/*.parquet") if request.lake.is_dir() else ():
+        # A compaction may replace files meanwhile.
+        with suppress(FileNotFoundError):
+            size_bytes += file.stat().st_size
     if request.journal is not None:
         size_bytes += sum(segment.bytes for segment in find_segments(request.journal))
     return size_bytes <= SMALL_BYTES_MAX

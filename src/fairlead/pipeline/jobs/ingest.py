@@ -92,6 +92,8 @@ class Absorbed:
     batches: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
     duplicates: list[Segment] = field(default_factory=list)
+    # Why a stream merges no small batches; empty if it does.
+    not_merged: str = ""
 
     def add(self, other: "Absorbed") -> None:
         """Add the counts of another batch."""

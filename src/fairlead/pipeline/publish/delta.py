@@ -10,7 +10,17 @@ import pyarrow as pa
 
 from fairlead.pipeline.dictionary import TABLES
 from fairlead.pipeline.lake import Lake
-from fairlead.pipeline.publish.files import CantPublish, LakeFile, NoLibrary, Published, Target, files_of, schema_of
+from fairlead.pipeline.publish.files import (
+    CantPublish,
+    LakeFile,
+    NoLibrary,
+    Published,
+    PublishedMeanwhile,
+    copy_files,
+    files_of,
+    location_of,
+    schema_of,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -32,8 +42,7 @@ class DeltaPlace:
         """Make the Delta table hold exactly the files of the lake's table."""
         from deltalake import DeltaTable  # noqa: PLC0415 - optional
 
-        target = Target(self.url)
-        location = target.location(table)
+        location = location_of(self.url, table)
         files = list(files_of(lake, table))
         is_there = DeltaTable.is_deltatable(location)
         if not files and not is_there:
@@ -43,7 +52,7 @@ class DeltaPlace:
         news = [file for file in files if file.name not in there]
         gone = there - {file.name for file in files}
         if news or gone:
-            target.copy(table, news)
+            copy_files(location, news)
             if present is None:
                 _create(location, table, files)
             else:
@@ -66,18 +75,25 @@ def _create(location: str, table: str, files: list[LakeFile]) -> None:
 
 
 def _commit(present: "DeltaTable", arrow: pa.Schema | None, news: list[LakeFile], gone: set[str]) -> None:
-    from deltalake.transaction import RemoveAction  # noqa: PLC0415 - optional
+    from deltalake import CommitProperties  # noqa: PLC0415 - optional
+    from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
+    from deltalake.transaction import RemoveAction  # noqa: PLC0415
 
     if arrow is not None:
         _add_columns(present, arrow)
     now_ms = time.time_ns() // 1_000_000
     removed = [RemoveAction(path=name, data_change=True, deletion_timestamp=now_ms) for name in sorted(gone)]
-    present.create_write_transaction(
-        [*map(_added, news), *removed],
-        mode="append",
-        schema=present.schema(),
-        partition_by=present.metadata().partition_columns,
-    )
+    try:
+        # No retry: the table would then have the files of another run, too.
+        present.create_write_transaction(
+            [*map(_added, news), *removed],
+            mode="append",
+            schema=present.schema(),
+            partition_by=present.metadata().partition_columns,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+    except CommitFailedError as other:
+        raise PublishedMeanwhile(f"{present.table_uri}: another run changed this table: publish again") from other
 
 
 def _names(present: "DeltaTable") -> set[str]:

@@ -5,23 +5,30 @@ names: copy the files that are missing, then add and remove files in one commit 
 the two leaves copies that the next run uses.
 """
 
+import fcntl
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 from pyarrow import fs, parquet
+from xxhash import xxh64_hexdigest
 
-from fairlead.core.errors import FixRequest
+from fairlead.core.errors import FixRequest, RetryLater
 from fairlead.pipeline.dictionary.comments import comments_of
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.schemas import BRONZE
 
 # Types of the columns that are folders of a table; all others are strings.
 _DATES = frozenset({"day"})
+# Characters of a name that no file system and no library escapes.
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class NoLibrary(FixRequest):
@@ -32,9 +39,16 @@ class CantPublish(FixRequest):
     """The place can't be used, or has a table that differs."""
 
 
+class PublishedMeanwhile(RetryLater):
+    """Another run publishes the lake, or has changed a published table at the same time."""
+
+
 @dataclass(frozen=True, slots=True)
 class LakeFile:
-    """A Parquet file of the lake; `name` is its path below the published table, unique for its content."""
+    """A Parquet file of the lake; `name` is its path below the published table, unique for its content.
+
+    `partition` has the values of the columns that are folders.
+    """
 
     path: Path
     name: str
@@ -60,12 +74,15 @@ def files_of(lake: Lake, table: str) -> Iterator[LakeFile]:
     root = lake.table(table).resolve()
     for path in sorted(root.rglob("*.parquet")):
         folders = [part.partition("=") for part in path.relative_to(root).parts[:-1]]
-        partition = {key: value for key, _, value in folders if key != "batch"}
-        # The batch of a journal's file, or the run of a derived table's, makes the name unique.
+        # Spark escapes values in the names of folders.
+        partition = {key: unquote(value) for key, _, value in folders if key != "batch"}
+        # The batch of a journal's file, or the run of a derived table's, makes the name unique. The digest keeps names
+        # apart that differ only in characters that can't be in them.
         origin = next((value for key, _, value in folders if key == "batch"), root.name)
-        folder = "".join(f"{key}={value}/" for key, value in partition.items())
+        folder = "".join(f"{key}={_UNSAFE.sub('_', value)}/" for key, value in partition.items())
+        digest = xxh64_hexdigest(str(path.relative_to(root)).encode())
         metadata = parquet.read_metadata(path)
-        name = f"{folder}{origin}-{path.name}"
+        name = f"{folder}{origin}-{digest}-{_UNSAFE.sub('_', path.name)}"
         yield LakeFile(path, name, partition, path.stat().st_size, int(metadata.num_rows))
 
 
@@ -91,48 +108,67 @@ def partition_value(name: str, text: str) -> str | date:
     return date.fromisoformat(text) if name in _DATES else text
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A folder or a bucket to publish to: files are copied there before they are committed."""
+def location_of(place: str, table: str) -> str:
+    """Return the address of a table in a folder or a bucket; a folder's is absolute."""
+    if urlparse(place).scheme:
+        return f"{place.rstrip('/')}/{table}"
+    if "%" in place:
+        raise CantPublish(f"{place} has a %, which libraries take for an escape: give another folder")
+    return str(Path(place).absolute() / table)
 
-    url: str
 
-    def location(self, table: str) -> str:
-        """Return the address of a table."""
-        return f"{self.url.rstrip('/')}/{table}"
+def copy_files(location: str, files: list[LakeFile]) -> None:
+    """Copy the files that the table's folder lacks. On the same disk a copy is a hard link, which takes no space."""
+    where, base = _opened(location)
+    for file in files:
+        path = f"{base}/{file.name}"
+        if where.get_file_info(path).size == file.bytes:
+            continue
+        where.create_dir(path.rpartition("/")[0], recursive=True)
+        if isinstance(where, fs.LocalFileSystem):
+            _copy_locally(file.path, Path(path))
+            continue
+        with file.path.open("rb") as source, where.open_output_stream(path) as sink:
+            while chunk := source.read(8 << 20):
+                sink.write(chunk)
 
-    def copy(self, table: str, files: list[LakeFile]) -> None:
-        """Copy the files that are not there yet. On the same disk a copy is a hard link, which takes no space."""
-        where, base = self._open()
-        for file in files:
-            path = f"{base}/{table}/{file.name}"
-            if where.get_file_info(path).size == file.bytes:
-                continue
-            where.create_dir(path.rpartition("/")[0], recursive=True)
-            if isinstance(where, fs.LocalFileSystem) and _linked(file.path, Path(path)):
-                continue
-            with file.path.open("rb") as source, where.open_output_stream(path) as sink:
-                while chunk := source.read(8 << 20):
-                    sink.write(chunk)
 
-    def _open(self) -> tuple[fs.FileSystem, str]:
-        if not urlparse(self.url).scheme:
-            return fs.LocalFileSystem(), str(Path(self.url).absolute())
+def _opened(location: str) -> tuple[fs.FileSystem, str]:
+    parsed = urlparse(location)
+    if parsed.scheme in ("", "file"):
+        return fs.LocalFileSystem(), location.removeprefix("file://")
+    try:
+        where, base = fs.FileSystem.from_uri(location)
+    except (pa.ArrowInvalid, ValueError) as wrong:
+        raise CantPublish(
+            f"{location} can't be used: {wrong}: give a folder, or a URL like s3://bucket/path"
+        ) from wrong
+    return where, base
+
+
+def _copy_locally(source: Path, target: Path) -> None:
+    """Put the file in place by one rename: a concurrent run sees all of it or nothing."""
+    draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+    if not _linked(source, draft):
+        shutil.copyfile(source, draft)
+    draft.replace(target)
+
+
+@contextmanager
+def publishing(lake: Lake) -> Iterator[None]:
+    """Let only one run publish this lake at a time."""
+    with (lake.root / "_publish.lock").open("w") as file:
         try:
-            where, base = fs.FileSystem.from_uri(self.url)
-        except (pa.ArrowInvalid, ValueError) as wrong:
-            raise CantPublish(
-                f"{self.url} can't be used: {wrong}: give a folder, or a URL like s3://bucket/path"
-            ) from wrong
-        return where, base.rstrip("/")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PublishedMeanwhile(f"{lake.root}: another run publishes this lake: wait until it ends") from None
+        yield
 
 
 def _linked(source: Path, target: Path) -> bool:
     """Whether the target is now a hard link; False on another file system."""
-    draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     try:
-        os.link(source, draft)
+        os.link(source, target)
     except OSError:
         return False
-    draft.replace(target)
     return True

@@ -3,7 +3,6 @@
 import importlib.util
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
@@ -14,8 +13,10 @@ from fairlead.pipeline.publish.files import (
     LakeFile,
     NoLibrary,
     Published,
-    Target,
+    PublishedMeanwhile,
+    copy_files,
     files_of,
+    location_of,
     partition_value,
     schema_of,
 )
@@ -61,8 +62,9 @@ class IcebergPlace:
     def publish(self, lake: Lake, table: str) -> Published:
         """Make the Iceberg table hold exactly the files of the lake's table."""
         catalog = self.open()
-        target = Target(self.warehouse)
-        location = target.location(table) if urlparse(self.warehouse).scheme else _local(target.location(table))
+        location = location_of(self.warehouse, table)
+        if not urlparse(location).scheme:
+            location = f"file://{location}"
         files = list(files_of(lake, table))
         name = (self.namespace, table)
         is_there = catalog.table_exists(name)
@@ -70,37 +72,45 @@ class IcebergPlace:
             return Published(table, "iceberg", location, 0, 0, 0)
         if is_there:
             published = catalog.load_table(name)
-            location = published.location()
+            if published.location() != location:
+                raise CantPublish(
+                    f"--warehouse {self.warehouse}: this catalog has the table {table!r} at {published.location()}: "
+                    "give the folder above it, or another catalog"
+                )
         else:
-            published = self._created(catalog, table, location, schema_of(table, files))
+            published = self._created(catalog, table, location, schema_of(table, files), folders=[*files[0].partition])
         there = _data_files(published)
         paths = {f"{location}/{file.name}": file for file in files}
         news = {path: file for path, file in paths.items() if path not in there}
         gone = [file for path, file in there.items() if path not in paths]
         if news or gone:
-            target.copy(table, list(news.values()))
+            copy_files(location, list(news.values()))
             if news and is_there:
                 _add_columns(published, schema_of(table, list(news.values())))
             _commit(published, news, gone)
         return Published(table, "iceberg", location, sum(file.rows for file in files), len(news), len(gone))
 
-    def _created(self, catalog: "Catalog", table: str, location: str, arrow: "pa.Schema") -> "Table":
+    def _created(
+        self, catalog: "Catalog", table: str, location: str, arrow: "pa.Schema", *, folders: list[str]
+    ) -> "Table":
         from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # noqa: PLC0415 - optional
         from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415
         from pyiceberg.schema import assign_fresh_schema_ids  # noqa: PLC0415
         from pyiceberg.transforms import IdentityTransform  # noqa: PLC0415
 
         schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(arrow))
-        folders = [name for name in ("cluster", "day") if name in arrow.names[-2:]]
         spec = PartitionSpec(
             *(
                 PartitionField(schema.find_field(name).field_id, _PARTITION_FIELD + number, IdentityTransform(), name)
                 for number, name in enumerate(folders)
             )
         )
-        comment = {"comment": f"A row is {TABLES[table].row}."} if table in TABLES else {}
+        # No retries: the table would then have the files of another run, too.
+        properties = {"commit.retry.num-retries": "0"}
+        if table in TABLES:
+            properties["comment"] = f"A row is {TABLES[table].row}."
         published = catalog.create_table(
-            (self.namespace, table), schema, location=location, partition_spec=spec, properties=comment
+            (self.namespace, table), schema, location=location, partition_spec=spec, properties=properties
         )
         # The files have no field ids: Iceberg finds their columns by name.
         with published.transaction() as transaction:
@@ -108,24 +118,25 @@ class IcebergPlace:
         return published
 
 
-def _local(location: str) -> str:
-    return Path(location).absolute().as_uri()
-
-
 def _data_files(published: "Table") -> "dict[str, DataFile]":
     return {task.file.file_path: task.file for task in published.scan().plan_files()}
 
 
 def _commit(published: "Table", news: dict[str, LakeFile], gone: "list[DataFile]") -> None:
+    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 - optional
+
     added = [_data_file(published, path, file) for path, file in news.items()]
-    with published.transaction() as transaction:
-        # An append is a snapshot of its own kind: readers of changes can follow it.
-        update = transaction.update_snapshot()
-        with update.overwrite() if gone else update.fast_append() as snapshot:
-            for file in added:
-                snapshot.append_data_file(file)
-            for file in gone:
-                snapshot.delete_data_file(file)
+    try:
+        with published.transaction() as transaction:
+            # An append is a snapshot of its own kind: readers of changes can follow it.
+            update = transaction.update_snapshot()
+            with update.overwrite() if gone else update.fast_append() as snapshot:
+                for file in added:
+                    snapshot.append_data_file(file)
+                for file in gone:
+                    snapshot.delete_data_file(file)
+    except CommitFailedException as other:
+        raise PublishedMeanwhile(f"{published.location()}: another run changed this table: publish again") from other
 
 
 def _data_file(published: "Table", path: str, file: LakeFile) -> "DataFile":

@@ -14,7 +14,7 @@ def journal(tables: Tables) -> Section:
     if not lake.has("task") and not lake.has("history"):
         return missing("journal", TITLE, job="ingest")
     rows = {kind: sum(entry.rows for entry in lake.segments(kind)) for kind in ("task", "history")}
-    read = Finding(f"The lake holds {rows['task']:,} records of tasks and {rows['history']:,} batches of events.")
+    read = Finding(f"Ingested so far: {rows['task']:,} records of tasks and {rows['history']:,} batches of events.")
     unresolved = lake.unresolved()
     quarantined = len(unresolved)
     if not quarantined:

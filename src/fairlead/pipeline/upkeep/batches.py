@@ -75,27 +75,35 @@ def arrow_schema(table: str) -> pa.Schema:
     return to_arrow_schema(schema).with_metadata({_SPARK_SCHEMA: schema.json()})
 
 
-def rows_of(files: Sequence[Path], schema: pa.Schema, *, is_partial: bool = False) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of these files with the columns of the schema; missing columns are null.
-
-    Other columns are an error, because their values would be lost; `is_partial` reads only the schema's columns.
-    """
+def rows_of(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of these files with the columns of the schema; missing columns are null."""
     for file in files:
+        check_columns(file, schema)
         with parquet.ParquetFile(file) as source:
-            unknown = [name for name in source.schema_arrow.names if name not in schema.names]
-            if unknown and not is_partial:
-                raise NewerColumns(
-                    f"{file} has columns that this release does not know ({', '.join(unknown)}): use the newest release"
-                )
-            known = [name for name in schema.names if name in source.schema_arrow.names]
-            for rows in source.iter_batches(ROWS_A_READ, columns=known):
-                columns = [
-                    rows.column(field.name).cast(field.type)
-                    if field.name in rows.schema.names
-                    else pa.nulls(rows.num_rows, field.type)
-                    for field in schema
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            # By row group, whose bytes are bounded: rows of a history can have megabytes each.
+            for group in range(source.num_row_groups):
+                for rows in source.iter_batches(ROWS_A_READ, row_groups=[group]):
+                    yield in_schema(rows, schema)
+
+
+def check_columns(file: Path, schema: pa.Schema) -> None:
+    """Raise an error if a file has columns whose values would be lost."""
+    unknown = [name for name in parquet.read_schema(file).names if name not in schema.names]
+    if unknown:
+        raise NewerColumns(
+            f"{file} has columns that this release does not know ({', '.join(unknown)}): use the newest release"
+        )
+
+
+def in_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows with the columns of the schema; missing columns are null."""
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def write_rows(file: Path, rows: Iterator[pa.RecordBatch], schema: pa.Schema) -> int:

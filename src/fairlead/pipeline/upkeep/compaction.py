@@ -57,16 +57,18 @@ def compact(lake: Lake, table: str, *, batches_min: int = BATCHES_MIN, bytes_max
 def mergeable(batches: Sequence[Batch], *, batches_min: int, bytes_max: int) -> list[list[Batch]]:
     """Return runs of consecutive batches to merge, each with at most `bytes_max` bytes in all.
 
-    A batch with more bytes than all later ones of its run stays out, so that a row is rewritten only after the rest of
-    its run has doubled: the number of times grows with the logarithm of the run's size.
+    The first batch of a run has at most as many bytes as the others together. So a large batch is rewritten only after
+    the later ones have reached its size, and the number of times grows with the logarithm of the run's size.
     """
     groups: list[list[Batch]] = []
     run: list[Batch] = []
+    run_bytes = 0
     for batch in batches:
-        if len(run) >= BATCHES_MAX or sum(other.bytes for other in run) + batch.bytes > bytes_max:
+        if len(run) >= BATCHES_MAX or run_bytes + batch.bytes > bytes_max:
             groups.append(run)
-            run = []
+            run, run_bytes = [], 0
         run.append(batch)
+        run_bytes += batch.bytes
     groups.append(run)
     return [small for group in groups if len(small := _without_large(group)) >= max(batches_min, 2)]
 

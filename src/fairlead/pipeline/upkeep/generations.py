@@ -19,8 +19,8 @@ from fairlead.journal.segments import sync_path
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.lake_files import sync_tree
 
-# Seconds for which a replaced generation is kept for its readers.
-GENERATION_AGE_S_MAX = 3_600.0
+# Seconds for which a replaced generation is kept for its readers: no job runs longer than six hours.
+GENERATION_AGE_S_MAX = 6.5 * 3_600
 # Flags of Linux's renameat2, for paths relative to the working directory.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -49,6 +49,8 @@ def next_generation(lake: Lake, table: str) -> Iterator[Path]:
     # The next holder of the lock empties the staging folder: a kill leaves nothing behind.
     link = lake.stage(table) / table
     link.symlink_to(os.path.relpath(place, lake.root))
+    # The age of a generation counts from its replacement, also after a kill in the next lines.
+    os.utime(present.resolve())
     if present.is_symlink():
         last = present.resolve()
         link.replace(present)
@@ -57,7 +59,6 @@ def next_generation(lake: Lake, table: str) -> Iterator[Path]:
         last = generations / os.urandom(8).hex()
         link.rename(last)
     sync_path(lake.root)
-    # The age of a generation counts from its replacement.
     os.utime(last)
     remove_replaced(lake, table)
 
