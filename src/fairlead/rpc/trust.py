@@ -14,7 +14,7 @@ from fairlead.core.errors import FixRequest
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-# Certificates of authorities whose facts are kept.
+# Maximum number of authorities' certificates whose facts are cached.
 _KNOWN_MAX: Final = 1_024
 # Certificates of a chain; OpenSSL accepts 100.
 CHAIN_MAX: Final = 100
