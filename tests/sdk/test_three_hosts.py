@@ -221,8 +221,8 @@ async def workers(hosts: Sequence[Host]) -> AsyncIterator[list[Client]]:
         yield clients
 
 
-# Behaviours across hosts: client `here` starts a workflow with a name of its own, client `there` of another host goes
-# on.
+# Behaviours across hosts: client `here` starts a workflow with a name of its own, client `there` of another host
+# continues.
 
 
 async def activities_timers_and_children(here: Client, there: Client, name: str) -> None:

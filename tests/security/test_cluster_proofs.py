@@ -96,7 +96,7 @@ async def test_clusters_know_each_other_by_their_certificates(tmp_path: Path) ->
             await until(partial(Load().greeted, "forwarded", lambda: admins["b"]))
         await eventually(admins["b"].get_workflow_handle("forwarded").describe)
 
-        # The holder of b's certificate learns of what is shared with b only, and may not ask for another cluster.
+        # The holder of b's certificate sees only what is shared with b, and may not ask on behalf of another cluster.
         genuine = Issued(tmp_path / "cluster-b.pem", tmp_path / "cluster-b.key")
         remote = GrpcRemote(clusters.addresses["a"], here="b", credentials=proof(clusters, genuine))
         assert [one.name for one in (await remote.namespaces(NamespacesRequest())).records] == ["shared"]

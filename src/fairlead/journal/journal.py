@@ -193,7 +193,7 @@ class AuditJournal:
         self._flushes.append(flush)
 
     def flush(self) -> None:
-        """Get the records that are still to come."""
+        """Write the records that the callbacks of `before_close` still hold."""
         for flush in self._flushes:
             flush()
 
