@@ -155,7 +155,7 @@ def resets_of(path: str) -> Iterator[bytes]:
 
 
 def half_sent_bodies() -> Iterator[bytes]:
-    """256 requests of four megabytes, of which the first 48 kB are sent."""
+    """256 requests of four megabytes each; only the first 48 kB of each are sent."""
     head = block(HOST_METHOD)
     for number in range(256):
         yield headers(number, head) + frame(DATA, 0, 2 * number + 1, b"\x00" + UINT32.pack(4_000_000))
@@ -168,7 +168,7 @@ def http_requests() -> Iterator[bytes]:
 
 
 def http_half_sent() -> Iterator[bytes]:
-    """A request of a megabyte, of which 64 kB are sent."""
+    """A request of a megabyte; only 64 kB of it are sent."""
     yield b"POST /api/v1/namespaces HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
     yield b"Content-Length: 1000000\r\n\r\n" + bytes(65_536)
 

@@ -216,7 +216,7 @@ def measure_queues(place: Place, counts: Sequence[int], calls: int, say: Callabl
         async def measure(measured: Measured, first: int = present, last: int = count) -> None:
             numbers = iter(random.Random(1).sample(range(first, last), last - first))
             async with connect(measured.host_address) as client:
-                # Both operations have to load the task queue: each call uses another one.
+                # The first two operations must load the task queue: so each call uses a different one.
                 operations: dict[str, Call] = {
                     "add, to a task queue that is not loaded": lambda: client.add(f"queue-{next(numbers)}", b"x"),
                     "poll, of a task queue that is not loaded": lambda: poll(client, f"queue-{next(numbers)}"),

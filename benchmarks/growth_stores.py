@@ -98,7 +98,7 @@ def new_place(kind: str) -> Iterator[Place]:
 
 
 def scheduled_s(pid: int) -> float:
-    """CPU seconds of a process so far, of the threads that it still has."""
+    """CPU seconds that the running threads of a process have used; ended threads are not counted."""
     total_ns = 0
     for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

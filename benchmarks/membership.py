@@ -43,7 +43,7 @@ async def heartbeat_us(place: Place, hosts: int, beats: int) -> tuple[float, flo
 
 
 def ring_ms(hosts: int) -> tuple[float, float]:
-    """CPU milliseconds of a ring that is computed anew, and of a change by one host."""
+    """CPU milliseconds to compute a whole ring, and to change it by one host."""
     names = [f"10.0.{number >> 8}.{number & 255}:7235" for number in range(hosts + 1)]
     began_s = time.process_time()
     ring = HashRing(names[1:])

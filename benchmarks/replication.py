@@ -8,7 +8,7 @@ All servers share the same cores, so the follower's work lowers the writer's wor
 the writer itself is its CPU time per workflow, measured at the same pace for both, below their capacity: a busier
 server needs less CPU per workflow.
 
-Then the follower is stopped while the writer goes on, and started again: its speed of catching up is its capacity.
+Then the follower is stopped while the writer continues, and started again: its speed of catching up is its capacity.
 """
 
 import argparse

@@ -4,7 +4,7 @@ Each pair is two processes on uvloop with one connection and 100 calls in flight
 bytes. Three pairs:
 
 - hosts: `GrpcCaller` and `GrpcServer`, as hosts of a cluster call each other, with typed messages and errors
-- rpc: `Channel` and `RpcServer` by themselves, with bytes
+- rpc: `Channel` and `RpcServer` alone, with bytes
 - grpc.aio: both sides of grpcio, with bytes
 
 The rounds alternate, and each pair's best round counts. Ratios of figures of one run are more reliable than figures.

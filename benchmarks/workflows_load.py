@@ -106,7 +106,7 @@ class RawClient:
     """Sends requests without an SDK, which would be busier than the server."""
 
     def __init__(self, connections: list[RawConnection], namespace: str = NAMESPACE) -> None:
-        """Use `connected`."""
+        """Take open connections; `connected` opens them."""
         self._namespace = namespace
         self._connections = connections
         self._turns = itertools.cycle(connections)

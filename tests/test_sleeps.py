@@ -62,7 +62,7 @@ def _is_exempt(node: ast.AST, virtual: Container[str]) -> bool:
     is_poll = isinstance(node, ast.For | ast.AsyncFor) and any(
         isinstance(one, ast.Break | ast.Return) for one in ast.walk(node)
     )
-    # Classes are workflows, fakes and users' programs.
+    # Sleeps in classes are exempt: these are workflows, fakes and users' programs.
     return is_poll or isinstance(node, ast.While | ast.ClassDef)
 
 

@@ -62,7 +62,7 @@ def test_a_flood_of_refusals_is_counted_and_every_allowed_change_is_written() ->
     assert sum(each.is_allowed for each in scene.stream.records) == 100
     written = len(scene.refusals())
     assert CALLER_BURST_MAX <= written <= CALLER_BURST_MAX + 2
-    # One timer, however long the flood.
+    # The whole flood starts only one timer.
     [flush] = scene.timers
     flush()
     [counted] = [each for each in scene.stream.records if each.left_out]

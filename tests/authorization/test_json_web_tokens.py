@@ -273,7 +273,7 @@ async def test_sources_are_read_independently_and_the_keys_of_one_that_is_down_e
     await source._read()
     assert sorted(source._keys) == ["rsa"]
     assert len(changes) == 3
-    # It is back.
+    # The file has the key again.
     first.write_text(json.dumps({"keys": [kept]}))
     await source._read()
     assert sorted(source._keys) == ["kept", "rsa"]

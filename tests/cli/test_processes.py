@@ -182,7 +182,7 @@ async def test_a_process_that_is_killed_under_load_comes_back_and_nothing_acknow
             await load.more(50)
             os.kill(before[0], signal.SIGKILL)
             await until(lambda: '"process died, starting it again"' in there.log)
-            # The other one serves meanwhile.
+            # The other process still serves calls.
             await load.more(50)
             await until(lambda: there.pids.get(0) not in (None, before[0]))
             await until(lambda: there.log.count('"process serves"') == 3)

@@ -163,7 +163,7 @@ async def test_http_and_the_web_page_are_served_at_once_at_the_addresses_of_the_
             assert b"serverVersion" in (await client.send("GET", "/api/v1/system-info")).body
         async with web.Client(int(ui.rpartition(":")[2])) as client:
             assert (await client.send("GET", "/page/namespaces")).body == b"the page"
-            # The line that says it is ready is below the address of the console, which is there at once.
+            # The server prints the console's address before its ready line, so the console must respond at once.
             assert dev.banner["Console"] == f"http://{ui}/page/console/"
             overview = await client.send("GET", "/page/console/")
             assert (overview.status, b"<h1>Overview</h1>" in overview.body) == (200, True)

@@ -80,7 +80,7 @@ def test_replication_is_shown_source_by_target_and_a_failover_after_its_prefligh
     seen.shoot("clusters-two")
     page.get_by_role("link", name="Preflight and failover").click()
     expect(page.get_by_text("shared is active in a, at version 1.")).to_be_visible()
-    # The target is chosen from the list, and its check stands beside it before the form is sent.
+    # The page lists the targets, and shows each target's check before the form is sent.
     assert row(page, "preflight", "b")[1:5] == ["responds", "has every write", "0", "ready"]
     page.locator("#act-start-b summary").click()
     seen.shoot("failover-preflight")
@@ -89,7 +89,7 @@ def test_replication_is_shown_source_by_target_and_a_failover_after_its_prefligh
     expect(page.get_by_text("shared is active in b, at version 2.").first).to_be_visible()
     assert row(page, "failovers")[1:6] == ["shared", "a", "b", "graceful", "2"]
 
-    # In the cluster that is active now, the other one is the target; by force back again.
+    # In cluster b, which is active now, a is the target: a forced failover moves the namespace back.
     there = at("b")
     there.goto("failover?name=shared")
     assert row(there.page, "preflight", "a")[1:4] == ["responds", "has every write", "0"]
@@ -214,7 +214,7 @@ def test_a_repair_is_tried_and_applied_with_a_typed_word(
     form.get_by_label("Reason").fill("a drill")
     form.get_by_label("Type repair").fill("mend")
     form.get_by_role("button").click()
-    # The browser does not send the form with another word.
+    # The browser does not send the form, because the word is not `repair`.
     expect(page.locator("p.notice")).to_have_count(0)
     form.get_by_label("Type repair").fill("repair")
     form.get_by_role("button").click()

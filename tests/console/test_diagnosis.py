@@ -1,4 +1,4 @@
-"""Every cause why a workflow does not go on, from the facts that lead to it, with the sentence that names it."""
+"""Every cause for which a workflow is stuck, from the facts that lead to it, with the sentence that names it."""
 
 import pytest
 

@@ -99,7 +99,7 @@ async def test_each_task_queue_gets_its_reason_and_keeps_it_for_some_seconds() -
     assert len(await kept.of(rows, reader.read)) == 100
     assert len(reader.names) == 100 + reasons.REFRESHED_MAX
     assert len(await kept.of(rows, reader.read)) == 100
-    # The next look reads the next ones, not the same again.
+    # The next page view reads other task queues, not the same ones again.
     assert len(set(reader.names[100:])) == 2 * reasons.REFRESHED_MAX
 
 

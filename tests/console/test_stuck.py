@@ -206,7 +206,7 @@ def versioned_worker(client: Client, build_id: str) -> Worker:
         workflows=[Waiting],
         workflow_runner=UnsandboxedWorkflowRunner(),
         identity=f"worker of {build_id}",
-        # No sticky task queue, whose timeout the test would wait for.
+        # Without a cache there is no sticky task queue, for whose timeout the test would have to wait.
         max_cached_workflows=0,
         deployment_config=WorkerDeploymentConfig(
             version=WorkerDeploymentVersion("app", build_id),

@@ -227,7 +227,7 @@ class World:
             await until(knows, f"{namespace} active in {name} as {cluster.name} sees it")
 
     async def until_connected(self) -> None:
-        """Wait until each cluster pulls all streams of each other one."""
+        """Wait until each cluster pulls all streams of every other cluster."""
         for cluster in self.running:
 
             async def pulls(asked: ClusterProcess = cluster) -> bool:

@@ -52,7 +52,7 @@ async def test_the_first_ten_minutes_work(tmp_path: Path) -> None:
     try:
         assert shell.stdout is not None
         async with asyncio.timeout(ANSWER_S_MAX):
-            # Until the script ends; the server goes on, and has its own output.
+            # Until the script ends; the server continues, and has its own output.
             said = (await shell.stdout.read()).decode()
             await shell.wait()
         assert shell.returncode == 0, said

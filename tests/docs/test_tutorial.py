@@ -60,7 +60,7 @@ async def test_the_tutorial_runs_in_one_terminal(tmp_path: Path) -> None:
             shell.stdin.close()
             rest, _ = await asyncio.gather(shell.stdout.read(), shell.wait())
     finally:
-        # Also if the shell has ended: its group holds what it left in the background.
+        # Kill the process group even if the shell has ended: its background processes may still run.
         with suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)
         await shell.wait()

@@ -14,7 +14,7 @@ SOON = timedelta(seconds=20)
 NO_ONE = "nobody-polls-this"
 KEYWORD = SearchAttributeKey.for_keyword("CustomKeywordField")
 
-# Workflow ids whose workflow task was blocked already: each blocks once, so that events meanwhile are buffered.
+# Ids of workflows that have blocked. Each blocks one workflow task, so that the server buffers events during it.
 _blocked: set[str] = set()
 
 

@@ -412,7 +412,7 @@ def signal_external(workflow_id: str, name: str) -> Command:
 
 
 def complete() -> Command:
-    """The end."""
+    """The command that completes the workflow."""
     return command("COMPLETE_WORKFLOW_EXECUTION")
 
 

@@ -395,7 +395,7 @@ async def test_the_client_leaves_a_dead_host_as_soon_as_the_ring_has_a_new_owner
 
 @on_virtual_time
 async def test_a_retry_may_choose_another_partition() -> None:
-    """FL-23: a retry chooses the partition anew."""
+    """FL-23: a retry chooses a partition again."""
     world = World(read=4, write=4, hosts=("dead", "b"))
     world.matching.dead = {"dead"}
     for number in range(10):

@@ -1,4 +1,4 @@
-"""Payloads and outlines of journaled batches are checked against their records, each as far as it can be."""
+"""A journaled outline must match its record's event types; a payload must also match the digests of the events."""
 
 import base64
 

@@ -151,7 +151,7 @@ def different_events(records: Records, _new: str) -> Records:
 
 
 def different_types(records: Records, _new: str) -> Records:
-    # A signal keeps its type: otherwise its id would be left over, which is a second defect.
+    # Don't change the type of a signal: the record would keep the signal's id, which would be a second defect.
     record = next(record for record in records[1:] if record["event_types"][-1] != SIGNALED)
     record["event_types"][-1] = 17
     del record["payload"]

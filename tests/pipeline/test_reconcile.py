@@ -286,7 +286,7 @@ def test_a_loss_at_the_end_of_a_journal_is_found_after_the_grace_period() -> Non
     )
     for rules, state in ((early, State.LATE), (due, State.WRONG)):
         assert [finding.state for finding in judge(rules, expected="ab", a=copy).findings] == [state]
-    # The stream of b goes on after the time that is judged, so the arrival time does not count.
+    # The stream of b continues after the time that is judged, so the arrival time does not count.
     cut = replace(due, clocks=replace(due.watermarks, cut=frozenset("b")))
     assert [finding.state for finding in judge(cut, expected="ab", a=copy).findings] == [State.LATE]
 

@@ -82,7 +82,7 @@ async def test_a_cluster_does_not_join_a_namespace_of_two_others_by_a_high_versi
 
 async def test_a_cluster_does_not_create_a_namespace_in_which_it_is_not() -> None:
     async with three_clusters() as clusters:
-        # It claims that the namespace is one of a and b.
+        # Cluster c creates a namespace whose list of clusters has only a and b.
         await clusters["c"].namespaces.create(shared(active="a"))
         for _ in range(REFUSALS_LOGGED):
             await pull_all(clusters, "a", "b")

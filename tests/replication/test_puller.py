@@ -271,7 +271,7 @@ async def test_received_rows_of_a_lost_store_are_applied_before_the_next_store_i
         await until(lambda: pulling.puller.status().outstanding == 1)
         await owner.stream.close(is_lost=True)
         source.owner, source.source_id = await Owner(MemoryHistory()).open(), "id-of-another"
-        # With the same id as the previous one.
+        # This task has the same id as the previous one.
         assert await source.owner.commit("next") == held
         # Only time can show that the next store is not pulled yet.
         await asyncio.sleep(0.05)

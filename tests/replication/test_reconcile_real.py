@@ -258,7 +258,7 @@ async def test_events_deleted_from_a_database_are_reported_exactly_and_restored(
             *take_out(tmp_path / "a.db", "a", "long", which=slice(3, 6)),
             *take_out(tmp_path / "a.db", "a", "twice", which=slice(0, 1)),
             *take_out(tmp_path / "a.db", "a", "open", which=slice(-2, None)),
-            # From the losing branch.
+            # The removed batch is on the losing branch.
             *take_out(tmp_path / "a.db", "a", "torn", which=slice(-1, None)),
             *take_out_run(tmp_path / "b.db", "b", "there"),
             *take_out(tmp_path / "b.db", "b", "long", which=slice(-1, None)),

@@ -143,7 +143,7 @@ async def test_an_impossible_number_of_shards_is_requested_again(
     assert pulled(replication) == set()
     source.said = 1
     await until(lambda: pulled(replication) == {0})
-    # A cluster that was set up anew may have another number; an impossible number later keeps the previous one.
+    # A cluster that was set up again may have another number; an impossible number later keeps the previous one.
     source.said = 2
     await until(lambda: pulled(replication) == {0, 1})
     source.said = shards
@@ -178,7 +178,7 @@ async def test_an_added_cluster_is_pulled_and_a_removed_one_no_longer(store: His
     replication.open()
     await step()
     assert pulled(replication) == set()
-    # It does not respond at first.
+    # The cluster does not respond at first.
     source.is_away = True
     clusters.update(VERSIONS, ["a"])
     infos = source.asked

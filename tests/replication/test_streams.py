@@ -68,7 +68,7 @@ async def test_a_page_is_bounded_in_rows_and_bytes_but_has_at_least_one_row(stor
     assert (await owner.read(size=2500))[0] == ids[:2]
     assert (await owner.read(size=1))[0] == ids[:1]
     assert (await owner.read(rows=3))[0] == ids[:3]
-    # Also when rows come from the store.
+    # The same holds when the rows are read from the store.
     again = await Owner(store).open()
     assert (await again.read(size=2500))[0] == ids[:2]
     assert (await again.read(size=1))[0] == ids[:1]
@@ -100,7 +100,7 @@ async def test_a_row_blocked_by_another_clusters_commit_is_sent_when_that_ends(
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     assert await owner.read(wait_s=5.0) == ([ours], ours)
-    # Not only at the timeout.
+    # The reader was woken before its timeout.
     assert loop.time() - began_s < 4.0
     await slow
     await owner.stream.close(is_lost=False)

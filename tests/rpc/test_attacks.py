@@ -179,7 +179,7 @@ async def test_a_flood_of_calls_whose_caller_is_refused_ends_the_connection() ->
             peer.send(calls(DENY, 90))
             for n in range(90):
                 assert await peer.status(2 * n + 1) == Code.PERMISSION_DENIED
-            # Other calls go on within the budget, and cost nothing.
+            # Other calls continue within the budget, and cost nothing.
             peer.send(calls(ECHO, 200, first=90))
             assert await peer.status(2 * 289 + 1) == Code.OK
             peer.send(calls(DENY, 30, first=290))

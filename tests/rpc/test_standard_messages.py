@@ -1,4 +1,4 @@
-"""Our messages of health and reflection, field by field beside those of grpcio's packages."""
+"""Our messages for health checks and reflection have the same fields as those of grpcio's packages."""
 
 import pytest
 from google.protobuf.descriptor import Descriptor

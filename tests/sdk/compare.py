@@ -80,8 +80,8 @@ class _Names:
         self._starts: dict[str, str] = {}
         for number, run in enumerate(runs, start=1):
             self._names.setdefault(run["run_id"], f"<run {number}>")
-            # A reset run begins with copies of the original run's events, so the run that has a time first gives the
-            # name.
+            # A reset run begins with copies of the original run's events: if two runs have the same start time, name it
+            # after the first one.
             if run["events"]:
                 self._starts.setdefault(run["events"][0]["eventTime"], f"<the start of run {number}>")
 

@@ -221,8 +221,8 @@ async def workers(hosts: Sequence[Host]) -> AsyncIterator[list[Client]]:
         yield clients
 
 
-# Behaviours across hosts: client `here` starts a workflow with a name of its own, client `there` of another host goes
-# on.
+# Behaviours across hosts: client `here` starts a workflow with a name of its own, client `there` of another host
+# continues.
 
 
 async def activities_timers_and_children(here: Client, there: Client, name: str) -> None:
@@ -642,7 +642,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 async def test_hosts_are_restarted_one_by_one_under_load_and_no_client_sees_an_error(
     postgres_dsn: str, tmp_path: Path
 ) -> None:
-    """All calls go through a load balancer; only errors that the SDK retries by itself may occur."""
+    """All calls go through a load balancer; only errors that the SDK retries may occur."""
     async with three_hosts(postgres_dsn, tmp_path) as hosts, Balancer(hosts) as balancer, AsyncExitStack() as stack:
         clients = [await Client.connect(balancer.address) for _ in range(3)]
         for number in range(3):

@@ -67,7 +67,7 @@ async def test_failovers_under_load_while_the_keys_of_the_clusters_are_replaced_
                 await eventually(partial(admins[active].workflow_service.update_namespace, move(active)))
                 old = await replace_cluster_key(clusters, other, active)
                 await check_refused(clusters, active, with_api_key(old, clusters.trust))
-                # Both clusters go on, which needs calls with the new key: the other one forwards to the active one.
+                # Both clusters continue. This needs calls with the new key: the passive cluster forwards to the active.
                 goal = load.done + 6
                 await until(partial(load.has_done, goal, loads))
                 assert not any(each.done() for each in loads), [each for each in loads if each.done()]
@@ -96,7 +96,7 @@ async def test_clusters_know_each_other_by_their_certificates(tmp_path: Path) ->
             await until(partial(Load().greeted, "forwarded", lambda: admins["b"]))
         await eventually(admins["b"].get_workflow_handle("forwarded").describe)
 
-        # The holder of b's certificate learns of what is shared with b only, and may not ask for another cluster.
+        # The holder of b's certificate sees only what is shared with b, and may not ask on behalf of another cluster.
         genuine = Issued(tmp_path / "cluster-b.pem", tmp_path / "cluster-b.key")
         remote = GrpcRemote(clusters.addresses["a"], here="b", credentials=proof(clusters, genuine))
         assert [one.name for one in (await remote.namespaces(NamespacesRequest())).records] == ["shared"]

@@ -126,7 +126,7 @@ async def test_an_open_http_connection_ends_with_the_authority_of_its_certificat
             return response.status
 
         for connection in connections:
-            # On the same connection: it must not connect again by itself.
+            # The test needs this connection: it must not reconnect automatically.
             connection.auto_open = 0
             await asyncio.to_thread(connection.connect)
             assert await asyncio.to_thread(status_of, connection) == 200

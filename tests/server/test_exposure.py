@@ -65,7 +65,7 @@ def test_an_address_beyond_loopback_needs_authorization(config: StaticConfig, na
         check_exposure(config)
     permitted = replace(config, security=replace(config.security, is_insecure=True))
     for _ in range(2):
-        # It is said at every start.
+        # Every start logs the warning.
         with capture_logs() as logs:
             check_exposure(permitted)
         [warning] = logs

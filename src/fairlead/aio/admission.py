@@ -86,7 +86,7 @@ class Admission:
         now_s = asyncio.get_running_loop().time()
         while len(self._waiting) and len(self._begun_s) < self._at_once_max():
             turn = self._waiting.next()
-            # A cancelled call takes no place.
+            # Skip cancelled calls.
             if not turn.done():
                 turn.set_result(self._begin(now_s))
 

@@ -57,7 +57,7 @@ class Unimplemented(ApiError, FixRequest):
 
 
 class OutOfRange(ApiError, FixRequest):
-    """The position in a stream never existed, because the source was set up anew: read from the beginning."""
+    """The position in a stream never existed, because the source was set up again: read from the beginning."""
 
 
 class NotActive(ApiError, RetryElsewhere):

@@ -20,7 +20,7 @@ def operation_aborted() -> Aborted:
 
 
 def multi_operation_error(outcomes: Sequence[FairleadError | None]) -> ApiError:
-    """One error for all operations, with the class of the first that failed by itself; None stands for a success."""
+    """One error for all operations, with the class of the first that was not just aborted; None means success."""
     failed = next(
         (each for each in outcomes if each is not None and not isinstance(each, Aborted)), operation_aborted()
     )

@@ -36,7 +36,7 @@ class AuditStream(Protocol):
         ...
 
     def put_refusal(self, record: AuditRecord) -> None:
-        """Write the record of a refusal, unless it would take the room of records of allowed calls."""
+        """Write the record of a refusal; drop it if the queue is half full: the rest is for allowed calls."""
         ...
 
     def before_close(self, flush: Callable[[], None]) -> None:

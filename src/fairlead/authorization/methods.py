@@ -35,7 +35,7 @@ class MethodAccess(Struct, frozen=True):
     is_open: bool = False
     # Whether a call is in the audit even if it is allowed.
     is_audited: bool = False
-    # The same for callers with the role admin: services call such a method all the time, operators now and then.
+    # Like `is_audited`, for callers with the role admin: services call such a method often, operators rarely.
     is_audited_for_admins: bool = False
 
 

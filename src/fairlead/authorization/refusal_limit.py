@@ -9,13 +9,13 @@ from fairlead.rpc.budget import Budget
 # Records of refusals of one caller: a burst at once, then a rate per second.
 CALLER_BURST_MAX: Final = 50
 CALLER_PER_S_MAX: Final = 1
-# The same of all callers together, once for strangers and once for authenticated callers: a flood of strangers must not
-# hide what a known caller tried.
+# The same limits for all callers together. Unauthenticated and authenticated callers are counted separately: a flood
+# from unknown addresses must not hide the refusals of a known caller.
 ALL_BURST_MAX: Final = 500
 ALL_PER_S_MAX: Final = 5
 # Callers whose budgets are remembered; the least recently refused one is forgotten.
 CALLERS_MAX: Final = 1_024
-# Callers whose left out refusals are counted one by one; those of all others are counted together.
+# Maximum number of callers with their own count of unrecorded refusals; all other callers share one count.
 COUNTED_MAX: Final = 32
 
 

@@ -8,7 +8,8 @@ from fairlead.authorization.claims import Claims
 # Accepted tokens that are kept, and their bytes: the size of the claims follows that of the token.
 ACCEPTED_MAX: Final = 10_000
 ACCEPTED_BYTES_MAX: Final = 16 << 20
-# Refused tokens that are kept. Strangers fill this cache, so it is small, and has no room of accepted ones.
+# Number of cached refused tokens. Unauthenticated callers can fill this cache, so it is small, and separate from the
+# cache of accepted tokens.
 REFUSED_MAX: Final = 1_000
 
 

@@ -66,7 +66,7 @@ class FairShares:
         return Share(self._got[key], self._owed[key] + waiting, self._contended[key])
 
     def jain_index(self) -> float | None:
-        """Return the Jain index of got over owed; None with fewer than two keys to compare."""
+        """Return the Jain index of the keys' ratios of got to owed; None with fewer than two keys to compare."""
         shares = [self.share(key) for key in range(len(self._weights))]
         ratios = [share.got / share.owed for share in shares if share.owed >= OWED_MIN]
         return jain_index(ratios) if len(ratios) > 1 else None

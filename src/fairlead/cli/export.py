@@ -93,7 +93,7 @@ def export(
 
     The source is only read, and a server may use the store meanwhile. Events that were exported to this journal before
     are not written again. After a crash, the journal has all of an export of a store or nothing; an export from a
-    server is committed every few hundred runs, and the next one goes on from there.
+    server is committed every few hundred runs, and the next one continues from there.
 
     \b
     fairlead export --db fairlead.db --journal journal/
@@ -202,7 +202,7 @@ def _bar() -> Iterator[Callable[["Exported | ExportedRuns"], None]]:
             if done.runs - shown >= RUNS_BETWEEN_SIGHTS:
                 shown = done.runs
                 text = f"{done.runs:,} runs, {done.events:,} new events"
-                # How many runs a server has is not known before the end.
+                # The total number of runs is unknown until the export ends.
                 shards, shards_done = getattr(done, "shards", None), getattr(done, "shards_done", 0)
                 bar.update(row, description=text, total=shards, completed=shards_done)
 

@@ -147,7 +147,7 @@ _TABLE = click.option(
 def compact(*, lake: Path, only: str | None, batches_min: int, output: str) -> None:
     """Merge small batches of journal records, so that the tables stay quick to read.
 
-    Readers see all of it at once, and jobs that are running go on. `fairlead pipeline stream` does it by itself.
+    Readers see all of it at once, and running jobs continue. `fairlead pipeline stream` compacts automatically.
     """
     from fairlead.pipeline.lake import Lake  # noqa: PLC0415 - loads Spark's types
     from fairlead.pipeline.upkeep.compaction import compact as merge  # noqa: PLC0415 - loads Arrow

@@ -66,7 +66,7 @@ _PORT = click.IntRange(0, 65_535)
     is_flag=False,
     flag_value="true",
     default="false",
-    help="With --journal: include whole events; `keys`: without the data of payloads, whose metadata and sizes stay.",
+    help="With --journal: also write the events; `keys` leaves out the data of payloads, but keeps metadata and sizes.",
 )
 @click.option("--cluster-name", metavar="NAME", help="Name of this cluster; enables global namespaces.")
 @click.option(

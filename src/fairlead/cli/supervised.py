@@ -70,7 +70,7 @@ async def _supervise(config: StaticConfig, make: Callable[[], Supervisor]) -> No
             if not is_started:
                 supervising.cancel()
         elif loop.time() - first_signal_s >= SECOND_SIGNAL_AFTER_S:
-            # Don't wait: the processes notice the end of their channels, and stop by themselves.
+            # Don't wait: the processes notice the end of their channels, and stop.
             _log.warning("stopped at once")
             supervisor.kill_processes()
             os._exit(EXIT_BY_SIGNAL + number)

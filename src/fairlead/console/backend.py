@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.authorization.audit import Audit
     from fairlead.authorization.gate import Gate, WithCredentials
 
-# Lets a call of a host's method in, or raises: `HostAdmission.admit`.
+# Admits a call of a host's method, or raises an error; see `HostAdmission.admit`.
 Admit = Callable[["WithCredentials", str, Any], Awaitable[None]]
 
 

@@ -1,4 +1,4 @@
-"""Why a workflow does not go on: a pure decision over collected facts, in plain sentences with their evidence."""
+"""Why a workflow is stuck: a pure decision over collected facts, in plain sentences with their evidence."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -78,7 +78,7 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         yield _finding(
             Cause.WAITS_FOR_CHILD,
             f"The workflow waits for {text.plural(len(facts.children), 'child', 'children')}: {names}{more}.",
-            "Look at why the child does not go on.",
+            "Look at why the child is stuck.",
             since_s=facts.last_event_s,
         )
 

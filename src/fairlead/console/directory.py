@@ -68,7 +68,7 @@ def _has_failed(read: "asyncio.Task[T]") -> bool:
 
 
 class Directory:
-    """The task queues of all namespaces that somebody looks at."""
+    """The task queues of all namespaces on viewed pages."""
 
     def __init__(self) -> None:
         self._loaded: Kept[Loaded] = Kept(FIGURES_FRESH_S)

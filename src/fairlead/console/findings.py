@@ -11,7 +11,7 @@ from fairlead.console.stuck_facts import QueueFacts, TaskFacts
 
 
 class Cause(StrEnum):
-    """The cause for which a workflow does not go on."""
+    """The cause for which a workflow is stuck."""
 
     CLOSED = "closed"
     ACTIVITY_NOT_PENDING = "activity not pending"

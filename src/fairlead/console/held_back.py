@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from fairlead.console.text import duration, number, plural
 
-# Share of a rate limit from which on the dispatches count as held back by it.
+# Minimum share of a rate limit that the dispatch rate must reach for the limit to be the reason.
 LIMIT_SHARE_MIN = 0.8
 
 
@@ -82,7 +82,7 @@ class Held(Struct, frozen=True, kw_only=True):
 
 
 def held_back(facts: QueueFacts) -> Held:
-    """Return what holds the tasks of a task queue back now."""
+    """Return the reason why the tasks of a task queue wait now."""
     if facts.missing:
         return _handover(facts)
     if not facts.backlog:

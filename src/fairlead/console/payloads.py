@@ -90,6 +90,6 @@ def parsed(text: str) -> Payloads:
 
 
 def _after_space(text: str, start: int) -> int:
-    """The position of the first character from `start` on that is no white space of JSON."""
+    """The position of the first character at or after `start` that is not JSON white space."""
     match = _SPACE.match(text, start)
     return start if match is None else match.end()

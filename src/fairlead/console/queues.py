@@ -111,7 +111,7 @@ def is_sticky_name(name: str) -> bool:
 
 
 def _load_stored(context: Context, namespace_id: str, loaded: Loaded) -> None:
-    """Load stored task queues in the background, so that the next look at them has their backlog.
+    """Load stored task queues in the background, so that the next page view has their backlog.
 
     A host loads a task queue at its first request. After a restart, tasks without a worker would stay unseen.
     """
@@ -132,7 +132,7 @@ def _load_stored(context: Context, namespace_id: str, loaded: Loaded) -> None:
 
 
 def load_queues(context: Context, queues: list[TaskQueueId]) -> None:
-    """Load these task queues in the background, so that the next look at them has their figures."""
+    """Load these task queues in the background, so that the next page view has their figures."""
     due = [one for one in queues if _is_due(context, f"{one.namespace_id}/{int(one.type)}/{one.name}")]
     if due:
         context.backend.background.begin(_load(trusted_client(context), due[:LOADED_MAX]))

@@ -15,7 +15,7 @@ FRESH_S: Final = 10.0
 REFRESHED_MAX: Final = 20
 # Partitions that are called for one look at a list.
 PARTITIONS_MAX: Final = 400
-# Reasons that are kept.
+# Maximum number of cached reasons.
 KEPT_MAX: Final = 5_000
 
 # Reads what holds a task queue back.
@@ -31,14 +31,14 @@ class _Known(NamedTuple):
 
 
 class Reasons:
-    """The reasons of all task queues that somebody looked at, bounded in number and in the cost of a look."""
+    """Cached reasons of the task queues on viewed pages; bounds their number and the cost of one page view."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: dict[QueueKey, _Known] = {}
 
     async def of(self, queues: "Sequence[LoadedQueue]", read: Read) -> "dict[QueueKey, Held]":
-        """The reason of each task queue; those that exceed the bound of one look are absent."""
+        """The reason of each task queue; those that exceed the bound of one page view are absent."""
         now_s = self._clock()
         missing = [one for one in queues if not self._is_right(one)]
         stale = [one for one in queues if self._is_right(one) and now_s - self._known[_key(one)].read_s > FRESH_S]
@@ -46,7 +46,7 @@ class Reasons:
         room = PARTITIONS_MAX
         asked: list[LoadedQueue] = []
         for one in [*missing, *stale[:REFRESHED_MAX]]:
-            # A task queue with more partitions than that is read alone.
+            # A task queue with more partitions than `PARTITIONS_MAX` is read alone.
             if one.partitions <= room or not asked:
                 asked.append(one)
                 room -= one.partitions

@@ -122,7 +122,7 @@ class Sampler:
             began_s = time.perf_counter()
             try:
                 self.sample()
-            except Exception as failure:  # noqa: BLE001 - curves are an extra: the server goes on without a point
+            except Exception as failure:  # noqa: BLE001 - curves are an extra: the server continues without a point
                 _log.error("sample for the console failed", exc_info=failure)
             cost_s = time.perf_counter() - began_s
             await asyncio.sleep(max(FINE_S, cost_s / CORE_SHARE_MAX))

@@ -12,7 +12,7 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-# First and last value of each field; a field with this range is every one.
+# First and last value of each calendar field; a range from first to last means every value.
 _HOURS: Final = (0, 23)
 _SIXTY: Final = (0, 59)
 _DAYS_OF_MONTH: Final = (1, 31)

@@ -11,8 +11,8 @@ FINE_S: Final = 10
 FINE_POINTS: Final = 360
 COARSE_S: Final = 60
 COARSE_POINTS: Final = 720
-# Number of series. Each takes up to 4.3 kB; an idle one ends for a new one. If none is idle, the new one does not
-# begin: with more busy objects than that, every series would end before it is of use.
+# Maximum number of series; each takes up to 4.3 kB. A new series replaces an idle one. If no series is idle, the new
+# one is not recorded: replacing busy series would end each of them too early to show a curve.
 SERIES_MAX: Final = 2_000
 # Seconds without a value above zero after which a series is idle.
 IDLE_S: Final = 300.0

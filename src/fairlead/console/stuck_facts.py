@@ -1,4 +1,4 @@
-"""The facts from which `diagnosis` finds out why a workflow does not go on."""
+"""The facts from which `diagnosis` infers why a workflow is stuck."""
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ class PartitionFacts(Struct, frozen=True):
 
 
 class QueueFacts(Struct, frozen=True, kw_only=True):
-    """A task queue, as far as it can be read; `key_...` are of the task's fairness key."""
+    """The facts of a task queue that could be read; fields `key_...` describe the task's fairness key."""
 
     name: str
     type: str

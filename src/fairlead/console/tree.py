@@ -10,7 +10,7 @@ from fairlead.console.text import number
 # Size of a partition's box, and the gaps between boxes, in pixels.
 BOX = (86, 38)
 GAP = (10, 36)
-# Boxes in a row; more of one depth go on in the next row.
+# Boxes in a row; further boxes of the same depth continue in the next row.
 ROW_MAX = 12
 
 

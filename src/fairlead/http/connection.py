@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         """Parse some bytes; the rest waits for the next iteration of the event loop, so that others get their turn."""
         self._has_turn = False
         if self._is_discarding or len(self._waiting) >= self._limits.pipelined_max:
-            # `_run` goes on when the requests that wait are answered.
+            # `_run` continues when the requests that wait are answered.
             self._stop_reading()
             return
         data = bytes(self._unparsed[:TURN_BYTES_MAX])
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
     def _head_without_offer(self) -> bytes:
         """The head of a request that offers another protocol, without the offer.
 
-        The parser takes what follows such a head for the other protocol, but the server may ignore the offer.
+        The parser would treat the bytes after such a head as the other protocol, but a server may ignore the offer.
         """
         method = self._parser.get_method()
         if method == b"CONNECT":
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
         except HttpFault as fault:
             return self._host.refuse(fault)
         except Exception:
-            # The connection's other requests must go on.
+            # The connection's other requests must continue.
             self._host.log.exception("request failed", method=request.method, path=request.path)
             return self._host.refuse(HttpFault(500, "internal error: see the server's log"))
 

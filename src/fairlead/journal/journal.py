@@ -182,7 +182,7 @@ class AuditJournal:
         self._queue.put(record)
 
     def put_refusal(self, record: AuditRecord) -> None:
-        """Write the record of a refusal, unless it would take the room of records of allowed calls."""
+        """Write the record of a refusal; drop it if the queue is half full: the rest is for allowed calls."""
         if self._queue.waiting >= self._refusals_max:
             self._on_full()
         else:
@@ -193,7 +193,7 @@ class AuditJournal:
         self._flushes.append(flush)
 
     def flush(self) -> None:
-        """Get the records that are still to come."""
+        """Write the records that the callbacks of `before_close` still hold."""
         for flush in self._flushes:
             flush()
 

@@ -133,7 +133,7 @@ class SegmentWriter:
                     self._store(frames)
                 if self._is_full or is_last:
                     self._seal()
-            except Exception:  # noqa: BLE001 - go on after any error: the next records may succeed
+            except Exception:  # noqa: BLE001 - continue after any error: the next records may succeed
                 _log.exception("journal_failed", kind=self._kind)
                 self._leave_segment()
 

@@ -120,7 +120,7 @@ class Membership:
             await asyncio.gather(self._beating, return_exceptions=True)
             self._beating = None
         self._alive_until_s = float("-inf")
-        # If the store is unreachable, the heartbeat expires by itself.
+        # If the store is unreachable, the heartbeat expires.
         with suppress(StoreUnavailable, OutcomeUnknown):
             await self._store.leave(self._host)
         self._use([Member(host, expires_s) for host, expires_s in self._expires_s.items() if host != self._host])

@@ -241,7 +241,7 @@ def _in_a_row(tasks: Sequence[ReplicationTask]) -> Iterator[list[ReplicationTask
 def _follows(before: ReplicationTask, task: ReplicationTask) -> bool:
     """Whether a task's version history extends the history of the previous task, from its last event on.
 
-    The rest is checked when the batch is applied: a version history may go on after its batch's last event.
+    The rest is checked when the batch is applied: a version history may continue after its batch's last event.
     """
     if task.first_event_id != before.last_event_id + 1 or not before.items or not task.items:
         return False

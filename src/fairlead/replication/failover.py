@@ -30,7 +30,7 @@ TIMEOUT_S_MAX = 3_600.0
 HANDOVER_S_MAX = 10.0
 HANDOVER_S_MIN = 3.0
 # Seconds at the end of a handover in which the namespace is not moved any more: every host must get the new active
-# cluster before writes go on.
+# cluster before writes continue.
 SETTLING_S = 2.0
 # Seconds between checks whether the target has caught up, at first and at most.
 POLL_S_MIN = 0.02
@@ -184,7 +184,7 @@ class Failover:
         end_s = loop.time() + request.timeout_s
         self._progress[namespace.name] = Progress(Phase.CATCHING_UP, 0, self._shards)
         try:
-            # First let the target catch up while writes go on: it may be far behind.
+            # First let the target catch up while writes continue: it may be far behind.
             order = HandOver(namespace.id, 0, request.to)
             goals = await self.ask_shards(order)
             await self._until_reached(namespace, request.to, order, goals, end_s=end_s)
@@ -218,7 +218,7 @@ class Failover:
             raise
         _log.info("namespace handed over", namespace=moved.name, to=to, version=moved.failover_version)
         await self.propagate(moved)
-        # Writes go on only after every host knows that the namespace is active elsewhere.
+        # Writes continue only after every host knows that the namespace is active elsewhere.
         await self._let_go(moved, until_ns)
         return FailOverResponse(moved.active_cluster, moved.failover_version)
 
@@ -248,7 +248,7 @@ class Failover:
         await self._let_go(namespace, until_ns)
 
     async def _let_go(self, namespace: Namespace, until_ns: int) -> None:
-        """Let writes go on. A shard that can't be reached does so by itself when the handover's time is over."""
+        """Allow writes again. A shard that can't be reached allows them when the handover's time is over."""
         try:
             await self.ask_shards(HandOver(namespace.id, until_ns, is_over=True))
         except FairleadError as failure:
@@ -268,7 +268,7 @@ class Failover:
             self._check_same(now, namespace)
             now_ns = self._clock_ns()
             if until_ns and (now.handover_until_ns != until_ns or now_ns + int(SETTLING_S * SECOND_NS) > until_ns):
-                # Too late: writes could go on before every host knows of the failover.
+                # Too late: writes could continue before every host knows of the failover.
                 raise NotHandedOver(
                     f"the handover took too long: namespace {namespace.name!r} stays active in "
                     f"{self._clusters.here!r}; try again, or fail over by force"
@@ -305,7 +305,7 @@ class Failover:
 
         async def ask(shard_id: int) -> None:
             try:
-                # A call of a shard on this host has no timeout by itself.
+                # A call of a shard on this host has no timeout of its own.
                 async with asyncio.timeout(SHARD_CALL_S):
                     answer = await self._history.call_shard("HandOver", shard_id, order, timeout_s=SHARD_CALL_S)
             except TimeoutError:

@@ -1,4 +1,4 @@
-"""Another cluster over gRPC: one channel, which reconnects by itself."""
+"""Another cluster over gRPC: one channel, which reconnects automatically."""
 
 from collections.abc import Coroutine
 from contextlib import aclosing

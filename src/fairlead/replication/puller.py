@@ -294,7 +294,7 @@ class Puller:
             try:
                 async with self._room.calls:
                     await self._applier.apply_together([received.task for received in together])
-            except Exception as failure:  # noqa: BLE001 - after any error, each task is applied by itself
+            except Exception as failure:  # noqa: BLE001 - after any error, each task is applied separately
                 _log.info(
                     "tasks can't be applied together, applying them one by one", **self._named, reason=str(failure)
                 )

@@ -83,7 +83,7 @@ class Repairs:
         return await self._remotes(request.target).repair(request)
 
     async def repair(self, request: RepairRequest) -> RepairResponse:
-        """Carry out the request here: each step by itself, in order."""
+        """Carry out the request in this cluster, step by step; a failed step does not stop the others."""
         if request.target != self._clusters.here:
             raise UnknownRepairCluster(
                 f"the request is for cluster {request.target!r}, but this is cluster {self._clusters.here!r}"

@@ -9,7 +9,7 @@ SHARE_MIN = 0.02
 RECOVERY_S = 10.0
 # Addresses whose spent budgets are remembered, the least recently used is dropped first.
 ADDRESSES_MAX = 1_024
-# Bits of an IPv6 address that count: a site has all the addresses of such a network.
+# Leading bits of an IPv6 address that identify a peer: one site owns all addresses of a /64 network.
 _NETWORK_BITS = 64
 
 

@@ -23,8 +23,8 @@ _SHORT = {
 class PeerCertificate(Struct, frozen=True):
     """A certificate that the TLS layer has verified: its subject, its common name and its alternative names.
 
-    `authorities` are the SHA-256 fingerprints of the authorities in its chain. `is_of_default` is false if only the
-    authorities of the host name accept it for which the client has asked.
+    `authorities` are the SHA-256 fingerprints of the authorities in its chain. A host name can have its own
+    authorities of clients: `is_of_default` is false if only those accept the certificate.
     """
 
     subject: str

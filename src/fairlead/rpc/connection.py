@@ -193,7 +193,7 @@ class Connection(Http2Connection):
         return self._is_ending
 
     def _check_certificate(self, now_s: float) -> None:
-        """End the connection of a client whose certificate has ended, or whose authority is withdrawn."""
+        """End the connection of a client whose certificate has expired or whose authority was withdrawn."""
         if self._trust is None or self._chain is None or self._trust.accepts(self._chain):
             return
         if self._trust.has_withdrawn(self._chain):

@@ -226,7 +226,7 @@ class FrameReader(asyncio.Protocol):
             length = length << 8 | low
             if length > FRAME_BYTES_MAX:
                 raise ConnectionFault(
-                    ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes, at most {FRAME_BYTES_MAX}"
+                    ErrorCode.FRAME_SIZE_ERROR, f"a frame has {length} bytes, more than {FRAME_BYTES_MAX}"
                 )
             start = position + FRAME_HEADER_BYTES
             position_next = start + length
@@ -298,8 +298,8 @@ class FrameReader(asyncio.Protocol):
         if len(self._block) > CONTINUATIONS_MAX or self._block_bytes > bytes_max:
             raise ConnectionFault(
                 ErrorCode.ENHANCE_YOUR_CALM,
-                f"a header block of {self._block_bytes} bytes in {len(self._block)} frames:"
-                f" at most {bytes_max} in {CONTINUATIONS_MAX}",
+                f"a header block has {self._block_bytes} bytes in {len(self._block)} frames, more than"
+                f" {bytes_max} bytes or {CONTINUATIONS_MAX} frames",
             )
         if flags & END_HEADERS:
             block, self._block = b"".join(self._block), []

@@ -93,7 +93,7 @@ def check_trailers(fields: Sequence[Field]) -> None:
     """Raise StreamFault for a malformed trailer of a request; well-formed ones are ignored."""
     for name, _ in fields:
         if not _NAME.fullmatch(name):
-            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"a trailer named {name!r}")
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, f"the trailer name {name!r} is malformed")
 
 
 def _parted(fields: Sequence[Field]) -> tuple[dict[bytes, bytes], list[Field]]:

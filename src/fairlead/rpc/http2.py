@@ -125,7 +125,7 @@ class Http2Connection(FrameReader):
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
         if flags & ACK:
             if not self._is_settled:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is an acknowledgement")
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame acknowledges settings")
             return
         if len(payload) > SETTINGS_MAX * SETTING.size:
             raise ConnectionFault(
@@ -168,14 +168,14 @@ class Http2Connection(FrameReader):
         increment = UINT32.unpack(payload)[0] & WINDOW_MAX
         if not stream_id:
             if not increment:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE with increment 0")
             self._outbox.widen(increment)
             return
         stream = self._calls.streams.get(stream_id)
         if stream is None:
             self._calls.check_not_idle(stream_id)
         elif not increment:
-            raise StreamFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+            raise StreamFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE with increment 0")
         else:
             self._outbox.widen_stream(stream, increment)
 

@@ -70,7 +70,7 @@ class Outbox:
         self.header_list_bytes_max = WINDOW_MAX
         self.waiting_bytes = 0
         self.held_bytes = 0
-        # Number of writes to the transport: what was queued at this number is not sent until it grows.
+        # Number of writes to the transport. A frame that was queued at this count is unsent until the count rises.
         self.writes = 0
 
     def write(self, data: bytes) -> None:

@@ -174,7 +174,7 @@ class RpcServer:
             host.log.debug("connection not taken over", reason=str(failure))
 
     def release(self) -> None:
-        """Ask the peer of one connection to open another one; open calls go on."""
+        """Ask the peer of one connection to open another one; open calls continue."""
         for connection in tuple(self._host.connections if self._host else ()):
             if not connection.is_draining:
                 connection.drain()
@@ -197,7 +197,7 @@ class RpcServer:
         )
 
     def drain(self) -> None:
-        """Accept no more connections and ask peers to open no more calls; open calls go on."""
+        """Accept no more connections and ask peers to open no more calls; open calls continue."""
         if self._host is None or self._host.is_draining:
             return
         self._host.is_draining = True
@@ -279,7 +279,7 @@ class RpcServer:
             pass
 
     def _cut_largest(self, host: Host, memory: Memory) -> bool:
-        """Cut the connection that holds most bytes of a budget, so that others can go on; False if there is none."""
+        """Cut the connection that holds most bytes of a budget, so that others can continue; False if there is none."""
         sharing = [one for one in host.connections if one.account.memory is memory]
         largest = max(sharing, key=lambda connection: connection.account.held_bytes, default=None)
         if largest is None:

@@ -14,7 +14,7 @@ from fairlead.core.errors import FixRequest
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-# Certificates of authorities whose facts are kept.
+# Maximum number of authorities' certificates whose facts are cached.
 _KNOWN_MAX: Final = 1_024
 # Chains of TLS 1.2 sessions that may be resumed, about 1 kB each; a client of a forgotten one connects anew.
 _SESSIONS_MAX: Final = 10_000

@@ -30,7 +30,7 @@ class WebApp(Protocol):
         ...
 
     def drain(self) -> None:
-        """End responses that would go on for as long as the client wants."""
+        """End responses that would continue for as long as the client wants."""
         ...
 
 

@@ -75,7 +75,7 @@ class Workflows:
         frontend: FrontendServer | None,
         global_namespaces: "GlobalNamespaceServices | None",
     ) -> None:
-        """Use `make`."""
+        """Call `make` instead of this constructor."""
         self._namespaces = namespaces
         self._matching = matching
         self._deployments = deployments

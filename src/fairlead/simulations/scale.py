@@ -29,7 +29,7 @@ SETTLE_S, QUIET_S, CHANGE_S = 12, 30, 12
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of the cluster: the additional work of the hosts until all had the same ring."""
+    """The cost of one change of the cluster: the hosts' additional work until all of them have the same ring."""
 
     name: str
     # Seconds until the last host had the new ring.

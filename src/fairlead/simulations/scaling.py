@@ -34,7 +34,7 @@ class Tick(NamedTuple):
 @click.option("--upscale-rps", type=click.FloatRange(0.1, 100_000), default=200.0, show_default=True,
               help="Target load of a partition, in tasks per second.")  # fmt: skip
 @click.option("--downscale-factor", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.75,
-              show_default=True, help="Lower threshold, as a share of the next lower count's upper one.")  # fmt: skip
+              show_default=True, help="Lower threshold, as a share of the upper one of N - 1 partitions.")  # fmt: skip
 @click.option("--upscale-sustained-s", type=click.FloatRange(0, 3_600), default=60.0, show_default=True,
               help="Seconds above the threshold before partitions are added.")  # fmt: skip
 @click.option("--downscale-sustained-s", type=click.FloatRange(0, 3_600), default=120.0, show_default=True,

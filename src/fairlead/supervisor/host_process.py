@@ -18,7 +18,7 @@ class HostProcess:
     """A host that runs as a process of its own."""
 
     def __init__(self, number: int, process: asyncio.subprocess.Process, channel: SupervisorChannel) -> None:
-        """Use `start`."""
+        """Call `start` instead of this constructor."""
         self.number = number
         self.ready: Ready | None = None
         self.is_draining = False

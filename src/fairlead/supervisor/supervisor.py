@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Seconds between the end of a process and its restart: doubled with each consecutive end, up to the maximum.
 RESTART_FIRST_S = 0.5
 RESTART_S_MAX = 30.0
-# Seconds after which a running process counts as healthy: its next end begins the backoff anew.
+# Seconds after which a running process counts as healthy: if it ends later, the backoff restarts at its minimum.
 HEALTHY_S = 60.0
 # Seconds beyond the configured stop times after which a process is killed.
 STOP_MARGIN_S = 10.0
@@ -110,7 +110,7 @@ class Supervisor:
     def restart(self) -> None:
         """Restart the processes one by one, each when the previous one serves again."""
         if self._rolling is not None and not self._rolling.done():
-            _log.warning("rolling restart goes on already")
+            _log.warning("rolling restart is already running")
             return
         try:
             self._check()

@@ -27,5 +27,5 @@ def refusal(failure: OSError, *, key: str, host_key: str | None = None) -> str:
     if isinstance(failure, socket.gaierror):
         return f"{failure.strerror}; the name stands for no address, so write an IP address as `{host_key}`"
     advice = _ADVICE.get(failure.errno or 0, "choose another `{key}`").format(key=key, host_key=host_key)
-    # Not the exception's own text, in which asyncio repeats the address.
+    # Don't use the exception's own text: asyncio repeats the address in it.
     return f"{os.strerror(failure.errno) if failure.errno else failure}; {advice}"

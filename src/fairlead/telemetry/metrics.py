@@ -75,7 +75,7 @@ class _TaskQueueSeries:
 class Metrics:
     """The registry of a process. Use it, and the objects that it returns, only in the event loop's thread.
 
-    An unloaded partition keeps its series, which goes on when the partition is loaded again. At the limit, the series
+    An unloaded partition keeps its series, which continues when the partition is loaded again. At the limit, the series
     of the partition unloaded longest ago ends. Its counts are not added to another series: Prometheus would see a
     sudden burst of tasks. If the partition is loaded again, its series starts at 0, which Prometheus treats as a reset.
     If all partitions with a series are loaded, a further partition is counted in the series `__other__` until it is

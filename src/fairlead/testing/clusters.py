@@ -35,7 +35,7 @@ class FairleadClusters:
     """
 
     def __init__(self, configs: "Mapping[str, StaticConfig]", namespace: str, overrides: "Mapping[str, Plain]") -> None:
-        """Use `start`."""
+        """Call `start` instead of this constructor."""
         self.namespace = namespace
         self._configs = configs
         self._overrides = overrides

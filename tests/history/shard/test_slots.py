@@ -1,4 +1,4 @@
-"""Slots under crashes, lost responses and stale owners: never fewer than running activities, and none is left over."""
+"""Slots under crashes, lost responses and stale owners: at least one slot per running activity, and none leaks."""
 
 import asyncio
 import itertools
@@ -213,7 +213,7 @@ async def live(world: World, slots: type[ShardSlots], owner_class: type[Owner] =
         new = owner_class(world, shard_id, slots)
         everybody.append(new)
         await new.open()
-        # The old owner goes on, until the store refuses one of its writes.
+        # The old owner continues until the store refuses one of its writes.
         owners[shard_id] = new
 
     for _ in range(STEPS):

@@ -110,7 +110,7 @@ async def export(address: str, journal: Path) -> dict[str, Any]:
 
 
 async def test_a_running_server_is_exported_by_its_public_api(address: str, tmp_path: Path) -> None:
-    """The first export has all events of all runs, the second none, the third those of the run that went on."""
+    """The first export has all events of all runs, the second none, the third those of the run that continued."""
     journal = tmp_path / "journal"
     async with working(address) as client:
         await orders(client)

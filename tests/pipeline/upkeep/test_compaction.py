@@ -43,7 +43,7 @@ def test_spark_reads_a_compacted_table(spark: SparkSession, tmp_path: Path) -> N
     running = lake.read(spark, "task")
     compacted(lake)
     assert sorted(map(tuple, lake.read(spark, "task").collect()), key=str) == before
-    # A job that planned its reads before the compaction goes on with the files of the earlier generation.
+    # A job that planned its reads before the compaction continues with the files of the earlier generation.
     assert sorted(map(tuple, running.collect()), key=str) == before
 
 

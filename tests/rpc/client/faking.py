@@ -32,7 +32,7 @@ class Fake:
 
 @asynccontextmanager
 async def faking(script: Script, *, settings: bytes | None = b"") -> AsyncIterator[Fake]:
-    """Run `script` for each connection; `settings` None: the server sends no SETTINGS by itself."""
+    """Run `script` for each connection; if `settings` is None, only `script` sends SETTINGS."""
     fake = Fake()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -189,7 +189,7 @@ async def test_a_broken_rule_of_the_connection_ends_its_calls_and_the_next_call_
         assert await call(channel) == b"answer"
 
 
-# Bytes that end one call: the others of the connection go on.
+# Bytes that end one call; the other calls of the connection continue.
 BROKEN_CALLS: list[tuple[bytes, Code]] = [
     (data(1), Code.INTERNAL),
     (headers(1) + headers(1), Code.INTERNAL),

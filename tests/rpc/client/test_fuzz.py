@@ -212,7 +212,7 @@ class Client:
             await asyncio.sleep(0)
             while self.connection._is_waiting:  # noqa: ASYNC110 - frames are handled in turns, without a notice
                 await asyncio.sleep(0)
-            # One frame at most is kept, besides the messages that the limits bound.
+            # Apart from messages, which the limits bound, the connection keeps at most one frame.
             assert len(self.connection._rest) <= FRAME_BYTES_MAX + 9
             intake = self.connection._intake
             assert 0 <= intake._partial_bytes <= 2 * LIMITS.receive_bytes_max

@@ -43,7 +43,7 @@ async def test_a_refused_stream_was_not_processed() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.NO_ERROR, ErrorCode.ENHANCE_YOUR_CALM, ErrorCode.INTERNAL_ERROR])
 @pytest.mark.parametrize("moment", ["before", "headers", "data", "padding", "after"])
 async def test_goaway_at_every_moment_keeps_the_calls_that_it_covers(moment: str, code: ErrorCode) -> None:
-    """A covered call goes on to its answer; a call above the last id was not processed."""
+    """A covered call continues to its answer; a call above the last id was not processed."""
     away = goaway(1, code)
 
     async def leave(peer: Peer) -> None:

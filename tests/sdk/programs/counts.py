@@ -57,8 +57,8 @@ async def groups_of_activities_by_status(stage: Stage) -> None:
     ]
     await handles[0].terminate()
     await handles[1].terminate()
+    # No worker runs the activity, so the request ends it at once.
     await handles[2].cancel()
-    # The query ends, at once, an activity that no worker runs.
     query = f"CustomKeywordField = '{stage.name}'"
 
     async def listed() -> bool:

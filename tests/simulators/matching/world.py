@@ -90,7 +90,7 @@ def is_shrinking(seed: int) -> bool:
 
 
 def is_careless(seed: int) -> bool:
-    """Whether partitions are removed by force and stored counts are lost, so that tasks wait outside the counts."""
+    """Whether partitions are removed by force and stored counts are lost: tasks may wait in uncounted partitions."""
     return seed % 5 == 2
 
 

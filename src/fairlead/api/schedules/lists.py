@@ -8,7 +8,7 @@ from temporalio.api.schedule.v1 import ScheduleListEntry, ScheduleListInfo
 from fairlead.api.search.names import KEYWORD
 from fairlead.storage.visibility import VisibilityRow
 
-# Search attributes of schedules, besides custom ones.
+# Search attributes that schedules have in addition to custom ones.
 SCHEDULE_ID = "ScheduleId"
 PAUSED = "TemporalSchedulePaused"
 FOUND_BY = {SCHEDULE_ID: KEYWORD}

@@ -141,7 +141,7 @@ def _with_common(command: click.Command) -> click.Command:
 @key.command("create")
 @click.option("--namespace", metavar="NAME", help="The namespace for which the key is valid.")
 @click.option("--system", "is_system", is_flag=True, help="The key is valid for the whole system.")
-@click.option("--cluster", metavar="NAME", help="The key is for a remote cluster: its name.")
+@click.option("--cluster", metavar="NAME", help="Name of the remote cluster that will use the key.")
 @click.option("--role", type=click.Choice(ROLES), help="What the holder may do.")
 @click.option("--name", default="", metavar="TEXT", help="User of the key, for lists and the audit.")
 @click.option(

@@ -11,7 +11,7 @@ from fairlead.matching.messages import DecisionInfo, ExplainResponse
 from fairlead.matching.root.decisions import BY_HAND
 from fairlead.report import Cell, DualCell, Report, Table
 
-# Seconds from which tenths are not shown.
+# Minimum number of seconds that is shown without tenths.
 SECONDS_WHOLE_MIN = 10.0
 _SECONDS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?(?:e[+-]\d+)?) s\b")
 

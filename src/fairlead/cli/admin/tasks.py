@@ -19,7 +19,7 @@ PURGES_MAX = 1_000
 @choose_task_queue
 @click.option("--key", metavar="KEY", help="Only tasks of this fairness key.")
 @click.option(
-    "--limit", type=click.IntRange(1, PEEKED_MAX), default=20, show_default=True, help="Tasks of each partition."
+    "--limit", type=click.IntRange(1, PEEKED_MAX), default=20, show_default=True, help="Tasks shown per partition."
 )
 async def tasks(cluster: Cluster, task_queue: TaskQueueId, key: str | None, limit: int) -> Report:
     """List the first waiting tasks of each partition, in the order in which they are dispatched.

@@ -22,7 +22,7 @@ class NoServer(RetryLater):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The addresses for SDKs and for `fairlead admin`, and the console's; a cluster of several has no console."""
+    """Addresses for SDKs, for `fairlead admin` and of the console; empty if there is no console."""
 
     address: str
     admin_address: str

@@ -17,7 +17,7 @@ ORDER_S = 2.0
 
 
 async def remain(console: Console, folder: Path, store: Path) -> None:
-    """Run the server with a worker until the task is cancelled; all tenants but the flooding one go on ordering."""
+    """Run the server with a worker until the task is cancelled; all tenants except the flooding one keep ordering."""
     async with server(folder / "journal", SETTINGS, store=store, lake=folder / "lake") as running:
         client = await Client.connect(running.address)
         async with new_worker(client, Packing()):

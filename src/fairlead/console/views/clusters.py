@@ -18,7 +18,7 @@ from fairlead.replication.service import STATUS, StatusRequest, StatusResponse
 from fairlead.rpc import RpcStatus
 from fairlead.rpc.hosts.caller import UnknownMethod
 
-# Seconds of lag from which on a failover is not advised.
+# Lag in seconds above which the page advises against a failover.
 LAG_S_MAX: Final = 10.0
 ROWS: Final = 1_000
 

@@ -1,4 +1,4 @@
-"""Why a workflow or an activity does not go on: one sentence, what to do, and the evidence."""
+"""Why a workflow or an activity is stuck: one sentence, what to do, and the evidence."""
 
 from typing import Final
 

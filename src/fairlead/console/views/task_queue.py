@@ -27,7 +27,7 @@ from fairlead.matching.operator_client import TaskQueueDescription
 from fairlead.settings import Scope
 from fairlead.settings.dynamic.matching import FORWARDER_MAX_CHILDREN_PER_NODE
 
-# Fairness keys and workers that are listed.
+# Maximum number of listed fairness keys, and of listed workers.
 KEYS_MAX: Final = 100
 WORKERS_MAX: Final = 100
 # Maximum number of times that an unfinished purge is repeated; each repetition takes some seconds.

@@ -77,7 +77,7 @@ class FairBacklog(ReadBuffer[Task]):
         return self._counter.waiting(self.served_pass)
 
     def override_weights(self, overrides: WeightOverrides) -> None:
-        """Use other weight overrides from the next write on."""
+        """Use other weight overrides, beginning with the next write."""
         self._overrides = overrides
 
     def begin_write(self, shares: Sequence[Share], *, ids: Sequence[int]) -> Write:

@@ -97,7 +97,7 @@ class ReadBuffer(Generic[Task]):
         # merged only after the result of the read.
         self._deferred: list[tuple[Write, Sequence[Task]]] = []
         self._deferred_tasks = 0
-        # After the read in progress, everything from this level on must be read again. The level is pinned.
+        # After the read in progress, this level and all above it must be read again. The level is pinned.
         self._reread_from: Level | None = None
 
     @property
@@ -179,7 +179,7 @@ class ReadBuffer(Generic[Task]):
         self._unpin(write)
 
     def write_settled(self, write: Write) -> Merge[Task]:
-        """Report a write with an unknown but final outcome: everything from its lowest level on is read again.
+        """Report a write with an unknown but final outcome: its lowest level and all above it are read again.
 
         Call it when the write can't take effect any more, for example after a renewal of the lease. Until then A stays
         below the write, so that none of its tasks can be deleted unread.
@@ -321,7 +321,7 @@ class ReadBuffer(Generic[Task]):
         return Merge((), ())
 
     def _cut(self, level: Level, evicted: list[Level]) -> None:
-        """Forget all levels from `level` on; they will be read again."""
+        """Forget `level` and all levels above it; they will be read again."""
         kept = bisect_left(self._loaded, level)
         for gone in self._loaded[kept:]:
             del self._tasks[gone]

@@ -35,7 +35,7 @@ class PassCounter:
     def __init__(self, *, base: int = 0, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._base = base
-        # The last pass of each key, and the pass from which on the key is idle.
+        # The last pass of each key, and the first pass at which the key is idle.
         self._known: dict[str, tuple[int, int]] = {}
         # The known keys in no particular order, and the index of the next one to check.
         self._sweep_order: list[str] = []
@@ -68,7 +68,7 @@ class PassCounter:
         return chosen
 
     def waiting(self, served_pass: int) -> Iterator[tuple[str, int, int]]:
-        """Yield key, distance and stride of each individually counted key with a last pass from `served_pass` on."""
+        """Yield key, distance and stride of each individually counted key whose last pass is at least `served_pass`."""
         for key, (last_pass, idle_from_pass) in self._known.items():
             if last_pass >= served_pass:
                 yield key, last_pass - served_pass, idle_from_pass - last_pass

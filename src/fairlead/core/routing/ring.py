@@ -12,7 +12,7 @@ POINTS_PER_HOST = 100
 # Number of points of a ring: 10,000 hosts with 100 points each. Building a larger ring would take seconds at each
 # change of membership.
 RING_POINTS_MAX = 1_000_000
-# If more than one host in this number joins or leaves, the ring is computed anew, which is faster then.
+# If more than one host in this number joins or leaves, the whole ring is computed again, which is faster then.
 REBUILT_SHARE = 20
 
 

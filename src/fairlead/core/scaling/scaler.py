@@ -20,7 +20,7 @@ from fairlead.core.partitions import PARTITIONS_MAX, DrainReport, PartitionConfi
 from fairlead.core.scaling.decision import Action, Decision
 from fairlead.core.scaling.settings import ScalerSettings
 
-# Relative difference below which a load counts as equal to a threshold: rounding in sums of rates is larger.
+# Relative difference up to which a load counts as equal to a threshold: sums of rates have rounding errors.
 NOISE = 1e-9
 # Number of intervals that count between two ticks. If the clock was set forward or the root was suspended, two ticks
 # must not count as a sustained duration.
@@ -82,7 +82,7 @@ class AdaptiveScaler:
         prove that the load is above the upper threshold, but not that it is below the lower threshold.
         """
         if not math.isfinite(now_s):
-            raise InvalidTime(f"the scaler was called at time {now_s}: pass seconds of a clock")
+            raise InvalidTime(f"the scaler was called at time {now_s}: pass a finite number of seconds")
         load = _measure(now_s, config, rates, settings)
         self.state = _follow(self.state, load, settings)
         action, after, reason = _decide(self.state, config, load, reports, settings)

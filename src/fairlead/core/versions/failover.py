@@ -90,7 +90,7 @@ class ClusterVersions:
         object.__setattr__(self, "_names", MappingProxyType(names))
 
     def next_version(self, *, to: str, current: int) -> int:
-        """Return the namespace's version after a failover: the lowest from `current` on that cluster `to` owns.
+        """Return the namespace's version after a failover: the lowest one that is at least `current` and owned by `to`.
 
         A failover to the active cluster changes nothing. So a cluster that has lost committed events must not continue
         at its version: two events would have the same id and version. Fail over to another cluster, or add the

@@ -45,9 +45,9 @@ class StateView(Struct, frozen=True):
 def verify_task(task_event: Item, state: StateView) -> RunTask | ReloadState | DropTask:
     """Decide what to do with a task that was created for the event `task_event`.
 
-    Both the event id and the version count: on another branch the same id is another event. A task is never dropped
-    because of an old state. That state may be of a branch that has lost since, on which the entity had ended or never
-    existed; and a dropped task does not come back.
+    The event id and the version are both compared: on another branch, the same id belongs to another event. A state
+    that is not fresh never drops a task, because a dropped task is lost. Such a state may come from a branch that is no
+    longer current, on which the object had ended or never existed.
     """
     if task_event.event_id > state.last.event_id or task_event.version > state.last.version:
         reason = DropReason.EVENT_NOT_WRITTEN

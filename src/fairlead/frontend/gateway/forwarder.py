@@ -35,8 +35,8 @@ class Forwarder:
         it.
 
         With them, the other cluster trusts that this one has authorized the caller, and the caller's own credentials
-        are not forwarded. Without them, the caller's credentials are forwarded. `credential_headers` are the headers
-        that have them, beside the usual one.
+        are not forwarded. Without them, the caller's credentials are forwarded. `credential_headers` are the names
+        of headers that carry credentials, in addition to `authorization`.
         """
         self._address = address
         self._credentials = credentials
@@ -74,7 +74,7 @@ class Forwarder:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def reconnect(self) -> None:
-        """Send new calls over new connections, for example with a renewed certificate; open calls go on."""
+        """Send new calls over new connections, for example with a renewed certificate; open calls continue."""
         for channel in self._channels.values():
             channel.reconnect()
 

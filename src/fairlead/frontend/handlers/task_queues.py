@@ -176,9 +176,9 @@ async def _describe_versions(
 async def _of_version(
     frontend: Frontend, task_queue: TaskQueueId, build_id: str
 ) -> tuple[PriorityStats, list[PollerInfo]]:
-    """The waiting tasks and the pollers of the version '<deployment>:<build id>'; "" stands for no version.
+    """The waiting tasks and the pollers of the version '<deployment>:<build id>', or without a version for "".
 
-    Any other build id belongs to workers without a deployment, for which no separate tasks wait.
+    Any other build id belongs to workers without a deployment. They have no tasks of their own.
     """
     named = next((one for one in frontend.deployments.versions_of(task_queue) if str(one) == build_id), None)
     description = await frontend.operator.describe(list_of(task_queue, named))

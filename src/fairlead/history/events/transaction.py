@@ -24,7 +24,7 @@ from fairlead.history.state.tasks import AnyTask, UpsertVisibility
 # Tag of an event in a serialized `History`: field 1, a message.
 _EVENT_TAG = b"\x0a"
 NO_RULES: Mapping[str, bytes] = {}
-# Bytes that each event adds to a batch besides its own bytes at that time: tag, length and task id, which is assigned
+# Bytes that each event adds to a batch in addition to its own size: tag, length and the task id, which is assigned
 # last.
 _EVENT_FRAME_BYTES = 8
 _ACTIVITY_ENDS = frozenset(kind for kind in FLUSHED_LAST if "_ACTIVITY_" in EventType.Name(kind))

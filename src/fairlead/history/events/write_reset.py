@@ -130,7 +130,7 @@ def reapply(
     for event in events:
         if _is_wanted(transaction.state, event, excluded, is_base=is_base):
             _add(transaction, event)
-            # Flush each event by itself, to keep the order.
+            # Flush each event separately, to keep the order.
             transaction.flush()
 
 

@@ -123,7 +123,7 @@ def _has_work(state: RunState, now_ns: int) -> bool:
     if state.children or state.external_signals or state.external_cancels or state.nexus_operations:
         return True
     if not state.had_task and not state.in_backoff:
-        # A child whose first workflow task waits until the parent has recorded the start.
+        # The run is a child: its first workflow task waits until the parent has recorded the start.
         return True
     for event_id in state.activities:
         progress = state.live.activities.get(event_id)

@@ -32,11 +32,11 @@ _log = get_log("history.handover")
 
 
 class Buffers:
-    """Finds the runs of a namespace, in one shard, with buffered events, and writes these events.
+    """Finds the runs of a namespace in one shard that have buffered events, and writes these events.
 
     Runs that changed after the shard was acquired are known in memory. Any other run with buffered events has a
-    workflow task that was started earlier. The timeout of that task is bounded, and is among the timers: so only runs
-    with such a timer are loaded, and a few minutes after the acquisition no such timer is left.
+    workflow task that was started before the acquisition, and a timer for the timeout of that task. So only runs with
+    such a timer are loaded. The timeout has an upper bound, so all these timers have fired soon after the acquisition.
     """
 
     def __init__(self, shard: Shard, timers: ShardQueue) -> None:
@@ -53,7 +53,7 @@ class Buffers:
         self._until_ns = services.clock_ns() + DEFAULT_LIMITS.workflow_task_timeout_max_ns + CLOCKS_APART_NS_MAX
 
     async def write(self, namespace: Namespace) -> None:
-        """Fail the workflow tasks for whose end buffered events wait, and write these events; other tasks continue."""
+        """Fail the workflow tasks that delay buffered events, and write these events; other tasks continue."""
         keys = {*self._shard.runs.with_buffers(namespace.id)}
         if namespace.id not in self._looked_at:
             keys |= await self._from_before(namespace.id)

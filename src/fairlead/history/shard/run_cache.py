@@ -14,7 +14,7 @@ from fairlead.storage.history import RunKey, StoredRun
 RUNS_IN_MEMORY_MAX = 20_000
 # Minimum number of runs that each shard may keep.
 RUNS_A_SHARD_MIN = 100
-# Maximum bytes of events in memory: of one run, of all shards together, and the part that each shard has at least.
+# Maximum bytes of events in memory, of one run and of all shards together, and the minimum share of each shard.
 EVENT_BYTES_A_RUN_MAX = 128 * 1024
 EVENT_BYTES_MAX = 64 * 1024 * 1024
 EVENT_BYTES_A_SHARD_MIN = 256 * 1024

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from fairlead.history.shard.journal import HistoryJournal
 
 REPLICATION = "replication"
-# A queue without tasks. Its level is the last journaled row, while rows are kept for other clusters.
+# Name under which the store keeps the id of the last journaled row, as the level of a queue without tasks. It is saved
+# while rows are kept for other clusters.
 JOURNALED = "journaled"
 
 # Number of rows, and bytes of events, that one shard reads and journals at a time.

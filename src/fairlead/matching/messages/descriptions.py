@@ -122,7 +122,7 @@ class DescribeResponse(Message, frozen=True):
     counts: CountsInfo | None = None
     # None at a root, and from hosts of an older release.
     forwarded: Forwarded | None = None
-    # Number of fairness keys of which `keys` are the first; 0 if no keys were asked for, or not known.
+    # Number of all fairness keys, of which `keys` lists the first; 0 if unknown, or if no keys were requested.
     keys_total: int = 0
     # Seconds of `KeyInfo.dispatched_lately`; 0 if not known.
     keys_window_s: float = 0.0

@@ -153,7 +153,7 @@ class PartitionBacklog:
             try:
                 return await self._store.count(self._queue, range_id)
             except LeaseLost:
-                # If this host's own renewal of the lease came in between, count again.
+                # If this host has renewed the lease meanwhile, count again.
                 self.lease.refused(range_id)
 
     async def close(self) -> None:
@@ -215,5 +215,5 @@ class PartitionBacklog:
         try:
             await self._store.save_levels(self._queue, range_id, levels)
         except LeaseLost:
-            # If this host's own renewal of the lease came in between, the next save is early enough.
+            # If this host has renewed the lease meanwhile, do nothing: the next save stores the levels.
             self.lease.refused(range_id)

@@ -111,7 +111,7 @@ class PhysicalQueue:
 
     @property
     def dispatches_per_s(self) -> float:
-        """Number of tasks that were started a second recently."""
+        """Recent rate of started tasks, per second."""
         return self.dispatches.rate(self._clock())
 
     def oldest_s(self) -> float:

@@ -114,7 +114,7 @@ class TaskDeleter:
             try:
                 gone = await self._store.delete_through(self._queue, range_id, priority, through=through, limit=limit)
             except LeaseLost:
-                # If this host's own renewal of the lease came in between, nothing was deleted: repeat the delete.
+                # If this host has renewed the lease meanwhile, nothing was deleted: repeat the delete.
                 self._lease.refused(range_id)
 
     def _schedule(self, priority: int) -> DeleteSchedule:

@@ -12,7 +12,7 @@ class TaskWeights:
         self.overrides = overrides
 
     def of(self, key: str, weight: float) -> float:
-        """Return the weight of a task with this fairness key, which was added with `weight`."""
+        """Return the weight of a task: the override of its fairness key, else `weight`, which came with the task."""
         # The weight was checked by `check_task`; 0 means that the task has none.
         if self.overrides and (override := self.overrides.get(key)):
             return override

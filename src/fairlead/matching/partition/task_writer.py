@@ -199,8 +199,7 @@ class TaskWriter:
             try:
                 await self._store.append(self._queue, range_id, priority, tasks, levels)
             except LeaseLost:
-                # If this host's own renewal of the lease came in between, nothing was stored: write the same levels
-                # again.
+                # If this host has renewed the lease meanwhile, nothing was stored: write the same levels again.
                 self._lease.refused(range_id)
                 continue
             return

@@ -121,7 +121,7 @@ class Pushes:
         if number in self._retries:
             self._retries.pop(number).cancel()
         elif number in self._wanted:
-            # The push is due, or runs: the newer version follows.
+            # A due push sends the newest version; after a running push, the newer version is pushed next.
             return
         else:
             self._wanted[number] = None

@@ -84,7 +84,7 @@ class LeasedRootStore:
                 else:
                     await self._store.save_rules(self._queue, range_id, state.config, encode_record(state))
             except LeaseLost:
-                # If this host's own renewal of the lease came in between, nothing was saved: repeat the save.
+                # If this host has renewed the lease meanwhile, nothing was saved: repeat the save.
                 self._lease.refused(range_id)
                 continue
             return

@@ -51,7 +51,7 @@ OPTIONS = [
         type=click.IntRange(0, BATCH_SIZE_MAX),
         default=0,
         show_default=True,
-        help="The current batch size, from which the changes to the others start.",
+        help="The current batch size; each --batch-size is simulated as a change from it.",
     ),
     click.option(
         "--changes",

@@ -174,7 +174,7 @@ class SourceServer:
             await asyncio.sleep(backoff.next_s())
 
     def _unreachable(self, method: str, attempts: int, failure: CallFailed) -> ReadAgain:
-        hint = "the next export goes on from here"
+        hint = "the next export continues from here"
         if self._attempts_max == FIRST_ATTEMPTS_MAX:
             hint = "check the address, and whether the server needs --tls"
         return ReadAgain(

@@ -78,7 +78,7 @@ def gather_runs(history: DataFrame, *, since_us: int | None) -> DataFrame:
 
 
 def judge(runs: DataFrame, expected: DataFrame, measure: Measure) -> DataFrame:
-    """Judge each run by itself, by the rules of `fairlead.core.versions`."""
+    """Judge each run separately, by the rules of `fairlead.core.versions`."""
     kernel = partial(
         judge_runs,
         now_us=measure.now_us,

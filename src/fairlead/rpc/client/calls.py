@@ -237,7 +237,7 @@ class ClientCalls:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"a frame on stream {stream_id}, which was never opened")
 
     def go_away(self, last_id: int, reason: str) -> None:
-        """The server opens no more streams: calls above `last_id` were not processed, the others go on."""
+        """The server opens no more streams: calls above `last_id` were not processed, the others continue."""
         self.is_accepting = False
         for call in (*self._waiting, *(call for call in self.streams.values() if call.id > last_id)):
             if call.id:

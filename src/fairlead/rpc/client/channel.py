@@ -150,7 +150,7 @@ class Channel:
             connection.calls.cancel(call)
 
     def reconnect(self) -> None:
-        """Send new calls over a new connection, for example with a renewed certificate; open calls go on."""
+        """Send new calls over a new connection, for example with a renewed certificate; open calls continue."""
         if self._current is not None:
             self._current.retire()
 
@@ -193,7 +193,7 @@ class Channel:
         finally:
             self._waiting -= 1
         if not done:
-            raise NotSent(Code.DEADLINE_EXCEEDED, f"{path} was not sent: the connection to {self._address} took longer")
+            raise NotSent(Code.DEADLINE_EXCEEDED, f"{path} was not sent: no connection to {self._address} in time")
         if self._current is None:
             raise self._not_sent(path)
         return self._current

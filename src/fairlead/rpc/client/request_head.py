@@ -89,7 +89,7 @@ def _value(name: str, value: str | bytes) -> bytes:
     if not _NAME.fullmatch(name) or name.startswith(RESERVED_PREFIX) or name in _NOT_OURS:
         raise InvalidMetadata(f"metadata {name!r}: use lower-case letters, digits and _.-, and no name of gRPC's own")
     if name.endswith(BINARY_SUFFIX) is not isinstance(value, bytes):
-        raise InvalidMetadata(f"metadata {name!r}: names that end in {BINARY_SUFFIX} have bytes, and only they do")
+        raise InvalidMetadata(f"metadata {name!r}: use bytes if the name ends in {BINARY_SUFFIX}, otherwise text")
     if isinstance(value, bytes):
         return base64.b64encode(value).rstrip(b"=")
     if not _TEXT.fullmatch(value):

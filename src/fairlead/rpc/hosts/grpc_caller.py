@@ -75,7 +75,7 @@ class GrpcCaller:
         self._deadlines.close()
 
     def reconnect(self) -> None:
-        """Send new calls over new connections, for example with a renewed certificate; open calls go on."""
+        """Send new calls over new connections, for example with a renewed certificate; open calls continue."""
         for peer in self._peers.values():
             peer.reconnect()
 

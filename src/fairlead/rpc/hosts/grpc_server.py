@@ -49,8 +49,8 @@ class Admission(Protocol):
         ...
 
 
-# A host has one connection to each other host; most calls on it are waiting polls.
-# When that host's clients go, all their polls are reset at once.
+# A host has one connection to each other host, and most calls on it are waiting polls. If the clients of the calling
+# host disconnect, all their polls are reset at the same time.
 LIMITS = RpcLimits(
     message_bytes_max=MESSAGE_BYTES_MAX,
     memory_bytes_max=MEMORY_BYTES_MAX,

@@ -31,7 +31,7 @@ class LocalNetwork:
         self._hosts[host] = handlers
 
     def unregister(self, host: str) -> None:
-        """Make `host` unreachable; its open calls go on."""
+        """Make `host` unreachable; its open calls continue."""
         self._hosts.pop(host, None)
 
     def caller(self) -> Caller:

@@ -15,7 +15,7 @@ ERROR_KEY = "fairlead-error-bin"
 
 # Bytes of a message: a payload of 4 MiB (twice the largest blob that a client may send) and the fields around it.
 MESSAGE_BYTES_MAX = 4 * 2**20 + 64 * 2**10
-# Bytes of an error's message and of its data: both travel in trailers, base64-encoded, of which gRPC accepts 8 KiB.
+# Bytes of an error's message and of its data: both travel base64-encoded in trailers; gRPC accepts 8 KiB of trailers.
 ERROR_MESSAGE_BYTES_MAX = 2048
 ERROR_DATA_BYTES_MAX = 2048
 

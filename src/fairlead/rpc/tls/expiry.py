@@ -9,7 +9,7 @@ from fairlead.settings.static.tls import Pem
 
 
 class Ending(NamedTuple):
-    """A certificate: where it is, its subject, and the time in seconds since 1970 at which it ends."""
+    """A certificate: its location, its subject, and its expiry in seconds since 1970."""
 
     shown: str
     subject: str

@@ -15,7 +15,7 @@ ALPN_HTTP1: Final = "http/1.1"
 class ServerSide:
     """Gives a listening socket its context. Each handshake uses the certificates of that moment, by host name.
 
-    Established connections go on with the server's certificate with which they began. Those of clients end when their
+    Established connections keep the server certificate with which they began. Those of clients end when their
     certificates end or their authorities are withdrawn: `Connection.check` asks the context's `Trust`.
     """
 

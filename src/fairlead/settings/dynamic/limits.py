@@ -67,14 +67,14 @@ HISTORY_SIZE_SUGGEST = Setting(
     kind=Int(0, 1 << 30),
     default=4 << 20,
     reach=Reach.NAMESPACE,
-    about="Bytes of history from which workflow tasks suggest to continue as new.",
+    about="Bytes of history at which workflow tasks suggest continue-as-new.",
 )
 HISTORY_COUNT_SUGGEST = Setting(
     key="limit.historyCount.suggestContinueAsNew",
     kind=Int(0, 10_000_000),
     default=4 << 10,
     reach=Reach.NAMESPACE,
-    about="Events of history from which workflow tasks suggest to continue as new.",
+    about="Number of events in the history at which workflow tasks suggest continue-as-new.",
 )
 TASK_PAGE_EVENTS = Setting(
     key="limit.historyMaxPageSize",

@@ -222,7 +222,7 @@ GET_TASKS_BATCH_SIZE = Setting(
     kind=Int(2, 100_000),
     default=_BUFFER.batch_size,
     reach=Reach.TASK_QUEUE,
-    about="Tasks of a backlog that are held in memory; also the number that one read gets.",
+    about="Maximum number of backlog tasks in memory, and of tasks that one read gets.",
 )
 GET_TASKS_RELOAD_AT = Setting(
     key="matching.getTasksReloadAt",

@@ -57,7 +57,7 @@ GLOBAL_VISIBILITY_RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Lists and counts of a namespace per second that all hosts accept; above 0 it replaces the limit of a host.",
+    about="Lists and counts of a namespace per second, on all hosts together; above 0 it replaces the limit of a host.",
 )
 VISIBILITY_BURST_RATIO = Setting(
     key="frontend.namespaceBurstRatio.visibility",
@@ -92,7 +92,7 @@ GLOBAL_NAMESPACE_REPLICATED_RPS = Setting(
     kind=Int(0, _RPS_MAX),
     default=0,
     reach=Reach.NAMESPACE,
-    about="Changes per second of one namespace that all hosts accept; above 0 it replaces the limit of one host.",
+    about="Changes per second of one namespace, on all hosts together; above 0 it replaces the limit of one host.",
 )
 GLOBAL_DEPLOYMENT_READ_RPS = Setting(
     key="frontend.globalNamespaceWorkerDeploymentReadRPS",

@@ -92,7 +92,7 @@ class Section:
         return [str(node.value) for node, _ in self._entries.values()]
 
     def value(self, key: str, parse: Callable[[Plain], T], default: T, *, is_secret: bool = False) -> T:
-        """Parse the value of `key`; the default if it is missing, or invalid, which is reported."""
+        """Parse the value of `key`. Returns the default if it is missing or invalid; reports an invalid value."""
         if not self.given(key):
             return default
         _, node = self._entries[_normal(key)]

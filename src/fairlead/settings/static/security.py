@@ -20,7 +20,7 @@ SECRET_CHARACTERS_MAX: Final = 1_024
 class SecurityConfig:
     """Authorization and TLS of a process. `secret` is known to all hosts of a cluster, and to nobody else.
 
-    `is_insecure` permits to listen beyond loopback without authorization.
+    `is_insecure` permits listening beyond loopback without authorization.
     """
 
     authorization: AuthorizationConfig = field(default_factory=AuthorizationConfig)

@@ -20,7 +20,7 @@ class PostgresReadOnly:
     """The history of a store, read-only: creates and migrates nothing."""
 
     def __init__(self, connections: Connections) -> None:
-        """Use `open`."""
+        """Call `open` instead of this constructor."""
         self._connections = connections
         self.history = PostgresHistory(connections)
 

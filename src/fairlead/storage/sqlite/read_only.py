@@ -18,7 +18,7 @@ class SqliteReadOnly:
     """The history of a store, read-only: does not lock, create or migrate the file."""
 
     def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
-        """Use `open`."""
+        """Call `open` instead of this constructor."""
         self._connection = connection
         self._readers = Readers([connection], threads)
         self.history = SqliteHistoryReader(self._readers)
