@@ -56,7 +56,6 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
         self._is_secure = transport.get_extra_info("sslcontext") is not None
-        # The context of a server with authorities of clients is a `TrustingContext`.
         encryption = transport.get_extra_info("ssl_object")
         if (check_of := getattr(getattr(encryption, "context", None), "check_of", None)) is not None:
             self._is_trusted = check_of(encryption)

@@ -85,14 +85,13 @@ class SegmentChanged(GiveUp):
 
 @dataclass(slots=True)
 class Absorbed:
-    """Result of ingesting segments: the rows committed, and the segments that could not be read."""
+    """The rows committed, the segments that can't be read, and why a stream merges no batches (empty if it does)."""
 
     rows: int = 0
     segments: int = 0
     batches: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
     duplicates: list[Segment] = field(default_factory=list)
-    # Why a stream merges no small batches; empty if it does.
     not_merged: str = ""
 
     def add(self, other: "Absorbed") -> None:
@@ -397,6 +396,5 @@ def quarantine_alarm(lake: Lake) -> str | None:
 
 
 def _alarm(changed: Sequence[Segment]) -> str | None:
-    if changed:
-        return f"{changed[0].cluster}/{changed[0].name} is not the file that was ingested: sealed segments never change"
-    return None
+    first = next((f"{one.cluster}/{one.name}" for one in changed), None)
+    return None if first is None else f"{first} is not the file that was ingested: sealed segments never change"
