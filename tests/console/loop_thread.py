@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# Seconds until a cancelled task counts as hanging.
+CANCEL_S_MAX = 20.0
+
 
 @dataclass(frozen=True)
 class LoopThread:
@@ -30,15 +33,19 @@ def loop_thread() -> Iterator[LoopThread]:
     try:
         yield LoopThread(loop)
     finally:
-        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        try:
+            asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
 
 async def _cancel_all() -> None:
-    """Cancel the tasks that are left, as `asyncio.run` does."""
+    """Cancel the tasks that are left, as `asyncio.run` does; fails if one of them does not end."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    if left:
+        _, stuck = await asyncio.wait(left, timeout=CANCEL_S_MAX)
+        assert not stuck, f"tasks did not end within {CANCEL_S_MAX} s of their cancellation: {stuck}"

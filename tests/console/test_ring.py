@@ -41,8 +41,10 @@ def two_hosts(postgres_dsn: str) -> Iterator[Visitor]:
         return visitor
 
     with loop_thread() as thread:
-        yield thread.run(start())
-        thread.run(stack.aclose())
+        try:
+            yield thread.run(start())
+        finally:
+            thread.run(stack.aclose())
 
 
 def test_the_departure_of_a_host_is_previewed_with_the_names_of_what_moves(

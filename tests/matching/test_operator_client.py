@@ -46,6 +46,8 @@ class Cluster:
         self.at_once = self.at_once_max = 0
         self.queues: list[tuple[str, str, int]] = []
         self.takes_s = 0.1
+        # A host that joins while the hosts are asked for their ring.
+        self.joins = ""
         network = LocalNetwork()
         self.handlers = {host: self.answers(host) for host in ("a", "b")}
         for host, handlers in self.handlers.items():
@@ -118,6 +120,8 @@ class Cluster:
         return ListResponse(queues[: request.limit])
 
     async def ring_of(self, host: str, request: RingRequest) -> RingResponse:
+        if self.joins and self.joins not in self.ring.hosts:
+            self.ring.hosts += (self.joins,)
         return RingResponse(host, ["a", "b"], loaded=7)
 
 
@@ -279,3 +283,12 @@ async def test_rings_returns_the_ring_or_the_error_of_each_host() -> None:
     assert rings["a"] == RingResponse("a", ["a", "b"], loaded=7)
     assert isinstance(rings["b"], Unreachable)
     assert cluster.client.route(Partition(TASK_QUEUE, 1)) == "b"
+
+
+@on_virtual_time
+async def test_rings_has_the_hosts_that_were_asked_if_another_joins_meanwhile() -> None:
+    cluster = Cluster()
+    cluster.joins = "c"
+    assert set(await cluster.client.rings()) == {"a", "b"}
+    # The next call asks the new host, which does not listen yet.
+    assert isinstance((await cluster.client.rings())["c"], Unreachable)

@@ -251,8 +251,10 @@ class OperatorClient:
             return await self._caller.call(host, RING, RingRequest(), timeout_s=timeout_s)
 
         deadline(timeout_s)
-        answers, missing = await _ask_all(self._ring.hosts, ask)
-        return {host: answers[host] if host in answers else missing[host] for host in self._ring.hosts}
+        # The ring may change while the hosts answer: a host that joins meanwhile was not asked.
+        hosts = self._ring.hosts
+        answers, missing = await _ask_all(hosts, ask)
+        return {host: answers[host] if host in answers else missing[host] for host in hosts}
 
     async def _ask(
         self,
