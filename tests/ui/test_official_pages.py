@@ -143,10 +143,10 @@ def test_a_schedule_is_shown_and_paused(seen: Seen) -> None:
     confirm(page, "pause-schedule-modal", lambda dialog: dialog.get_by_role("textbox").fill("for now"))
     expect(page.get_by_role("button", name="Unpause", exact=True)).to_be_visible()
     picture(page, "schedule")
-    page.get_by_role("button", name=re.compile("More Actions|More options", re.IGNORECASE)).first.click()
+    page.get_by_role("button", name="Schedule Actions", exact=True).click()
     page.get_by_text("Trigger", exact=True).locator("visible=true").first.click()
     confirm(page, "trigger-schedule-modal")
-    expect(page.locator("a", has_text=re.compile(r"^nightly-20")).first).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile(r"^nightly-20")).first).to_be_visible()
     picture(page, "schedule-triggered")
 
 

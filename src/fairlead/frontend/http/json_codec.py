@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from temporalio.api.common.v1 import Payload, Payloads
 
+from fairlead.frontend.http.enums import with_full_names
 from fairlead.frontend.http.payloads import NoShorthand, long_form, shorthand
 
 # Levels of a request's JSON; deeper ones are refused, since they are parsed recursively.
@@ -61,7 +62,17 @@ def decode(body: bytes, message: Message) -> None:
         descriptor = cast(Descriptor, message.DESCRIPTOR)
         if _has_payloads(descriptor):
             value = _lengthened(descriptor, value, 0)
-        json_format.ParseDict(value, message, max_recursion_depth=DEPTH_MAX)
+        before = type(message)()
+        before.CopyFrom(message)
+        try:
+            json_format.ParseDict(value, message, max_recursion_depth=DEPTH_MAX)
+        except json_format.ParseError:
+            # Few clients send short names of enum values, so the body is searched for them only now.
+            full = with_full_names(descriptor, value, DEPTH_MAX)
+            if full == value:
+                raise
+            message.CopyFrom(before)
+            json_format.ParseDict(full, message, max_recursion_depth=DEPTH_MAX)
     except msgspec.DecodeError as error:
         raise InvalidJson(f"the body is not JSON: {error}") from None
     except UnicodeDecodeError as error:
