@@ -22,7 +22,7 @@ SYSTEM_READER = {
     *("namespaces.find", "matching.Describe", "matching.Explain", "matching.List", "history.Tree"),
     "history.Running",
     *("replication.Status", "replication.ListDeadLetters", "replication.FailOverProgress"),
-    *("matching.Peek", "matching.Figures"),
+    *("matching.Peek", "matching.Figures", "replication.Preflight", "replication.Failovers"),
 }
 SYSTEM_ADMIN = {
     "matching.Purge",

@@ -20,9 +20,13 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.api.workflowservice.v1.service_pb2_grpc import WorkflowServiceStub
 
 from fairlead.api.principals import NOBODY, current_principal, use_principal
-from fairlead.authorization.audit import object_of
+from fairlead.authorization.audit import Audit, object_of
+from fairlead.authorization.claims import Principal
+from fairlead.authorization.gate import Decided
+from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.authorization.messages import CREATE_KEY, LIST_KEYS, CreateKeyRequest, ListKeysRequest
 from fairlead.journal import read_segment
+from fairlead.replication.messages import FailOverRequest
 from fairlead.rpc.hosts.credentials import AUTHORIZATION_HEADER, PRINCIPAL_HEADER, Credentials, with_secret
 from fairlead.server import Server, new_caller
 from fairlead.settings.static.authorization import AuthorizationConfig
@@ -236,3 +240,20 @@ def test_the_object_of_a_request_is_its_name() -> None:
     assert object_of(UpdateNamespaceRequest(namespace="default")) == ""
     assert object_of(CreateKeyRequest("alice", "orders", "reader")) == "alice"
     assert object_of(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "namespace", "found"),
+    [
+        ("replication.FailOver", FailOverRequest("orders", "b", is_graceful=True, timeout_s=1.0), "", "orders"),
+        ("authorization.CreateKey", CreateKeyRequest("alice", "orders", "reader"), "", "alice"),
+        ("matching.Poll", UpdateNamespaceRequest(namespace="orders"), "orders", ""),
+        ("replication.FailOver", None, "", ""),
+    ],
+)
+def test_the_object_of_a_request_about_the_cluster_may_be_a_namespace(
+    name: str, asked: Any, namespace: str, found: str
+) -> None:
+    audit = Audit(None, host="host")
+    audit.record(Decided(Principal("api-key", "alice"), HOST_METHODS[name], namespace, True, "", "127.0.0.1:1", asked))
+    assert [(record.namespace, record.object) for record in audit.recent] == [(namespace, found)]

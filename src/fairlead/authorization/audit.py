@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from fairlead.authorization.gate import Decided
+from fairlead.authorization.methods import Scope
 from fairlead.authorization.refusal_limit import RefusalLimit
 from fairlead.journal import AuditRecord
 from fairlead.rpc.budget import origin
@@ -24,7 +25,7 @@ LEFT_OUT_METHOD: Final = "fairlead/audit.RefusalsLeftOut"
 # Fields of requests that name their object; the first one that is set counts.
 _OBJECTS: Final = (
     *("workflow_id", "schedule_id", "job_id", "activity_id", "operation_id", "rule_id", "frontend_address"),
-    *("cluster_name", "deployment_name", "id", "name", "cluster", "task_queue", "target", "namespace"),
+    *("cluster_name", "deployment_name", "id", "name", "cluster", "task_queue", "target"),
 )
 
 
@@ -86,7 +87,7 @@ class Audit:
             principal=_short(name),
             method=decided.method.api.lstrip("/"),
             namespace=_short(decided.namespace),
-            object=_short(object_of(decided.request)),
+            object=_short(object_of(decided.request) or _namespace_in(decided)),
             is_allowed=decided.is_allowed,
             reason=_short(decided.reason),
             peer=_short(decided.peer),
@@ -151,6 +152,12 @@ def object_of(request: Any) -> str:
     partition = getattr(request, "partition", None)
     task_queue = getattr(partition, "task_queue", None)
     return f"{task_queue.namespace_id}/{task_queue.name}" if task_queue is not None else ""
+
+
+def _namespace_in(decided: Decided) -> str:
+    """The namespace in a request about the cluster, such as a failover, whose record has no namespace of its own."""
+    found = getattr(decided.request, "namespace", "")
+    return found if decided.method.scope is Scope.CLUSTER and isinstance(found, str) else ""
 
 
 def _short(text: str) -> str:

@@ -91,15 +91,14 @@ async def test_a_slow_check_is_not_started_again_beside_itself(monkeypatch: pyte
     gate = make_gate(mapper=mapper)
     calls = LongCalls(gate, check_s=0.001)
     running, most = 0, 0
-    viewer = gate.viewer
+    viewer, responds = gate.viewer, asyncio.Event()
 
     async def slow(call: Call) -> Claims | None:
         nonlocal running, most
         running += 1
         most = max(most, running)
         # A claim mapper may ask a remote service.
-        for _ in range(20):
-            await asyncio.sleep(0.001)
+        await responds.wait()
         running -= 1
         return await viewer(call)
 
@@ -111,6 +110,11 @@ async def test_a_slow_check_is_not_started_again_beside_itself(monkeypatch: pyte
         asyncio.create_task(calls.wait(call_of(f"b{number}"), Claims("b"), "orders", asyncio.shield(forever)))
         for number in range(5)
     ]
+    await until(lambda: len(calls._open) == 6)
+    # Other calls begin and end while the check waits. Only time shows that no second check begins.
+    await asyncio.gather(*(calls.wait(call_of("c"), Claims("c"), "orders", asyncio.sleep(0.005)) for _ in range(5)))
+    assert (running, mapper.asked) == (1, 0)
+    responds.set()
     await until(lambda: mapper.asked >= 8)
     assert most == 1
     for poll in polls:

@@ -10,8 +10,10 @@ from temporalio.api.taskqueue.v1 import PollerInfo
 
 from fairlead.api.errors import ApiError, FailedPrecondition, InvalidArgument, NotFound
 from fairlead.api.tokens import ActivityTaskToken, AnyToken, QueryTaskToken, WorkflowTaskToken, encode_token
+from fairlead.authorization import Gate
 from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.matching.messages import QueueKind
+from tests.authorization.tokens import make_gate
 from tests.frontend.bad_requests import BLOB, LARGE, LONG, NAMESPACE, changed
 from tests.frontend.setup import NAMESPACE_ID, Setup, set_up
 
@@ -149,17 +151,31 @@ async def test_a_task_response_is_routed_by_its_token_and_only_in_the_tokens_nam
     ] * 2
 
 
-async def test_a_token_of_another_server_does_not_tell_whether_a_namespace_exists(setup: Setup) -> None:
-    told = set()
-    for namespace_id in (NAMESPACE_ID, str(uuid.uuid4())):
-        foreign = RequestCancelExternalWorkflowExecutionCommandAttributes(
-            namespace=namespace_id, workflow_id="workflow", run_id=str(uuid.uuid4()), reason="activity"
-        )
-        request = api.RespondActivityTaskCompletedRequest(namespace="second", task_token=foreign.SerializeToString())
-        with pytest.raises(ApiError) as refused:
-            await setup.ask(request)
-        told.add((type(refused.value), str(refused.value)))
-    assert told == {(InvalidArgument, "Operation requested with a token from a different namespace.")}
+NOT_FOUND = (NotFound, "The namespace of the task token is not found.")
+UNKNOWN_ID = "7d0b8f8e-0000-4000-8000-000000000003"
+
+
+@pytest.mark.parametrize(
+    ("gate", "namespace_id", "told"),
+    [
+        # With authorization, the response does not tell which namespaces exist.
+        (make_gate(), NAMESPACE_ID, NOT_FOUND),
+        (make_gate(), UNKNOWN_ID, NOT_FOUND),
+        (None, NAMESPACE_ID, (InvalidArgument, "Operation requested with a token from a different namespace.")),
+        (None, UNKNOWN_ID, (NotFound, f"Namespace {UNKNOWN_ID} is not found.")),
+    ],
+)
+async def test_a_token_of_another_server_tells_which_namespaces_exist_only_without_authorization(
+    setup: Setup, gate: Gate | None, namespace_id: str, told: tuple[type[ApiError], str]
+) -> None:
+    setup.frontend.gate = gate
+    foreign = RequestCancelExternalWorkflowExecutionCommandAttributes(
+        namespace=namespace_id, workflow_id="workflow", run_id=str(uuid.uuid4()), reason="activity"
+    )
+    request = api.RespondActivityTaskCompletedRequest(namespace="second", task_token=foreign.SerializeToString())
+    with pytest.raises(ApiError) as refused:
+        await setup.ask(request)
+    assert (type(refused.value), str(refused.value)) == told
 
 
 @pytest.mark.parametrize(

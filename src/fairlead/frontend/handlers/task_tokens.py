@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from temporalio.api.command.v1 import RequestCancelExternalWorkflowExecutionCommandAttributes
 from temporalio.api.operatorservice.v1 import ClusterMetadata
 
-from fairlead.api.errors import ApiError, InvalidArgument
+from fairlead.api.errors import ApiError, InvalidArgument, NotFound
 from fairlead.api.tokens import TOKEN_BYTES_MAX, AnyToken, decode_token
 from fairlead.frontend.validation.common import check_run_id
 
@@ -53,8 +53,12 @@ async def read_token(
     token = _decoded(request.task_token, kind)
     if named is None:
         return token, await frontend.namespaces.find_id(token.namespace_id)
-    # Compared without a lookup: the response must not tell a tenant which ids of namespaces exist.
     if token.namespace_id != named.id:
+        if isinstance(token, ForeignToken):
+            if frontend.gate is not None:
+                # Not looked up: the response must not tell a tenant which ids of namespaces exist.
+                raise NotFound("The namespace of the task token is not found.")
+            await frontend.namespaces.find_id(token.namespace_id)
         raise InvalidArgument("Operation requested with a token from a different namespace.")
     return token, named
 
