@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.journal import read_segment
@@ -28,6 +28,7 @@ from fairlead.pipeline.sources.faults import Fault
 from fairlead.pipeline.synth.history_defects import Expected, Planted
 from fairlead.pipeline.synth.scores import OTHERS, Score, score, score_names, table_of
 from tests.journal.victim import Victim
+from tests.patience import until
 from tests.pipeline.journals import frames_of, task_records, write_segment
 from tests.pipeline.test_real_journal import QUEUE, Order, Parcel, deliver
 
@@ -96,6 +97,8 @@ async def live(folder: Path, runs: int) -> None:
             for number in range(runs)
         ]
         for handle in handles:
+            # On a busy machine the first run would get these signals, and the second run would have none.
+            await until_continued(handle)
             await handle.signal(Order.tell, "b")
             await handle.signal(Order.tell, "end")
         await asyncio.gather(*(handle.result() for handle in handles))
@@ -113,6 +116,15 @@ async def live(folder: Path, runs: int) -> None:
         )
         await client.get_workflow_handle(handles[-1].id).result()
     assert await victim.stop() == 0
+
+
+async def until_continued(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until the workflow has continued as new: until its current run is not the one that was started."""
+
+    async def is_continued() -> bool:
+        return (await handle.describe()).run_id != handle.result_run_id
+
+    await until(is_continued)
 
 
 def exported(folder: Path) -> dict[str, Records]:
@@ -240,8 +252,7 @@ def plant(runs: dict[str, Records], chance: random.Random) -> tuple[Copies, list
     """Copy the runs to each cluster and plant the defects in one; returns the copies and the list of defects."""
     before = {records[-1]["new_run_id"]: run_id for run_id, records in runs.items() if records[-1].get("new_run_id")}
     copies: Copies = {cluster: msgspec.json.decode(msgspec.json.encode(runs)) for cluster in CLUSTERS}
-    # Second runs: these have no failed workflow task and no successor, and all have signals.
-    chosen = chance.sample([run_id for run_id in runs if run_id in before], 2 * len(PLANTS))
+    chosen = chance.sample(plantable(runs, before), 2 * len(PLANTS))
     manifest = []
     latest_us = max(record["time_us"] for records in runs.values() for record in records)
     for place, run_id in enumerate(chosen):
@@ -257,6 +268,17 @@ def plant(runs: dict[str, Records], chance: random.Random) -> tuple[Copies, list
             copies[cluster][run_id] = [without(record, "before") for record in spoilt]
         manifest.append(defect.planted(runs[run_id][0]))
     return copies, manifest
+
+
+def plantable(runs: dict[str, Records], before: Container[str]) -> list[str]:
+    """The runs that are suitable for every defect, in the order of their workflow ids.
+
+    These are second runs: they have no failed workflow task and no successor, and all have signals. The base of the
+    reset is left out: a newer run follows it, so a cluster that lacks its end rightly has a second finding, a zombie.
+    """
+    bases = {record["tree_id"] for run_id, records in runs.items() for record in records if record["tree_id"] != run_id}
+    suitable = [run_id for run_id in runs if run_id in before and run_id not in bases]
+    return sorted(suitable, key=lambda run_id: str(runs[run_id][0]["workflow_id"]))
 
 
 def without(record: dict[str, Any], name: str) -> dict[str, Any]:
