@@ -73,6 +73,7 @@ def test_replication_is_shown_source_by_target_and_a_failover_after_its_prefligh
     clusters: TwoClusters, at: Callable[[str], Seen]
 ) -> None:
     seen = at("a")
+    clusters.run(until(lambda: _follows(clusters, "b", "a")))
     seen.goto("clusters")
     page = seen.page
     assert row(page, "lag", "b", "a")[2] == "following"
@@ -105,6 +106,14 @@ def test_replication_is_shown_source_by_target_and_a_failover_after_its_prefligh
     clusters.run(until(is_back))
     page.goto(f"{clusters.console('a')}/clusters")
     assert row(page, "failovers")[2:6] == ["b", "a", "forced", "11"]
+
+
+async def _follows(clusters: TwoClusters, source: str, target: str) -> bool:
+    """Whether the target is connected to the source: the first cluster starts before the other listens."""
+    grids = (await clusters.visitors[target].data("clusters"))["grids"]
+    lag = next(grid for grid in grids if grid["id"] == "lag")
+    states = {tuple(cell["text"] for cell in cells[:2]): cells[2]["text"] for cells in lag["rows"]}
+    return states.get((source, target)) == "following"
 
 
 def test_a_failover_to_a_cluster_that_does_not_respond_is_seen_before_and_changes_nothing(

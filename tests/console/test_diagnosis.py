@@ -89,12 +89,12 @@ CASES = [
     (
         Cause.RATE_LIMIT,
         activity(queue=queue(rate_per_s=10.0, dispatches_per_s=9.9, backlog=50, rate_source="set by a setting")),
-        "whose rate limit of 10 tasks a second is reached.",
+        "whose rate limit of 10 tasks per second is reached.",
     ),
     (
         Cause.RATE_LIMIT,
         activity(queue=queue(rate_per_s=0.0, backlog=50, rate_source="set by a setting")),
-        "whose rate limit of 0 tasks a second is reached.",
+        "whose rate limit of 0 tasks per second is reached.",
     ),
     (
         Cause.KEY_LIMIT,

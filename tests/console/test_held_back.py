@@ -42,7 +42,7 @@ def facts(**changes: object) -> QueueFacts:
                 keys_waiting=1,
             ),
             Cause.KEY_LIMIT,
-            "the limit of 5 tasks a second for each key of weight 1, while polls wait (set by x).",
+            "the limit of 5 tasks per second for each key of weight 1, while polls wait (set by x).",
         ),
         (
             facts(partitions={0: IDLE, 1: BUSY}),

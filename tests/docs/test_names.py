@@ -190,6 +190,7 @@ def known_words() -> frozenset[str]:
 FOREIGN = frozenset(
     (
         *("SO_REUSEPORT", "LookupN", "reproduce_failure", "queue_name"),
+        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"),
         *("ExistingPath", "TestServer", "TestWorkflowEnvironment"),
         "createTimeSkipping",
         "WorkflowExecutionTimeSkippingTransitioned",

@@ -270,8 +270,8 @@ def check_tables(spark: SparkSession, folder: Path, expected: dict[str, list[His
     rows = {row.run_id: row.asDict() for row in lake.read_derived(spark, "workflows").collect()}
     assert rows.keys() == expected.keys()
     for run_id, events in expected.items():
-        expected = oracle.workflow_row(oracle.as_json(events), run_id)
-        assert {name: rows[run_id][name] for name in expected} == expected
+        row = oracle.workflow_row(oracle.as_json(events), run_id)
+        assert {name: rows[run_id][name] for name in row} == row
     activities = lake.read_derived(spark, "activities").collect()
     found = Counter((row.workflow_id, row.outcome, row.attempt) for row in activities)
     assert found["retried", "completed", 2] == 2

@@ -84,7 +84,7 @@ def test_a_segment_with_an_implausible_time_goes_into_quarantine_with_the_reason
     summary = run(spark, tmp_path)
     assert summary.rows["task"] == 2
     assert [found["name"][-22:-10] for found in summary.findings["quarantined"]] == ["000000000001"]
-    assert "time is before 2010, or more than a day in the future" in str(summary.alarm)
+    assert "a record's time is implausible: before 2010, or more than a day after it was read" in str(summary.alarm)
 
 
 def test_an_alarm_survives_the_kill_of_the_run_that_found_the_damage(

@@ -5,7 +5,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from fairlead.server import Server
-from fairlead.server.loose_files import FILES_SHOWN_MAX, warn_of_loose_files
+from fairlead.server.loose_files import FILES_SHOWN_MAX, loose_files, warn_of_loose_files
 from fairlead.settings.static.config import (
     Address,
     ClusterConfig,
@@ -49,7 +49,7 @@ def write(folder: Path, mode: int) -> StaticConfig:
 
 def warned(config: StaticConfig) -> set[str]:
     with capture_logs() as logs:
-        warn_of_loose_files(config)
+        warn_of_loose_files(loose_files(config))
     assert len(logs) <= 1
     return {Path(file).name for each in logs for file in each["files"]}
 
@@ -79,7 +79,7 @@ def test_a_warning_names_a_bounded_number_of_files(tmp_path: Path) -> None:
         name.write_text("x")
         name.chmod(0o644)
     with capture_logs() as logs:
-        warn_of_loose_files(StaticConfig(cluster=ClusterConfig("a", key_files=tuple(names))))
+        warn_of_loose_files(loose_files(StaticConfig(cluster=ClusterConfig("a", key_files=tuple(names)))))
     [warning] = logs
     assert warning["files"] == [str(name) for name in names[:FILES_SHOWN_MAX]]
     assert warning["more"] == 5

@@ -221,7 +221,7 @@ def _held_by_limit(task: TaskFacts, queue: QueueFacts, _: list[Poller], waits: s
         return _of(
             task,
             Cause.RATE_LIMIT,
-            f"{waits}, whose rate limit of {text.number(queue.rate_per_s)} tasks a second is reached.",
+            f"{waits}, whose rate limit of {text.number(queue.rate_per_s)} tasks per second is reached.",
             f"Raise or remove the limit, which was {queue.rate_source}.",
         )
     if queue.key_rate_per_s is not None and queue.key_waiting > 0 and (queue.polls or not queue.key_rate_per_s):

@@ -106,7 +106,7 @@ def _evidence_of_queue(queue: QueueFacts) -> Iterator[tuple[str, str]]:
         (
             "none"
             if queue.rate_per_s is None
-            else f"{text.number(queue.rate_per_s)} tasks a second, {queue.rate_source}"
+            else f"{text.number(queue.rate_per_s)} tasks per second, {queue.rate_source}"
         ),
     )
     if queue.running_max:
@@ -115,7 +115,7 @@ def _evidence_of_queue(queue: QueueFacts) -> Iterator[tuple[str, str]]:
         yield "Running activities of the fairness key", f"{queue.key_running} of {queue.key_running_max}"
     if queue.key or queue.key_rate_per_s is not None:
         rate, source = queue.key_rate_per_s, queue.key_rate_source
-        limit = "no limit" if rate is None else f"{text.number(rate)} tasks a second for weight 1 ({source})"
+        limit = "no limit" if rate is None else f"{text.number(rate)} tasks per second for weight 1 ({source})"
         yield (
             "Fairness key",
             (

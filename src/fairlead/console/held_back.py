@@ -132,7 +132,7 @@ def _rate_limit(facts: QueueFacts) -> Held | None:
         return Held(
             cause=Cause.KEY_LIMIT,
             sentence=f"{plural(facts.keys_waiting, 'fairness key')} {'waits' if facts.keys_waiting == 1 else 'wait'} "
-            f"for the limit of {number(facts.key_rate_per_s)} tasks a second for each key of weight 1, while polls "
+            f"for the limit of {number(facts.key_rate_per_s)} tasks per second for each key of weight 1, while polls "
             f"wait ({facts.key_rate_source}).",
             advice="Raise the limit of a key, or give the key a higher weight.",
         )

@@ -16,9 +16,13 @@ FILES_SHOWN_MAX = 20
 _log = get_log("server")
 
 
-def warn_of_loose_files(config: StaticConfig) -> None:
-    """Log one warning that names all such files. Files that don't exist yet are made with the right permissions."""
-    loose = [str(file) for file in dict.fromkeys(_private_files(config)) if _is_loose(file)]
+def loose_files(config: StaticConfig) -> list[str]:
+    """Return all such files. Files that don't exist yet are made with the right permissions."""
+    return [str(file) for file in dict.fromkeys(_private_files(config)) if _is_loose(file)]
+
+
+def warn_of_loose_files(loose: list[str]) -> None:
+    """Log one warning that names these files, if there are any."""
     if loose:
         more = {"more": len(loose) - FILES_SHOWN_MAX} if len(loose) > FILES_SHOWN_MAX else {}
         _log.warning(

@@ -26,7 +26,7 @@ from fairlead.server.addresses import check_free
 from fairlead.server.certificates import read_certificates
 from fairlead.server.exposure import check_exposure
 from fairlead.server.host import Host, HostRing
-from fairlead.server.loose_files import warn_of_loose_files
+from fairlead.server.loose_files import loose_files, warn_of_loose_files
 from fairlead.server.namespace_names import NamespaceDirectory
 from fairlead.server.stores import damage, forget_members, open_store
 from fairlead.settings import DynamicSettings, Outcome, Plain
@@ -173,9 +173,11 @@ class Server:
         if is_member:
             check_free(config.listen, **_keys(config, "listen"))
         check_exposure(config)
-        warn_of_loose_files(config)
         await self._serve_metrics()
+        loose = loose_files(config)
         opened = await open_store(config.store)
+        # After the store is open: a file of another program is refused, and its permissions are not ours to judge.
+        warn_of_loose_files(loose)
         store = self._store = WatchedStore(opened, self._metrics)
         closing.push_async_callback(store.close)
         if not isinstance(config.store, PostgresConfig):

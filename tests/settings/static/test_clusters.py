@@ -90,7 +90,10 @@ cluster:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("cluster: {initialVersion: 2}", "cluster has no name: the other clusters know this one by it"),
+        (
+            "cluster: {initialVersion: 2}",
+            "cluster has no name: give the name by which the other clusters know this one",
+        ),
         ("cluster: {name: a, initialVersion: 0}", "cluster.initialVersion: 0"),
         ("cluster: {name: a, initialVersion: x}", "cluster.initialVersion: 'x'"),
         ("cluster: {name: a, increment: 1}", "cluster.increment: 1"),

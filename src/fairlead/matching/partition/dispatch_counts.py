@@ -1,6 +1,6 @@
 """Counts of the dispatched tasks of each fairness key, since the start and lately, in bounded memory."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import KeysView, Mapping
 from operator import itemgetter
 
@@ -23,7 +23,7 @@ class DispatchCounts:
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, float]] | None = None
         # Number and counts of the last buckets, the newest last.
-        self._recent: deque[tuple[int, dict[str, int]]] | None = None
+        self._recent: list[tuple[int, dict[str, int]]] | tuple[()] = ()
 
     def add(self, key: str, weight: float, now_s: float) -> None:
         """Count a dispatched task."""
@@ -35,10 +35,8 @@ class DispatchCounts:
         if len(counts) > KEYS_COUNTED_MAX:
             self._counts = dict(sorted(counts.items(), key=itemgetter(1), reverse=True)[: KEYS_COUNTED_MAX // 2])
         bucket = int(now_s // RECENT_BUCKET_S)
-        if self._recent is None:
-            self._recent = deque(maxlen=RECENT_BUCKETS)
         if not self._recent or self._recent[-1][0] != bucket:
-            self._recent.append((bucket, {}))
+            self._recent = [*(one for one in self._recent if one[0] > bucket - RECENT_BUCKETS), (bucket, {})]
         lately = self._recent[-1][1]
         lately[key] = lately.get(key, 0) + 1
         if len(lately) > KEYS_COUNTED_MAX:
@@ -57,7 +55,7 @@ class DispatchCounts:
         """Return the number of tasks of each key that were dispatched in the last `RECENT_S` seconds."""
         first = int(now_s // RECENT_BUCKET_S) - RECENT_BUCKETS + 1
         found: Counter[str] = Counter()
-        for bucket, counts in self._recent or ():
+        for bucket, counts in self._recent:
             if bucket >= first:
                 found.update(counts)
         return found
