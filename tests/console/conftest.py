@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
 
-from tests.frontend.http.client import free_port
 from tests.pipeline.browser import chromium
+from tests.ports import free_port
 from tests.ui.conftest import ORDERS, WAIT_MS, running
 
 # Widths of the pictures, in pixels: a desktop's and a phone's.

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 from temporalio.client import Client
 
 from tests.console.conftest import Seen, in_another_thread, open_page
-from tests.frontend.http.client import free_port
+from tests.ports import free_port
 from tests.ui.conftest import running
 
 # Seconds from the first page to the reason, without the time that a person reads.

@@ -17,7 +17,7 @@ from temporalio.common import RawValue
 from fairlead.console.session import notice_cookie, session_cookie
 from fairlead.http import Request
 from tests.console.conftest import Seen, in_another_thread, open_page
-from tests.frontend.http.client import free_port
+from tests.ports import free_port
 from tests.ui.conftest import running
 
 

@@ -21,8 +21,8 @@ from fairlead.pipeline.report.page import POLICY
 from fairlead.settings import Plain
 from fairlead.settings.static.clusters import ClusterConfig, RemoteClusterConfig
 from tests.console.web import new_key, running_console
-from tests.frontend.http.client import free_port
 from tests.patience import until
+from tests.ports import free_port
 from tests.replication.test_plans import PLAN, SEND
 
 BY_HAND = {**SEND, "kind": "many_open", "state": "wrong", "detail": "2 <runs>", "namespace": "orders"}

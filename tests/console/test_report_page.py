@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.console.conftest import open_page
 from tests.console.test_report import new_lake
-from tests.frontend.http.client import free_port
+from tests.ports import free_port
 from tests.ui.conftest import running
 
 

@@ -16,7 +16,7 @@ from fairlead.settings.static.clusters import ClusterConfig, RemoteClusterConfig
 from tests.console.loop_thread import LoopThread, loop_thread
 from tests.console.web import Visitor, running_console
 from tests.data_centers.wires import Wire
-from tests.frontend.http.client import free_port
+from tests.ports import free_port
 
 NAMES = ("a", "b")
 VERSIONS = {"a": 1, "b": 2}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.frontend.http.client import free_port
 from tests.frontend.http.test_reference import serving
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "http-api.md"
 _EXAMPLE = re.compile(r"```\n(curl .*?)```\n\n```json\n(.*?)```", re.DOTALL)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from contextlib import suppress
@@ -15,17 +14,14 @@ import pytest
 from fairlead.settings.static.config import load_config
 from tests.cli.processes import ANSWER_S_MAX
 from tests.frontend.served import needs_command_line
+from tests.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 FILES = re.compile(r"```(sh|yaml|python)\n(.*?)```", re.DOTALL)
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    return [free_port() for _ in range(count)]
 
 
 @needs_command_line

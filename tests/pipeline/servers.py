@@ -12,18 +12,14 @@ from typing import NamedTuple
 
 import pyspark
 
+from tests.ports import free_port
+
 BIN = Path(pyspark.__file__).parent / "bin"
 START_WAIT_S_MAX = 150.0
 STOP_WAIT_S_MAX = 30.0
 CHECK_S = 0.2
 # Java options of short-lived servers: the optimizing compiler pays off only after minutes.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Running(NamedTuple):

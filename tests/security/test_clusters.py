@@ -1,7 +1,6 @@
 """Two clusters and several hosts that authenticate themselves, as real servers; and callers that can't."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -51,6 +50,7 @@ from fairlead.settings.static.config import (
 from fairlead.settings.static.tls import ClientTls, Pem, ServerTls, TlsConfig, TlsGroup
 from fairlead.storage.sqlite import SqliteStore
 from tests.patience import until
+from tests.ports import free_port
 from tests.security.certificates import Authority
 from tests.security.workflows import QUEUE, Greeting, worker
 
@@ -58,11 +58,7 @@ SECRET = "0123456789abcdef0123456789abcdef"  # noqa: S105 - of a test
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    return [free_port() for _ in range(count)]
 
 
 async def made_key(file: Path, **permission: str) -> str:

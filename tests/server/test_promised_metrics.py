@@ -36,9 +36,9 @@ from fairlead.membership.ring import RemoteRing
 from fairlead.server import new_caller
 from fairlead.settings import DynamicSettings
 from fairlead.telemetry import Component
-from tests.cli.admin.test_replication import free_port
 from tests.cli.processes import RunningServer, server
 from tests.frontend.http import client as web
+from tests.ports import free_port
 from tests.server.test_server import http_status
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

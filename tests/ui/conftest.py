@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Response, sync_playwright
 
 from fairlead.ui.fetch import fetch_pages
-from tests.frontend.http.client import free_port
 from tests.pipeline.browser import chromium
+from tests.ports import free_port
 
 TEMPORAL = Path(sys.executable).with_name("temporal")
 ORDERS = Path(__file__).with_name("orders.py")

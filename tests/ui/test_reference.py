@@ -7,8 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from tests.frontend.http.client import Client, Reply, free_port
+from tests.frontend.http.client import Client, Reply
 from tests.frontend.http.test_reference import serving
+from tests.ports import free_port
 from tests.ui.conftest import TEMPORAL
 
 TOKEN = "0123456789abcdef" * 2

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -27,6 +26,7 @@ from fairlead.settings.static.clusters import ClusterConfig, RemoteClusterConfig
 from fairlead.settings.static.config import Address, Role, StaticConfig
 from tests.cli.admin.conftest import Admin
 from tests.cli.processes import run
+from tests.ports import free_port
 from tests.server.test_server import IN_MEMORY
 
 
@@ -170,10 +170,3 @@ async def test_two_clusters_show_their_replication_lag_and_the_state_of_a_run() 
         missing = await run("admin", "--address", first.address, "history", "tree", "order-2", "--namespace", "shared")
         assert missing.code != 0
         assert "order-2" in missing.err
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port

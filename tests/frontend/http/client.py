@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from tests.patience import PATIENCE_S
-
-
-def free_port() -> int:
-    """A port on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

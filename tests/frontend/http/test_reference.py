@@ -18,9 +18,10 @@ import pytest
 
 from fairlead.frontend import SERVICES
 from fairlead.frontend.http.bindings import Binding, Bindings
-from tests.frontend.http.client import Client, Reply, free_port
+from tests.frontend.http.client import Client, Reply
 from tests.frontend.http.reference_requests import REQUESTS, Ask
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 TEMPORAL = Path(sys.executable).with_name("temporal")
 BINDINGS = Bindings(SERVICES)
