@@ -1,5 +1,6 @@
 """Two connected clusters in a browser: replication, preflight, failovers and their history, branches and zombies."""
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from fairlead.replication.preflight import PastFailover
 from tests.console.conftest import Seen, open_page
 from tests.console.test_report import BY_HAND, new_lake
 from tests.console.two_clusters import NAMESPACE, TwoClusters, two_clusters
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.replication.test_plans import PLAN, SEND
 
 pytestmark = pytest.mark.timeout(240)
@@ -60,6 +61,14 @@ def row(page: Page, grid: str, *texts: str) -> list[str]:
     raise AssertionError(f"no row of {grid} begins with {texts}")
 
 
+def wait_for_row(page: Page, grid: str, *texts: str, after: int, holds: list[str]) -> None:
+    """Load the page until the cells after the first `after` ones are these: another cluster may lag for a moment."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (found := row(page, grid, *texts)[after : after + len(holds)]) != holds:
+        assert time.monotonic() < deadline_s, found
+        page.reload()
+
+
 def fail_over(page: Page, to: str, how: str) -> None:
     form = page.locator(f"#act-start-{to}")
     form.locator("summary").click()
@@ -76,13 +85,13 @@ def test_replication_is_shown_source_by_target_and_a_failover_after_its_prefligh
     clusters.run(until(lambda: _follows(clusters, "b", "a")))
     seen.goto("clusters")
     page = seen.page
-    assert row(page, "lag", "b", "a")[2] == "following"
+    wait_for_row(page, "lag", "b", "a", after=2, holds=["following"])
     assert row(page, "lag", "a", "b")[2] == "see the console of b"
     seen.shoot("clusters-two")
     page.get_by_role("link", name="Preflight and failover").click()
     expect(page.get_by_text("shared is active in a, at version 1.")).to_be_visible()
     # The page lists the targets, and shows each target's check before the form is sent.
-    assert row(page, "preflight", "b")[1:5] == ["responds", "has every write", "0", "ready"]
+    wait_for_row(page, "preflight", "b", after=1, holds=["responds", "has every write", "0", "ready"])
     page.locator("#act-start-b summary").click()
     seen.shoot("failover-preflight")
     page.reload()
@@ -93,7 +102,7 @@ def test_replication_is_shown_source_by_target_and_a_failover_after_its_prefligh
     # In cluster b, which is active now, a is the target: a forced failover moves the namespace back.
     there = at("b")
     there.goto("failover?name=shared")
-    assert row(there.page, "preflight", "a")[1:4] == ["responds", "has every write", "0"]
+    wait_for_row(there.page, "preflight", "a", after=1, holds=["responds", "has every write", "0"])
     fail_over(there.page, "a", "forced")
     expect(there.page.get_by_text("shared is active in a, at version 11.").first).to_be_visible()
     assert row(there.page, "failovers")[1:6] == ["shared", "b", "a", "forced", "11"]
@@ -105,7 +114,7 @@ def test_replication_is_shown_source_by_target_and_a_failover_after_its_prefligh
 
     clusters.run(until(is_back))
     page.goto(f"{clusters.console('a')}/clusters")
-    assert row(page, "failovers")[2:6] == ["b", "a", "forced", "11"]
+    wait_for_row(page, "failovers", after=2, holds=["b", "a", "forced", "11"])
 
 
 async def _follows(clusters: TwoClusters, source: str, target: str) -> bool:
