@@ -63,10 +63,9 @@ def test_the_next_batch_follows_the_merged_one(tmp_path: Path) -> None:
     assert len(rows(lake.root, "task")) == 46
 
 
-def test_a_second_compaction_replaces_the_table_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_compaction_replaces_the_table_again(tmp_path: Path) -> None:
     lake = filled(tmp_path)
     compacted(lake)
-    monkeypatch.setattr(generations, "GENERATION_AGE_S_MAX", 0)
     for _ in range(9):
         commit(lake, "task", tasks(2))
     assert compacted(lake).batches == 1
