@@ -1,6 +1,5 @@
 """Handlers of clients' requests about standalone activities: start, poll, describe, cancel, control, delete."""
 
-import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -39,6 +38,7 @@ from fairlead.api.links import activity_link
 from fairlead.api.times import from_duration
 from fairlead.history.entities import entity
 from fairlead.history.entities.entity import EntityStep
+from fairlead.history.entities.long_poll import ChangeToken, decode_token, encode_token, wait_until
 from fairlead.history.entities.standalone_activities import controls, machine, worker
 from fairlead.history.entities.standalone_activities.machine import Step
 from fairlead.history.entities.standalone_activities.options import merge_options
@@ -58,13 +58,6 @@ from fairlead.storage.history import CurrentRun
 
 LINKS_MAX = 100
 CALLBACKS_MAX = 2_000
-
-
-class ChangeToken(msgspec.Struct, array_like=True, frozen=True):
-    """The last state of an activity that a waiting client has seen."""
-
-    run_id: str
-    transitions: int
 
 
 async def start(context: OperationContext, request: StartActivityExecutionRequest) -> Message:
@@ -181,7 +174,7 @@ def _taken(current: CurrentRun) -> AlreadyExists:
 
 async def poll(context: OperationContext, request: PollActivityExecutionRequest) -> Message:
     """Wait for the end of an activity; the response is empty if the activity does not end in time."""
-    state = await _wait(context, request.activity_id, request.run_id, lambda state: not state.is_open)
+    state = await _wait(context, request, lambda state: not state.is_open)
     if state is None:
         return PollActivityExecutionResponse()
     return PollActivityExecutionResponse(run_id=state.run_id, outcome=outcome_of(state))
@@ -194,9 +187,7 @@ async def describe(context: OperationContext, request: DescribeActivityExecution
     """
     if request.long_poll_token:
         seen = _read_token(request)
-        state = await _wait(
-            context, request.activity_id, request.run_id, lambda state: state.transitions > seen.transitions
-        )
+        state = await _wait(context, request, lambda state: state.transitions > seen.transitions)
         if state is None:
             return DescribeActivityExecutionResponse()
     else:
@@ -209,7 +200,7 @@ async def describe(context: OperationContext, request: DescribeActivityExecution
             with_heartbeat_details=request.include_heartbeat_details,
             with_last_failure=request.include_last_failure,
         ),
-        long_poll_token=msgspec.msgpack.encode(ChangeToken(state.run_id, state.transitions)),
+        long_poll_token=encode_token(state),
     )
     if request.include_input and state.input is not None:
         answer.input.ParseFromString(state.input)
@@ -220,27 +211,16 @@ async def describe(context: OperationContext, request: DescribeActivityExecution
 
 
 async def _wait(
-    context: OperationContext, activity_id: str, run_id: str, is_there: Callable[[ActivityState], bool]
+    context: OperationContext,
+    request: PollActivityExecutionRequest | DescribeActivityExecutionRequest,
+    is_there: Callable[[ActivityState], bool],
 ) -> ActivityState | None:
-    """Wait until the state satisfies the condition; None if the request's time ends first."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + context.timeout_s
-    state = await read(context, activity_id, run_id)
-    while not is_there(state):
-        left_s = end_s - loop.time()
-        if left_s <= 0:
-            return None
-        await entity.wait_for_change(context, ACTIVITY, activity_id, state.run_id, left_s)
-        state = await read(context, activity_id, state.run_id)
-    return state
+    return await wait_until(context, ACTIVITY, request.activity_id, request.run_id, read=read, is_there=is_there)
 
 
 def _read_token(request: DescribeActivityExecutionRequest) -> ChangeToken:
-    try:
-        token = msgspec.msgpack.decode(request.long_poll_token, type=ChangeToken)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        token = None
-    if token is None or token.run_id != request.run_id:
+    token = decode_token(request.long_poll_token)
+    if token.run_id != request.run_id:
         raise InvalidArgument("invalid long poll token")
     return token
 

@@ -1,9 +1,7 @@
 """Requests of clients about standalone Nexus operations: start, wait, describe, cancel, terminate, delete."""
 
-import asyncio
 from collections.abc import Callable
 
-import msgspec
 from google.protobuf.message import Message
 from temporalio.api.enums.v1 import NexusOperationIdConflictPolicy as Conflict
 from temporalio.api.enums.v1 import NexusOperationIdReusePolicy as Reuse
@@ -25,11 +23,12 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from fairlead.api.error_details import packed
-from fairlead.api.errors import AlreadyExists, InvalidArgument, NotFound
+from fairlead.api.errors import AlreadyExists, NotFound
 from fairlead.api.nexus_endpoints import Endpoints
 from fairlead.api.times import from_duration, shorter
 from fairlead.history.entities import entity
 from fairlead.history.entities.entity import EntityStep
+from fairlead.history.entities.long_poll import decode_token, encode_token, wait_until
 from fairlead.history.entities.standalone_nexus import machine, worker
 from fairlead.history.entities.standalone_nexus.machine import Step
 from fairlead.history.entities.standalone_nexus.responses import add_outcome, info_of, polled, row_of
@@ -39,13 +38,6 @@ from fairlead.history.shard.context import Operation, OperationContext
 from fairlead.storage.history import CurrentRun
 
 _WAIT_STARTED = NexusOperationWaitStage.NEXUS_OPERATION_WAIT_STAGE_STARTED
-
-
-class ChangeToken(msgspec.Struct, array_like=True, frozen=True):
-    """The last state of an operation that a waiting client has seen."""
-
-    run_id: str
-    transitions: int
 
 
 async def start(context: OperationContext, request: StartNexusOperationExecutionRequest) -> Message:
@@ -132,7 +124,7 @@ async def poll(context: OperationContext, request: PollNexusOperationExecutionRe
         is_started = state.phase is Phase.STARTED and request.wait_stage == _WAIT_STARTED
         return is_started or not state.is_open
 
-    state = await _wait(context, request.operation_id, request.run_id, is_there)
+    state = await _wait(context, request, is_there)
     return PollNexusOperationExecutionResponse() if state is None else polled(state)
 
 
@@ -142,10 +134,8 @@ async def describe(context: OperationContext, request: DescribeNexusOperationExe
     The response is empty if there is no change in time.
     """
     if request.long_poll_token:
-        seen = _read_token(request)
-        state = await _wait(
-            context, request.operation_id, request.run_id, lambda state: state.transitions > seen.transitions
-        )
+        seen = decode_token(request.long_poll_token)
+        state = await _wait(context, request, lambda state: state.transitions > seen.transitions)
         if state is None:
             return DescribeNexusOperationExecutionResponse()
     else:
@@ -153,7 +143,7 @@ async def describe(context: OperationContext, request: DescribeNexusOperationExe
     answer = DescribeNexusOperationExecutionResponse(
         run_id=state.run_id,
         info=info_of(state, now_ns=context.services.clock_ns()),
-        long_poll_token=msgspec.msgpack.encode(ChangeToken(state.run_id, state.transitions)),
+        long_poll_token=encode_token(state),
     )
     if request.include_input and state.input is not None:
         answer.input.ParseFromString(state.input)
@@ -163,26 +153,11 @@ async def describe(context: OperationContext, request: DescribeNexusOperationExe
 
 
 async def _wait(
-    context: OperationContext, operation_id: str, run_id: str, is_there: Callable[[OperationState], bool]
+    context: OperationContext,
+    request: PollNexusOperationExecutionRequest | DescribeNexusOperationExecutionRequest,
+    is_there: Callable[[OperationState], bool],
 ) -> OperationState | None:
-    """Wait until the state satisfies the condition; None if the request's time ends first."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + context.timeout_s
-    state = await read(context, operation_id, run_id)
-    while not is_there(state):
-        left_s = end_s - loop.time()
-        if left_s <= 0:
-            return None
-        await entity.wait_for_change(context, OPERATION, operation_id, state.run_id, left_s)
-        state = await read(context, operation_id, state.run_id)
-    return state
-
-
-def _read_token(request: DescribeNexusOperationExecutionRequest) -> ChangeToken:
-    try:
-        return msgspec.msgpack.decode(request.long_poll_token, type=ChangeToken)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidArgument("invalid long poll token") from None
+    return await wait_until(context, OPERATION, request.operation_id, request.run_id, read=read, is_there=is_there)
 
 
 async def request_cancel(context: OperationContext, request: RequestCancelNexusOperationExecutionRequest) -> Message:
