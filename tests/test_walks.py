@@ -99,6 +99,11 @@ def test_a_walk_has_as_many_hops_as_it_says_and_at_most_30(walk: str) -> None:
     assert sum(map(len, _rows(walk).values())) == _said(walk) <= HOPS_MAX
 
 
+def test_the_walk_of_a_record_has_as_many_hops_as_it_says() -> None:
+    (text,) = [text for text in re.split(r"\n\*\*", _section()) if text.startswith("A journal record")]
+    assert len(_names(text)) == _said("A journal record") <= HOPS_MAX
+
+
 def _last_words(hops: list[str]) -> list[str]:
     return [hop.rpartition(".")[2] for hop in hops]
 
@@ -114,12 +119,26 @@ def _stack() -> list[str]:
     return [name for name in reversed(found) if not name.startswith("<")]
 
 
+def _packages() -> list[str]:
+    """The packages of the functions of ours that are running, the outermost first, without repetition and `aio`."""
+    frame: FrameType | None = sys._getframe(2)
+    found: list[str] = []
+    while frame is not None:
+        _, is_ours, path = frame.f_code.co_filename.partition("/src/fairlead/")
+        package = path.partition("/")[0]
+        if is_ours and package != "aio" and found[-1:] != [package]:
+            found.append(package)
+        frame = frame.f_back
+    return found[::-1]
+
+
 class Stacks:
     """The stacks of calls of watched functions, each with the function itself at its end."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._patch = patch
         self.seen: dict[str, list[list[str]]] = {}
+        self.packages: set[tuple[str, ...]] = set()
 
     def watch(self, owner: type, name: str, *, is_meant: Callable[..., bool] = lambda *_: True) -> None:
         original = getattr(owner, name)
@@ -128,6 +147,7 @@ class Stacks:
         def watched(*arguments: Any, **options: Any) -> Any:
             if is_meant(*arguments):
                 seen.append([*_stack(), name])
+                self.packages.add(tuple(_packages()))
             return original(*arguments, **options)
 
         self._patch.setattr(owner, name, watched)
@@ -135,6 +155,25 @@ class Stacks:
     def of(self, name: str, *, through: str = "") -> list[str]:
         """The first stack of a watched function that has `through` in it."""
         return next(stack for stack in self.seen[name] if not through or through in stack)
+
+
+def _steps_up(packages: tuple[str, ...]) -> list[str]:
+    """The packages to which a stack returns without a call to a host, and the composition root, which is on no walk."""
+    found: list[str] = []
+    passed: set[str] = set()
+    for name in packages:
+        if name == "rpc":
+            passed.clear()
+        elif name in passed or name == "server":
+            found.append(name)
+        passed.add(name)
+    return found
+
+
+def test_a_step_up_is_found() -> None:
+    assert _steps_up(("rpc", "frontend", "matching", "rpc", "matching", "history", "storage")) == []
+    assert _steps_up(("rpc", "frontend", "history", "frontend")) == ["frontend"]
+    assert _steps_up(("rpc", "frontend", "server", "history")) == ["server"]
 
 
 async def _poll(client: Client) -> None:
@@ -174,6 +213,7 @@ async def test_the_walk_of_a_start_is_that_of_a_running_server(tmp_path: Path) -
     assert stacks.of("GroupCommit.begin", through="write_step") == [*expected, *rows["commit"]]
     assert [*stacks.of("HistoryTables.commit"), *stacks.of("GroupCommit._answer")[-1:]] == rows["writer thread"]
     assert stacks.of("_Reserved.give", through="write_step") == [*expected, *rows["worker"]]
+    assert {packages: up for packages in stacks.packages if (up := _steps_up(packages))} == {}
 
 
 async def test_the_walk_of_a_replicated_batch_is_that_of_running_clusters(tmp_path: Path) -> None:
@@ -198,3 +238,4 @@ async def test_the_walk_of_a_replicated_batch_is_that_of_running_clusters(tmp_pa
     lanes = stacks.of("Lanes.add")
     assert lanes == [*rows["pull"][:2], *rows["lanes"][:2]]
     assert stacks.of("GroupCommit.begin", through="_advance")[:-1] == [*rows["lanes"][2:], *rows["apply"]]
+    assert {packages: up for packages in stacks.packages if (up := _steps_up(packages))} == {}

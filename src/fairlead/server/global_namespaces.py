@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from fairlead.aio.coalescer import Coalescer
+from fairlead.aio.drain import Drain
 from fairlead.api.namespaces import Namespaces
 from fairlead.frontend.gateway.context import GlobalNamespaces
 from fairlead.frontend.gateway.forwarder import Forwarder
 from fairlead.frontend.gateway.redirection import POLLS, Redirection
 from fairlead.history.client import HistoryClient
+from fairlead.history.draining_client import DrainingClient
 from fairlead.history.service import HistoryService
 from fairlead.membership.ring import RingView
 from fairlead.replication.admission import ClusterAdmission
@@ -27,7 +29,6 @@ from fairlead.replication.service import Replication
 from fairlead.rpc import Call
 from fairlead.rpc.hosts.caller import Handlers
 from fairlead.rpc.hosts.credentials import Credentials, with_api_key
-from fairlead.server.frontend_server import Drain, DrainingHistory
 from fairlead.settings import DynamicSettings
 from fairlead.settings.static.config import ClusterConfig
 from fairlead.storage.history import HistoryStore
@@ -133,7 +134,7 @@ class GlobalNamespaceServices:
         """Methods of this host's frontend for other clusters; `drain` ends their long polls."""
         return Endpoint(
             clusters=self.registry.clusters,
-            history=DrainingHistory(self._client, drain),
+            history=DrainingClient(self._client, drain),
             cluster_id=cluster_id,
             shards=self._shards,
             namespaces=self.sync.answer,

@@ -6,6 +6,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from fairlead.aio.drain import Drain
 from fairlead.api.errors import API_ERRORS
 from fairlead.api.namespaces import Namespaces
 from fairlead.api.worker_deployments import Deployments
@@ -13,6 +14,7 @@ from fairlead.console.backend import Backend
 from fairlead.console.series import TimeSeries
 from fairlead.frontend import Frontend, read_cluster_id
 from fairlead.history.client import HistoryClient
+from fairlead.history.draining_client import DrainingClient
 from fairlead.history.service import HistoryService
 from fairlead.history.shard.journal import HistoryJournal
 from fairlead.history.shard.matching_tasks import leave_sticky
@@ -28,6 +30,7 @@ from fairlead.history.state.errors import (
 from fairlead.history.worker_deployments.task_moves import Mover
 from fairlead.journal import Journal
 from fairlead.matching.client import MatchingClient
+from fairlead.matching.draining_caller import DrainingCaller
 from fairlead.matching.operator_client import OperatorClient
 from fairlead.matching.reserved_poll import Reserve
 from fairlead.matching.task_starter import Starter, start_plainly
@@ -35,7 +38,7 @@ from fairlead.membership.ring import RingView
 from fairlead.rpc import RpcServer
 from fairlead.rpc.hosts.caller import Caller, Handlers
 from fairlead.server.bootstrap import ensure_namespaces, fix_cluster, fix_shards
-from fairlead.server.frontend_server import Drain, DrainingCaller, DrainingHistory, FrontendServer
+from fairlead.server.frontend_server import FrontendServer
 from fairlead.server.namespace_names import NamespaceDirectory
 from fairlead.settings import DynamicSettings
 from fairlead.settings.static.config import MemoryConfig, PostgresConfig, Role, SqliteConfig, StaticConfig
@@ -187,7 +190,7 @@ class Workflows:
             behind = Frontend(
                 namespaces=namespaces,
                 history=client,
-                draining_history=DrainingHistory(client, drain),
+                draining_history=DrainingClient(client, drain),
                 matching=polling,
                 operator=OperatorClient(caller, ring, random=random.random),
                 store=store,
