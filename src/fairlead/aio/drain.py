@@ -25,7 +25,7 @@ class Drain:
         try:
             return await ask()
         except asyncio.CancelledError:
-            # If the caller has cancelled the poll too, nobody waits for a response: stay cancelled.
+            # If the caller has cancelled the poll too, it needs no response: stay cancelled.
             if waiting not in self._ended or waiting.uncancel() != 0:
                 raise
         finally:
