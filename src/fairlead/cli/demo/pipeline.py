@@ -54,7 +54,7 @@ def analyze(console: Console, folder: Path) -> None:
         f"{rows['task']:,} records of tasks and {rows['history']:,} batches of events became {len(rows)} tables:"
     )
     found = summaries["report"].findings
-    for sentence in found["alarms"]:
+    for sentence in [*found["alarms"], *found["warnings"]]:
         console.print(f"  ! {sentence}", highlight=False, markup=False)
     for sentence in found["findings"]:
         console.print(f"  - {sentence}", highlight=False, markup=False)

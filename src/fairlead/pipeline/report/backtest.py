@@ -1,7 +1,8 @@
 """The section on the backtest: the cost and the effect of each setting, and the recommended one."""
 
 from fairlead.pipeline.queries import Row
-from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, scatter
+from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, plots_of, scatter
+from fairlead.pipeline.report.levels import Level
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, length, place, points
@@ -54,17 +55,17 @@ def backtest(tables: Tables) -> Section:
         "backtest",
         TITLE,
         findings,
-        (tag("p", note, class_="note"), tag("div", *plots, class_="plots"), table(headings, rows)),
+        (tag("p", note, class_="note"), *plots_of(plots), table(headings, rows)),
     )
 
 
 def _finding(now: Row, best: Row) -> Finding:
     cluster = shown(best["cluster"])
     if best["setting"] == now["setting"]:
-        return Finding(f"The scaler's settings of {cluster} are the best of those that were tried.", is_fine=True)
+        return Finding(f"The scaler's settings of {cluster} are the best of those that were tried.", level=Level.GREEN)
     outcomes = [(shown(row["partition_hours"]), f"{row['late_share']:.2%}") for row in (best, now)]
     if outcomes[0] == outcomes[1]:
-        return Finding(f"No setting that was tried would have served {cluster} better than its own.", is_fine=True)
+        return Finding(f"No setting that was tried would have served {cluster} better than its own.", level=Level.GREEN)
     hours = f"{shown(best['partition_hours'])} partition-hours in place of {shown(now['partition_hours'])}"
     changed = ", ".join(
         f"{name.replace('_', ' ')} {shown(now[name])} → {shown(best[name])}"
@@ -97,6 +98,9 @@ def _comparison(tables: Tables, best: Row) -> Markup:
         )
         for row in rows
     ]
+    if len({(dot.x, dot.y) for dot in dots}) < 2:
+        # All settings have the same cost and effect.
+        return Markup()
     hours = [dot.x for dot in dots]
     room = (max(hours) - min(hours)) * 0.05 or max(hours) * 0.05 or 1.0
     x = Axis(max(0.0, min(hours) - room), max(hours) + room, "partition-hours")

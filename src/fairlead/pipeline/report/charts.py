@@ -73,11 +73,11 @@ class Axis:
 
 
 def lines(curves: Sequence[Line], *, caption: str) -> Markup:
-    """Draw curves over time; the y axis begins at zero."""
+    """Draw curves over time; the y axis begins at zero. Without any point, there is no picture."""
     times = [x for curve in curves for x, _ in curve.points]
     values = [y for curve in curves for _, y in curve.points]
     if not times:
-        return tag("p", "Nothing was recorded.", class_="note")
+        return Markup()
     x, y = Axis(min(times), max(times), "", is_time=True), Axis(0.0, max(*values, 1e-9) * 1.05, "")
     drawn = [
         tag(
@@ -86,12 +86,27 @@ def lines(curves: Sequence[Line], *, caption: str) -> Markup:
             class_=f"line c{curve.color % COLORS}" + (" threshold" if curve.is_threshold else ""),
         )
         for curve in curves
+        if len(curve.points) > 1
+    ]
+    # A curve of one point would be invisible.
+    drawn += [
+        tag("circle", cx=_x(x, at), cy=_y(y, value), r=3.0, class_=f"dot c{curve.color % COLORS}")
+        for curve in curves
+        if len(curve.points) == 1
+        for at, value in curve.points
     ]
     legend = [
         tag("span", tag("i", class_=f"key c{curve.color % COLORS}"), shown(curve.name), class_="entry")
         for curve in curves
+        if curve.points
     ]
     return _figure(_frame(x, y), drawn, caption=caption, legend=legend)
+
+
+def plots_of(plots: Sequence[Markup]) -> list[Markup]:
+    """Return the pictures side by side, without the empty ones; nothing if all are empty."""
+    drawn = [plot for plot in plots if plot]
+    return [tag("div", *drawn, class_="plots")] if drawn else []
 
 
 def scatter(dots: Sequence[Dot], *, x: Axis, y: Axis, caption: str, diagonal: bool = False) -> Markup:

@@ -1,7 +1,8 @@
 """The section on clusters: whether they hold the same histories, how they differ, and which runs are wrong."""
 
 from fairlead.pipeline.queries import Row
-from fairlead.pipeline.report.charts import bars, heat
+from fairlead.pipeline.report.charts import bars, heat, plots_of
+from fairlead.pipeline.report.levels import Level
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables
@@ -42,10 +43,10 @@ def clusters(tables: Tables) -> Section:
     plots = [*_divergence(tables), *_kind_bars(kinds)]
     if plots:
         note = f"The first {CLUSTERS_SHOWN} clusters by name. Darker is more; an empty cell has no differences."
-        body += [tag("p", note, class_="note"), tag("div", *plots, class_="plots")]
+        body += [tag("p", note, class_="note"), *plots_of(plots)]
     if wrong:
         body.append(tag("h3", f"Runs that are wrong: {len(wrong):,} of {counts['wrong']:,}, by namespace and name"))
-        body.append(_runs(wrong))
+        body.append(_runs(tables, wrong))
         body.append(tag("p", "All are in the table ", tag("code", "verdicts"), " of the lake.", class_="note"))
     return Section("clusters", TITLE, _findings(counts, kinds, sends), tuple(body))
 
@@ -59,9 +60,11 @@ def _findings(counts: dict[str, int], kinds: list[Row], sends: int) -> list[Find
     if wrong:
         most = ", ".join(f"{row['kind'].replace('_', ' ')} ({row['count']:,})" for row in kinds[:KINDS_IN_WORDS])
         repair = f"; the repair plan has {sends:,} sends" if sends else ""
-        found.append(Finding(f"{wrong:,} of {runs:,} runs are wrong: mostly {most}{repair}.", is_alarm=True))
+        found.append(Finding(f"{wrong:,} of {runs:,} runs are wrong: mostly {most}{repair}.", level=Level.RED))
     elif not unknown:
-        found.append(Finding(f"All {runs:,} runs agree: no event is missing, different or duplicated.", is_fine=True))
+        found.append(
+            Finding(f"All {runs:,} runs agree: no event is missing, different or duplicated.", level=Level.GREEN)
+        )
     if unknown:
         found.append(Finding(f"{unknown:,} of {runs:,} runs can't be compared: they were journaled without digests."))
     if late:
@@ -112,12 +115,12 @@ def _matrix(names: list[str], counts: dict[tuple[str, str], int], *, caption: st
     return heat(names, names, cells, caption=caption)
 
 
-def _runs(rows: list[Row]) -> Markup:
+def _runs(tables: Tables, rows: list[Row]) -> Markup:
     return table(
         ("workflow", "namespace", "run", "findings", "disagreeing clusters", "branches"),
         (
             (
-                row["workflow_id"],
+                tables.console.workflow(row["namespace_id"], row["workflow_id"], row["run_id"]),
                 row["namespace_id"],
                 row["run_id"],
                 ", ".join(sorted({_described(finding) for finding in row["findings"]}))[:DRAWING_MAX],

@@ -4,7 +4,8 @@ from typing import Any
 
 from fairlead.pipeline.fairness_queries import FLOODS, STARVED
 from fairlead.pipeline.queries import Row
-from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, scatter
+from fairlead.pipeline.report.charts import Axis, Dot, Line, lines, plots_of, scatter
+from fairlead.pipeline.report.levels import Level
 from fairlead.pipeline.report.markup import Markup, shown, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, key, moment, place, points
@@ -28,11 +29,13 @@ SHARES = """
         WINDOW same_window AS (PARTITION BY cluster, namespace_id, task_list, task_type, window_us)
     ), by_key AS (
         SELECT cluster, namespace_id, task_list, task_type, fairness_key,
-               sum(dispatched) AS dispatched, avg(weight_share) AS weight_share, max(weight) AS weight,
-               bool_or(is_starved) AS is_starved
+               sum(dispatched) AS dispatched, sum(fair) AS fair, avg(weight_share) AS weight_share,
+               max(weight) AS weight, bool_or(is_starved) AS is_starved
         FROM shown WHERE waited > 0 GROUP BY ALL
     )
-    SELECT *, coalesce(dispatched / nullif(sum(dispatched) OVER queue, 0), 0.0) AS share FROM by_key
+    SELECT *, coalesce(dispatched / nullif(sum(dispatched) OVER queue, 0), 0.0) AS share,
+           coalesce(fair / nullif(sum(fair) OVER queue, 0), 0.0) AS due
+    FROM by_key
     WINDOW queue AS (PARTITION BY cluster, namespace_id, task_list, task_type)
     QUALIFY row_number() OVER (queue ORDER BY dispatched DESC, fairness_key) <= $count
     ORDER BY cluster, namespace_id, task_list, task_type, dispatched DESC, fairness_key
@@ -49,19 +52,26 @@ def fairness(tables: Tables) -> Section:
     shown_lists = tables.queries.keep("worst_lists", WORST_LISTS, count=LISTS_SHOWN)
     named = {key(row, (*TASK_QUEUE, "flood_key")) for row in flooding}
     shares = _shares(tables)
-    plots = [_plot(row, shares.get(key(row, TASK_QUEUE), []), named) for row in shown_lists]
-    plots.append(_jain(tables, shown_lists))
+    # Without a wait, or with one key, keys did not compete, and there is nothing to draw.
+    drawn = [row for row in shown_lists if len(shares.get(key(row, TASK_QUEUE), ())) > 1]
+    plots = [_plot(row, shares[key(row, TASK_QUEUE)], named) for row in drawn]
+    plots.append(_jain(tables, drawn))
     note = (
-        f"The {len(shown_lists)} task queues where keys missed most, with their {KEYS_SHOWN} keys with the most "
-        "dispatches, in the windows in which tasks waited: only then do keys compete. A key on the dashed "
-        "line got exactly its share by weight; a key with few tasks is below it, without missing any. Keys that "
-        "starved at any time are magenta, floods are orange."
+        "In no task queue did several keys wait for dispatches."
+        if not drawn
+        else (
+            f"The {len(drawn)} task queues where keys missed most, with their {KEYS_SHOWN} keys with the most "
+            "dispatches, in the windows in which tasks waited: only then do keys compete. What is due to a key "
+            "follows from its weight and from what all keys asked for: a key may get three times its weight where the "
+            "others had nothing waiting. A key on the dashed line got exactly what was due; one below it got less. "
+            "Keys that starved at any time are magenta, floods are orange."
+        )
     )
-    body = [tag("p", note, class_="note"), tag("div", *plots, class_="plots")]
+    body = [tag("p", note, class_="note"), *plots_of(plots)]
     if flooding:
-        body += [tag("h3", f"Floods, at most {ROWS_SHOWN}, the worst first"), _flood_table(flooding)]
+        body += [tag("h3", f"Floods, at most {ROWS_SHOWN}, the worst first"), _flood_table(tables, flooding)]
     if worst:
-        body += [tag("h3", f"Keys that starved, at most {ROWS_SHOWN}, the worst first"), _starved_table(worst)]
+        body += [tag("h3", f"Keys that starved, at most {ROWS_SHOWN}, the worst first"), _starved_table(tables, worst)]
     return Section("fairness", TITLE, _findings(tables, flooding), tuple(body))
 
 
@@ -72,14 +82,14 @@ def _findings(tables: Tables, flooding: list[Row]) -> list[Finding]:
             f"Key {shown(row['flood_key'])} flooded {shown(place(row))} between {moment(row['first_us'])} and "
             f"{moment(row['last_us'])}: {row['victims']:,} other keys missed {row['tasks_missed']:,.0f} tasks of "
             "their fair share.",
-            is_alarm=True,
+            level=Level.RED,
         )
         for row in flooding[:FLOODS_IN_WORDS]
     ]
     if not total["keys"]:
         mean = tables.queries.one("SELECT avg(jain) AS jain FROM fairness")["jain"]
         jain = "" if mean is None else f" (Jain index {mean:.3f}, where 1 is fair to all)"
-        return [Finding(f"No fairness key starved{jain}.", is_fine=True)]
+        return [Finding(f"No fairness key starved{jain}.", level=Level.GREEN)]
     return [
         *shown_values,
         Finding(
@@ -97,19 +107,18 @@ def _shares(tables: Tables) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def _plot(row: Row, keys: list[Row], flooding: set[tuple[Any, ...]]) -> Markup:
-    name = f"{shown(place(row))}: share against weight"
-    if not keys:
-        return tag("figure", tag("figcaption", name), tag("p", "No task had to wait.", class_="note"))
+    name = f"{shown(place(row))}: dispatched against due"
     dots = []
     for its in keys:
         who = shown(its["fairness_key"] or "(no key)")
         is_flood = key(its, (*TASK_QUEUE, "fairness_key")) in flooding
         caption = (
-            f"{who}: {its['share']:.1%} dispatched, {its['weight_share']:.1%} by its weight of {shown(its['weight'])}"
+            f"{who}: {its['share']:.1%} dispatched, {its['due']:.1%} due; its weight of {shown(its['weight'])} is "
+            f"{its['weight_share']:.1%} of all"
         )
         color = 1 if is_flood else 3 if its["is_starved"] else 0
-        dots.append(Dot(its["weight_share"], its["share"], caption, color, mark=who[:20] if is_flood else ""))
-    x = Axis(0.0, max(dot.x for dot in dots) * 1.05, "share by weight")
+        dots.append(Dot(its["due"], its["share"], caption, color, mark=who[:20] if is_flood else ""))
+    x = Axis(0.0, max(dot.x for dot in dots) * 1.05, "share due")
     y = Axis(0.0, max(dot.y for dot in dots) * 1.05, "share received")
     return scatter(dots, x=x, y=y, caption=name, diagonal=True)
 
@@ -126,14 +135,14 @@ def _jain(tables: Tables, lists: list[Row]) -> Markup:
     return lines(curves, caption="Jain index of each task queue: 1 is fair to all")
 
 
-def _flood_table(rows: list[Row]) -> Markup:
+def _flood_table(tables: Tables, rows: list[Row]) -> Markup:
     headings = ("key", "task queue", "from", "to", "windows", "beyond its share", "missed by others")
     return table(
         headings,
         (
             (
-                row["flood_key"],
-                place(row),
+                row["flood_key"] or "(no key)",
+                tables.console.task_queue(row, place(row)),
                 moment(row["first_us"]),
                 moment(row["last_us"]),
                 row["windows"],
@@ -145,8 +154,16 @@ def _flood_table(rows: list[Row]) -> Markup:
     )
 
 
-def _starved_table(rows: list[Row]) -> Markup:
+def _starved_table(tables: Tables, rows: list[Row]) -> Markup:
     return table(
         ("key", "task queue", "windows", "tasks missed"),
-        ((row["fairness_key"], place(row), row["windows"], row["tasks_missed"]) for row in rows),
+        (
+            (
+                row["fairness_key"] or "(no key)",
+                tables.console.task_queue(row, place(row)),
+                row["windows"],
+                row["tasks_missed"],
+            )
+            for row in rows
+        ),
     )

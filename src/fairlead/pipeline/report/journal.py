@@ -1,5 +1,6 @@
 """The section on the journal: the segments that could not be read."""
 
+from fairlead.pipeline.report.levels import Level
 from fairlead.pipeline.report.markup import table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables
@@ -22,7 +23,7 @@ def journal(tables: Tables) -> Section:
     verb = "segment can't be read and is" if quarantined == 1 else "segments can't be read and are"
     alarm = Finding(
         f"{quarantined:,} {verb} in quarantine: replace them by good copies, or dismiss them with `ingest --dismiss`.",
-        is_alarm=True,
+        level=Level.RED,
     )
     shown = [
         (found.entry.cluster, found.entry.name, found.reason, found.entry.rows) for found in unresolved[:SEGMENTS_SHOWN]

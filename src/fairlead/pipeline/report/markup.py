@@ -39,6 +39,19 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scrolls")
 
 
+def cards(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """Return a table whose rows become cards on a narrow screen, each value below its heading."""
+    head = tag("tr", *(tag("th", heading) for heading in headings))
+    body = [
+        tag(
+            "tr",
+            *(tag("td", tag("div", value), data_label=heading) for heading, value in zip(headings, row, strict=True)),
+        )
+        for row in rows
+    ]
+    return tag("table", tag("thead", head), tag("tbody", *body), class_="cards")
+
+
 def shown(value: object) -> str:
     """Return the display text of a value."""
     if value is None:

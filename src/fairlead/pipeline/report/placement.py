@@ -25,6 +25,8 @@ def placement(tables: Tables) -> Section:
     sizes = tables.queries.rows("FROM placement ORDER BY batch_size LIMIT $count", count=SIZES_SHOWN)
     if not sizes:
         return Section("placement", TITLE, (), (tag("p", "There were no partitions to place.", class_="note"),))
+    if sizes[0]["hosts"] == 1:
+        return Section("placement", TITLE, (), (tag("p", _sentence(sizes), class_="note"),))
     moves = tables.queries.rows("FROM placement_moves ORDER BY batch_size, change LIMIT $count", count=MOVES_SHOWN)
     headings = ("routing", "change", "partitions moved", "of all", "tasks per second moved", "of all")
     body = (

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from fairlead.pipeline.dictionary import TABLES
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.queries import Queries, Row, queries_on
+from fairlead.pipeline.report.links import Console
 from fairlead.pipeline.schemas import BRONZE
 
 # Maximum number of points of a curve; enough for the width of a phone.
@@ -21,6 +22,9 @@ class Tables:
 
     lake: Lake
     queries: Queries
+    console: Console = field(default_factory=Console)
+    # When the page is made, in µs since the epoch.
+    made_us: int = 0
 
     def have(self, *names: str) -> bool:
         """Whether all these tables have been written."""
@@ -50,11 +54,11 @@ class Tables:
 
 
 @contextmanager
-def tables_of(lake: Lake) -> Iterator[Tables]:
+def tables_of(lake: Lake, console: Console | None = None, *, made_us: int = 0) -> Iterator[Tables]:
     """Open the derived tables that have been written."""
     there = [name for name in TABLES if name not in BRONZE and lake.has(name)]
     with queries_on(lake, *there, with_names=True) as queries:
-        yield Tables(lake, queries)
+        yield Tables(lake, queries, console or Console(), made_us)
 
 
 def key(row: Row, by: Sequence[str]) -> tuple[Any, ...]:

@@ -1,8 +1,11 @@
 """The sections on the totals of all histories: waits, failures and billable actions."""
 
-from fairlead.pipeline.report.markup import Markup, table, tag
+from collections.abc import Sequence
+
+from fairlead.pipeline.report.markup import Markup, join, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, length, moment
+from fairlead.report import counted
 
 WAITS = "Waits for workers"
 FAILURES = "Failures"
@@ -35,7 +38,7 @@ def waits(tables: Tables) -> Section:
         (
             (
                 moment(row["window_us"]),
-                row["task_list"],
+                tables.console.task_queue(row, row["task_list"]),
                 _KINDS.get(row["task_type"], "tasks"),
                 row["type"],
                 row["build_id"] or "-",
@@ -67,8 +70,8 @@ def failures(tables: Tables) -> Section:
     kinds = tables.queries.one("SELECT count(DISTINCT failure_type) AS kinds FROM failures")["kinds"]
     first = rows[0]
     finding = Finding(
-        f"Failures of {kinds:,} types; the most frequent: {first['failure_type']} in {first['type']}, "
-        f"{first['count']:,} times."
+        f"{counted(kinds, 'type')} of failures; the most frequent: {first['failure_type']} in "
+        f"{first['type'] or 'an unknown type'}, {counted(first['count'], 'time')}."
     )
     shown = table(
         ("failed", "type", "failure", "message", "namespace", "times", "first", "last", "for example"),
@@ -82,7 +85,7 @@ def failures(tables: Tables) -> Section:
                 row["count"],
                 moment(row["first_us"]),
                 moment(row["last_us"]),
-                ", ".join(row["workflow_ids"]),
+                _links([tables.console.workflow(row["namespace_id"], one) for one in row["workflow_ids"]]),
             )
             for row in rows
         ),
@@ -111,7 +114,8 @@ def actions(tables: Tables) -> Section:
         count=ROWS_SHOWN,
     )
     finding = Finding(
-        f"Temporal Cloud would bill at least {total['actions']:,} actions for the events of {total['days']:,} days."
+        f"Temporal Cloud would bill at least {total['actions']:,} actions for the events of "
+        f"{counted(total['days'], 'day')}."
     )
     note = (
         f"The {ROWS_SHOWN} days with the most actions. A lower bound: queries, heartbeats and rejected updates are in "
@@ -134,6 +138,10 @@ def actions(tables: Tables) -> Section:
         )
     )
     return Section("actions", ACTIONS, (finding,), tuple(body))
+
+
+def _links(links: Sequence[str]) -> Markup:
+    return join([piece for link in links for piece in (", ", link)][1:])
 
 
 def _nothing(name: str, title: str, note: str) -> Section:

@@ -1,7 +1,7 @@
 """The section on traffic: rates of the busiest task queues, and the load at which partitions are added."""
 
 from fairlead.pipeline.queries import Row
-from fairlead.pipeline.report.charts import Line, lines
+from fairlead.pipeline.report.charts import Line, lines, plots_of
 from fairlead.pipeline.report.markup import Markup, shown, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, key, length, moment, place, points
@@ -15,7 +15,8 @@ LISTS_SHOWN = 4
 THRESHOLD_SHOWN_MAX = 4.0
 BUSIEST = """
     SELECT cluster, namespace_id, task_list, task_type, sum(added) AS added FROM traffic_lists
-    GROUP BY ALL ORDER BY sum(added) DESC, cluster, namespace_id, task_list, task_type LIMIT $count
+    GROUP BY cluster, namespace_id, task_list, task_type
+    ORDER BY task_list = '__sticky__', sum(added) DESC, cluster, namespace_id, task_list, task_type LIMIT $count
 """
 MEASURES = {
     "added": "max(write_qps)",
@@ -39,12 +40,10 @@ def traffic(tables: Tables) -> Section:
     series = tables.thinned("busiest_windows", TASK_QUEUE, "window_us", MEASURES)
     plots = [plot for row in busiest for plot in _plots(row, series[key(row, TASK_QUEUE)], threshold_rps)]
     note = (
-        f"The {len(busiest)} task queues with the most new tasks. Curves show the highest value of each time step. "
+        f"The {LISTS_SHOWN} task queues with the most new tasks. Curves show the highest value of each time step. "
         f"Partitions are added above {shown(threshold_rps)} new tasks per second and partition."
     )
-    return Section(
-        "traffic", TITLE, _findings(tables), (tag("p", note, class_="note"), tag("div", *plots, class_="plots"))
-    )
+    return Section("traffic", TITLE, _findings(tables), (tag("p", note, class_="note"), *plots_of(plots)))
 
 
 def _findings(tables: Tables) -> list[Finding]:
@@ -62,7 +61,7 @@ def _findings(tables: Tables) -> list[Finding]:
     found = [Finding(f"{total['added']:,} tasks were added to {total['lists']:,} task queues{at_once}.")]
     slowest = tables.queries.first(
         """
-        FROM traffic_lists WHERE wait_s_p99 IS NOT NULL
+        FROM traffic_lists WHERE wait_s_p99 IS NOT NULL AND task_list <> '__sticky__'
         ORDER BY wait_s_p99 DESC, cluster, namespace_id, task_list, task_type, window_us LIMIT 1
         """
     )

@@ -1,7 +1,7 @@
 """The section on workflows: outcomes, durations and waits of runs and activities, by type."""
 
 from fairlead.pipeline.queries import Row
-from fairlead.pipeline.report.charts import bars
+from fairlead.pipeline.report.charts import bars, plots_of
 from fairlead.pipeline.report.markup import Markup, table, tag
 from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, length
@@ -42,7 +42,7 @@ def workflows(tables: Tables) -> Section:
     plots = [_ends(top_runs, "workflow_type", _RUNS, caption="How runs ended")]
     if top_activities:
         plots.append(_ends(top_activities, "activity_type", _ACTIVITIES, caption="How activities ended"))
-    body.append(tag("div", *plots, class_="plots"))
+    body += plots_of(plots)
     body.append(_run_table(top_runs))
     if top_activities:
         body.append(_activity_table(top_activities))
