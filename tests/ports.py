@@ -8,7 +8,7 @@ FIRST, LAST = 10_000, 32_000
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens now."""
+    """Return a port on which no process listens now."""
     while True:
         port = random.SystemRandom().randrange(FIRST, LAST)
         try:

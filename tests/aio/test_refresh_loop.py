@@ -35,7 +35,7 @@ async def test_consecutive_failures_are_reported_once_and_again_after_a_success(
 
 
 @on_virtual_time
-async def test_an_error_that_nobody_expects_ends_the_loop() -> None:
+async def test_an_unexpected_error_ends_the_loop() -> None:
     async def refresh() -> None:
         raise ZeroDivisionError
 

@@ -128,7 +128,7 @@ class Odd:
 
 
 @pytest.mark.parametrize("fault", [ValueError("x"), Denied("no"), KeyError("x"), RecursionError("x")])
-async def test_a_mapper_or_authorizer_that_fails_lets_nobody_in(fault: Exception) -> None:
+async def test_a_failing_mapper_or_authorizer_denies_every_call(fault: Exception) -> None:
     allowed = Odd(decided=Decision(is_allowed=True))
     assert await make_gate(mapper=Odd(), authorizer=allowed).admit(NOBODY, START, "orders")
     metrics = Metrics()
@@ -139,7 +139,7 @@ async def test_a_mapper_or_authorizer_that_fails_lets_nobody_in(fault: Exception
     assert counts["service_errors_authorize_failed"] == (0 if isinstance(fault, Denied) else 2)
 
 
-async def test_an_invalid_decision_lets_nobody_in() -> None:
+async def test_an_invalid_decision_denies_the_call() -> None:
     for decided in (None, True, 1, "yes", Decision(is_allowed=1)):  # type: ignore[arg-type]
         await denied(make_gate(mapper=Odd(), authorizer=Odd(decided=decided)), NOBODY)
 

@@ -280,7 +280,7 @@ async def test_sources_are_read_independently_and_the_keys_of_one_that_is_down_e
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in its headers", "in its body"])
-async def test_a_source_that_sends_a_byte_now_and_then_delays_nobody(
+async def test_a_source_that_sends_a_byte_now_and_then_delays_no_call(
     head: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_web_keys, "FETCH_S_MAX", 0.5)

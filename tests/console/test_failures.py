@@ -90,7 +90,7 @@ def test_a_task_queue_whose_host_does_not_answer_says_so(failing: Seen, view: st
     expect(failing.page.get_by_text("refused the connection")).to_have_count(0)
 
 
-def test_an_open_page_says_that_its_host_went_away_and_goes_on_when_it_is_back(failing: Seen) -> None:
+def test_an_open_page_says_that_its_host_went_away_and_continues_when_it_is_back(failing: Seen) -> None:
     failing.goto(f"fairness?{QUEUE}")
     expect(failing.page.locator("#live-state")).to_have_text("live")
     with patch.object(OperatorClient, "_ask", unreachable):

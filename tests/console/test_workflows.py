@@ -135,7 +135,7 @@ def test_a_workflow_is_paused_unpaused_cancelled_reset_and_terminated(seen: Seen
     act(page, "Pause", reason="under test")
     expect(page.locator("#summary")).to_contain_text("under test")
     act(page, "Unpause", reason="enough")
-    expect(page.get_by_text("The workflow goes on.")).to_be_visible()
+    expect(page.get_by_text("The workflow continues.")).to_be_visible()
     act(page, "Reset", event="4", reason="again", word="reset")
     expect(page.get_by_text("The workflow was reset.")).to_be_visible()
     act(page, "Cancel", reason="no longer wanted")

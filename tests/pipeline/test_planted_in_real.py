@@ -119,7 +119,7 @@ async def live(folder: Path, runs: int) -> None:
 
 
 async def until_continued(handle: WorkflowHandle[Any, Any]) -> None:
-    """Wait until the workflow has continued as new: until its current run is not the one that was started."""
+    """Wait until the workflow has continued as new: until its current run is not the first one."""
 
     async def is_continued() -> bool:
         return (await handle.describe()).run_id != handle.result_run_id

@@ -112,7 +112,7 @@ class Source:
 
     async def pull(self, request: PullRequest) -> PullResponse:
         self._check()
-        while self.is_silent:  # noqa: ASYNC110 - nobody tells it
+        while self.is_silent:  # noqa: ASYNC110 - a plain flag
             await asyncio.sleep(0.01)
         self.pulls.append(request)
         stream = self.owner.stream

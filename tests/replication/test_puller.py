@@ -102,7 +102,7 @@ async def test_acknowledged_rows_are_deleted_at_the_source_without_further_write
         for number in range(20):
             await owner.commit(f"w{number}")
         async with asyncio.timeout(5):
-            while await owner.left():  # noqa: ASYNC110 - the store tells nobody
+            while await owner.left():  # noqa: ASYNC110 - the store has no event for it
                 await asyncio.sleep(0.01)
         assert owner.stream.acks["b"] >= owner.stream.last_id
     await owner.stream.close(is_lost=False)

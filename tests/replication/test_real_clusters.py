@@ -90,7 +90,7 @@ async def test_writes_are_replicated_to_clusters_with_other_numbers_of_shards(
     await until(lambda: not any(status.lag_tasks for other in (b, c) for status in other.replication.status()))
     # Rows that all clusters have are deleted.
     async with asyncio.timeout(10):
-        while any([await rows_left(a, shard_id) for shard_id in range(3)]):  # noqa: ASYNC110 - the store tells nobody
+        while any([await rows_left(a, shard_id) for shard_id in range(3)]):  # noqa: ASYNC110 - the store has no event
             await asyncio.sleep(0.05)
     (gauges,) = b.metrics.snapshot().replication
     assert gauges.source_cluster == "a"

@@ -298,7 +298,7 @@ async def test_every_row_is_journaled_despite_any_failures(
     await asyncio.wait_for(tried.wait(), 5)
     monkeypatch.setattr(kept, "write", write)
     async with asyncio.timeout(5):
-        while await owner.left():  # noqa: ASYNC110 - the store tells nobody
+        while await owner.left():  # noqa: ASYNC110 - the store has no event for it
             await asyncio.sleep(0.01)
     await owner.stream.close(is_lost=False)
     await journal.close()

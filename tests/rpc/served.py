@@ -127,7 +127,7 @@ class Serving:
 
 async def until(is_true: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S_MAX):
-        while not is_true():  # noqa: ASYNC110 - it is the server that changes, and it tells nobody
+        while not is_true():  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0.005)
 
 

@@ -151,7 +151,7 @@ async def test_a_stream_error_ends_only_the_stream(sent: bytes, code: ErrorCode)
         peer.send(sent)
         assert await peer.reset(1) is code
         await served.until_idle()
-        # Literals mean the same whatever the header table holds.
+        # Literals do not depend on the header table.
         block = b"".join(literal(name.encode(), value.encode()) for name, value in request_headers(ECHO))
         peer.send(frame(HEADERS, END_HEADERS, 5, block) + frame(DATA, END_STREAM, 5, framed(b"")))
         assert await peer.status(5) == Code.OK

@@ -383,7 +383,7 @@ async def test_a_stream_may_be_silent_between_messages_but_not_within_one() -> N
         peer.send(peer.headers(1, request_headers(TALK)) + frame(DATA, 0, 1, framed(b"one")))
         await peer.read_until(DATA, stream_id=1)
         peer.send(peer.headers(3, request_headers(ECHO)))
-        # The other call, which began later, is ended for its silence; this one goes on.
+        # The other call, which began later, is ended for its silence; this one continues.
         assert await peer.status(3) == Code.DEADLINE_EXCEEDED
         peer.send(frame(DATA, 0, 1, framed(b"two")[:-1]))
         assert await peer.status(1) == Code.DEADLINE_EXCEEDED

@@ -86,7 +86,7 @@ class Stage:
         """The result or the exception of a call, in a form that can be compared."""
         try:
             answer = await call
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
+        except Exception as error:  # noqa: BLE001 - every error is compared
             return describe_error(error)
         return plain(answer)
 

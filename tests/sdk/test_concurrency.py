@@ -340,7 +340,7 @@ End = Callable[[Client, Handle, Watch], Awaitable[None]]
 async def test_however_an_activity_ends_its_slot_becomes_free(
     kind: str, name: str, start_to_close_s: float, heartbeat_s: float, attempts: int, end: End, tmp_path: Path
 ) -> None:
-    """FL-81: a slot is freed by the commit that ends its attempt, whatever ends it."""
+    """FL-81: a slot is freed by the commit that ends its attempt, for every kind of end."""
     watch = Watch()
     async with serving(tmp_path, fairnessKeyConcurrency=1) as server:
         client = await connect(server)

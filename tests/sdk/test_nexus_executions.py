@@ -149,7 +149,7 @@ async def test_the_sdk_gets_the_error_that_operations_are_disabled(address: str)
 
 @service_handler(service=Greetings)
 class Greeter:
-    """Greets everybody except the name 'nobody'."""
+    """Greets every name except one."""
 
     @sync_operation
     async def greet(self, _context: StartOperationContext, name: str) -> str:

@@ -67,7 +67,7 @@ async def test_three_hosts_with_mutual_tls_go_on_while_their_certificates_are_re
                 rereads = [host.log().count("certificates reread") for host in hosts]
                 goal = done + 10
                 async with asyncio.timeout(90):
-                    # Each host has the new certificates, for both of its ports and its own calls, and goes on.
+                    # Each host has the new certificates, for both of its ports and its own calls, and continues.
                     while done < goal or any(
                         host.log().count("certificates reread") < before + 3
                         for host, before in zip(hosts, rereads, strict=True)

@@ -19,7 +19,7 @@ SECRET = "0123456789abcdef"  # noqa: S105 - of a test
 LOOPBACK = Address("127.0.0.1", 0)
 
 
-async def test_a_poll_ends_soon_after_its_key_is_revoked_and_another_goes_on() -> None:
+async def test_a_poll_ends_soon_after_its_key_is_revoked_and_another_continues() -> None:
     server = Server(
         StaticConfig(
             frontend_listen=LOOPBACK,

@@ -110,7 +110,7 @@ global:
         kept, ended = await client_of(authority, "kept"), await client_of(gone, "ended")
         async with worker(kept):
             assert await ended.execute_workflow(Greeting.run, "world", id="1", task_queue=QUEUE) == "Hello, world!"
-            # A call of the valid client that waits meanwhile: nobody works on this task queue yet.
+            # A call of the valid client that waits meanwhile: this task queue has no worker yet.
             waiting = asyncio.create_task(kept.execute_workflow(Greeting.run, "again", id="2", task_queue="later"))
             trusted.write_bytes(authority.certificate.read_bytes())
 

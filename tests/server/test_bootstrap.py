@@ -50,7 +50,7 @@ async def test_the_first_start_fixes_the_number_of_shards() -> None:
     store = MemoryHistory()
     assert await fix_shards(store, config(16)) == 16
     assert await fix_shards(store, config(16)) == 16
-    # Without a setting, a server uses the stored number, whatever the default is.
+    # Without a setting, a server uses the stored number, not the default.
     assert await fix_shards(store, config()) == 16
     assert await fix_shards(store, StaticConfig(store=PostgresConfig(""))) == 16
 

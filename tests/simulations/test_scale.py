@@ -53,7 +53,7 @@ def test_every_host_computes_one_ring_for_a_change(more_hosts: Findings) -> None
         assert 38 <= change.rings <= 41
 
 
-def test_a_change_checks_each_partition_once_whatever_the_number_of_hosts(more_hosts: Findings) -> None:
+def test_a_change_checks_each_partition_once_for_any_number_of_hosts(more_hosts: Findings) -> None:
     for change in more_hosts.changes:
         assert 0 < change.partitions_moved < change.checks <= 160
 

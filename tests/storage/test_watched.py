@@ -27,7 +27,7 @@ NOON_S = 1_800_000_000.0
 
 @pytest.fixture(autouse=True)
 def _all_levels() -> Iterator[None]:
-    """Capture the log at every level, whatever the configuration."""
+    """Capture the log at every level, regardless of the configuration."""
     config = structlog.get_config()
     structlog.reset_defaults()
     # Mark the log as configured: otherwise the first import of a module with a log, inside a test, would hide info

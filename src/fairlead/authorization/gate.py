@@ -70,7 +70,7 @@ class Decided(NamedTuple):
 class Gate:
     """Authenticates the caller, and admits the call or raises PERMISSION_DENIED.
 
-    Every refusal has the same message, whether or not the namespace exists, so that nobody learns names by trying.
+    Every refusal has the same message, whether or not the namespace exists, so that callers can't guess names.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class KeySource:
             return False
         try:
             text, keys = await asyncio.to_thread(_read, source.address, source.text)
-        except Exception as failure:  # noqa: BLE001 - whatever is wrong with one source, the others must be read
+        except Exception as failure:  # noqa: BLE001 - a fault of one source must not affect the others
             reason = (
                 str(failure)
                 if isinstance(failure, UnreadableKeys)
@@ -268,7 +268,7 @@ def _key(entry: Mapping[str, Any]) -> VerificationKey | None:
             return VerificationKey(key, "RS256") if key.key_size >= RSA_BITS_MIN else None
         if entry.get("kty") == "EC" and entry.get("alg", "ES256") == "ES256" and entry.get("crv") == "P-256":
             return VerificationKey(ECAlgorithm.from_jwk(dict(_public(entry))), "ES256")
-    except Exception as wrong:  # noqa: BLE001 - whatever is wrong with a key, the others stay usable
+    except Exception as wrong:  # noqa: BLE001 - a fault of one key must not affect the others
         _log.warning("key not readable", kid=str(entry.get("kid")), reason=type(wrong).__name__)
     return None
 

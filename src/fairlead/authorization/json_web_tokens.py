@@ -93,7 +93,7 @@ class JwtClaimMapper:
             subject, expires_s = content["sub"], float(content["exp"])
         except Denied:
             raise
-        except Exception as wrong:  # noqa: BLE001 - tokens come from strangers: whatever is wrong, the answer is no
+        except Exception as wrong:  # noqa: BLE001 - tokens come from strangers: deny after any fault
             raise Denied(f"the token is not valid: {type(wrong).__name__}") from None
         if not isinstance(subject, str) or not subject:
             raise Denied("the token's sub is not a string")
@@ -109,7 +109,7 @@ class JwtClaimMapper:
         if key is None:
             raise Denied("the token's kid is not known here")
         if algorithm not in _ALGORITHMS or algorithm != key.algorithm:
-            raise Denied("the token's algorithm is not that of its key")
+            raise Denied("the token's algorithm differs from its key's")
         return key
 
     def _permissions(self, content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ class CreateKeyRequest(Struct, frozen=True, array_like=True):
 
 
 class CreateKeyAnswer(Struct, frozen=True, array_like=True):
-    """The text of the new key, which nobody can read again."""
+    """The text of the new key. It is shown only once."""
 
     id: str
     key: str

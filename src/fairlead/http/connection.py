@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Cancel the handler: nobody waits for its response."""
+        """Cancel the handler: no client waits for its response."""
         self._host.connections.discard(self)
         self._unparsed.clear()
         self._forget_body()

@@ -30,7 +30,7 @@ _NAME = re.compile(r"(?P<kind>[a-z]+)\.v(?P<version>\d+)\.(?P<host>[A-Za-z0-9_-]
 
 
 class NoSegment(FixRequest):
-    """The file name is not that of a segment of the journal."""
+    """The file name is not the name of a journal segment."""
 
 
 class UnknownSchema(FixRequest):

@@ -44,7 +44,7 @@ class Queries:
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     def stream(self, query: str, **values: object) -> Iterator[Row]:
-        """Yield the rows of a query, however many; read them before the next query."""
+        """Yield the rows of a query. Read them all before the next query."""
         result = self._database.execute(query, values or None)
         names = [column[0] for column in result.description or ()]
         while page := result.fetchmany(PAGE_ROWS):

@@ -139,7 +139,7 @@ def _absorb(
 
 
 def _compact(lake: Lake, kind: str, total: Absorbed) -> None:
-    """Merge small batches. A failure must not end the stream: it goes on without merging."""
+    """Merge small batches. A failure must not end the stream: it continues without merging."""
     if total.not_merged:
         return
     try:

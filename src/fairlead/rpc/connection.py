@@ -59,7 +59,7 @@ class Connection(Http2Connection):
         self._who = ""
         self._made_s = host.clock()
         # Clients that have connected together don't reconnect together.
-        self._age_share = 1 + AGE_SPREAD * (2 * random.random() - 1)  # noqa: S311 - nobody has to guess it
+        self._age_share = 1 + AGE_SPREAD * (2 * random.random() - 1)  # noqa: S311 - not a secret
         self._is_preface_read = False
         # The verified chain of the client's certificate, and the authorities that accept it.
         self._trust: Trust | None = None

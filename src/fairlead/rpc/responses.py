@@ -224,7 +224,7 @@ class Responses:
         )
 
     def _abandon(self, stream: Stream) -> None:
-        """Close the stream and cancel its handler: nobody waits for the response any more."""
+        """Close the stream and cancel its handler: the client no longer waits for the response."""
         self._close(stream)
         task = stream.task
         if task is not None and not task.done():
@@ -233,7 +233,7 @@ class Responses:
                 self._ended(task)
 
     def lose(self) -> None:
-        """Cancel all calls: the connection is lost, so nobody can get their responses."""
+        """Cancel all calls: the connection is lost, so their responses can't be sent."""
         for stream in tuple(islice(self.streams.values(), CANCELLED_A_TURN_MAX)):
             stream.is_half_closed = True
             self._abandon(stream)

@@ -170,7 +170,7 @@ class RpcServer:
                 ssl_shutdown_timeout=self._shutdown_s_max,
             )
         except OSError as failure:
-            # The peer has gone, or its TLS handshake failed.
+            # The peer has disconnected, or its TLS handshake failed.
             host.log.debug("connection not taken over", reason=str(failure))
 
     def release(self) -> None:

@@ -8,7 +8,7 @@ from fairlead.settings.static.config import PostgresConfig, SqliteConfig, Static
 from fairlead.settings.static.tls import ServerTls
 from fairlead.telemetry import get_log
 
-# Permissions that nobody but the server's user and its group should have.
+# Permissions of users outside the file's group.
 _OTHERS = stat.S_IROTH | stat.S_IWOTH
 # Number of files that one warning names.
 FILES_SHOWN_MAX = 20

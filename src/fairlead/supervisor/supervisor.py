@@ -234,7 +234,7 @@ class Supervisor:
         return self._processes[process.number] is not process
 
     async def _balance(self) -> None:
-        """Move connections from the process with the most to that with the fewest, a few at a time.
+        """Move connections from the process with the most to the process with the fewest, a few at a time.
 
         Without this, a new process would have no connections, since long-lived connections stay where they are.
         """

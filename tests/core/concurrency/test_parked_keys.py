@@ -30,7 +30,7 @@ def test_each_free_slot_gives_one_try() -> None:
     assert parked.ready_s("b", 10.1) == 10.1
 
 
-def test_a_try_without_a_notification_goes_on_after_a_success_and_ends_with_a_refusal() -> None:
+def test_tries_without_a_notification_continue_until_one_fails() -> None:
     """FL-85: the notification of a free slot may be lost."""
     parked = ParkedKeys()
     parked.refused("a", 0.0)

@@ -122,7 +122,7 @@ async def test_a_slow_check_is_not_started_again_beside_itself(monkeypatch: pyte
     await asyncio.gather(*polls, return_exceptions=True)
 
 
-async def test_a_poll_whose_caller_has_gone_is_cancelled() -> None:
+async def test_a_poll_whose_caller_has_disconnected_is_cancelled() -> None:
     mapper = Revocable()
     calls = LongCalls(make_gate(mapper=mapper), check_s=0.01)
     forever: asyncio.Future[None] = asyncio.get_running_loop().create_future()

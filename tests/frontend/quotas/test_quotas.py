@@ -62,7 +62,7 @@ def test_without_settings_only_changes_of_namespaces_are_limited() -> None:
     assert world.passed(UPDATE, "b") == 10
 
 
-def test_a_namespace_has_a_burst_and_then_its_rate_whatever_others_do() -> None:
+def test_a_namespace_has_a_burst_and_then_its_rate_regardless_of_other_namespaces() -> None:
     world = World(namespaceRPS=8)
     assert world.passed(START, "a") == 16
     assert world.passed(START, "b") == 16

@@ -1,4 +1,4 @@
-"""Requests and responses above the message size cross between hosts in parts; parts that nobody fetches are dropped."""
+"""Requests and responses above the message size cross between hosts in parts; unfetched parts are dropped."""
 
 import os
 

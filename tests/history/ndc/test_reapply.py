@@ -1,4 +1,4 @@
-"""Signals of a branch that lost are reapplied to the current branch: once, whatever fails or is forgotten."""
+"""Signals of a branch that lost are reapplied to the current branch, exactly once, despite faults and evictions."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Events count only if they come from a cluster of their namespace, whatever their version says."""
+"""Events count only if they come from a cluster of their namespace, regardless of their version."""
 
 import msgspec
 import pytest

@@ -29,7 +29,7 @@ async def message_of(error: Exception, *, namespace_id: str, is_standalone: bool
 
 
 @pytest.mark.parametrize("is_standalone", [True, False])
-async def test_the_outcome_in_another_namespace_is_the_same_whatever_is_there(is_standalone: bool) -> None:
+async def test_the_outcome_does_not_depend_on_what_exists_in_another_namespace(is_standalone: bool) -> None:
     missing = (
         NotFound("Namespace other is not found."),
         NotFound("workflow not found for ID: order-1"),

@@ -67,7 +67,7 @@ async def test_without_a_waiting_poll_the_task_is_added_to_matching() -> None:
 
 
 @on_virtual_time
-async def test_the_poll_goes_on_waiting_if_the_commit_fails() -> None:
+async def test_the_poll_continues_to_wait_if_the_commit_fails() -> None:
     world = World()
     host = await world.start()
     polling = await _waiting_poll(host)
@@ -102,7 +102,7 @@ async def test_the_worker_gets_the_task_of_a_caller_that_was_cancelled_during_th
 
 
 @on_virtual_time
-async def test_a_task_whose_poll_has_gone_times_out_and_another_worker_gets_it() -> None:
+async def test_a_task_whose_poll_has_ended_times_out_and_another_worker_gets_it() -> None:
     world = World()
     host = await world.start()
     polling = await _waiting_poll(host)
@@ -155,7 +155,7 @@ def _is_push_to(task: object, task_queue: str) -> bool:
 
 
 @on_virtual_time
-async def test_a_workflow_id_in_use_is_found_by_the_commit_and_its_poll_goes_on_waiting() -> None:
+async def test_a_workflow_id_in_use_is_found_by_the_commit_and_its_poll_continues_to_wait() -> None:
     world = World()
     host = await world.start()
     await host.begin("one", "first-request")

@@ -1,4 +1,4 @@
-"""A shard's queue: every task is executed at its time, whatever fails and whichever host owns the shard."""
+"""A shard's queue: every task is executed at its time, despite faults and changes of the owner."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -204,7 +204,7 @@ async def test_the_next_owner_executes_the_remaining_tasks() -> None:
     second = await World(store, is_timed=False).open()
     await asyncio.sleep(1)
 
-    # At least once: tasks after the one that was stuck may be executed again.
+    # At least once: tasks after the stuck one may be executed again.
     assert second.done == ["stuck", "done after it"]
     await second.queue.close()
 

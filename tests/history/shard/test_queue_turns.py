@@ -80,7 +80,7 @@ async def waited_s(host: Host, is_over: Callable[[], bool], namespace: str) -> f
     """Seconds from now until the last task of a namespace has ended."""
     began_s = asyncio.get_running_loop().time()
     async with asyncio.timeout(60):
-        while not is_over():  # noqa: ASYNC110 - on virtual time, and the queue tells nobody
+        while not is_over():  # noqa: ASYNC110 - on virtual time, and the queue has no event for it
             await asyncio.sleep(TASK_S)
     return host.ended_s[namespace][-1] - began_s
 

@@ -1,4 +1,4 @@
-"""A shard loses nothing and does nothing twice, whatever fails, stops or moves to another host in between."""
+"""A shard loses nothing and does nothing twice, despite faults, stops and moves to another host."""
 
 import asyncio
 import random

@@ -241,7 +241,7 @@ async def live(world: World, slots: type[ShardSlots], owner_class: type[Owner] =
 
 @pytest.mark.sim
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_slots_are_those_of_running_activities_whatever_fails(seed: int) -> None:
+def test_slots_are_those_of_running_activities_despite_faults(seed: int) -> None:
     """FL-80, FL-82, FL-83: the invariants hold under all faults, and if slots are freed late or twice."""
     world = World(seed)
     _, loop = run(live(world, ShardSlots))

@@ -31,7 +31,7 @@ def test_tasks_are_dispatched_by_priority_and_then_by_level() -> None:
     assert got == ["1/30", "3/10", "3/20", "5/5"]
 
 
-def test_polls_get_tasks_in_order_of_arrival_however_many_have_left() -> None:
+def test_polls_get_tasks_in_order_of_arrival_even_if_many_have_left() -> None:
     matcher = Matcher[str]()
     polls = [Poll(str(number)) for number in range(2000)]
     for poll in polls:

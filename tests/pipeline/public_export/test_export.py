@@ -136,7 +136,7 @@ async def test_a_running_server_is_exported_by_its_public_api(address: str, tmp_
     assert namespaces == {("default", 36)}
 
 
-async def test_a_killed_export_goes_on_where_it_was(fairlead: str, tmp_path: Path) -> None:
+async def test_a_killed_export_continues_where_it_stopped(fairlead: str, tmp_path: Path) -> None:
     """The export is killed with SIGKILL before each step that changes the disk, with a commit after each two runs.
 
     It is slow because it starts two hundred exports.

@@ -34,7 +34,7 @@ def test_a_dry_run_removes_nothing(tmp_path: Path) -> None:
     assert len(rows(lake.root, "task")) == 5
 
 
-def test_a_run_that_goes_on_keeps_its_whole_history(tmp_path: Path) -> None:
+def test_an_open_run_keeps_its_whole_history(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     commit(lake, "history", [*history("long", 2), *history("short", 3)], ago=20)
     commit(lake, "history", history("other"), ago=19, cluster="beta")

@@ -1,4 +1,4 @@
-"""A server that sends whatever its script says, whole or broken."""
+"""A server that sends the bytes of a script, whole or broken."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

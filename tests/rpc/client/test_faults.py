@@ -128,7 +128,7 @@ async def test_a_server_that_accepts_and_says_nothing_got_no_call() -> None:
         await asyncio.gather(waiting, return_exceptions=True)
 
 
-# Bytes that end the connection: whatever the server has done with the call is unknown.
+# Bytes that end the connection: the outcome of the call is unknown.
 BROKEN = [
     frame(DATA, 0, 0, b"x"),
     frame(HEADERS, END_HEADERS, 0, RESPONSE_BLOCK),

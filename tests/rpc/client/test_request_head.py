@@ -62,7 +62,7 @@ def test_heads_are_encoded_once_and_their_number_is_bounded() -> None:
 
 
 @given(st.lists(st.floats(0.001, 1_000_000), min_size=2, max_size=5), st.booleans())
-def test_a_server_finds_a_cached_head_whatever_its_timeout(timeouts_s: list[float], has_metadata: bool) -> None:
+def test_a_server_finds_a_cached_head_with_any_timeout(timeouts_s: list[float], has_metadata: bool) -> None:
     cache = HeadCache(list_bytes_max=LIST_BYTES_MAX, decoded_bytes_max=LIST_BYTES_MAX)
     prefix, _ = RequestHeads("a", is_encrypted=False).head("/s/M", (("k", "v"),) if has_metadata else ())
     first = prefix + timeout_field(timeouts_s[0])

@@ -141,7 +141,7 @@ async def test_a_method_that_a_host_does_not_have_is_unknown(caller: GrpcCaller)
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - of something that tells nobody when it changes
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.001)
 
 

@@ -122,7 +122,7 @@ async def test_certificates_are_replaced_without_a_dropped_call(tmp_path: Path) 
         new.issue("localhost", file="server")
         assert side.refresh()
         assert not side.refresh()
-        # New connections get the new certificate, and the open one goes on.
+        # New connections get the new certificate, and the open one continues.
         assert not await answers(served, client)
         assert await answers(served, ClientSide(client_tls(new)))
         assert await channel.unary(ECHO, b"hello") == b"hello"

@@ -31,7 +31,7 @@ async def test_two_namespaces_can_not_have_the_same_id_or_name(
     assert len(await store.list_namespaces(after=None, limit=10)) == 1
 
 
-async def test_a_namespace_is_changed_only_if_its_version_is_still_the_one_that_was_read(store: HistoryStore) -> None:
+async def test_a_namespace_is_changed_only_if_its_version_is_unchanged_since_the_read(store: HistoryStore) -> None:
     await store.create_namespace("id-1", "default", b"one")
     assert await store.update_namespace("id-1", b"two", expected_version=1) == 2
     for expected_version in (1, 3):
@@ -78,7 +78,7 @@ async def test_namespaces_are_listed_by_id(store: HistoryStore) -> None:
     assert [found.namespace_id for found in first + rest] == [f"id-{number}" for number in range(1, 6)]
 
 
-async def test_metadata_is_written_only_if_its_version_is_still_the_one_that_was_read(store: HistoryStore) -> None:
+async def test_metadata_is_written_only_if_its_version_is_unchanged_since_the_read(store: HistoryStore) -> None:
     assert await store.read_metadata("a") is None
     with pytest.raises(MetadataConflict) as missing:
         await store.write_metadata("a", b"x", expected_version=1)

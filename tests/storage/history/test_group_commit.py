@@ -44,7 +44,7 @@ async def test_commits_of_many_shards_that_wait_share_a_transaction(open_store: 
 
 
 async def test_only_the_faulty_commits_of_a_batch_fail(open_store: OpenStore, postgres_dsn: str) -> None:
-    """FL-42: the fence of each write is its own range id, whatever shares its transaction."""
+    """FL-42: the fence of each write is its own range id, also in a shared transaction."""
     store = (await open_store()).history
     range_id = (await store.take_shard(1)).range_id
     stale = (await store.take_shard(2)).range_id

@@ -48,7 +48,7 @@ def equal(field: Field, value: str | int) -> Compare:
     return Compare(field, Operator.EQUAL, value)
 
 
-# Each finds 10 rows or a page, whatever the number of rows.
+# Each finds 10 rows or a page, for any number of rows.
 LISTS: dict[str, tuple[Predicate | None, Order | Sort, Cursor | None]] = {
     "one type": (equal(Column.WORKFLOW_TYPE, "Rare"), LATEST_FIRST, None),
     "one status": (equal(Column.STATUS, FAILED), LATEST_FIRST, None),

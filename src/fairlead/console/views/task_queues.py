@@ -147,7 +147,7 @@ async def _held(context: Context, rows: list[LoadedQueue], loaded: Loaded) -> di
         running = await running_of(context, queue)
         return held_back(facts_of(context, queue, described, running=running))
 
-    # The figures alone tell that nobody polls, if all hosts have answered.
+    # Zero polls are certain only if all hosts have responded.
     alone = [one for one in rows if not one.polls and not one.is_polled and not loaded.missing]
     found = {_key(one): held_back(_facts_without_workers(one)) for one in alone}
     others = [one for one in rows if _key(one) not in found]

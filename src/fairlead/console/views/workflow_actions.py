@@ -139,7 +139,7 @@ async def _unpause(context: Context, asked: Any, form: Form) -> str:
         request_id=str(uuid.uuid4()),
     )
     await context.call("UnpauseWorkflowExecution", request, UnpauseWorkflowExecutionResponse)
-    return "The workflow goes on."
+    return "The workflow continues."
 
 
 async def _retry_activity(context: Context, asked: Any, form: Form) -> str:

@@ -66,7 +66,7 @@ class LongCalls:
         try:
             return await answer
         except asyncio.CancelledError:
-            # If the caller has gone too, there is a second cancellation, which must propagate.
+            # If the caller has disconnected too, there is a second cancellation, which must propagate.
             if opened.has_ended and not task.uncancel():
                 raise Unavailable("The credential of this call has ended: call again with a valid one.") from None
             raise
@@ -85,7 +85,7 @@ class LongCalls:
         self._check = asyncio.get_running_loop().create_task(self._check_all())
 
     async def _check_all(self) -> None:
-        """Check each credential once, however many calls have it."""
+        """Check each credential once, even if several calls have it."""
         try:
             for number, (key, calls) in enumerate(tuple(self._open.items()), start=1):
                 first = next(iter(calls), None)

@@ -1,4 +1,4 @@
-"""Exports a namespace run by run, each event once however often the export runs or is killed.
+"""Exports a namespace run by run, each event once, even if the export is killed and started again.
 
 A list of what was exported is beside the journal. A closed run that has not changed is skipped. The history of an
 unchanged or a grown run is read from its end, up to the last exported event. Every `RUNS_A_COMMIT` runs, the new

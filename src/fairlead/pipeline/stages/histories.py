@@ -63,7 +63,7 @@ def activities(flattened: DataFrame) -> DataFrame:
     """Return the activities of these runs, one row for each scheduled activity."""
     names = [name for name in ACTIVITIES.names if name not in FLATTENED.names]
     known = flattened.where("problem is null").withColumn("activity", F.explode("activity_rows"))
-    # The task queue is that of the activity, not that of its workflow.
+    # The activity's task queue, not its workflow's.
     shadowed = [name for name in ACTIVITIES.names if name in FLATTENED["activity_rows"].dataType.elementType.names]  # type: ignore[attr-defined]
     return known.select(
         *[F.col(f"activity.{name}") if name in {*names, *shadowed} else F.col(name) for name in ACTIVITIES.names]

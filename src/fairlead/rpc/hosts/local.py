@@ -91,7 +91,7 @@ def _rest(handling: Coroutine[Any, Any, Response], waits_for: Any) -> Generator[
     while True:
         try:
             yield waits_for
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is meant for the coroutine
+        except BaseException as error:  # noqa: BLE001 - the coroutine gets every error
             try:
                 waits_for = handling.throw(error)
             except StopIteration as answered:

@@ -18,7 +18,7 @@ SECRET_CHARACTERS_MAX: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class SecurityConfig:
-    """Authorization and TLS of a process. `secret` is known to all hosts of a cluster, and to nobody else.
+    """Authorization and TLS of a process. `secret` is known only to the hosts of a cluster.
 
     `is_insecure` permits listening beyond loopback without authorization.
     """
