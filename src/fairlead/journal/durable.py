@@ -88,7 +88,7 @@ class DurableQueue(Generic[Item]):
 
     def _notify(self, batches: Sequence[_Batch[Item]], failure: Exception | None = None) -> None:
         if self._loop is not None:
-            # If the process ended without waiting for the journal, the loop is closed and no caller waits for this batch.
+            # A closed loop: the process ended without waiting for the journal, so no caller waits for this batch.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._are_done, batches, failure)
 
