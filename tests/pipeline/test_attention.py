@@ -109,7 +109,7 @@ def test_failed_types_come_with_example_workflows_that_link_to_the_console() -> 
     assert [one.level for one in section.findings] == [Level.RED]
 
 
-def test_two_failures_of_a_rare_type_alarm_nobody() -> None:
+def test_two_failures_of_a_rare_type_raise_no_alarm() -> None:
     with tables_with(workflows=[run_of(3, "a"), run_of(0, "b", "failed"), run_of(0, "c", "failed")]) as tables:
         _, rows = judged(tables)
     assert level_of(rows, "Failed workflows") == "green"
