@@ -75,6 +75,34 @@ async def test_concurrent_commits_and_task_writes_share_a_few_transactions(tmp_p
     await store.close()
 
 
+class _HashedWorkflowId(str):
+    """A workflow id that counts how often any of them is hashed."""
+
+    __slots__ = ()
+    hashes = 0
+
+    def __hash__(self) -> int:
+        _HashedWorkflowId.hashes += 1
+        return super().__hash__()
+
+
+async def test_a_commit_costs_no_more_when_many_current_runs_are_cached(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "one.db")
+    range_id = (await store.history.take_shard(SHARD)).range_id
+
+    async def hashes_of_start(number: int) -> int:
+        before = _HashedWorkflowId.hashes
+        write = current(f"run-{number}", Absent(), workflow_id=_HashedWorkflowId(f"order {number}"))
+        await store.history.commit(SHARD, range_id, Commit(current=[write]))
+        return _HashedWorkflowId.hashes - before
+
+    first = await hashes_of_start(0)
+    for number in range(1, 50):
+        await hashes_of_start(number)
+    assert await hashes_of_start(50) == first > 0
+    await store.close()
+
+
 async def test_two_commits_of_one_run_in_one_transaction_are_applied_in_order(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "one.db")
     history = store.history
