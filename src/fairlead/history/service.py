@@ -44,6 +44,7 @@ from fairlead.history.shard.slots import LIMIT_LABELS
 from fairlead.history.state.errors import KeyAtLimit, QueueAtLimit
 from fairlead.history.state.work import Work
 from fairlead.history.task_executors import run_row
+from fairlead.history.task_executors.pending_timers import is_over
 from fairlead.matching.client import MatchingClient
 from fairlead.matching.task_starter import NotStarted
 from fairlead.membership.ring import RingView
@@ -279,6 +280,7 @@ class HistoryService:
             shard_id,
             services=self._services,
             run_task=run_row,
+            is_over=is_over,
             replication_work=ShardReplicationWork,
             start_directly=start_directly,
             on_lost=self._lost,

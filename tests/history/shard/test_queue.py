@@ -1,7 +1,7 @@
 """A shard's queue: every task is executed at its time, despite faults and changes of the owner."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -34,7 +34,9 @@ class World:
         do: Callable[[QueueRow], Awaitable[None]] | None = None,
         tasks_max: int = 1_000,
         ahead_ns: int | None = queues.AHEAD_NS,
+        over: Sequence[str] = (),
     ) -> None:
+        """`over` are the run ids whose tasks have no effect any more."""
         self.store = store
         self.is_timed = is_timed
         self.done: list[str] = []
@@ -50,6 +52,7 @@ class World:
             clock_ns=now_ns,
             range_id=lambda: self.range_id,
             on_lost=self._lose,
+            is_over=lambda row: row.run_id in over,
             is_timed=is_timed,
             tasks_max=tasks_max,
             ahead_ns=ahead_ns,
@@ -96,6 +99,24 @@ async def test_a_task_is_executed_once_it_is_written_and_deleted_later() -> None
 
     assert world.done == ["a", "b"]
     assert await world.stored() == ["a", "b"]
+    await asyncio.sleep(queues.DELETE_INTERVAL_S)
+    assert await world.stored() == []
+    await world.queue.close()
+
+
+@on_virtual_time
+async def test_a_timer_that_is_over_is_deleted_without_being_executed() -> None:
+    world = await World(MemoryHistory(), is_timed=True, over=["ended"]).open()
+
+    await world.write("ended", 5 * SECOND_NS)
+    await world.write("ended", 10 * SECOND_NS)
+    await world.write("pending", 10 * SECOND_NS)
+    await asyncio.sleep(4)
+    assert await world.stored() == ["ended", "ended", "pending"]
+    await asyncio.sleep(7)
+
+    assert world.done == ["pending"]
+    assert world.queue.pending == 0
     await asyncio.sleep(queues.DELETE_INTERVAL_S)
     assert await world.stored() == []
     await world.queue.close()

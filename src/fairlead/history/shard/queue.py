@@ -64,6 +64,7 @@ class ShardQueue:
         range_id: Callable[[], int],
         on_lost: Callable[[], None],
         on_error: Callable[[QueueRow], None] = lambda _row: None,
+        is_over: Callable[[QueueRow], bool] = lambda _row: False,
         is_timed: bool,
         ahead_ns: int | None = AHEAD_NS,
         tasks_max: int = TASKS_IN_MEMORY_MAX,
@@ -72,6 +73,7 @@ class ShardQueue:
     ) -> None:
         """`ahead_ns`: timers that are due within this time are loaded into memory; None loads all timers.
 
+        `is_over` returns whether a task certainly has no effect any more, so that it need not run.
         `uniform` makes random numbers in [0, 1), which vary the pauses between attempts. `turns` limits the number of
         tasks that all queues of a busy host run at once.
         """
@@ -84,6 +86,7 @@ class ShardQueue:
         self._range_id = range_id
         self._on_lost = on_lost
         self._on_error = on_error
+        self._is_over = is_over
         self._is_timed = is_timed
         self._ahead_ns = ahead_ns if is_timed else None
         self._tasks_max = tasks_max
@@ -168,7 +171,7 @@ class ShardQueue:
     def drop_timer(self, key: TaskKey) -> None:
         """Forget a task that no longer has an effect, before it is due."""
         # Don't count it as finished: that would raise the deletion level, above which new tasks must have their keys.
-        self._forget(key)
+        self._outstanding.pop(key, None)
 
     def assign(self, fire_at_ns: int, task_id: int) -> TaskKey:
         """Assign a key to a task that will be written; the key is above the keys that are being deleted."""
@@ -183,7 +186,7 @@ class ShardQueue:
         """Note that the task is durable, so that it starts when it is due."""
         if key > self._horizon or len(self._outstanding) > self._tasks_max:
             # The key is above the range in memory, or memory is full: end the range below the key, to read it later.
-            self._forget(key)
+            self._outstanding.pop(key, None)
             self._horizon = min(self._horizon, TaskKey(key.fire_at_ns, key.task_id - 1))
             self._next_stored = min(self._next_stored, key)
             self._has_leftovers.set()
@@ -193,7 +196,7 @@ class ShardQueue:
 
     def not_written(self, key: TaskKey) -> None:
         """Forget a task whose write failed, so that the store does not have it."""
-        self._forget(key)
+        self._outstanding.pop(key, None)
 
     def _enqueue(self, key: TaskKey) -> None:
         if not self._is_timed and self._busy < CONCURRENT_MAX and not self._waiting:
@@ -228,12 +231,13 @@ class ShardQueue:
             self._begin(key)
 
     def _begin(self, key: TaskKey) -> None:
-        row = self._outstanding.get(key)
-        if row is None or self._is_closed:
+        if (row := self._outstanding.get(key)) is None or self._is_closed:
+            return
+        if self._is_over(row):
+            self._finish(key)
             return
         self._busy += 1
-        task = asyncio.get_running_loop().create_task(self._do(key, row))
-        self._work.add(task)
+        self._work.add(task := asyncio.get_running_loop().create_task(self._do(key, row)))
         task.add_done_callback(self._work.discard)
 
     async def _do(self, key: TaskKey, row: QueueRow) -> None:
@@ -255,21 +259,12 @@ class ShardQueue:
                             "task keeps failing",
                             shard=self._shard_id,
                             queue=self.name,
-                            task=type(row.task).__name__,
-                            workflow_id=row.workflow_id,
-                            run_id=row.run_id,
+                            **_names(row),
                             error=str(failure),
                         )
                 except Exception:  # noqa: BLE001 - after any error, the task must run again
                     attempt += 1
-                    _log.exception(
-                        "task failed",
-                        shard=self._shard_id,
-                        queue=self.name,
-                        task=type(row.task).__name__,
-                        workflow_id=row.workflow_id,
-                        run_id=row.run_id,
-                    )
+                    _log.exception("task failed", shard=self._shard_id, queue=self.name, **_names(row))
                 self._on_error(row)
                 if self._failing < RETRYING_MAX:
                     is_busy = False
@@ -284,23 +279,23 @@ class ShardQueue:
                     self._busy += 1
             else:
                 return
-            self._forget(key)
-            self._highest_done = max(self._highest_done, key)
-            self._has_leftovers.set()
+            self._finish(key)
         finally:
             if is_busy:
                 self._rest()
+
+    def _finish(self, key: TaskKey) -> None:
+        self._outstanding.pop(key, None)
+        self._highest_done = max(self._highest_done, key)
+        self._has_leftovers.set()
+        if not self._outstanding:
+            self._wake.set()
 
     def _rest(self) -> None:
         """Stop counting a task as running, and start other tasks in its place."""
         self._busy -= 1
         if self._waiting:
             self.wake() if self._is_timed else self._begin_due()
-        elif not self._outstanding:
-            self._wake.set()
-
-    def _forget(self, key: TaskKey) -> None:
-        self._outstanding.pop(key, None)
 
     async def _read_forever(self) -> None:
         while True:
@@ -398,3 +393,8 @@ class ShardQueue:
         while gone >= TASKS_COMPLETED_MAX:
             gone = await self._store.complete_tasks(self._shard_id, self._range_id(), self.name, level)
         self._deleted = level
+
+
+def _names(row: QueueRow) -> dict[str, str]:
+    """The fields of a log line about a task."""
+    return {"task": type(row.task).__name__, "workflow_id": row.workflow_id, "run_id": row.run_id}

@@ -30,9 +30,15 @@ class ShardQueues:
     """Assigns keys to the tasks of a commit, and passes the tasks to the queues when the commit is durable."""
 
     def __init__(
-        self, ownership: Ownership, ids: ShardIds, services: Services, *, run: Callable[[QueueRow], Awaitable[None]]
+        self,
+        ownership: Ownership,
+        ids: ShardIds,
+        services: Services,
+        *,
+        run: Callable[[QueueRow], Awaitable[None]],
+        is_over: Callable[[QueueRow], bool],
     ) -> None:
-        """`run` executes a task."""
+        """`run` executes a task, unless `is_over` knows that the task has no effect any more."""
         self._ids = ids
         self.by_name = {
             name: ShardQueue(
@@ -44,6 +50,7 @@ class ShardQueues:
                 range_id=lambda: ownership.range_id,
                 on_lost=ownership.lose,
                 on_error=partial(_count_error, services, name),
+                is_over=is_over,
                 is_timed=name == TIMER,
                 ahead_ns=services.timers_ahead_ns,
                 uniform=services.uniform,

@@ -40,7 +40,7 @@ from fairlead.history.shard.watchers import RunWatchers
 from fairlead.history.shard.workflow_locks import WorkflowLock, WorkflowLocks
 from fairlead.history.shard.writer import Condition, ShardWriter
 from fairlead.history.state import RunClosed, RunIdentity, RunState
-from fairlead.history.state.tasks import QueueRow
+from fairlead.history.state.tasks import QueueRow, Task
 from fairlead.storage.commit import Commit
 from fairlead.storage.history import RunKey
 
@@ -59,15 +59,17 @@ class Shard:
         *,
         services: Services,
         run_task: Callable[["Shard", QueueRow], Coroutine[None, None, None]],
+        is_over: Callable[[RunState, Task], bool],
         replication_work: Callable[["Shard"], ReplicationWork],
         start_directly: "Callable[[Shard, Namespace, LoadedRun, Transaction], DirectStart | None]",
         on_lost: Callable[["Shard"], None],
     ) -> None:
-        """`run_task` executes a task of the queues."""
+        """`run_task` executes a task of the queues, unless `is_over` shows that it would have no effect."""
         store = services.store
         self.shard_id = shard_id
         self.services = services
         self.run_task = partial(run_task, self)
+        self._has_no_effect = is_over
         self.start_directly: DirectStarter = partial(start_directly, self)
         self._locks = WorkflowLocks()
         self.ownership = Ownership(shard_id, host=services.host, store=store, on_lost=partial(on_lost, self))
@@ -78,7 +80,7 @@ class Shard:
         self.events = EventReader(self.runs, store)
         self.watchers = RunWatchers(self.ownership)
         self.background = BackgroundWork(shard_id, run=self.run_task)
-        self.queues = ShardQueues(self.ownership, self.ids, services, run=self.run_task)
+        self.queues = ShardQueues(self.ownership, self.ids, services, run=self.run_task, is_over=self._is_over)
         self.slots = ShardSlots(
             shard_id,
             services=services,
@@ -157,6 +159,14 @@ class Shard:
     def is_locked(self, namespace_id: str, workflow_id: str) -> bool:
         """Whether a caller has the lock of a workflow id."""
         return self._locks.is_held(namespace_id, workflow_id)
+
+    def _is_over(self, row: QueueRow) -> bool:
+        """Whether the stored state of a run in memory shows that its task has no effect any more."""
+        # While a caller has the lock, the state in memory may be ahead of the stored state.
+        if self._locks.is_held(row.namespace_id, row.workflow_id):
+            return False
+        run = self.runs.get(RunKey(row.namespace_id, row.workflow_id, row.run_id))
+        return run is not None and self._has_no_effect(run.state, row.task)
 
     async def load(self, namespace_id: str, workflow_id: str, run_id: str = "") -> LoadedRun:
         """A run; without `run_id`, the current run. The caller must hold the lock."""

@@ -28,9 +28,25 @@ async def is_pending(shard: Shard, row: QueueRow) -> bool:
             case _:
                 async with shard.lock(row.namespace_id, row.workflow_id):
                     run = await shard.load(row.namespace_id, row.workflow_id, row.run_id)
-                return run.state.is_open and is_meant(run.state, row.task) and _has_effect(run.state, row.task)
+                return _is_pending_of_run(run.state, row.task)
     except NotFound:
         return False
+
+
+def is_over(state: RunState, task: tasks.Task) -> bool:
+    """Whether a timer certainly has no effect, according to the stored state of its run; False for most other tasks.
+
+    Most timeouts are over when they are due, because the workflow task or the activity ended in time.
+    """
+    match task:
+        case tasks.WorkflowTaskTimeout() | tasks.ActivityTimeout() | tasks.UserTimer() | tasks.RunTimeout():
+            return not _is_pending_of_run(state, task)
+        case _:
+            return False
+
+
+def _is_pending_of_run(state: RunState, task: tasks.Task) -> bool:
+    return state.is_open and is_meant(state, task) and _has_effect(state, task)
 
 
 async def _is_execution_pending(shard: Shard, row: QueueRow, due: tasks.ExecutionTimeout) -> bool:
