@@ -8,7 +8,7 @@ import asyncio
 from struct import Struct
 from typing import cast
 
-from hpack import Encoder
+from hpack import Encoder, NeverIndexedHeaderTuple
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _FRAME_HEADER = Struct(">HBBBI")
@@ -121,10 +121,10 @@ class RawConnection(asyncio.Protocol):
             ("te", "trailers"),
             ("content-type", "application/grpc"),
         )
-        encoder = Encoder()
-        # Don't use the table of headers: with it, the same bytes could mean different headers later.
-        encoder.header_table_size = 0
-        return encoder.encode(fields, huffman=False)
+        # Don't use the table of headers: with it, the same bytes could mean different headers later. Don't resize it
+        # either: a server may drop the heads that it has decoded when a block changes the table, and no real client
+        # changes it at every call.
+        return Encoder().encode([NeverIndexedHeaderTuple(*field) for field in fields], huffman=False)
 
     @staticmethod
     def _window(increment: int) -> bytes:
