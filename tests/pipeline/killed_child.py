@@ -12,15 +12,13 @@ from fairlead.pipeline.sources import journal as source
 
 
 def main(job: str, journal: str, lake: str, batch_segments: str) -> None:
-    """Print a line when the work begins and another when it is done."""
+    """Print a line when the work begins."""
     ingest.BATCH_SEGMENTS_MAX = source.SEGMENTS_PER_MICRO_BATCH_MAX = int(batch_segments)
     with open_session(SessionPlan(name=job, profile=Profile.TEST, master="local[2]", memory="600m")) as spark:
         context = JobContext(spark=spark, lake=Lake(Path(lake)), journal=Path(journal), options={"once": True})
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         (ingest if job == "ingest" else stream).run(context)
-        sys.stdout.write("done\n")
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":

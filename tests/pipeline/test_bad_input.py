@@ -1,6 +1,5 @@
 """Wrong arguments, journals, lakes or machines cause one line of error, an exit code and no partial output."""
 
-import io
 import json
 import random
 import resource
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fairlead.cli import main
 from fairlead.cli.pipeline import runner
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import ingest
@@ -28,6 +26,7 @@ from fairlead.pipeline.schemas import BRONZE, RECORDS, REQUIRED
 from fairlead.pipeline.sources.decoder import read_records
 from fairlead.pipeline.sources.faults import Faulty
 from tests.pipeline import kills
+from tests.pipeline.command import run_pipeline
 from tests.pipeline.journals import Record, frames_of, history_records, task_records, write_journal, write_segment
 
 
@@ -40,16 +39,9 @@ class Ended(NamedTuple):
 
 def command(*arguments: object) -> Ended:
     """Run the command in this process; it must print one line to standard error and nothing to standard output."""
-    said, output = io.StringIO(), io.StringIO()
-    before = sys.argv
-    sys.argv = ["fairlead", "pipeline", *map(str, arguments)]
-    try:
-        with redirect_stderr(said), redirect_stdout(output), pytest.raises(SystemExit) as ended:
-            main.main()
-    finally:
-        sys.argv = before
-    assert output.getvalue() == ""
-    return Ended(int(str(ended.value.code)), one_line(said.getvalue()))
+    done = run_pipeline(*arguments)
+    assert done.out == ""
+    return Ended(done.code, one_line(done.err))
 
 
 def one_line(said: str) -> str:
@@ -335,12 +327,11 @@ def test_a_damaged_segment_is_ingested_completely_or_not_at_all(spark: SparkSess
     assert summary.alarm is not None
 
 
-def program(*arguments: object, file_bytes_max: int | None = None) -> "subprocess.CompletedProcess[str]":
+def program(*arguments: object, file_bytes_max: int) -> "subprocess.CompletedProcess[str]":
     """Run the command in a process with a limit on the file size, as if the disk were full."""
 
     def limit() -> None:
-        if file_bytes_max is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
 
     return subprocess.run(
         [sys.executable, "-m", "fairlead", "pipeline", *map(str, arguments)],
@@ -374,9 +365,9 @@ def test_a_disk_that_is_full_and_a_table_that_is_damaged_leave_nothing_half_writ
 
     table = max(lake.glob("task/*/*/*/*.parquet"), key=lambda path: path.stat().st_size)
     table.write_bytes(table.read_bytes()[:-100])
-    broken = program("traffic", "--lake", lake)
-    assert (broken.returncode, broken.stdout) == (1, "")
-    line = one_line(broken.stderr)
+    broken = run_pipeline("traffic", "--lake", lake, spark=spark)
+    assert (broken.code, broken.out) == (1, "")
+    line = one_line(broken.err)
     assert line.startswith("Spark failed: ")
     Path(line.rpartition("its log is ")[2]).unlink()
     assert not (lake / "traffic").exists()

@@ -19,34 +19,26 @@ from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.jobs import ingest
 from fairlead.pipeline.lake import NoSuchNamespace
 from fairlead.report import Output
+from tests.pipeline.command import run_pipeline
 from tests.pipeline.journals import START_US, frames_of, task_records, write_journal, write_segment
 
 
-def fairlead(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "fairlead", "pipeline", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_a_bad_segment_is_an_alarm(tmp_path: Path) -> None:
+def test_a_bad_segment_is_an_alarm(spark: SparkSession, tmp_path: Path) -> None:
     journal, lake = tmp_path / "journal", tmp_path / "lake"
     total = write_journal(journal)
     write_segment(journal, frames_of(task_records(500))[:-7], number=77)
-    done = fairlead("ingest", "--journal", journal, "--lake", lake, "-o", "json")
-    assert done.returncode == 3
-    assert "went into quarantine: the segment ends within a frame" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    answer = json.loads(done.stdout)
+    done = run_pipeline("ingest", "--journal", journal, "--lake", lake, "-o", "json", spark=spark)
+    assert done.code == 3
+    assert "went into quarantine: the segment ends within a frame" in done.err
+    assert len(done.err.splitlines()) == 1
+    answer = json.loads(done.out)
     assert (answer["job"], answer["rows"]) == ("ingest", {"task": total, "history": 40})
 
-    again = fairlead("stream", "--once", "--journal", journal, "--lake", lake)
+    again = run_pipeline("stream", "--once", "--journal", journal, "--lake", lake, spark=spark)
     # The alarm stays until the segment is resolved, regardless of which run found it.
-    assert (again.returncode, len(again.stderr.splitlines())) == (3, 1)
-    assert "went into quarantine: the segment ends within a frame" in again.stderr
-    assert again.stdout.startswith("stream: task 0 rows, history 0 rows")
+    assert (again.code, len(again.err.splitlines())) == (3, 1)
+    assert "went into quarantine: the segment ends within a frame" in again.err
+    assert again.out.startswith("stream: task 0 rows, history 0 rows")
 
 
 def test_the_help_names_every_job_without_spark() -> None:

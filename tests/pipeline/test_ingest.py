@@ -160,12 +160,18 @@ def test_an_ingest_killed_at_random_moments_gives_the_tables_of_an_undisturbed_r
     write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=5)
     write_segment(journal, frames_of(task_records(500))[:-7], number=77)
     monkeypatch.setattr(ingest, "BATCH_SEGMENTS_MAX", kills.BATCH_SEGMENTS)
-    ingest.run(JobContext(spark=spark, lake=undisturbed, journal=journal))
+
+    def finish(lake: Path) -> None:
+        ingest.run(JobContext(spark=spark, lake=Lake(lake), journal=journal))
+
+    finish(undisturbed.root)
     expected = [kills.table(undisturbed.root, name) for name in ("task", "history")]
     assert all(expected)
     batches = kills.committed(undisturbed.root)
     assert batches > 4
-    lakes = kills.kill_again_and_again("ingest", journal, tmp_path, times=KILLS, batches=batches, seed=KILLS)
+    lakes = kills.kill_again_and_again(
+        "ingest", journal, tmp_path, finish=finish, times=KILLS, batches=batches, seed=KILLS
+    )
     for lake in lakes:
         assert [kills.table(lake, name) for name in ("task", "history")] == expected
         assert [*Lake(lake).quarantined()] == [*undisturbed.quarantined()]

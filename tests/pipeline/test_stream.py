@@ -139,11 +139,17 @@ def test_a_stream_killed_at_random_moments_gives_the_tables_of_an_undisturbed_ru
     journal, undisturbed = tmp_path / "journal", Lake(tmp_path / "undisturbed")
     write_journal(journal, clusters=("alpha", "beta", "gamma"), segments=4)
     monkeypatch.setattr(source, "SEGMENTS_PER_MICRO_BATCH_MAX", kills.BATCH_SEGMENTS)
-    stream.run(JobContext(spark=spark, lake=undisturbed, journal=journal, options={"once": True}))
+
+    def finish(lake: Path) -> None:
+        stream.run(JobContext(spark=spark, lake=Lake(lake), journal=journal, options={"once": True}))
+
+    finish(undisturbed.root)
     expected = [kills.table(undisturbed.root, name) for name in ("task", "history")]
     assert all(expected)
     batches = kills.committed(undisturbed.root)
     assert batches > 4
-    lakes = kills.kill_again_and_again("stream", journal, tmp_path, times=KILLS, batches=batches, seed=KILLS)
+    lakes = kills.kill_again_and_again(
+        "stream", journal, tmp_path, finish=finish, times=KILLS, batches=batches, seed=KILLS
+    )
     for lake in lakes:
         assert [kills.table(lake, name) for name in ("task", "history")] == expected
