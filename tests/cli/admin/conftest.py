@@ -1,4 +1,4 @@
-"""A server in this process, reached by gRPC; the command runs as a separate process."""
+"""A server in this process, reached by gRPC by the command in another thread."""
 
 import json
 from collections.abc import AsyncIterator
@@ -12,7 +12,8 @@ from fairlead.matching.client import MatchingClient
 from fairlead.matching.messages import NewTask
 from fairlead.server import Server
 from fairlead.settings import Plain
-from tests.cli.processes import Done, run
+from tests.cli.processes import Done
+from tests.cli.thread import run_in_thread
 from tests.server.test_server import IN_MEMORY, QUICK, client_of
 
 CHECKOUT = TaskQueueId("default", "checkout", TaskType.ACTIVITY)
@@ -29,7 +30,7 @@ class Admin:
 
     async def run(self, *arguments: str) -> Done:
         """Run `fairlead admin`."""
-        return await run("admin", "--address", self.server.address, *arguments)
+        return await run_in_thread("admin", "--address", self.server.address, *arguments)
 
     async def ask(self, *arguments: str) -> Any:
         """The JSON output of `fairlead admin`."""

@@ -10,7 +10,7 @@ from fairlead.history.messages.stream import PullResponse
 from fairlead.replication.puller import Puller
 from fairlead.testing import FairleadClusters, FairleadServer
 from tests.cli.admin.conftest import Admin
-from tests.cli.processes import run
+from tests.cli.thread import run_in_thread
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -24,11 +24,11 @@ async def version(server: FairleadServer) -> tuple[str, int]:
 async def test_a_namespace_fails_over_to_another_cluster_and_back() -> None:
     async with FairleadClusters.start("a", "b") as clusters:
         at_a, at_b = (clusters.admin_address(name) for name in "ab")
-        there = await run("admin", "failover", "shared", "--to", "b", "--graceful", "--address", at_b)
+        there = await run_in_thread("admin", "failover", "shared", "--to", "b", "--graceful", "--address", at_b)
         assert (there.code, there.err) == (0, "")
         assert "namespace shared is active in cluster b, at version 2" in there.out
         await clusters.until_active("b")
-        back = await run("admin", "failover", "shared", "--to", "a", "--address", at_a, "-o", "json")
+        back = await run_in_thread("admin", "failover", "shared", "--to", "a", "--address", at_a, "-o", "json")
         assert back.code == 0
         assert json.loads(back.out)["namespace"] == {"active_cluster": "a", "failover_version": 11}
         assert await version(clusters["a"]) == ("a", 11)
@@ -42,7 +42,7 @@ async def test_a_mistake_is_reported_in_one_line_that_says_what_to_do() -> None:
             (("default", "--to", "b"), "namespace 'default' is not global: promote it first"),
             (("nope", "--to", "b"), "Namespace nope is not found"),
         ):
-            refused = await run("admin", "failover", *arguments, "--address", address)
+            refused = await run_in_thread("admin", "failover", *arguments, "--address", address)
             assert (refused.code, refused.out) == (2, "")
             assert words in refused.line
 
@@ -61,7 +61,7 @@ async def test_a_waiting_failover_reports_its_progress_and_the_reason_of_its_fai
         monkeypatch.setattr(Puller, "_take", take_unless_in_b)
         client = await clusters["a"].connect()
         await client.start_workflow("Any", id="unseen", task_queue="q")
-        waited = await run(
+        waited = await run_in_thread(
             *("admin", "failover", "shared", "--to", "b", "--graceful"),
             *("--timeout", "3s", "--address", clusters.admin_address("a")),
         )
@@ -74,7 +74,7 @@ async def test_a_waiting_failover_reports_its_progress_and_the_reason_of_its_fai
 async def test_an_unreachable_target_cluster_is_reported_at_once() -> None:
     async with FairleadClusters.start("a", "b") as clusters:
         await clusters.stop("b")
-        reported = await run(
+        reported = await run_in_thread(
             "admin", "failover", "shared", "--to", "b", "--graceful", "--address", clusters.admin_address("a")
         )
         assert reported.code == 1

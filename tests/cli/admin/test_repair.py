@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.testing import FairleadClusters
 from tests.cli.admin.conftest import Admin
-from tests.cli.processes import run
+from tests.cli.thread import run_in_thread
 from tests.replication.test_plans import PLAN, SEND, written
 
 pytestmark = pytest.mark.timeout(120)
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.timeout(120)
 async def test_a_dry_run_shows_the_plan_without_a_cluster(tmp_path: Path) -> None:
     by_hand = {**SEND, "kind": "many_open", "state": "wrong", "detail": "2 runs"}
     file = written(tmp_path, PLAN | {"sends": [SEND | {"namespace": "orders"}], "by_hand": [by_hand]})
-    shown = await run("admin", "repair", "--plan", str(file), "--address", "127.0.0.1:1")
+    shown = await run_in_thread("admin", "repair", "--plan", str(file), "--address", "127.0.0.1:1")
     assert (shown.code, shown.err) == (0, "")
     assert "1 step would send 3 events; 1 finding left for manual repair" in shown.out
     assert "orders" in shown.out
-    plain = json.loads((await run("admin", "repair", "--plan", str(file), "-o", "json")).out)
+    plain = json.loads((await run_in_thread("admin", "repair", "--plan", str(file), "-o", "json")).out)
     (send,) = plain["sends"]
     assert send["namespace_id"] == "n"
     assert (send["target"], send["source"], send["events"], send["reason"]) == ("a", "b", "4-6", "gap")
@@ -39,7 +39,7 @@ async def test_a_dry_run_shows_the_plan_without_a_cluster(tmp_path: Path) -> Non
 async def test_an_invalid_plan_or_argument_is_reported_in_one_line(
     tmp_path: Path, plan: dict[str, Any], options: tuple[str, ...], words: str
 ) -> None:
-    done = await run("admin", "repair", "--plan", str(written(tmp_path, plan)), *options)
+    done = await run_in_thread("admin", "repair", "--plan", str(written(tmp_path, plan)), *options)
     assert (done.code, done.out) == (2, "")
     assert words in done.line
 
@@ -60,7 +60,7 @@ async def test_a_plan_with_unknown_clusters_changes_nothing_and_failed_steps_are
         for name, where in (("target", "'a' is connected only to"), ("source", "'b' is connected only to")):
             plan = PLAN | {"sends": [real, {**real, "target": "b", "source": "a"} | {name: "x"}]}
             for option in ("--dry-run", "--apply"):
-                done = await run(
+                done = await run_in_thread(
                     *("admin", "repair", "--plan", str(written(tmp_path, plan)), option, "--address", address)
                 )
                 assert (done.code, done.out) == (2, "")
@@ -69,7 +69,7 @@ async def test_a_plan_with_unknown_clusters_changes_nothing_and_failed_steps_are
         # No cluster has these events.
         file = str(written(tmp_path, PLAN | {"sends": [real]}))
         for option in ("--dry-run", "--apply"):
-            done = await run("admin", "repair", "--plan", file, option, "--address", address, "-o", "json")
+            done = await run_in_thread("admin", "repair", "--plan", file, option, "--address", address, "-o", "json")
             reported = json.loads(done.out)
             assert (done.code, reported["parameters"]["failed"], reported["parameters"]["events"]) == (3, 1, 0)
             assert reported["steps"][0]["error"]

@@ -25,7 +25,7 @@ from fairlead.server import Server
 from fairlead.settings.static.clusters import ClusterConfig, RemoteClusterConfig
 from fairlead.settings.static.config import Address, Role, StaticConfig
 from tests.cli.admin.conftest import Admin
-from tests.cli.processes import run
+from tests.cli.thread import run_in_thread
 from tests.ports import free_port
 from tests.server.test_server import IN_MEMORY
 
@@ -119,7 +119,7 @@ async def serving(config: StaticConfig) -> AsyncIterator[Server]:
 
 
 async def asked(server: Server, *arguments: str) -> Any:
-    done = await run("admin", "--address", server.address, *arguments, "-o", "json")
+    done = await run_in_thread("admin", "--address", server.address, *arguments, "-o", "json")
     assert done.code == 0, done.err
     return json.loads(done.out)
 
@@ -156,10 +156,10 @@ async def test_two_clusters_show_their_replication_lag_and_the_state_of_a_run() 
         tree = ("history", "tree", "order-1", "--namespace", "shared")
         assert (await asked(first, *tree))["tree"] == ["1-2 v1  <- current"]
         async with asyncio.timeout(20):
-            done = await run("admin", "--address", second.address, *tree, "-o", "json")
+            done = await run_in_thread("admin", "--address", second.address, *tree, "-o", "json")
             while done.code != 0:
                 await asyncio.sleep(0.2)
-                done = await run("admin", "--address", second.address, *tree, "-o", "json")
+                done = await run_in_thread("admin", "--address", second.address, *tree, "-o", "json")
         reported = json.loads(done.out)
         assert reported["tree"] == ["1-2 v1  <- current"]
         assert reported["headline"] == f"run {handle.result_run_id} of order-1 has 1 branch"
@@ -167,6 +167,8 @@ async def test_two_clusters_show_their_replication_lag_and_the_state_of_a_run() 
         assert [row["source"] for row in status["clusters"]] == ["a"]
         assert status["headline"] == "cluster b pulls 2 streams of 1 other cluster; it is behind by 0 tasks"
         assert (await asked(second, "dlq", "list"))["dead_letters"] == []
-        missing = await run("admin", "--address", first.address, "history", "tree", "order-2", "--namespace", "shared")
+        missing = await run_in_thread(
+            "admin", "--address", first.address, "history", "tree", "order-2", "--namespace", "shared"
+        )
         assert missing.code != 0
         assert "order-2" in missing.err

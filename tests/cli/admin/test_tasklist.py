@@ -11,6 +11,7 @@ from fairlead.report import as_json
 from tests.cli.admin.conftest import CHECKOUT, NAMED, PARTITIONS, Admin
 from tests.cli.admin.responses import CONFIG, described
 from tests.cli.processes import run
+from tests.cli.thread import run_in_thread
 
 NOBODY = "127.0.0.1:1"
 
@@ -96,7 +97,7 @@ async def test_list_partition_shows_draining_partitions_beyond_the_current_count
 )
 async def test_an_invalid_name_is_refused_before_any_request_is_sent(arguments: list[str], complaint: str) -> None:
     """The address has no server: the error must be about the name, not about the connection."""
-    done = await run("admin", "--address", NOBODY, "tasklist", "describe", *arguments)
+    done = await run_in_thread("admin", "--address", NOBODY, "tasklist", "describe", *arguments)
     assert (done.code, done.out) == (2, "")
     assert complaint in done.line
 
@@ -111,7 +112,7 @@ async def test_an_invalid_name_is_refused_before_any_request_is_sent(arguments: 
     ],
 )
 async def test_an_unreachable_cluster_is_reported_in_one_line(arguments: list[str], code: int, complaint: str) -> None:
-    done = await run("admin", *arguments, "tasklist", "list")
+    done = await run_in_thread("admin", *arguments, "tasklist", "list")
     assert (done.code, done.out) == (code, "")
     assert complaint in done.line
 
@@ -120,9 +121,10 @@ async def test_the_address_and_the_timeout_may_come_after_the_command(admin: Adm
     """The last value wins: the first address has no server."""
     await admin.fill(tasks=1)
     for command in (["ring", "show"], ["tasklist", "list"], ["tasklist", "desc", *NAMED], ["fairness", "top", *NAMED]):
-        done = await run("admin", "--address", NOBODY, *command, "--address", admin.server.address, "--timeout", "20s")
+        later = ("--address", admin.server.address, "--timeout", "20s")
+        done = await run_in_thread("admin", "--address", NOBODY, *command, *later)
         assert done.code == 0, done.err
-    wrong = await run("admin", "ring", "show", "--timeout", "soon")
+    wrong = await run_in_thread("admin", "ring", "show", "--timeout", "soon")
     assert (wrong.code, "'--timeout': 'soon' is not a duration" in wrong.line) == (2, True)
 
 
