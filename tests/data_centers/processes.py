@@ -34,7 +34,7 @@ from fairlead.replication.service import STATUS, StatusRequest, StatusResponse
 from fairlead.rpc.hosts.caller import Method, Request, Response
 from fairlead.testing.clusters import _free_ports
 from tests.cli.processes import Done
-from tests.cli.processes import run as run_fairlead
+from tests.cli.thread import run_in_thread
 from tests.data_centers.meddler import Meddler
 from tests.data_centers.wires import Cut, Wire
 
@@ -144,7 +144,7 @@ class ClusterProcess:
 
     async def admin_done(self, *arguments: str) -> Done:
         """Exit code and output of `fairlead admin`."""
-        return await run_fairlead("admin", *arguments, "--address", self.admin_address, "-o", "json")
+        return await run_in_thread("admin", *arguments, "--address", self.admin_address, "-o", "json")
 
     @asynccontextmanager
     async def operated(self) -> AsyncIterator[Operated]:

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from tests.cli.processes import run
+from tests.cli.thread import run_in_thread
 from tests.patience import until
 from tests.sdk.hosts import Host
 from tests.security.workflows import QUEUE, Greeting, worker
@@ -66,7 +66,7 @@ async def test_a_lone_host_keeps_its_ring_while_postgresql_stands_still(
             signal_all(own_postgres, signal.SIGSTOP)
             # Nothing else shows that the host does not leave its ring during all of that time.
             await asyncio.sleep(STALL_S)
-            shown = await run("admin", "ring", "show", "--address", host.internal_address)
+            shown = await run_in_thread("admin", "ring", "show", "--address", host.internal_address)
             assert host.internal_address in shown.out, shown.err
             signal_all(own_postgres, signal.SIGCONT)
             count = 0
@@ -77,7 +77,7 @@ async def test_a_lone_host_keeps_its_ring_while_postgresql_stands_still(
                 return await is_greeted(f"after-{count}")
 
             await until(is_serving)
-        shown = await run("admin", "ring", "show", "--address", host.internal_address)
+        shown = await run_in_thread("admin", "ring", "show", "--address", host.internal_address)
         assert host.internal_address in shown.out, shown.err
         assert "the ring is empty" not in host.log()
     finally:

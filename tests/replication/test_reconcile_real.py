@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.testing import FairleadClusters
-from tests.cli.processes import run
+from tests.cli.thread import run_in_thread
 from tests.replication.reconciled import Reconciled, assert_reconciled, reconcile_journals
 
 QUEUE = "orders"
@@ -220,7 +220,7 @@ async def exported(folder: Path, name: str) -> Path:
     """Export the contents of both databases as a journal."""
     journal = folder / name
     for cluster in ("a", "b"):
-        done = await run(
+        done = await run_in_thread(
             *("export", "--db", str(folder / f"{cluster}.db"), "--journal", str(journal), "--cluster", cluster)
         )
         assert (done.code, done.err) == (0, "")
@@ -230,7 +230,7 @@ async def exported(folder: Path, name: str) -> Path:
 async def repair(clusters: FairleadClusters, plan: Path, *options: str) -> tuple[int, Any]:
     """Run the repair command against cluster b; return its exit code and output."""
     address = clusters.admin_address("b")
-    done = await run("admin", "repair", "--plan", str(plan), "--address", address, *options, "-o", "json")
+    done = await run_in_thread("admin", "repair", "--plan", str(plan), "--address", address, *options, "-o", "json")
     return done.code, json.loads(done.out)
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import grpc
+
 START_S_MAX = 60.0
 STOP_S_MAX = 15.0
 LOG_SHOWN_MAX = 3000
@@ -54,6 +56,8 @@ def serving(kind: str, folder: Path, settings: Mapping[str, str] | None = None) 
         server = subprocess.Popen([*KINDS[kind], *arguments], stdout=log, stderr=log, start_new_session=True)  # noqa: S603
     with stopped(server):
         _wait_until_it_listens(server, port, log_file)
+        if kind == "reference":
+            _wait_until_it_is_healthy(port)
         yield f"127.0.0.1:{port}"
 
 
@@ -78,6 +82,23 @@ def _wait_until_it_listens(server: subprocess.Popen[bytes], port: int, log_file:
             return
         time.sleep(0.05)
     raise ServerFailed(f"the server did not start:\n{log_file.read_text(errors='replace')[-LOG_SHOWN_MAX:]}")
+
+
+def _wait_until_it_is_healthy(port: int) -> None:
+    """Wait until a server that listens serves calls: on a busy machine, the reference refuses them for a while."""
+    deadline_s = time.monotonic() + START_S_MAX
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        path = "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo"
+        call = channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
+        while True:
+            try:
+                call(b"", timeout=START_S_MAX, wait_for_ready=True)
+            except grpc.RpcError as failed:
+                if failed.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
 
 def _free_port() -> int:

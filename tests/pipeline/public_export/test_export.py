@@ -23,7 +23,8 @@ from fairlead.pipeline.public_export.export import KnownRun
 from fairlead.pipeline.public_export.source import SERVICE, SourceServer
 from fairlead.rpc.client import RemoteStatus
 from fairlead.rpc.status import Code
-from tests.cli.processes import Done, run
+from tests.cli.processes import Done
+from tests.cli.thread import run_in_thread
 from tests.patience import until
 from tests.pipeline.histories_world import Writer
 from tests.pipeline.test_export import (
@@ -99,7 +100,9 @@ async def until_listed(client: Client, *, runs: int, still_open: int) -> None:
 
 async def command(address: str, journal: Path, *more: str) -> Done:
     """Run the command."""
-    return await run("export", "--from", address, "--journal", str(journal), "-o", "json", "--rate", "1000", *more)
+    return await run_in_thread(
+        "export", "--from", address, "--journal", str(journal), "-o", "json", "--rate", "1000", *more
+    )
 
 
 async def export(address: str, journal: Path) -> dict[str, Any]:
@@ -160,7 +163,7 @@ async def test_an_export_that_fails_is_reported_in_one_line(fairlead: str, tmp_p
     journal = tmp_path / "journal"
 
     async def refused(*arguments: str, code: int = 2) -> str:
-        done = await run("export", "--journal", str(journal), *arguments)
+        done = await run_in_thread("export", "--journal", str(journal), *arguments)
         assert (done.code, done.out) == (code, "")
         return done.line
 
