@@ -372,6 +372,7 @@ async def test_a_dev_server_with_a_cluster_name_can_connect_to_other_clusters() 
             ("a", 1, dev.address),
             ("b", 2, "127.0.0.1:1"),
         ]
+        assert f"http://{listed.clusters[0].http_address}" == dev.banner["HTTP API"]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from tests.sdk.programs import (
     time_skipping,
     timers,
     updates,
+    version_names,
     workflow_rules,
     workflow_tasks,
 )
@@ -80,6 +81,7 @@ _MODULES: tuple[ModuleType, ...] = (
     time_skipping,
     timers,
     updates,
+    version_names,
     workflow_rules,
     workflow_tasks,
 )

@@ -69,6 +69,15 @@ class RunVersioning(msgspec.Struct, array_like=True):
         return self.inherited_pinned if not self.behavior else None
 
 
+def partition_version(text: str) -> tuple[str, str, str]:
+    """The deployment, the delimiter and the build id in a version of the deprecated form, as of `str.partition`.
+
+    The first "." or ":" is the delimiter, since names of deployments have neither; build ids may have both.
+    """
+    position = min((text.find(delimiter) for delimiter in ".:" if delimiter in text), default=len(text))
+    return text[:position], text[position : position + 1], text[position + 1 :]
+
+
 def pinned_by(override: VersioningOverride) -> Version | None:
     """The version to which an override pins a run, in the new or the deprecated form; None if it doesn't pin."""
     if override.HasField("pinned"):
@@ -77,7 +86,7 @@ def pinned_by(override: VersioningOverride) -> Version | None:
         if override.HasField("deployment"):
             deployment, build_id = override.deployment.series_name, override.deployment.build_id
         else:
-            deployment, _, build_id = override.pinned_version.replace(":", ".", 1).partition(".")
+            deployment, _, build_id = partition_version(override.pinned_version)
         return Version(deployment, build_id) if deployment and build_id else None
     return None
 

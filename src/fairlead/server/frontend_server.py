@@ -80,6 +80,7 @@ class FrontendServer:
         self._frontend.address = self._rpc.bind()
         for endpoint in self._http.values():
             endpoint.bind()
+        self._frontend.http_address = self.http_address or ""
         return self._frontend.address
 
     @property

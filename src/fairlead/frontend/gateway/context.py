@@ -70,6 +70,8 @@ class Frontend:
     clock: Callable[[], float]
     # The address to which SDKs and other clusters connect.
     address: str = ""
+    # The address of the HTTP API; empty without one.
+    http_address: str = ""
     cluster_name: str = "active"
     cluster_id: str = ""
     # None in a cluster without global namespaces.

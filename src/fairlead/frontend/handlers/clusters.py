@@ -34,6 +34,7 @@ async def _list_clusters(frontend: Frontend, request: ListClustersRequest, _: Ca
         cluster_name=frontend.cluster_name,
         cluster_id=frontend.cluster_id,
         address=frontend.address,
+        http_address=frontend.http_address,
         initial_failover_version=failover_versions(frontend)[0],
         history_shard_count=frontend.shard_count,
         is_connection_enabled=True,

@@ -11,7 +11,7 @@ from fairlead.api.search.query import parse_query
 from fairlead.api.times import SECOND_NS
 from fairlead.api.worker_deployments import list_of, steps
 from fairlead.api.worker_deployments.state import DRAINING, UNVERSIONED, Deployment, VersionState
-from fairlead.api.worker_versions import Version
+from fairlead.api.worker_versions import Version, partition_version
 from fairlead.core.partitions import TaskQueueId, TaskType
 from fairlead.frontend.handlers.task_queues import shown_stats
 from fairlead.frontend.validation.common import DEPLOYMENT_FIELD_BYTES_MAX, is_longer
@@ -63,7 +63,9 @@ def version_asked(version: WorkerDeploymentVersion, old: str) -> Version:
         check_field(version.deployment_name, "WorkerDeploymentName")
         check_field(version.build_id, "BuildID")
         return Version(version.deployment_name, version.build_id)
-    deployment, _, build_id = old.partition(".")
+    if not old:
+        raise InvalidArgument("deployment version cannot be empty")
+    deployment, _, build_id = partition_version(old)
     if not deployment or not build_id:
         raise InvalidArgument(f'invalid version string "{old}", expected format is "<deployment_name>.<build_id>"')
     check_field(deployment, "WorkerDeploymentName")
@@ -77,12 +79,14 @@ def build_id_asked(deployment_name: str, build_id: str, old: str) -> str:
         if build_id:
             check_field(build_id, "BuildID")
         return build_id or UNVERSIONED
-    delimiter = next((character for character in old if character in ".:"), "")
+    deployment, delimiter, build_id = partition_version(old)
     if not delimiter:
         raise InvalidArgument(
             f"invalid version string: expected delimiter ':' or '.' not found in version string {old}"
         )
-    deployment, _, build_id = old.partition(delimiter)
+    for noun, value in (("deployment name", deployment), ("build id", build_id)):
+        if not value:
+            raise InvalidArgument(f"invalid version string: {noun} is empty in version string {old}")
     if deployment != deployment_name:
         raise InvalidArgument(f"invalid version string '{old}' does not match deployment name '{deployment_name}'")
     check_field(build_id, "BuildID")

@@ -94,7 +94,7 @@ def version_details(deployment: Deployment, state: VersionState) -> WorkerDeploy
         shown.routing_changed_time.CopyFrom(to_timestamp(state.routing_changed_ns))
     for name, task_type in state.task_queues:
         shown.task_queue_infos.add(name=name, type=TaskQueueType.ValueType(task_type))
-    if state.drainage_changed_ns:
+    if state.drainage:
         shown.drainage_info.CopyFrom(_drainage(state))
     for key, payload in state.metadata.items():
         shown.metadata.entries[key].CopyFrom(Payload.FromString(payload))

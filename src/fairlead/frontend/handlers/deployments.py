@@ -341,6 +341,18 @@ DIFFERENCES = (
         "queues of a version have only limits of their own."
     ),
     "One-time versioning overrides are stored and shown, but have no effect.",
+    (
+        "DescribeWorkerDeploymentVersion returns the times at which the version was activated, current and "
+        "deactivated; Temporal's server returns them only in the summaries of DescribeWorkerDeployment."
+    ),
+    (
+        "In the deprecated text form of a version, every method accepts a colon as the delimiter; Temporal's server "
+        "accepts it in some methods only."
+    ),
+    (
+        "The search attribute BuildIds is set when a worker completes a workflow task, or an override pins the "
+        "workflow; Temporal's server also sets it when a versioning override is removed."
+    ),
 )
 METHODS: dict[str, Handler] = {
     "DescribeWorkerDeployment": describe,

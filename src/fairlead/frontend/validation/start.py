@@ -12,6 +12,7 @@ from fairlead.api.errors import InvalidArgument, Unimplemented
 from fairlead.api.retry import fill_retry_policy, retry_policy_problem
 from fairlead.api.search.attributes import problem_of
 from fairlead.api.start_requests import complete_request
+from fairlead.api.worker_versions import partition_version
 from fairlead.frontend.handlers.time_skipping import check_time_skipping
 from fairlead.frontend.validation.common import (
     check_blob,
@@ -173,7 +174,8 @@ def _old_pin_problem(override: VersioningOverride) -> str | None:
     version = override.pinned_version
     if not version:
         return "must provide deployment (deprecated) or pinned version if behavior is 'PINNED'"
-    if "." not in version:
+    deployment, _, build_id = partition_version(version)
+    if not deployment or not build_id:
         return f'invalid version string "{version}", expected format is "<deployment_name>.<build_id>"'
     return None
 

@@ -180,6 +180,9 @@ class Transaction:
         event.event_id = self.state.next_event_id
         apply(self.state, event)
         self.events.append(event)
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED:
+            # The visibility row has the versioning override.
+            self.show()
 
     @property
     def buffered_count(self) -> int:

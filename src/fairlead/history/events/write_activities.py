@@ -45,7 +45,10 @@ def find_activity(state: RunState, activity_id: str) -> PendingActivity:
     """The open activity with this activity id."""
     activity = state.open_activity(state.activity_ids.get(activity_id, 0))
     if activity is None:
-        raise NotPending("invalid activityID or activity already timed out or invoking workflow is completed")
+        raise NotPending(
+            f"cannot find pending activity with ActivityID {activity_id}, "
+            "check workflow execution history for more details"
+        )
     return activity
 
 

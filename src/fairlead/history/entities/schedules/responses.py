@@ -47,8 +47,8 @@ def described(machine: Machine) -> DescribeScheduleResponse:
     return DescribeScheduleResponse(
         schedule=machine.schedule,
         info=info,
-        memo=Memo.FromString(record.memo),
-        search_attributes=SearchAttributes.FromString(record.search_attributes),
+        memo=Memo.FromString(record.memo) if record.memo else None,
+        search_attributes=SearchAttributes.FromString(record.search_attributes) if record.search_attributes else None,
         conflict_token=token_of(record),
     )
 
