@@ -20,6 +20,7 @@ from fairlead.storage.sqlite import CannotOpen, SqliteStore, group_commit, state
 from fairlead.storage.sqlite.file import DatabaseFile
 from fairlead.storage.tasks import (
     Lease,
+    LeaseLost,
     Levels,
     LevelTaken,
     Member,
@@ -311,6 +312,23 @@ async def test_the_tasks_of_a_queue_whose_row_was_lost_are_still_read(tmp_path: 
     assert await stored_ids(store) == [first_id, first_id + 1]
     assert await store.count(QUEUE, lease.range_id) == 2
     assert await store.count(other, 1) == 0
+    await store.close()
+
+
+async def test_an_owner_loses_its_lease_when_another_program_deletes_the_row(tmp_path: Path) -> None:
+    """The next owner finds the tasks; without its row, reads of the queue are empty."""
+    file = tmp_path / "tasks.db"
+    store = await SqliteStore.open(file)
+    lease = await store.take_lease(QUEUE)
+    await append(store, lease.range_id, task(1), task(2))
+    with closing(sqlite3.connect(file)) as other, other:
+        assert other.execute("DELETE FROM queues").rowcount == 1
+    assert await stored_ids(store) == []
+    with pytest.raises(LeaseLost):
+        await append(store, lease.range_id, task(3))
+    lease = await store.take_lease(QUEUE)
+    assert await stored_ids(store) == [1, 2]
+    await append(store, lease.range_id, task(BLOCK_SIZE * lease.range_id))
     await store.close()
 
 

@@ -7,6 +7,8 @@ from fairlead.storage.sqlite.many_rows import values_clause
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 ROLLBACK = "ROLLBACK"
+# Changes when another connection has changed the file.
+DATA_VERSION = "PRAGMA data_version"
 
 HAS_MIGRATIONS_TABLE = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
 HAS_OTHER_TABLES = "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"

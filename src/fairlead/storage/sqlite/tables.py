@@ -47,8 +47,8 @@ class Tables:
     """Changes of task queues in one transaction at a time. Each change is made completely, or rejected without effect.
 
     The writes of many callers share a transaction, so each row is written once: new tasks are gathered into few
-    statements, and of each lease and level only the last state is saved. Leases and levels are cached, which is correct
-    as long as no other process writes to the file; the caches are cleared if a transaction fails.
+    statements, and of each lease and level only the last state is saved. Leases and levels are cached; the caches are
+    cleared if a transaction fails, and if an operator has changed the file with another program.
     """
 
     def __init__(self, writer: sqlite3.Connection) -> None:
@@ -58,10 +58,16 @@ class Tables:
         self._tasks: list[Any] = []
         self._changed_queues: dict[int, _Queue] = {}
         self._changed_levels: dict[tuple[int, int], _Reached] = {}
+        self._data_version = 0
 
     def begin(self) -> None:
         """Begin the transaction of the next changes."""
         self._writer.execute(statements.BEGIN)
+        (data_version,) = self._writer.execute(statements.DATA_VERSION).fetchone()
+        if data_version != self._data_version:
+            # An owner whose row was deleted must lose its lease: reads of a queue without a row find no tasks.
+            self._queues.clear()
+            self._data_version = data_version
 
     def flush(self) -> None:
         """Write all pending changes, so that only the commit is left."""
