@@ -104,7 +104,7 @@ async def activity_ids_that_do_not_exist(stage: Stage) -> None:
     handle = await stage.start("Any", queue=NO_ONE)
     service = stage.service
     for workflow_id in (stage.id(), stage.id("absent")):
-        named = {"namespace": NAMESPACE, "workflow_id": workflow_id, "activity_id": "absent"}
+        named: dict[str, Any] = {"namespace": NAMESPACE, "workflow_id": workflow_id, "activity_id": "absent"}
         calls = {
             "completed": service.respond_activity_task_completed_by_id(
                 api.RespondActivityTaskCompletedByIdRequest(**named)

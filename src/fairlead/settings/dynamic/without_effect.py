@@ -245,6 +245,7 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
     ),
     _CALLBACKS: (
         "component.nexusoperations.callback.endpoint.template",
+        "nexusoperation.callback.endpoint.template",
         "component.callbacks.allowedAddresses",
         "callback.allowedAddresses",
     ),
