@@ -97,3 +97,9 @@ def write_journal(journal: Path, *, clusters: Iterable[str] = ("alpha", "beta"),
             total += count
         write_segment(journal, history_records(20), kind="history", cluster=cluster)
     return total
+
+
+def read_segment(path: Path) -> list[dict[str, Any]]:
+    """The records of a sealed segment."""
+    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as content:
+        return [json.loads(line) for line in content.read().splitlines()]

@@ -5,7 +5,7 @@
     <lake>/task/batch=<n>/_batch.json      the segments of the batch
     <lake>/task/batch=<n>/cluster=<c>/day=<d>/*.parquet
     <lake>/task -> _tables/task/<generation>   replaced by a compaction (`upkeep.generations`)
-    <lake>/traffic -> _runs/traffic/<run>  a derived table, written whole by each run
+    <lake>/traffic -> _runs/traffic/<run>  a derived table (`derived`), with its origin (`increments`)
     <lake>/_quarantine/<cluster>/<segment>.json
     <lake>/_staging/                       unfinished writes; not read
 
@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
@@ -37,11 +38,16 @@ from pyspark.sql.types import StructType
 
 from fairlead.core.errors import FixRequest, RetryLater
 from fairlead.journal.segments import sync_path
+from fairlead.pipeline.derived import write_table
 from fairlead.pipeline.dictionary.comments import described
-from fairlead.pipeline.lake_files import keep_newest, read_json, remove_old, sync_tree, write_json
+from fairlead.pipeline.lake_files import read_json, sync_tree, write_json
 from fairlead.pipeline.namespaces import base_of, ids_of, namespace_names, with_names
 from fairlead.pipeline.paths import to_read
 from fairlead.pipeline.schemas import BRONZE, conflicts, united
+
+if TYPE_CHECKING:
+    from fairlead.pipeline.increments.origin import Origin
+    from fairlead.pipeline.increments.touched import Touched
 
 LAYOUT = 1
 LOCK_WAIT_S_MAX = 10.0
@@ -119,20 +125,24 @@ class Lake:
         since: int | None = None,
         until: int | None = None,
         namespace: str | None = None,
+        files: Sequence[Path] | None = None,
     ) -> DataFrame:
         """Return the committed rows of a journal table with `since` <= time < `until` (µs since the epoch).
 
-        `namespace` is a name or an id. A table without batches has no rows: a cluster need not journal both kinds.
+        `namespace` is a name or an id; `files` limits the rows to those of some files of the table. A table without
+        batches has no rows: a cluster need not journal both kinds.
         """
         schema = BRONZE[table]
         self.check_there()
         self._check_schema(table)
         # Resolve the link, so that a reader stays with one generation of the table.
         folder = self.table(table).resolve()
-        if not any(folder.glob("batch=*/cluster=*")):
+        if files == [] or not any(folder.glob("batch=*/cluster=*")):
             return spark.createDataFrame([], schema)
-        # Select the columns of the schema: Spark adds the batch number, a part of the path, as a column.
-        rows = spark.read.schema(schema).parquet(to_read(folder)).select(*schema.names)
+        # Select the columns of the schema: Spark adds the batch number, a part of the path, as a column. Without
+        # `basePath`, it takes the cluster and the day from no path of a file.
+        reader = spark.read.schema(schema).option("basePath", str(folder))
+        rows = reader.parquet(*(to_read(place) for place in files or [folder])).select(*schema.names)
         if since is not None:
             rows = rows.where((F.col("day") >= F.lit(_day(since))) & (F.col("time_us") >= since))
         if until is not None:
@@ -262,10 +272,19 @@ class Lake:
         """Release a segment from quarantine: another file with its name could be read."""
         (self.root / "_quarantine" / entry.cluster / f"{entry.name}.json").unlink(missing_ok=True)
 
-    def write(self, table: str, frame: DataFrame, run_id: str, *, partition_by: Sequence[str] = ()) -> int:
-        """Replace the content of a derived table atomically; return its number of rows.
+    def write(
+        self,
+        table: str,
+        frame: DataFrame,
+        run_id: str,
+        *,
+        partition_by: Sequence[str] = (),
+        origin: "Origin | None" = None,
+        touched: "Touched | None" = None,
+    ) -> int:
+        """Replace the content of a derived table atomically, or only the `touched` rows; return its number of rows.
 
-        A table with `namespace_id` also gets the column `namespace` with the name.
+        A table with `namespace_id` also gets the column `namespace` with the name. `origin` is stored with the table.
         """
         if table in BRONZE or not PLAIN_NAME.fullmatch(run_id):
             raise ValueError(f"{table!r} with run {run_id!r} can't be a derived table")
@@ -273,26 +292,10 @@ class Lake:
         link = self.table(table)
         if link.exists() and not link.is_symlink():
             raise NotALake(f"{link} exists, but is not a link made by this lake: move it away")
-        remove_old(self.root / "_staging" / "runs")
-        staged = self.root / "_staging" / "runs" / f"{table}-{run_id}-{os.urandom(4).hex()}"
-        try:
-            if "namespace_id" in frame.columns:
-                frame = with_names(frame, namespace_names(self, frame.sparkSession))
-            described(table, frame).write.partitionBy(*partition_by).parquet(str(staged))
-            rows = sum(int(parquet.read_metadata(file).num_rows) for file in staged.rglob("*.parquet"))
-            sync_tree(staged)
-            runs = self.root / "_runs" / table
-            runs.mkdir(parents=True, exist_ok=True)
-            place = runs / f"{run_id}-{os.urandom(4).hex()}"
-            staged.rename(place)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
-        swap = self.root / "_staging" / f"{table}-{os.urandom(4).hex()}.link"
-        swap.symlink_to(os.path.relpath(place, self.root))
-        swap.replace(link)
-        sync_path(self.root)
-        keep_newest(runs, place)
-        return rows
+        if "namespace_id" in frame.columns:
+            frame = with_names(frame, namespace_names(self, frame.sparkSession))
+        frame = described(table, frame)
+        return write_table(self.root, table, frame, run_id, partition_by=partition_by, origin=origin, touched=touched)
 
     # Checks and creation.
 

@@ -17,6 +17,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from fairlead.pipeline.dictionary import TABLES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fairlead.pipeline.lake import Lake
 
 Row = dict[str, Any]
@@ -42,6 +44,10 @@ class Queries:
         result = self._database.execute(query, values or None)
         names = [column[0] for column in result.description or ()]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def table(self, query: str) -> "pa.Table":
+        """Return the rows of a query as an Arrow table."""
+        return self._database.sql(query).to_arrow_table()
 
     def stream(self, query: str, **values: object) -> Iterator[Row]:
         """Yield the rows of a query. Read them all before the next query."""

@@ -30,6 +30,23 @@ FAIRNESS_KEYS = StructType(
         ).fields,
     ]
 )
+# One row for each key and window with a record, from which later runs continue. Rows without a key are windows in which
+# the task queue reported an empty backlog.
+FAIRNESS_LEVELS = StructType(
+    [
+        *_WINDOW.fields,
+        *struct(
+            fairness_key=_STRING,
+            weight=_DOUBLE,
+            added=_LONG,
+            dispatched=_LONG,
+            backlog_before=_LONG,
+            left=_LONG,  # backlog at the end of the window
+            end_us=_LONG,  # end of the time for which this backlog waited
+            is_empty=BooleanType(),
+        ).fields,
+    ]
+)
 # One row for each task queue and window in which a key had tasks.
 FAIRNESS = StructType(
     [

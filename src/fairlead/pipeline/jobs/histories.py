@@ -3,16 +3,21 @@
 from typing import Any
 
 import click
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.pipeline.arrow import arrow_limits
+from fairlead.pipeline.increments.changes import files_with, hours_in, touched_keys
+from fairlead.pipeline.increments.origin import Plan, plan_run, rows_of
+from fairlead.pipeline.increments.selection import in_hours, of_keys
+from fairlead.pipeline.increments.touched import Hours, Keys
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.histories import Problem
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.queries import Queries, Row, queries_on
 from fairlead.pipeline.stages import histories, history_totals
-from fairlead.pipeline.stages.traffic import WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN
+from fairlead.pipeline.stages.traffic import WINDOW_S, WINDOW_S_MAX, WINDOW_S_MIN, window_us_of
 
 WORST_SHOWN = 5
 NO_PAYLOADS_HINT = (
@@ -33,51 +38,114 @@ OPTIONS = [
 ]
 
 
+RUNS = ("cluster", "namespace_id", "workflow_id", "run_id")
+WORKFLOW_ID = ("namespace_id", "workflow_id")
+# Holds the workflow tasks and actions of all runs, from which totals are computed; it has no other reader.
+PARTIAL = "histories_partial"
+BY_RUN = ("workflows", "activities")
+BY_TIME = ("waits", "history_traffic", "actions")
+BY_TYPE = ("workflow_types", "activity_types", "failures")
+
+
 def run(context: JobContext) -> Summary:
-    """Write the tables of runs and activities, and their totals."""
-    lake, run_id = context.lake, context.run_id
+    """Write the tables of runs and activities, and their totals: anew, or for the workflow ids with new events."""
+    window_s = float(context.options.get("window_s", WINDOW_S))
+    tables = (PARTIAL, *BY_RUN, *BY_TIME, *BY_TYPE)
+    plan = plan_run(context, "history", tables, {"window_s": window_s}, is_joint=True)
+    if plan.is_unchanged:
+        rows = {table: rows_of(context.lake, table) for table in tables[1:]}
+    else:
+        rows = _write(context, plan, window_s)
+    problems = _problems(context.lake)
+    return Summary("histories", rows, _findings(context.lake, problems), _alarm(problems))
+
+
+def _write(context: JobContext, plan: Plan, window_s: float) -> dict[str, int]:
+    """Write the tables as planned; return their rows."""
+    lake, spark, run_id = context.lake, context.spark, context.run_id
+    keys = None if plan.is_whole else touched_keys(plan.batches, WORKFLOW_ID)
     # Read events before `since`, too: a row needs all events of its run. Runs without events after `since` are dropped
     # below.
-    history = lake.read(context.spark, "history", until=context.until_us, namespace=context.namespace)
-    with arrow_limits(context.spark):
+    history = lake.read(
+        spark,
+        "history",
+        until=context.until_us,
+        namespace=context.namespace,
+        files=None if keys is None else files_with(lake, "history", keys),
+    )
+    if keys is not None:
+        history = of_keys(history, keys, WORKFLOW_ID)
+    touched = None if keys is None else Keys(WORKFLOW_ID, keys)
+    writes: dict[str, Any] = {"origin": plan.origin, "touched": touched}
+    before = frozenset[int]() if keys is None else _task_hours(lake, keys, window_s)
+    with arrow_limits(spark):
         flattened = histories.flatten(histories.gather_records(history))
         if context.since_us is not None:
             flattened = flattened.where(F.col("last_us") >= context.since_us)
         flattened = flattened.persist()
         try:
-            context.progress("reading the events of all runs")
-            rows = {"workflows": lake.write("workflows", histories.workflows(flattened), run_id)}
-            rows["activities"] = lake.write("activities", histories.activities(flattened), run_id)
-            context.progress("summing up waits, traffic and actions")
-            rows |= _write_totals(context, flattened)
-            problems = {row["problem"]: row["count"] for row in flattened.groupBy("problem").count().collect()}
+            context.progress("reading the events of the runs")
+            rows = {"workflows": lake.write("workflows", histories.workflows(flattened), run_id, **writes)}
+            rows["activities"] = lake.write("activities", histories.activities(flattened), run_id, **writes)
+            partial = flattened.select(*RUNS, "workflow_type", "problem", "workflow_task_rows", "action_rows")
+            lake.write(PARTIAL, partial, run_id, **writes)
         finally:
             flattened.unpersist()
+        context.progress("summing up waits, traffic and actions")
+        hours = None if keys is None else Hours(before | _task_hours(lake, keys, window_s))
+        rows |= _write_totals(context, plan, hours)
     context.progress("summing up by type and task queue")
-    runs, activities = (lake.read_derived(context.spark, name) for name in ("workflows", "activities"))
-    rows["workflow_types"] = lake.write("workflow_types", histories.workflow_types(runs), run_id)
-    rows["activity_types"] = lake.write("activity_types", histories.activity_types(activities), run_id)
-    rows["failures"] = lake.write("failures", history_totals.failures(runs, activities), run_id)
-    return Summary("histories", rows, _findings(lake, problems), _alarm(problems))
+    runs, activities = (lake.read_derived(spark, name) for name in BY_RUN)
+    totals = {
+        "workflow_types": histories.workflow_types(runs),
+        "activity_types": histories.activity_types(activities),
+        "failures": history_totals.failures(runs, activities),
+    }
+    return rows | {name: lake.write(name, frame, run_id, origin=plan.origin) for name, frame in totals.items()}
 
 
-def _write_totals(context: JobContext, flattened: DataFrame) -> dict[str, int]:
+def _task_hours(lake: Lake, keys: pa.Table, window_s: float) -> frozenset[int]:
+    """Return the hours in which tasks of these workflow ids were scheduled or started."""
+    window_us = window_us_of(window_s)
+    times = ("scheduled_us", "started_us")
+    nested = [f"unnest(list_transform(workflow_task_rows, lambda t: t.{time}))" for time in times]
+    of_workflows = hours_in(lake, PARTIAL, nested, keys, window_us=window_us)
+    return of_workflows | hours_in(lake, "activities", times, keys, window_us=window_us)
+
+
+def _write_totals(context: JobContext, plan: Plan, hours: Hours | None) -> dict[str, int]:
     """Write the tables by window and day; with `since`, those of the time before it are left out."""
     lake, window_s = context.lake, float(context.options.get("window_s", WINDOW_S))
-    activities = lake.read_derived(context.spark, "activities")
-    tasks = history_totals.tasks(flattened, activities).persist()
+    flattened = lake.read_derived(context.spark, PARTIAL)
+    tasks = history_totals.tasks(flattened, lake.read_derived(context.spark, "activities"))
+    if hours is not None:
+        tasks = in_hours(tasks, hours, times=("scheduled_us", "started_us"), window_s=window_s)
+    tasks = tasks.persist()
     tables = {
-        "waits": (history_totals.waits(tasks, window_s=window_s), F.col("window_us")),
-        "history_traffic": (history_totals.history_traffic(tasks, window_s=window_s), F.col("window_us")),
-        "actions": (history_totals.actions(flattened), F.unix_micros(F.col("day").cast("timestamp"))),
-    }
+        "waits": (in_hours(history_totals.waits(tasks, window_s=window_s), hours), F.col("window_us"), hours),
+        "history_traffic": (
+            in_hours(history_totals.history_traffic(tasks, window_s=window_s), hours), F.col("window_us"), hours
+        ),
+        "actions": (history_totals.actions(flattened), F.unix_micros(F.col("day").cast("timestamp")), None),
+    }  # fmt: skip
     try:
         return {
-            name: lake.write(name, _since(context, table, time), context.run_id)
-            for name, (table, time) in tables.items()
+            name: lake.write(name, _since(context, table, time), context.run_id, origin=plan.origin, touched=touched)
+            for name, (table, time, touched) in tables.items()
         }
     finally:
         tasks.unpersist()
+
+
+def _problems(lake: Lake) -> dict[str | None, int]:
+    """Return the number of runs by the problem that prevented reading them; None for those that were read."""
+    if not rows_of(lake, PARTIAL):
+        return {}
+    with queries_on(lake, PARTIAL) as queries:
+        return {
+            row["problem"]: row["runs"]
+            for row in queries.rows(f"SELECT problem, count(*) AS runs FROM {PARTIAL} GROUP BY problem")  # noqa: S608 - our own name
+        }
 
 
 def _since(context: JobContext, table: DataFrame, time: Column) -> DataFrame:

@@ -2,12 +2,13 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,8 +16,13 @@ from pyspark.sql import functions as F
 from fairlead.core.errors import FixRequest
 from fairlead.core.versions import ClusterVersions
 from fairlead.pipeline.arrow import arrow_limits
+from fairlead.pipeline.increments.changes import clusters_of_namespaces, files_with, touched_keys
+from fairlead.pipeline.increments.origin import Plan, plan_run
+from fairlead.pipeline.increments.selection import of_keys
+from fairlead.pipeline.increments.touched import Keys
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.reconcile import Kind, State
+from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.queries import Queries, Row, queries_on
 from fairlead.pipeline.stages import reconcile
 from fairlead.pipeline.stages.clocks import read_clocks, with_arrivals
@@ -84,16 +90,49 @@ class NoPlaceForPlan(FixRequest):
     """The repair plan can't be written to the given path."""
 
 
+RUN = ("namespace_id", "workflow_id", "run_id")
+WORKFLOW_ID = ("namespace_id", "workflow_id")
+TABLES = ("verdicts", "pairs", "repair_plan")
+# Holds the copies of each run, and how each two clusters compare; it has no other reader.
+PARTIAL = "reconcile_partial"
+# The workflow ids whose verdicts may change without new events: those with an open run, or with any finding.
+UNSETTLED = f"""
+    SELECT DISTINCT namespace_id, workflow_id FROM (
+        SELECT namespace_id, workflow_id FROM verdicts WHERE is_open OR verdict <> 'agreed' OR len(findings) > 0
+        UNION ALL
+        SELECT namespace_id, workflow_id FROM {PARTIAL}
+        WHERE len(list_filter(copies, lambda c: c.is_open)) > 0
+           OR len(list_filter(
+                pairs, lambda p: p.only_left + p.only_right + p.different + p.late + p.not_comparable > 0
+              )) > 0
+    )
+"""  # noqa: S608 - our own names
+
+
 def run(context: JobContext) -> Summary:
-    """Judge every run; write `verdicts`, `pairs` and `repair_plan`, and the plan as a file."""
+    """Judge the runs; write `verdicts`, `pairs` and `repair_plan`, and the plan as a file.
+
+    Without new batches and with the same options, only workflow ids whose verdict depends on the time are judged again.
+    """
     plan = Path(context.options.get("plan") or context.lake.root / PLAN_FILE)
     if not plan.parent.is_dir() or plan.is_dir():
         raise NoPlaceForPlan(f"--plan {plan}: give a file in an existing folder")
+    present = clusters_of_namespaces(context.lake, "history")
+    todo = plan_run(context, "history", (PARTIAL, *TABLES), _parameters(context, present), is_joint=True)
+    keys = None if todo.is_whole else _keys(context.lake, todo)
     # Read events before `since`, too: a run is judged by all of its events. Workflow ids without events after `since`
     # are dropped below.
-    history = context.lake.read(context.spark, "history", until=context.until_us, namespace=context.namespace)
+    history = context.lake.read(
+        context.spark,
+        "history",
+        until=context.until_us,
+        namespace=context.namespace,
+        files=None if keys is None else files_with(context.lake, "history", keys),
+    )
     measure = _measure(context)
-    expected = _expected(context, history)
+    expected = _expected(context, history) if keys is None else _known(context, present)
+    if keys is not None:
+        history = of_keys(history, keys, WORKFLOW_ID)
     arrived = with_arrivals(history, context.spark, context.lake).transform(with_payload_faults)
     runs = reconcile.gather_runs(arrived, since_us=context.since_us)
     with arrow_limits(context.spark):
@@ -101,18 +140,50 @@ def run(context: JobContext) -> Summary:
         # On disk, not in memory: the table is read five times, and grows with the number of runs.
         judged = reconcile.judge(runs, expected, measure).persist(StorageLevel.DISK_ONLY)
         try:
-            return _write(context, judged, measure, plan)
+            rows = _write_tables(context, judged, measure, todo, keys)
         finally:
             judged.unpersist()
+    return _summary(context, rows, measure, plan)
 
 
-def _write(context: JobContext, judged: DataFrame, measure: reconcile.Measure, plan: Path) -> Summary:
+def _parameters(context: JobContext, present: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the values on which the verdict of every run depends."""
+    options = context.options
+    return {
+        "grace": float(options.get("grace", GRACE_S)),
+        "retention": options.get("retention"),
+        "expect": sorted(set(options.get("expect") or ())),
+        "increment": options.get("increment"),
+        "initial_version": sorted(options.get("initial_version") or ()),
+        "clusters": {namespace_id: list(clusters) for namespace_id, clusters in sorted(present.items())},
+    }
+
+
+def _keys(lake: Lake, todo: Plan) -> pa.Table:
+    """Return the workflow ids with new events, and those whose verdicts depend on the time."""
+    with queries_on(lake, "verdicts", PARTIAL) as queries:
+        unsettled = queries.table(UNSETTLED)
+    new = touched_keys(todo.batches, WORKFLOW_ID).cast(unsettled.schema) if todo.batches else unsettled.slice(0, 0)
+    return pa.concat_tables([new, unsettled]).group_by(list(WORKFLOW_ID)).aggregate([])
+
+
+def _write_tables(
+    context: JobContext, judged: DataFrame, measure: reconcile.Measure, todo: Plan, keys: pa.Table | None
+) -> dict[str, int]:
     lake, run_id = context.lake, context.run_id
+    writes: dict[str, Any] = {"origin": todo.origin, "touched": None if keys is None else Keys(WORKFLOW_ID, keys)}
     found = reconcile.find_across_runs(judged, measure)
-    rows = {"verdicts": lake.write("verdicts", reconcile.verdicts(judged, found), run_id)}
+    rows = {"verdicts": lake.write("verdicts", reconcile.verdicts(judged, found), run_id, **writes)}
     context.progress("counting differences and planning the repair")
-    rows["pairs"] = lake.write("pairs", reconcile.pairs(judged), run_id)
-    rows["repair_plan"] = lake.write("repair_plan", reconcile.repair_plan(judged), run_id)
+    lake.write(PARTIAL, judged.select(*RUN, "copies", "pairs"), run_id, **writes)
+    compared = lake.read_derived(context.spark, PARTIAL)
+    rows["pairs"] = lake.write("pairs", reconcile.pairs(compared), run_id, origin=todo.origin)
+    rows["repair_plan"] = lake.write("repair_plan", reconcile.repair_plan(judged), run_id, **writes)
+    return rows
+
+
+def _summary(context: JobContext, rows: dict[str, int], measure: reconcile.Measure, plan: Path) -> Summary:
+    lake = context.lake
     with queries_on(lake, "verdicts", "repair_plan") as queries:
         by_hand_count = _write_plan(plan, queries, measure)
         by_verdict = queries.rows("SELECT verdict, count(*) AS runs FROM verdicts GROUP BY ALL ORDER BY verdict")
@@ -189,6 +260,13 @@ def _expected(context: JobContext, history: DataFrame) -> DataFrame:
     if not named:
         return reconcile.expected_clusters(history)
     return history.select("namespace_id").distinct().withColumn("expected", F.array(*map(F.lit, named)))
+
+
+def _known(context: JobContext, present: Mapping[str, Sequence[str]]) -> DataFrame:
+    """Like `_expected`, from the clusters that the plan of the run has read."""
+    named = sorted(set(context.options.get("expect") or ()))
+    rows = [(namespace_id, named or list(clusters)) for namespace_id, clusters in sorted(present.items())]
+    return context.spark.createDataFrame(rows, "namespace_id string, expected array<string>")
 
 
 def _write_plan(path: Path, queries: Queries, measure: reconcile.Measure) -> int:

@@ -5,6 +5,10 @@ from typing import Any
 import click
 
 from fairlead.pipeline.arrow import groups_in_memory
+from fairlead.pipeline.increments.changes import touched_hours
+from fairlead.pipeline.increments.origin import Plan, plan_run, rows_of
+from fairlead.pipeline.increments.selection import in_hours, of_hours
+from fairlead.pipeline.increments.touched import Hours
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.queries import Queries, Row, queries_on
@@ -15,6 +19,7 @@ from fairlead.pipeline.stages.traffic import (
     list_traffic,
     partition_flows,
     partition_traffic,
+    window_us_of,
 )
 
 WORST_SHOWN = 5
@@ -32,29 +37,46 @@ OPTIONS = [
 ]
 
 
+TABLES = ("traffic", "traffic_lists")
+# Holds the waits from which both tables are computed; it has no other reader.
+PARTIAL = "traffic_partial"
+
+
 def run(context: JobContext) -> Summary:
-    """Write the tables `traffic` and `traffic_lists`."""
+    """Write the tables `traffic` and `traffic_lists`: anew, or the hours that new records touch."""
     window_s = float(context.options.get("window_s", WINDOW_S))
-    tasks = context.lake.read(
-        context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
-    )
-    with groups_in_memory(context.spark):
-        context.progress("counting the traffic of each partition")
-        # `traffic_partial` holds the waits from which both tables are computed; it has no other reader.
-        context.lake.write("traffic_partial", partition_flows(tasks, window_s=window_s), context.run_id)
-        flows = context.lake.read_derived(context.spark, "traffic_partial")
-        rows = {"traffic": context.lake.write("traffic", partition_traffic(flows, window_s=window_s), context.run_id)}
-        context.progress("summing up the partitions of each task queue")
-        lists = list_traffic(flows, window_s=window_s)
-        rows["traffic_lists"] = context.lake.write("traffic_lists", lists, context.run_id)
+    plan = plan_run(context, "task", (PARTIAL, *TABLES), {"window_s": window_s})
+    rows = _write(context, plan, window_s)
     total, unknown = _unknown_kinds(context.lake)
     findings = {"window_s": window_s, "records_of_unknown_kind": unknown, **_findings(context.lake)}
     alarm = left_out_alarm(unknown, total, what="records", why="this release does not know their kinds")
     return Summary("traffic", rows, findings, alarm)
 
 
+def _write(context: JobContext, plan: Plan, window_s: float) -> dict[str, int]:
+    """Write the tables as planned; return their rows."""
+    lake, spark = context.lake, context.spark
+    if plan.is_unchanged:
+        return {table: rows_of(lake, table) for table in TABLES}
+    touched = None if plan.is_whole else Hours(touched_hours(plan.batches, window_us=window_us_of(window_s)))
+    tasks = lake.read(spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace)
+    tasks = of_hours(tasks, touched, window_s=window_s)
+    writes: dict[str, Any] = {"origin": plan.origin, "touched": touched}
+    with groups_in_memory(spark):
+        context.progress("counting the traffic of each partition")
+        lake.write(PARTIAL, partition_flows(tasks, window_s=window_s), context.run_id, **writes)
+        flows = in_hours(lake.read_derived(spark, PARTIAL), touched)
+        rows = {"traffic": lake.write("traffic", partition_traffic(flows, window_s=window_s), context.run_id, **writes)}
+        context.progress("summing up the partitions of each task queue")
+        lists = list_traffic(flows, window_s=window_s)
+        rows["traffic_lists"] = lake.write("traffic_lists", lists, context.run_id, **writes)
+    return rows
+
+
 def _unknown_kinds(lake: Lake) -> tuple[int, int]:
     """Return the number of all records, and of records whose kind this release does not know."""
+    if not rows_of(lake, PARTIAL):
+        return 0, 0
     with queries_on(lake, "traffic_partial") as queries:
         row = queries.one(
             """

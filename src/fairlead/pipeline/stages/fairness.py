@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from fairlead.core.fairness.verdicts import CHANCE, FLOOD_FROM, FLOOD_WORK_FROM, NOISE, STARVED_BELOW
 from fairlead.core.fairness.weights import WEIGHT_DEFAULT, WEIGHT_MIN
-from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS
+from fairlead.pipeline.schemas_fairness import FAIRNESS, FAIRNESS_KEYS, FAIRNESS_LEVELS
 from fairlead.pipeline.stages.traffic import (
     TASK_QUEUE,
     WINDOW_S,
@@ -38,16 +38,57 @@ _KEY = (*TASK_QUEUE, "fairness_key")
 
 def key_fairness(tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
     """Return one row for each task queue, window and key with demand."""
-    named = with_window(of_task_queues(tasks), window_s)
-    named = named.withColumn("fairness_key", F.coalesce("fairness_key", F.lit("")))
+    return fairness_of(key_levels(tasks, window_s=window_s), tasks, window_s=window_s)
+
+
+def key_levels(tasks: DataFrame, *, window_s: float = WINDOW_S, before: DataFrame | None = None) -> DataFrame:
+    """Return the tasks and the backlog of each key and window with a record.
+
+    `before` has such rows from before the records, with which the backlogs begin: the rows of `CARRIED_WINDOWS_MAX` + 1
+    windows are enough. A row without a key says that the task queue reported an empty backlog.
+    """
+    named = _named(tasks, window_s)
+    flows, empty = _key_flows(named), _reported_empty(named)
+    if before is not None:
+        flows = flows.unionByName(_seeds(before))
+        empty = empty.unionByName(before.where("is_empty").select(*_BY_WINDOW, "is_empty"))
+    levels = _with_levels(flows, reported_empty=empty, window_us=window_us_of(window_s))
+    marks = empty.where("is_empty").select(*_BY_WINDOW, "is_empty")
+    return levels.select(*FAIRNESS_LEVELS.names[:-1]).unionByName(marks, allowMissingColumns=True)
+
+
+def fairness_of(levels: DataFrame, tasks: DataFrame, *, window_s: float = WINDOW_S) -> DataFrame:
+    """Return the rows of `key_fairness` from the levels of these records."""
     keys = (
-        _key_flows(named)
-        .transform(_with_backlog, reported_empty=_reported_empty(named), window_us=window_us_of(window_s))
+        levels.where(F.col("fairness_key").isNotNull())
+        .transform(_with_waiting, window_us=window_us_of(window_s))
         .transform(_with_due)
         .transform(_with_verdicts)
     )
-    waited = with_waits(keys, named, (*_BY_WINDOW, "fairness_key"))
+    waited = with_waits(keys, _named(tasks, window_s), (*_BY_WINDOW, "fairness_key"))
     return waited.select(*keys.columns, *percentiles_s(F.col("waits_us"))).select(*FAIRNESS_KEYS.names)
+
+
+def _named(tasks: DataFrame, window_s: float) -> DataFrame:
+    named = with_window(of_task_queues(tasks), window_s)
+    return named.withColumn("fairness_key", F.coalesce("fairness_key", F.lit("")))
+
+
+def _seeds(before: DataFrame) -> DataFrame:
+    """Return the last backlog of each key as added tasks of its last window."""
+    last = F.max_by(F.struct("left", "weight"), "window_us").alias("last")
+    its = before.where(F.col("fairness_key").isNotNull()).groupBy(*_KEY)
+    return (
+        its.agg(last, F.max("window_us").alias("window_us"))
+        .where(F.col("last.left") > 0)
+        .select(
+            *_BY_WINDOW,
+            "fairness_key",
+            F.col("last.left").alias("added"),
+            F.lit(0).cast("long").alias("dispatched"),
+            F.col("last.weight").alias("weight"),
+        )
+    )
 
 
 def window_fairness(keys: DataFrame) -> DataFrame:
@@ -97,8 +138,8 @@ def _reported_empty(named: DataFrame) -> DataFrame:
     )
 
 
-def _with_backlog(flows: DataFrame, *, reported_empty: DataFrame, window_us: int) -> DataFrame:
-    """Add each key's backlog at the start of the window, and rows for windows in which the key only waited."""
+def _with_levels(flows: DataFrame, *, reported_empty: DataFrame, window_us: int) -> DataFrame:
+    """Add each key's backlog at the start and at the end of the window, and the end of the time that it waited."""
     begun = Window.partitionBy(*_KEY, "era", "silences").orderBy("window_us")
     its = Window.partitionBy(*_KEY).orderBy("window_us")
     was_silent = F.col("window_us") - F.lag("window_us").over(its) > (CARRIED_WINDOWS_MAX + 1) * window_us
@@ -110,11 +151,7 @@ def _with_backlog(flows: DataFrame, *, reported_empty: DataFrame, window_us: int
         F.col("empty_us") + window_us,
         F.col("window_us") + (CARRIED_WINDOWS_MAX + 1) * window_us,
     )
-    waited_us = F.when(
-        (F.col("left") > 0) & (F.col("end_us") > F.col("window_us") + window_us),
-        F.sequence(F.col("window_us") + window_us, F.col("end_us") - window_us, F.lit(window_us)),
-    )
-    reported = (
+    return (
         flows.join(_eras(flows, reported_empty), on=list(_BY_WINDOW), how="inner")
         .withColumn("was_silent", was_silent)
         .withColumn("silences", F.count_if("was_silent").over(its.rowsBetween(Window.unboundedPreceding, 0)))
@@ -122,8 +159,16 @@ def _with_backlog(flows: DataFrame, *, reported_empty: DataFrame, window_us: int
         .withColumn("left", level)
         .withColumn("backlog_before", F.coalesce(F.lag("left").over(begun), F.lit(0).cast("long")))
         .withColumn("end_us", end_us)
-        .withColumn("waited_us", waited_us)
     )
+
+
+def _with_waiting(levels: DataFrame, *, window_us: int) -> DataFrame:
+    """Add rows for the windows in which a key only waited."""
+    waited_us = F.when(
+        (F.col("left") > 0) & (F.col("end_us") > F.col("window_us") + window_us),
+        F.sequence(F.col("window_us") + window_us, F.col("end_us") - window_us, F.lit(window_us)),
+    )
+    reported = levels.withColumn("waited_us", waited_us)
     # One projection: a union of two queries would compute all rows twice.
     own = F.struct("window_us", "backlog_before", "added", "dispatched")
     none = F.lit(0).cast("long")

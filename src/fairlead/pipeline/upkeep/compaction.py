@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from fairlead.pipeline.increments.changes import MERGED
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.lake_files import write_json
 from fairlead.pipeline.upkeep.batches import Batch, arrow_schema, batches_of, rows_of, write_rows
@@ -41,7 +42,7 @@ def compact(lake: Lake, table: str, *, batches_min: int = BATCHES_MIN, bytes_max
     after = before
     if groups:
         schema = arrow_schema(table)
-        with next_generation(lake, table) as folder:
+        with next_generation(lake, table, keeps_rows=True) as folder:
             rows = sum(_merge(folder, group, schema) for group in groups)
         after = batches_of(lake.table(table))
     return Compacted(
@@ -90,10 +91,12 @@ def _merge(table: Path, group: Sequence[Batch], schema: pa.Schema) -> int:
     merged = table / f"merged-{os.urandom(8).hex()}"
     parts: dict[Path, list[Path]] = defaultdict(list)
     segments = []
+    merged_batches: list[list[int]] = []
     unknown: Counter[tuple[str, str]] = Counter()
     for batch in group:
         manifest = batch.manifest()
         segments += manifest["segments"]
+        merged_batches += manifest.get(MERGED) or [[batch.number, len(manifest["segments"])]]
         for note, name, records in manifest.get("unknown", ()):
             unknown[note, name] += records
         for part, files in batch.parts().items():
@@ -108,6 +111,7 @@ def _merge(table: Path, group: Sequence[Batch], schema: pa.Schema) -> int:
         {
             "batch": number,
             "segments": segments,
+            MERGED: merged_batches,
             "unknown": [[note, name, records] for (note, name), records in sorted(unknown.items())],
         },
     )

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from fairlead.core.errors import GiveUp
 from fairlead.journal.segments import sync_path
+from fairlead.pipeline.increments.changes import REVISION_FILE
 from fairlead.pipeline.lake import Lake
-from fairlead.pipeline.lake_files import sync_tree
+from fairlead.pipeline.lake_files import sync_tree, write_json
 
 # Seconds for which a replaced generation is kept for its readers: no job runs longer than six hours.
 GENERATION_AGE_S_MAX = 6.5 * 3_600
@@ -31,15 +32,18 @@ class CantReplace(GiveUp):
 
 
 @contextmanager
-def next_generation(lake: Lake, table: str) -> Iterator[Path]:
+def next_generation(lake: Lake, table: str, *, keeps_rows: bool = False) -> Iterator[Path]:
     """Yield a copy of the table's folder, which becomes the table at the end of the block; requires the lock.
 
+    Unless the block keeps all rows, the table gets another revision: jobs then compute their tables anew.
     The copy's files are hard links: delete or add files, but write into none. After an error the table is unchanged.
     """
     present = lake.table(table)
     staged = lake.stage(table)
     shutil.copytree(present.resolve(), staged, copy_function=os.link, dirs_exist_ok=True)
     yield staged
+    if not keeps_rows:
+        write_json(staged / REVISION_FILE, {"revision": os.urandom(8).hex()})
     sync_tree(staged)
     generations = lake.root / "_tables" / table
     generations.mkdir(parents=True, exist_ok=True)
