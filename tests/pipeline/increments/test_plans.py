@@ -1,4 +1,4 @@
-"""What a run has to compute, by the batches of a lake and the origins of its tables; without Spark."""
+"""Plans of runs by the batches of a lake and the origins of its tables; without Spark."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_another_name_of_a_namespace_makes_a_run_whole_and_a_new_namespace_does_
     assert plan(lake).is_whole
 
 
-def test_after_a_kill_between_two_tables_a_run_goes_on_from_the_older_one(tmp_path: Path) -> None:
+def test_after_a_kill_between_two_tables_a_run_continues_from_the_older_one(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     commit(lake, "task", tasks(20))
     done(lake)
@@ -160,7 +160,7 @@ def test_the_files_with_a_workflow_id_are_found_by_its_name(tmp_path: Path) -> N
     assert file.relative_to(lake.table("history").resolve()).parts[0] == "batch=000000000001"
 
 
-def test_touched_rows_are_told_apart_by_hour_key_and_span() -> None:
+def test_rows_are_touched_by_hour_key_or_span() -> None:
     rows = pa.RecordBatch.from_pylist(
         [
             {"window_us": HOUR_US - 1, "namespace_id": "a", "workflow_id": "b"},
