@@ -44,7 +44,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run has to do for its tables: everything, nothing, or what the new batches touch."""
+    """The work of a run: all rows of its tables, none, or those that the new batches touch."""
 
     origin: Origin
     is_whole: bool
@@ -100,7 +100,7 @@ def plan_run(
 
 
 def origin_of(lake: Lake, table: str) -> Origin | None:
-    """Return the origin of a derived table; None if an older release wrote it, or nobody."""
+    """Return the origin of a derived table; None if an older release wrote the table, or if it is missing."""
     if not lake.table(table).is_symlink():
         return None
     file: Path = lake.written(table) / ORIGIN_FILE

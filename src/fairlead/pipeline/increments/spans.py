@@ -1,6 +1,6 @@
 """The windows of each task queue whose fairness new records can change.
 
-The backlog of a key goes on from window to window, so a new record changes the windows after it, up to the next window
+A key keeps its backlog from window to window, so a new record changes the windows after it, up to the next window
 in which the task queue reported an empty backlog: there, all backlogs begin again. It also changes the windows since
 the last one with a record, in which keys may have waited.
 """
