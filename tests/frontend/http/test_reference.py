@@ -76,6 +76,18 @@ async def test_every_binding_answers_as_the_reference_does() -> None:
     assert exercised == {(binding.verb, binding.template) for binding in BINDINGS}
 
 
+def test_the_bodies_of_all_bindings_but_two_are_compared() -> None:
+    """Of 228 bindings, 208 have a response that is compared byte by byte, and 18 others one without some members."""
+    wholly = {asked.method for asked in REQUESTS if not asked.differs}
+    partly = {asked.method for asked in REQUESTS if asked.without} - wholly
+    rest = {binding.method.name for binding in BINDINGS} - wholly - partly
+    # The reference answers every request with an internal error.
+    assert rest == {"UpdateWorkerDeploymentVersionComputeConfig"}
+    counts = [sum(binding.method.name in names for binding in BINDINGS) for names in (wholly, partly, rest)]
+    assert counts == [208, 18, 2]
+    assert all(asked.without or asked.differs.startswith("status") for asked in REQUESTS if asked.differs)
+
+
 def test_every_annotation_is_a_binding() -> None:
     """100 methods of WorkflowService and 6 of OperatorService have 228 bindings."""
     methods = [{binding.method.name for binding in Bindings([service])} for service in SERVICES]
@@ -84,35 +96,31 @@ def test_every_annotation_is_a_binding() -> None:
 
 
 def _difference(asked: Ask, expected: Reply, got: Reply) -> str | None:
-    if asked.differs:
-        ours = json.loads(got.body)
-        if asked.without and got.status == expected.status:
-            return _difference_without(asked, json.loads(_comparable(expected.body)), json.loads(_comparable(got.body)))
-        assert isinstance(ours, dict)
-        return None if got.status == expected.status or "status" in asked.differs else f"{expected}\n{got}"
-    texts = _comparable(expected.body), _comparable(got.body)
-    if (expected.status, texts[0]) == (got.status, texts[1]):
+    if asked.differs.startswith("status"):
+        assert isinstance(json.loads(got.body), dict)
         return None
-    return f"  reference: {expected.status} {texts[0]}\n  Fairlead:  {got.status} {texts[1]}"
+    theirs, ours = _comparable(expected.body), _comparable(got.body)
+    if asked.without:
+        of_theirs, of_ours = (_stripped(json.loads(text), asked) for text in (theirs, ours))
+        if asked.has_more and _contains(of_ours, of_theirs):
+            of_ours = of_theirs
+        theirs, ours = json.dumps(of_theirs), json.dumps(of_ours)
+    if (expected.status, theirs) == (got.status, ours):
+        return None
+    return f"  reference: {expected.status} {theirs}\n  Fairlead:  {got.status} {ours}"
 
 
-def _difference_without(asked: Ask, expected: Any, got: Any) -> str | None:
-    """The difference apart from the members of `without` and the order of lists."""
-    theirs, ours = _stripped(expected, asked.without), _stripped(got, asked.without)
-    is_same = _contains(ours, theirs) if asked.has_more else ours == theirs
-    return None if is_same else f"  reference: {theirs}\n  Fairlead:  {ours}"
-
-
-def _stripped(value: Any, without: tuple[str, ...], parent: str = "") -> Any:
+def _stripped(value: Any, asked: Ask, parent: str = "") -> Any:
+    """The value without the members that differ."""
     if isinstance(value, dict):
         return {
-            name: _stripped(member, without, name)
+            name: _stripped(member, asked, name)
             for name, member in value.items()
-            if name not in without and f"{parent}.{name}" not in without
+            if name not in asked.without and f"{parent}.{name}" not in asked.without
         }
     if isinstance(value, list):
-        kept = (member for member in value if not _is_internal(member))
-        return sorted((_stripped(member, without, parent) for member in kept), key=json.dumps)
+        kept = [_stripped(member, asked, parent) for member in value if not _is_internal(member)]
+        return sorted(kept, key=json.dumps) if asked.is_unordered else kept
     return value
 
 
