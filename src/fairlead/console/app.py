@@ -77,7 +77,7 @@ class Console:
     def end(self) -> None:
         """End the live views and the background tasks, when the server stops."""
         self._live.end()
-        self._backend.background.end()
+        self._backend.stored_queues.end()
 
     async def handle(self, request: Request) -> Response:
         """Answer a request below /console; `UiApp` has checked its host, origin and token."""

@@ -8,6 +8,7 @@ from fairlead.aio.background import Background
 from fairlead.console.directory import Directory
 from fairlead.console.reasons import Reasons
 from fairlead.console.series import TimeSeries
+from fairlead.console.stored_queues import StoredQueues
 from fairlead.membership.ring import RingView
 from fairlead.rpc.hosts.caller import Caller
 from fairlead.settings import DynamicSettings
@@ -44,7 +45,5 @@ class Backend:
     audit: "Audit | None" = None
     directory: Directory = field(default_factory=Directory)
     reasons: Reasons = field(default_factory=Reasons)
-    # When the task queues of a namespace, or one of them, were last loaded for a viewer, and the tasks that load them.
-    loaded_at_s: dict[str, float] = field(default_factory=dict)
-    background: Background = field(default_factory=lambda: Background(get_log("console")))
+    stored_queues: StoredQueues = field(default_factory=lambda: StoredQueues(Background(get_log("console"))))
     admit: Admit | None = None

@@ -74,7 +74,7 @@ class Directory:
         self._loaded: Kept[Loaded] = Kept(FIGURES_FRESH_S)
         self._stored: Kept[dict[TaskQueueId, list[int]]] = Kept(STORED_FRESH_S)
 
-    async def loaded(self, client: "OperatorClient", namespace_id: str) -> Loaded:
+    async def loaded(self, client: "OperatorClient", namespace_id: str, *, is_new: bool = False) -> Loaded:
         """The loaded task queues of a namespace over all hosts."""
 
         async def read() -> Loaded:
@@ -82,7 +82,7 @@ class Directory:
             found.sort(key=attrgetter("name", "type"))
             return Loaded({(one.namespace_id, one.name, one.type): one for one in found}, missing)
 
-        return await self._loaded.get(namespace_id, read)
+        return await self._loaded.get(namespace_id, read, is_new=is_new)
 
     async def stored(
         self, client: "OperatorClient", namespace_id: str, *, is_new: bool = False

@@ -1,10 +1,6 @@
 """Figures of task queues over all hosts, and descriptions of single ones."""
 
-import asyncio
 import random
-import re
-from contextlib import suppress
-from itertools import islice
 from math import inf
 
 from google.protobuf.message import DecodeError
@@ -26,15 +22,6 @@ from fairlead.history.service import RUNNING
 from fairlead.matching.messages.inspection import LoadedQueue
 from fairlead.matching.operator_client import OperatorClient, TaskQueueDescription
 
-# Seconds between two loads of a namespace's stored task queues; a host unloads an idle one after five minutes.
-LOAD_STORED_S = 240.0
-# Maximum number of stored task queues that are loaded for one viewer's request, and number that are loaded
-# concurrently.
-LOADED_MAX = 300
-LOADED_AT_ONCE = 4
-# Namespaces and task queues whose last load is remembered.
-LOADS_REMEMBERED_MAX = 10_000
-_ENDS_WITH_UUID = re.compile(r"[-:][0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
 # Seconds for the count of running activities.
 RUNNING_S_MAX = 3.0
 # Seconds since its last poll for which a worker counts as present.
@@ -84,8 +71,10 @@ async def loaded_queues(context: Context, namespace: str) -> tuple[str, Loaded]:
     """The namespace's id, and its loaded task queues on all hosts; they may be some seconds old."""
     await context.require(workflow_method("DescribeTaskQueue"), namespace)
     namespace_id = await context.namespace_id(namespace)
-    loaded = await context.backend.directory.loaded(trusted_client(context), namespace_id)
-    _load_stored(context, namespace_id, loaded)
+    client, directory = trusted_client(context), context.backend.directory
+    loaded = await directory.loaded(client, namespace_id)
+    if await context.backend.stored_queues.load(client, directory, namespace_id, loaded, now_s=context.now_s):
+        loaded = await directory.loaded(client, namespace_id, is_new=True)
     return namespace_id, loaded
 
 
@@ -103,61 +92,6 @@ def figures_of(one: LoadedQueue) -> QueueFigures:
         polls=one.polls,
         version=split_version(one.namespace_id)[1],
     )
-
-
-def is_sticky_name(name: str) -> bool:
-    """Whether a name looks like that of a worker's sticky task queue: SDKs end it with a UUID."""
-    return _ENDS_WITH_UUID.search(name) is not None
-
-
-def _load_stored(context: Context, namespace_id: str, loaded: Loaded) -> None:
-    """Load stored task queues in the background, so that the next page view has their backlog.
-
-    A host loads a task queue at its first request. After a restart, tasks without a worker would stay unseen.
-    """
-    if not _is_due(context, namespace_id):
-        return
-    client = trusted_client(context)
-
-    async def load() -> None:
-        stored = await context.backend.directory.stored(client, namespace_id)
-        unloaded = (
-            one
-            for one in stored
-            if (one.namespace_id, one.name, int(one.type)) not in loaded.queues and not is_sticky_name(one.name)
-        )
-        await _load(client, list(islice(unloaded, LOADED_MAX)))
-
-    context.backend.background.begin(load())
-
-
-def load_queues(context: Context, queues: list[TaskQueueId]) -> None:
-    """Load these task queues in the background, so that the next page view has their figures."""
-    due = [one for one in queues if _is_due(context, f"{one.namespace_id}/{int(one.type)}/{one.name}")]
-    if due:
-        context.backend.background.begin(_load(trusted_client(context), due[:LOADED_MAX]))
-
-
-def _is_due(context: Context, what: str) -> bool:
-    """Whether a namespace or a task queue should be loaded now; if so, not again for `LOAD_STORED_S`."""
-    known = context.backend.loaded_at_s
-    if context.backend.background.is_ended or context.now_s - known.get(what, 0.0) < LOAD_STORED_S:
-        return False
-    if len(known) >= LOADS_REMEMBERED_MAX:
-        known.clear()
-    known[what] = context.now_s
-    return True
-
-
-async def _load(client: OperatorClient, queues: list[TaskQueueId]) -> None:
-    waiting = iter(queues)
-
-    async def describe() -> None:
-        for queue in waiting:
-            with suppress(FairleadError):
-                await client.describe_root(queue)
-
-    await asyncio.gather(*(describe() for _ in range(LOADED_AT_ONCE)))
 
 
 async def find_queue(context: Context, namespace: str, name: str, task_type: str, version: str = "") -> TaskQueueId:

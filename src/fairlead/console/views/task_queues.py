@@ -14,13 +14,12 @@ from fairlead.console.queues import (
     QueueFigures,
     facts_of,
     figures_of,
-    is_sticky_name,
-    load_queues,
     loaded_queues,
     running_of,
     trusted_client,
 )
 from fairlead.console.series import Point
+from fairlead.console.stored_queues import is_sticky_name
 from fairlead.console.view import Parameters, View, workflow_method
 from fairlead.core.errors import FairleadError
 from fairlead.core.namespaces import split_version
@@ -109,7 +108,8 @@ async def load(context: Context, asked: QueueList) -> TaskQueues:
     page = min(max(1, asked.page), pages)
     first = (page - 1) * ROWS_MAX
     shown = rows[first : first + ROWS_MAX]
-    load_queues(context, [_id(one) for one in shown if _key(one) in unloaded])
+    shown_unloaded = [_id(one) for one in shown if _key(one) in unloaded]
+    context.backend.stored_queues.load_each(trusted_client(context), shown_unloaded, now_s=context.now_s)
     held = await _held(context, [one for one in shown if one.backlog], loaded)
     return TaskQueues(
         rows=[_row(context, one, held, is_loaded=_key(one) not in unloaded) for one in shown],
