@@ -10,6 +10,8 @@ from fairlead.console.text import duration, number, plural
 
 # Minimum share of a rate limit that the dispatch rate must reach for the limit to be the reason.
 LIMIT_SHARE_MIN = 0.8
+# Seconds without a poll after which workers may be gone: longer than a long poll of the SDKs.
+POLLED_S_MAX = 75.0
 
 
 class Cause(StrEnum):
@@ -24,6 +26,7 @@ class Cause(StrEnum):
     PARTITION_WITHOUT_POLLS = "partition without polls"
     STORE = "store"
     BUSY_WORKERS = "busy workers"
+    SILENT_WORKERS = "silent workers"
     UNKNOWN = "not known yet"
 
 
@@ -186,9 +189,17 @@ def _busy(facts: QueueFacts) -> Held:
             cause=Cause.NOTHING,
             sentence=f"Tasks are being matched: {plural(facts.polls, 'poll')} waiting, {workers}.",
         )
+    if facts.polled_s_ago is not None and facts.polled_s_ago > POLLED_S_MAX:
+        return Held(
+            cause=Cause.SILENT_WORKERS,
+            sentence=f"The last poll was {duration(facts.polled_s_ago)} ago: the workers have stopped, or all their "
+            "slots are in use.",
+            advice="Look whether the workers still run. If they do, add workers, or raise their number of concurrent "
+            "tasks.",
+        )
     return Held(
         cause=Cause.BUSY_WORKERS,
-        sentence=f"{workers} {'polls' if facts.pollers == 1 else 'poll'} here, and all their slots are in use: "
-        f"{number(facts.dispatches_per_s)} tasks per second are dispatched.",
+        sentence=f"{workers} {'polls here, and all its' if facts.pollers == 1 else 'poll here, and all their'} slots "
+        f"are in use: {number(facts.dispatches_per_s)} tasks per second are dispatched.",
         advice="Add workers, or raise their number of concurrent tasks.",
     )

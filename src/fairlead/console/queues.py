@@ -156,7 +156,7 @@ def facts_of(
         },
         missing={number: str(why) for number, why in described.missing.items()},
         pollers=len(pollers),
-        polled_s_ago=None if not pollers else max(0.0, now_s - pollers[0].seen_s),
+        polled_s_ago=None if not pollers else max(0.0, now_s - max(one.seen_s for one in pollers)),
         oldest_s=max((one.report.age_s for one in answers.values()), default=0.0),
         dispatches_per_s=sum(one.dispatches_per_s for one in answers.values()),
         rate_per_s=inf if root is None else root.whole_rate_per_s,

@@ -26,10 +26,9 @@ from fairlead.console.limits import key_limit, queue_limit_source
 from fairlead.console.pending import failure_text
 from fairlead.console.problems import problem_of
 from fairlead.console.queues import poller_version, running_of
+from fairlead.console.runs import RUNNING, read_events, read_last_events, status_name
 from fairlead.console.stuck_facts import Facts, NexusFacts, PartitionFacts, Poller, QueueFacts, TaskFacts
 from fairlead.console.timeline import pending_timers
-from fairlead.console.views.workflow import RUNNING, read_events, read_last_events
-from fairlead.console.views.workflows import status_name
 from fairlead.core.errors import FairleadError
 from fairlead.core.namespaces import QualifiedNamespaceId
 from fairlead.core.partitions import Partition, TaskQueueId, TaskType

@@ -5,8 +5,8 @@ from typing import Final
 from msgspec import Struct
 
 from fairlead.console.context import HOST_TIMEOUT_S, Context
+from fairlead.console.runs import describe
 from fairlead.console.view import Parameters, View, workflow_method
-from fairlead.console.views.workflow import describe
 from fairlead.core.versions import CURRENT_MARK, BranchTree, VersionHistory, draw_tree
 from fairlead.history.messages.stream import TreeRequest
 from fairlead.history.service import TREE

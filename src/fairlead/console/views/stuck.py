@@ -7,11 +7,10 @@ from msgspec import Struct
 from fairlead.console.context import Context
 from fairlead.console.diagnosis import diagnose
 from fairlead.console.findings import Finding
+from fairlead.console.runs import describe, status_name
 from fairlead.console.stuck import collect
 from fairlead.console.stuck_facts import QueueFacts
 from fairlead.console.view import Parameters, View
-from fairlead.console.views.workflow import describe
-from fairlead.console.views.workflows import status_name
 from fairlead.http import HttpFault
 
 

@@ -11,12 +11,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.workflowservice.v1 import (
-    DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryResponse,
-    GetWorkflowExecutionHistoryReverseRequest,
-    GetWorkflowExecutionHistoryReverseResponse,
     QueryWorkflowRequest,
     QueryWorkflowResponse,
 )
@@ -27,23 +24,20 @@ from fairlead.console.events import ShownEvent, attributes, shown_event
 from fairlead.console.payloads import ShownPayload, all_shown, named, parsed
 from fairlead.console.pending import ShownActivity, Waiting, pending_activities, waiting
 from fairlead.console.problems import Problem, problem_of
+from fairlead.console.runs import RUNNING, describe, read_events, read_last_events, status_name
 from fairlead.console.timeline import Span, pending_timers, shown_spans, timeline
 from fairlead.console.view import Parameters, View
 from fairlead.console.views.workflow_actions import ACTIONS
-from fairlead.console.views.workflows import status_name
 from fairlead.http import HttpFault, Response
 from fairlead.rpc import RpcStatus
 from fairlead.settings import Scope
 from fairlead.settings.dynamic.limits import WORKFLOW_PAUSE_ENABLED
 from fairlead.ui.history_file import history_file
 
-# Events of a page of the table, and those from which the timeline is drawn.
+# Events of a page of the table.
 EVENTS: Final = 100
-TIMELINE_EVENTS: Final = 1_000
 # Newest events of a longer run, from which the timeline is drawn, too.
 NEWEST_EVENTS: Final = 500
-
-RUNNING: Final = frozenset(("Running", "Paused"))
 
 
 class Asked(Parameters, frozen=True, kw_only=True):
@@ -180,30 +174,6 @@ async def load(context: Context, asked: Asked) -> Workflow:
     )
 
 
-async def describe(context: Context, namespace: str, workflow_id: str, run: str) -> DescribeWorkflowExecutionResponse:
-    """Describe a run; without an id, the latest one."""
-    asked = DescribeWorkflowExecutionRequest(
-        namespace=namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run)
-    )
-    return await context.call("DescribeWorkflowExecution", asked, DescribeWorkflowExecutionResponse)
-
-
-async def read_events(
-    context: Context, namespace: str, execution: WorkflowExecution, limit: int = TIMELINE_EVENTS
-) -> list[HistoryEvent]:
-    """The first events of a run."""
-    found: list[HistoryEvent] = []
-    asked = GetWorkflowExecutionHistoryRequest(
-        namespace=namespace, execution=execution, maximum_page_size=min(limit, 500)
-    )
-    while True:
-        answer = await context.call("GetWorkflowExecutionHistory", asked, GetWorkflowExecutionHistoryResponse)
-        found += answer.history.events
-        if not answer.next_page_token or len(found) >= limit:
-            return found
-        asked.next_page_token = answer.next_page_token
-
-
 async def _newest_events(
     context: Context, namespace: str, execution: WorkflowExecution, first: list[HistoryEvent], total: int
 ) -> list[HistoryEvent]:
@@ -223,17 +193,6 @@ def _ranges(events: list[HistoryEvent]) -> list[tuple[int, int]]:
         else:
             found.append((event.event_id, event.event_id))
     return found
-
-
-async def read_last_events(
-    context: Context, namespace: str, execution: WorkflowExecution, count: int, token: bytes = b""
-) -> tuple[list[HistoryEvent], bytes]:
-    """The last events of a run, the newest first, and the token of the ones before."""
-    asked = GetWorkflowExecutionHistoryReverseRequest(
-        namespace=namespace, execution=execution, maximum_page_size=count, next_page_token=token
-    )
-    answer = await context.call("GetWorkflowExecutionHistoryReverse", asked, GetWorkflowExecutionHistoryReverseResponse)
-    return [*answer.history.events], answer.next_page_token
 
 
 async def _page_of_events(context: Context, asked: Asked, execution: WorkflowExecution) -> tuple[list[ShownEvent], str]:

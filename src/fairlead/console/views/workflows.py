@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from msgspec import Struct
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest, ListWorkflowExecutionsResponse
 
@@ -14,6 +13,7 @@ from fairlead.api.search.grammar import prefix_bytes
 from fairlead.console import text
 from fairlead.console.context import Context
 from fairlead.console.problems import Problem
+from fairlead.console.runs import status_name
 from fairlead.console.view import Parameters, View, workflow_method
 from fairlead.console.views.home import StatusCount, count_by_status
 from fairlead.http import HttpFault
@@ -56,12 +56,6 @@ class Workflows(Struct, frozen=True, kw_only=True):
     counts: list[StatusCount]
     next: str = ""
     problem: Problem | None = None
-
-
-def status_name(status: int) -> str:
-    """The name of a status as queries have it, such as TimedOut."""
-    name = WorkflowExecutionStatus.Name(WorkflowExecutionStatus.ValueType(status))
-    return "".join(word.capitalize() for word in name.removeprefix("WORKFLOW_EXECUTION_STATUS_").split("_"))
 
 
 def row_of(info: WorkflowExecutionInfo) -> WorkflowRow:
