@@ -24,8 +24,8 @@ class Ask:
 
     `differs` is the reason why the bodies of the responses differ, and `without` names the members that differ (`name`,
     or `parent.name`): all others are compared, in their order. A reason that begins with "status" means that the
-    statuses differ, too; then nothing is compared. `is_unordered` allows any order of lists, `has_more` further elements
-    of lists here.
+    statuses differ, too; then nothing is compared. `is_unordered` allows any order of lists, `has_more` further
+    elements of lists here.
     """
 
     method: str
