@@ -187,6 +187,27 @@ def test_a_reason_that_needs_action_comes_before_one_that_does_not() -> None:
     assert [one.cause for one in diagnose(both)] == [Cause.NO_WORKER, Cause.RUNNING]
 
 
+def test_activities_that_wait_for_the_same_reason_share_a_finding() -> None:
+    def of(number: int, key: str) -> TaskFacts:
+        place = queue(rate_per_s=2.0, dispatches_per_s=2.0, rate_source="set", key=key, partition=1, position=number)
+        (task,) = activity(id=f"a-{number}", queue=place).tasks
+        return task
+
+    tasks = [of(3, "acme"), of(1, "acme"), of(2, "globex"), of(4, "acme")]
+    found = diagnose(Facts(now_s=NOW_S, status="Running", tasks=tasks))
+    assert [(one.activity, one.fairness_key, one.position) for one in found] == [
+        ("a-1", "acme", 1),
+        ("a-2", "globex", 2),
+    ]
+    assert [(other.id, other.partition, other.position) for other in found[0].others] == [("a-3", 1, 3), ("a-4", 1, 4)]
+    # Each failure is shown on its own.
+    failing = [
+        *activity(id="b", attempt=2, next_s=NOW_S + 9).tasks,
+        *activity(id="c", attempt=2, next_s=NOW_S + 9).tasks,
+    ]
+    assert len(diagnose(Facts(now_s=NOW_S, status="Running", tasks=failing))) == 2
+
+
 def test_the_evidence_names_the_queue_its_limits_and_the_position() -> None:
     found = diagnose(activity(queue=queue(polls=0, partition=3, position=17, key="tenant", key_waiting=4)))[0]
     evidence = dict(found.evidence)

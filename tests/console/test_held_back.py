@@ -66,7 +66,9 @@ def facts(**changes: object) -> QueueFacts:
             Cause.RUNNING_LIMIT,
             "The fairness keys a, b run 2 activities each",
         ),
-        (facts(), Cause.BUSY_WORKERS, "all their slots are in use"),
+        (facts(), Cause.BUSY_WORKERS, "2 workers poll here, and all their slots are in use"),
+        (facts(pollers=1), Cause.BUSY_WORKERS, "1 worker polls here, and all its slots are in use"),
+        (facts(polled_s_ago=103.0), Cause.SILENT_WORKERS, "The last poll was 1m 43s ago: the workers have stopped, or"),
         (facts(partitions={0: PartitionFacts(backlog=3, loaded=3, polls=1)}), Cause.NOTHING, "being matched"),
     ],
 )

@@ -78,6 +78,10 @@ async def test_each_reason_is_named_for_real_workflows() -> None:
         assert "task queue nobody, and no worker polls it for activities" in alone["sentence"]
         assert ["Position in the fair backlog", "1"] in alone["evidence"]
         assert alone["queues"][0]["partitions"][0]["backlog"] == 1
+        # The workflow's own page has the reason, too.
+        assert (await visitor.data("workflow", id="w-no-worker"))["reason"]["cause"] == Cause.NO_WORKER
+        page = (await visitor.get("workflow", id="w-no-worker")).body.decode()
+        assert "and no worker polls it for activities" in page
         backing_off = await diagnosis(visitor, "w-backing-off", Cause.BACKING_OFF)
         assert "waits for attempt 2" in backing_off["sentence"]
         assert "out of boxes" in backing_off["sentence"]
@@ -85,6 +89,7 @@ async def test_each_reason_is_named_for_real_workflows() -> None:
         assert "polls it for workflows" in unserved["sentence"]
         await client.get_workflow_handle("w-signal").terminate()
         await diagnosis(visitor, "w-signal", Cause.CLOSED)
+        assert (await visitor.data("workflow", id="w-signal"))["reason"] is None
 
 
 async def test_a_worker_that_hangs_and_a_worker_without_a_free_slot_are_named() -> None:

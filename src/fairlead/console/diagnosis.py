@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import structs
+
 from fairlead.console import text
-from fairlead.console.findings import CALM, ORDER, Cause, Finding, evidence_of
+from fairlead.console.findings import CALM, ORDER, Cause, Finding, evidence_of, grouped
 from fairlead.console.stuck_facts import Facts, NexusFacts, Poller, QueueFacts, TaskFacts
 
 # Seconds without a poll after which a worker counts as gone: longer than a long poll of the SDKs.
@@ -22,7 +24,8 @@ _UNKNOWN_TYPE: Final = ("not registered", "no registered", "unable to find", "no
 def diagnose(facts: Facts) -> list[Finding]:
     """All reasons, the most important first; there is always one."""
     found = [*_findings(facts)]
-    return sorted(found, key=lambda one: (ORDER[one.cause], one.since_s or 0.0)) or [_waits_for_signal(facts)]
+    ordered = sorted(found, key=lambda one: (ORDER[one.cause], one.since_s or 0.0, one.position or 0))
+    return grouped(ordered) or [_waits_for_signal(facts)]
 
 
 def _findings(facts: Facts) -> Iterator[Finding]:
@@ -319,17 +322,25 @@ def _of(
     since_s: float | None = None,
     until_s: float | None = None,
 ) -> Finding:
-    return _finding(
+    found = _finding(
         cause,
         sentence,
         advice,
         since_s=task.since_s if since_s is None else since_s,
         until_s=task.deadline_s if until_s is None else until_s,
         evidence=[*evidence_of(task)],
-        activity=task.id if task.is_activity else "",
-        queue="" if task.queue is None else task.queue.name,
-        queue_type="" if task.queue is None else task.queue.type,
     )
+    queue = task.queue
+    if queue is not None:
+        found = structs.replace(
+            found,
+            queue=queue.name,
+            queue_type=queue.type,
+            fairness_key=queue.key,
+            partition=queue.partition,
+            position=queue.position,
+        )
+    return structs.replace(found, activity=task.id, activity_type=task.name) if task.is_activity else found
 
 
 def _finding(
@@ -340,9 +351,6 @@ def _finding(
     since_s: float | None = None,
     until_s: float | None = None,
     evidence: list[tuple[str, str]] | None = None,
-    activity: str = "",
-    queue: str = "",
-    queue_type: str = "",
 ) -> Finding:
     return Finding(
         cause=cause,
@@ -352,7 +360,4 @@ def _finding(
         until_s=until_s,
         evidence=evidence or [],
         is_calm=cause in CALM,
-        activity=activity,
-        queue=queue,
-        queue_type=queue_type,
     )

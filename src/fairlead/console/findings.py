@@ -1,10 +1,10 @@
 """The causes that a diagnosis can find, and a finding with its evidence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from fairlead.console import text
 from fairlead.console.stuck_facts import QueueFacts, TaskFacts
@@ -45,10 +45,28 @@ ORDER: Final = {cause: number for number, cause in enumerate(Cause)}
 # Causes that end without an operator's help.
 CALM: Final = frozenset(
     (
-        *(Cause.CLOSED, Cause.ACTIVITY_NOT_PENDING, Cause.RUNNING, Cause.DISPATCHING, Cause.BACKING_OFF),
+        *(Cause.CLOSED, Cause.ACTIVITY_NOT_PENDING, Cause.RUNNING, Cause.DISPATCHING),
         *(Cause.WAITS_FOR_TIMER, Cause.WAITS_FOR_CHILD, Cause.WAITS_FOR_SIGNAL),
     )
 )
+
+# Causes that several activities of a run share if they wait in the same task queue.
+SHARED: Final = frozenset(
+    (
+        *(Cause.NO_WORKER, Cause.NO_WORKER_OF_VERSION, Cause.RATE_LIMIT, Cause.KEY_LIMIT, Cause.RUNNING_LIMIT),
+        *(Cause.KEY_RUNNING_LIMIT, Cause.PARTITION_WITHOUT_POLLS, Cause.WORKERS_BUSY, Cause.DISPATCHING),
+        *(Cause.RUNNING, Cause.ACTIVITY_PAUSED, Cause.NO_WORKER_OF_TYPE),
+    )
+)
+
+
+class OtherActivity(Struct, frozen=True, kw_only=True):
+    """An activity with the same reason as the first one of a finding."""
+
+    id: str
+    since_s: float | None = None
+    partition: int | None = None
+    position: int | None = None
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -66,6 +84,25 @@ class Finding(Struct, frozen=True, kw_only=True):
     # Task queue and type that the finding is about.
     queue: str = ""
     queue_type: str = ""
+    # Type of the activity, its fairness key, and its place in the backlog.
+    activity_type: str = ""
+    fairness_key: str = ""
+    partition: int | None = None
+    position: int | None = None
+    others: list[OtherActivity] = []
+
+
+def grouped(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings in their order, with activities that wait for the same reason at the first one of them."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for number, one in enumerate(findings):
+        is_shared = one.cause in SHARED and one.activity and one.queue
+        key = (one.cause, one.queue, one.activity_type, one.fairness_key) if is_shared else (number,)
+        first = found.setdefault(key, one)
+        if first is not one:
+            other = OtherActivity(id=one.activity, since_s=one.since_s, partition=one.partition, position=one.position)
+            found[key] = structs.replace(first, others=[*first.others, other])
+    return [*found.values()]
 
 
 def evidence_of(task: TaskFacts) -> Iterator[tuple[str, str]]:

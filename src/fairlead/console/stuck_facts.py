@@ -108,3 +108,5 @@ class Facts(Struct, frozen=True, kw_only=True):
     last_event_s: float | None = None
     # Id of the activity that was asked for and is not pending.
     missing_activity: str = ""
+    # Number of pending activities that were not examined.
+    unexamined: int = 0

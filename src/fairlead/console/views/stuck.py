@@ -1,5 +1,6 @@
 """Why a workflow or an activity is stuck: one sentence, what to do, and the evidence."""
 
+import math
 from typing import Final
 
 from msgspec import Struct
@@ -33,6 +34,8 @@ class Stuck(Struct, frozen=True, kw_only=True):
     queues: list[QueueFacts]
     # Id of the activity if only this one was asked about.
     activity: str = ""
+    # Number of pending activities that were not examined.
+    unexamined: int = 0
 
 
 async def load(context: Context, asked: Asked) -> Stuck:
@@ -42,7 +45,10 @@ async def load(context: Context, asked: Asked) -> Stuck:
     described = await describe(context, asked.namespace, asked.id, asked.run)
     info = described.workflow_execution_info
     facts = await collect(context, asked.namespace, described, asked.activity)
-    queues = {(task.queue.name, task.queue.type): task.queue for task in facts.tasks if task.queue is not None}
+    queues: dict[tuple[str, str], QueueFacts] = {}
+    # The place of the first activity counts, if several are in one task queue.
+    for queue in sorted((task.queue for task in facts.tasks if task.queue), key=lambda one: one.position or math.inf):
+        queues.setdefault((queue.name, queue.type), queue)
     return Stuck(
         id=info.execution.workflow_id,
         run=info.execution.run_id,
@@ -51,6 +57,7 @@ async def load(context: Context, asked: Asked) -> Stuck:
         findings=diagnose(facts),
         queues=[*queues.values()],
         activity=asked.activity,
+        unexamined=facts.unexamined,
     )
 
 

@@ -20,14 +20,18 @@ from temporalio.api.workflowservice.v1 import (
 
 from fairlead.console import text
 from fairlead.console.context import Context
+from fairlead.console.diagnosis import diagnose
 from fairlead.console.events import ShownEvent, attributes, shown_event
+from fairlead.console.findings import Finding
 from fairlead.console.payloads import ShownPayload, all_shown, named, parsed
 from fairlead.console.pending import ShownActivity, Waiting, pending_activities, waiting
 from fairlead.console.problems import Problem, problem_of
 from fairlead.console.runs import RUNNING, describe, read_events, read_last_events, status_name
+from fairlead.console.stuck import collect
 from fairlead.console.timeline import Span, pending_timers, shown_spans, timeline
 from fairlead.console.view import Parameters, View
 from fairlead.console.views.workflow_actions import ACTIONS
+from fairlead.core.errors import FairleadError
 from fairlead.http import HttpFault, Response
 from fairlead.rpc import RpcStatus
 from fairlead.settings import Scope
@@ -36,6 +40,8 @@ from fairlead.ui.history_file import history_file
 
 # Events of a page of the table.
 EVENTS: Final = 100
+# Pending activities that are examined for the sentence on why the run waits; the page of the diagnosis examines more.
+ACTIVITIES_EXAMINED: Final = 5
 # Newest events of a longer run, from which the timeline is drawn, too.
 NEWEST_EVENTS: Final = 500
 
@@ -107,6 +113,8 @@ class Workflow(Struct, frozen=True, kw_only=True):
     # the picture of an idle run stays the same.
     drawn_until_s: float
     asking: Asking | None = None
+    # The reason why an open run waits; None if it could not be read.
+    reason: Finding | None = None
 
     @property
     def is_open(self) -> bool:
@@ -171,7 +179,17 @@ async def load(context: Context, asked: Asked) -> Workflow:
         drawn_until_s=text.seconds_of(info.close_time)
         or _drawn_until_s(text.seconds_of(info.start_time) or 0.0, context.now_s),
         asking=await _ask(context, asked, execution) if asked.ask else None,
+        reason=await _reason(context, asked.namespace, described) if not info.close_time.seconds else None,
     )
+
+
+async def _reason(context: Context, namespace: str, described: DescribeWorkflowExecutionResponse) -> Finding | None:
+    """The most important reason why an open run waits."""
+    try:
+        facts = await collect(context, namespace, described, activities_max=ACTIVITIES_EXAMINED)
+    except (RpcStatus, FairleadError):
+        return None
+    return diagnose(facts)[0]
 
 
 async def _newest_events(
