@@ -1,5 +1,6 @@
 """The list of workflows and one workflow, in a browser: filters, timeline, events, and every action."""
 
+import re
 from urllib.parse import urlencode
 
 from playwright.sync_api import Page, expect
@@ -62,6 +63,28 @@ def test_the_list_is_filtered_by_a_query_and_an_error_in_it_is_shown_where_it_is
     page.locator("#query").fill('WorkflowType = "None"')
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_text("No workflow matches the query.")).to_be_visible()
+
+
+def test_a_plain_name_finds_workflows_by_id_type_and_run_and_counts_narrow_the_list(seen: Seen) -> None:
+    seen.goto("workflows")
+    page = seen.page
+    page.locator("#query").fill("order-3")
+    page.keyboard.press("Enter")
+    # The order and its shipment.
+    expect(page.locator("#rows tbody tr")).to_have_count(2)
+    expect(page.locator("#counts")).to_contain_text('WorkflowId STARTS_WITH "order-3"')
+    page.locator("#query").fill("Shipm")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows tbody tr td:nth-child(3)").first).to_have_text("Shipment")
+    seen.shoot("workflows-by-name")
+    page.locator("#counts a", has_text="Completed").click()
+    expect(page.locator("#query")).to_have_value(
+        re.compile(r'^\(WorkflowId STARTS_WITH .*\) AND ExecutionStatus = "Completed"$')
+    )
+    expect(page.locator("#rows tbody tr").first).to_contain_text("Shipment")
+    seen.goto("workflows?query=order-3")
+    page.get_by_role("link", name="why?").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Why is order-3.* stuck"))
 
 
 def test_a_query_is_saved_in_the_browser_and_forgotten_again(seen: Seen) -> None:

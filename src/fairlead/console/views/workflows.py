@@ -23,6 +23,8 @@ from fairlead.rpc import Code, RpcStatus
 ROWS: Final = 50
 ROWS_MAX: Final = 500
 
+# A search for a name: anything that has no operator, quote or parenthesis of the query language.
+_PLAIN: Final = re.compile(r"[^\s=!<>()\"'`,]+")
 _POSITION: Final = re.compile(r"syntax error at position (\d+)")
 
 
@@ -49,9 +51,10 @@ class WorkflowRow(Struct, frozen=True, kw_only=True):
 
 
 class Workflows(Struct, frozen=True, kw_only=True):
-    """A page of the list; `problem` says what is wrong with the query."""
+    """A page of the list; `problem` says what is wrong with the query. `searched` is the query of a plain name."""
 
     query: str
+    searched: str = ""
     rows: list[WorkflowRow]
     counts: list[StatusCount]
     next: str = ""
@@ -80,9 +83,11 @@ async def load(context: Context, asked: Asked) -> Workflows:
         token = base64.urlsafe_b64decode(asked.after)
     except (binascii.Error, ValueError):
         raise HttpFault(400, "the parameter `after` is not a token of a page: begin with the first page") from None
+    searched = _search_for(asked.query)
+    query = searched or asked.query
     request = ListWorkflowExecutionsRequest(
         namespace=asked.namespace,
-        query=asked.query,
+        query=query,
         page_size=min(max(asked.rows, 1), ROWS_MAX),
         next_page_token=token,
     )
@@ -93,14 +98,23 @@ async def load(context: Context, asked: Asked) -> Workflows:
             raise
         mended = Problem(400, _about_query(failure.message, asked.query), "Mend the query above, and search again.")
         return Workflows(query=asked.query, rows=[], counts=[], problem=mended)
-    counts, problem = await count_by_status(context, asked.namespace, asked.query)
+    counts, problem = await count_by_status(context, asked.namespace, query)
     return Workflows(
         query=asked.query,
+        searched=searched,
         rows=[row_of(info) for info in found.executions],
         counts=counts,
         next=base64.urlsafe_b64encode(found.next_page_token).decode(),
         problem=problem,
     )
+
+
+def _search_for(text: str) -> str:
+    """The query for workflows whose id or type begins with a plain name, or whose run id it is; else empty."""
+    name = text.strip()
+    if not _PLAIN.fullmatch(name):
+        return ""
+    return f'WorkflowId STARTS_WITH "{name}" OR WorkflowType STARTS_WITH "{name}" OR RunId = "{name}"'
 
 
 def _about_query(message: str, query: str) -> str:
