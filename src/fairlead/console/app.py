@@ -229,6 +229,7 @@ class Console:
         page = Page(
             base=self._base,
             title=_failure_title(request, problem),
+            is_failure=True,
             parameters={},
             namespace=namespace,
             csrf=csrf.token(request),

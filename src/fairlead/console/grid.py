@@ -37,6 +37,19 @@ class Grid(Struct, frozen=True, kw_only=True):
     note: str = ""
     problem: Problem | None = None
 
+    def is_figure(self, column: int) -> bool:
+        """Whether all cells of a column are numbers, or empty."""
+        cells = [row[column] for row in self.rows if len(row) > column]
+        return any(one.number is not None for one in cells) and not any(one.text or one.at_s for one in cells)
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """A link that shows another part of the same view, by the parameters that it changes; None removes one."""
+
+    text: str
+    changes: dict[str, str | None]
+    is_current: bool = False
+
 
 class Grids(Struct, frozen=True, kw_only=True):
     """The data of a view that consists of tables; `sentence` is its summary."""
@@ -50,6 +63,9 @@ class Grids(Struct, frozen=True, kw_only=True):
     next: str = ""
     # Actions that are for the whole page, and not for a row.
     page_actions: list[str] = []
+    # Label of a field for the parameter `search`; empty if the view has none.
+    search: str = ""
+    filters: list[Filter] = []
 
 
 def text(value: str, kind: str = "") -> Cell:

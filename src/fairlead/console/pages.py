@@ -37,6 +37,8 @@ class Page(Struct, kw_only=True):
     actions: dict[str, Action] = {}
     navigation: tuple[View, ...] = ()
     is_live: bool = False
+    # Whether this page shows an error in place of a view.
+    is_failure: bool = False
     # Address of Temporal's own pages; empty if they are not there.
     official: str = ""
     codec_endpoint: str = ""
@@ -107,7 +109,7 @@ def _environment() -> jinja2.Environment:
         "plural": text.plural,
     }
     environment.globals |= {
-        "curve": svg.curve,
+        "chart": svg.chart,
         "spark": svg.spark,
         "bar": svg.bar,
         "span": svg.span,

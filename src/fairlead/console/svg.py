@@ -6,7 +6,8 @@ from typing import Final
 from markupsafe import Markup
 
 from fairlead.console.series import Point
-from fairlead.console.text import number
+from fairlead.console.text import duration, number
+from fairlead.console.text import size as bytes_as_text
 from fairlead.console.timeline import Span
 
 # Width and height of a curve, and of a small one within a row of a table, in pixels.
@@ -35,6 +36,22 @@ def curve(
     ).format(w=width, h=height, label=label, last=last, lines=Markup(lines))  # noqa: S704 - numbers only
 
 
+def chart(points: Sequence[Point], label: str, unit: str = "") -> Markup:
+    """A curve above its scale: how long ago it begins, and its highest value."""
+    shown = bytes_as_text if unit == "bytes" else number
+    return curve(points, label, shown=shown) + _scale(points, shown)
+
+
+def _scale(points: Sequence[Point], shown: Callable[[float], str]) -> Markup:
+    values = [point.value for point in points if point.value is not None]
+    if len(values) < 2:
+        return Markup("")
+    length = duration(round(points[-1].at_s - points[0].at_s))
+    return Markup('<span class="scale"><span>last {}</span><span>highest {}</span></span>').format(
+        length, shown(max(values))
+    )
+
+
 def lines(series: Sequence[tuple[Sequence[Point], str, str]], label: str) -> Markup:
     """Several curves over the same time and on the same scale, each as (points, class, name), with a legend."""
     kept = [(_thinned(points), kind, name) for points, kind, name in series if points]
@@ -59,8 +76,16 @@ def lines(series: Sequence[tuple[Sequence[Point], str, str]], label: str) -> Mar
     )
     return Markup(
         '<svg class="curve lines" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" preserveAspectRatio="none">'
-        '<title>{label}: at most {highest}</title>{paths}</svg><ul class="legend">{legend}</ul>'
-    ).format(w=width, h=height, label=label, highest=number(highest), paths=paths, legend=legend)
+        '<title>{label}: at most {highest}</title>{paths}</svg>{scale}<ul class="legend">{legend}</ul>'
+    ).format(
+        w=width,
+        h=height,
+        label=label,
+        highest=number(highest),
+        paths=paths,
+        scale=_scale([Point(span[0], highest), Point(span[1], highest)], number),
+        legend=legend,
+    )
 
 
 def spark(points: Sequence[Point], label: str) -> Markup:

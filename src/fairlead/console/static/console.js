@@ -36,6 +36,27 @@ function showTimes() {
 showTimes();
 setInterval(() => { if (!document.hidden) showTimes(); }, 1000);
 
+// On a narrow screen, the style sheet shows each row of a wide table as a card: each cell then needs its column's name.
+function nameCells(within) {
+  for (const table of within.querySelectorAll("table")) {
+    const names = [...table.querySelectorAll("thead th")].map((one) => one.textContent.trim());
+    if (names.length < 4 || table.dataset.plain !== undefined) continue;
+    table.classList.add("cards");
+    for (const row of table.querySelectorAll("tbody tr")) {
+      let at = 0;
+      for (const cell of row.children) {
+        cell.dataset.label = names[at] || "";
+        at += cell.colSpan;
+      }
+    }
+  }
+}
+nameCells(document);
+// The current view is in sight where the navigation scrolls.
+const views = document.getElementById("views");
+const here = views && views.querySelector("[aria-current]");
+if (here) views.scrollLeft = here.offsetLeft - views.offsetLeft - 16;
+
 // Live parts: each section is replaced only if the server's text for it differs from the last one.
 const shown = new Map();
 function isBusy(element) {
@@ -47,6 +68,7 @@ function replace(html) {
   fresh.innerHTML = html;
   const ids = [...fresh.content.children].map((one) => one.id);
   const before = [...live.children].map((one) => one.id);
+  nameCells(fresh.content);
   if (ids.some((id) => !id) || ids.join() !== before.join()) {
     if (!isBusy(live)) live.replaceChildren(fresh.content);
     return;
@@ -75,7 +97,7 @@ function announce(section) {
 }
 let stream = null;
 let failures = 0;
-function say(text) { if (state) state.textContent = text; }
+function say(text) { if (state && state.textContent !== text) { state.textContent = text; state.classList.toggle("on", text === "live"); } }
 function open() {
   if (stream || !document.body.dataset.live) return;
   stream = new EventSource(document.body.dataset.live);
@@ -102,13 +124,13 @@ addEventListener("pagehide", close);
 const theme = document.getElementById("theme");
 function useTheme(name) {
   if (name) document.documentElement.dataset.theme = name; else delete document.documentElement.dataset.theme;
-  if (theme) theme.textContent = name === "dark" ? "Dark" : name === "light" ? "Light" : "Auto";
+  const said = name === "dark" ? "dark" : name === "light" ? "light" : "as the system has it";
+  if (theme) { theme.textContent = name === "dark" ? "\u25cf" : name === "light" ? "\u25cb" : "\u25d0"; theme.title = "Colors: " + said; theme.setAttribute("aria-label", theme.title); }
 }
 function storedTheme() { try { return localStorage.getItem("theme") || ""; } catch { return ""; } }
 useTheme(storedTheme());
 if (theme) {
   theme.hidden = false;
-  theme.setAttribute("aria-label", "Colors");
   theme.addEventListener("click", () => {
     const next = { "": "dark", dark: "light", light: "" }[storedTheme()] || "";
     try { localStorage.setItem("theme", next); } catch { /* The choice lasts for this page. */ }

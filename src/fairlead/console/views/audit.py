@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.console.context import Context
-from fairlead.console.grid import TEMPLATE, Grid, Grids, moment, text
+from fairlead.console.grid import TEMPLATE, Filter, Grid, Grids, moment, text
 from fairlead.console.view import Parameters, View
 from fairlead.journal import Kind
 from fairlead.journal.segments import BadSegment, SegmentLabel, read_segment
@@ -66,7 +66,11 @@ async def load(context: Context, asked: Asked) -> Grids:
         hint="Refusals, and calls that administer something, appear here.",
         note=f"The newest records of this host, at most {ROWS}. The job `audit_table` of the pipeline reads all hosts.",
     )
-    return Grids(grids=[grid])
+    filters = [
+        Filter(text="All", changes={"refused": None}, is_current=not asked.refused),
+        Filter(text="Refused", changes={"refused": "true"}, is_current=asked.refused),
+    ]
+    return Grids(grids=[grid], search="Who, method or object", filters=filters)
 
 
 def _older(folder: Path, before_us: int) -> list[dict[str, Any]]:

@@ -52,6 +52,8 @@ class Curve(Struct, frozen=True):
     label: str
     text: str
     points: list[Point]
+    # "bytes", or empty for plain numbers.
+    unit: str = ""
 
 
 class WaitingQueue(QueueFigures, frozen=True):
@@ -162,7 +164,7 @@ async def _curves(context: Context) -> list[Curve]:
     for label, name, shown in rates:
         points = context.points(name)
         last = next((point.value for point in reversed(points) if point.value is not None), None)
-        found.append(Curve(label, shown(last), points))
+        found.append(Curve(label, shown(last), points, "bytes" if shown is text.size else ""))
     return found
 
 

@@ -117,6 +117,7 @@ async def load(context: Context, asked: QueueParameters) -> Scaler:
     scope = new_scope(queue)
     series = ("scaler", queue.namespace_id, queue.name, queue.type.name.lower())
     version = found.config.version
+    up_points = context.points((*series, sampler.UPPER), span_s=SPAN_S)
     recommendation, rules = await asyncio.to_thread(_recommended, context)
     return Scaler(
         is_enabled=found.enabled,
@@ -146,8 +147,10 @@ async def load(context: Context, asked: QueueParameters) -> Scaler:
             for one in SETTINGS
         ],
         recommendation=recommendation,
-        load_points=context.points((*series, sampler.LOAD), span_s=SPAN_S),
-        up_points=context.points((*series, sampler.UPPER), span_s=SPAN_S),
+        # No series begins with zeros: without one, the load was zero whenever the threshold was recorded.
+        load_points=context.points((*series, sampler.LOAD), span_s=SPAN_S)
+        or [Point(point.at_s, None if point.value is None else 0.0) for point in up_points],
+        up_points=up_points,
         down_points=context.points((*series, sampler.LOWER), span_s=SPAN_S),
         write_points=context.points((*series, sampler.WRITE), span_s=SPAN_S),
     )

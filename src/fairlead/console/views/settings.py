@@ -4,7 +4,7 @@ from typing import Final
 
 from fairlead.authorization.host_methods import HOST_METHODS
 from fairlead.console.context import Context
-from fairlead.console.grid import TEMPLATE, Grid, Grids, text
+from fairlead.console.grid import TEMPLATE, Filter, Grid, Grids, text
 from fairlead.console.limits import source_of
 from fairlead.console.view import Parameters, View
 from fairlead.settings import SETTINGS, Scope, as_text
@@ -44,9 +44,12 @@ async def load(context: Context, asked: Asked) -> Grids:
         rows=rows,
         empty="No setting matches." if asked.search else "Every setting has its default.",
         hint="Settings come from the file of dynamic settings, and from --dynamic-config-value.",
-        note="" if asked.all else "The address with all=true lists every setting.",
     )
-    return Grids(grids=[grid])
+    filters = [
+        Filter(text="Set", changes={"all": None}, is_current=not asked.all),
+        Filter(text="All, with their defaults", changes={"all": "true"}, is_current=asked.all),
+    ]
+    return Grids(grids=[grid], search="Key contains", filters=filters)
 
 
 VIEW: Final = View(
