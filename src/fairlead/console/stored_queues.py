@@ -1,7 +1,7 @@
 """Loads task queues that are only in the store, so that views have their backlog.
 
-A host loads a task queue at its first request, and unloads one that nobody uses after five minutes. Without this, tasks
-that no worker polls for would be in no view.
+A host loads a task queue at its first request, and unloads an idle one after five minutes. Without this, tasks that no
+worker polls for would be in no view.
 """
 
 import asyncio
