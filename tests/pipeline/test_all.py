@@ -1,13 +1,8 @@
 """`fairlead pipeline all`, end to end, as a user runs it: planted problems are found, reported and shown."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyarrow import parquet
@@ -15,22 +10,14 @@ from pyarrow import parquet
 from fairlead.cli.pipeline.runner import EXIT_ALARM
 from fairlead.pipeline.sources.faults import Fault
 from fairlead.pipeline.synth.history_defects import DEFECTS
-from fairlead.pipeline.synth.journals import JournalManifest, read_manifest
 from fairlead.pipeline.synth.scores import OTHERS, score, score_names, table_of
 from fairlead.settings import DynamicSettings
 from fairlead.settings.dynamic import matching
-from tests.pipeline.browser import Look, look_at
+from tests.pipeline.all_jobs import Run
 
 # The first of these tests runs all jobs.
 pytestmark = pytest.mark.timeout(1500)
 
-FAIRLEAD = (sys.executable, "-m", "fairlead", "pipeline")
-SEED = 4
-# Half a day of traffic: with less of it, no flood starves others.
-SCALE = 0.5
-# Seconds between the ingest and the reconcile of this run, at most: after that, late events count as lost. Synthetic
-# defects are two hours old.
-GRACE_S = 3600
 # The fault with which each kind of damaged segment must be reported.
 FAULTS = {
     "torn": Fault.TRUNCATED,
@@ -39,37 +26,6 @@ FAULTS = {
     "future": Fault.IMPLAUSIBLE_TIME,
     "newer": Fault.OTHER_SCHEMA,
 }
-
-
-class Run:
-    """One run of `all` over synthetic journals."""
-
-    def __init__(self, folder: Path) -> None:
-        self.journal, self.lake = folder / "journal", folder / "lake"
-        self.page = folder / "page.html"
-        subprocess.run(
-            [*FAIRLEAD, "synth", "--journal", self.journal, "--seed", str(SEED), "--scale", str(SCALE)], check=True
-        )
-        self.manifest: JournalManifest = read_manifest(self.journal)
-        histories = self.manifest.histories
-        versions = [f"--initial-version={name}={version}" for name, version in histories.initial_versions.items()]
-        where = ("--journal", self.journal, "--lake", self.lake, "--report", self.page)
-        rules = (f"--grace={GRACE_S}", f"--increment={histories.increment}", *versions)
-        self.done = subprocess.run(
-            [*FAIRLEAD, "all", *where, *rules, "-o", "json"],
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert self.done.returncode in (0, EXIT_ALARM), self.done.stderr
-        self.summaries: dict[str, dict[str, Any]] = {one["job"]: one for one in json.loads(self.done.stdout)}
-        self.look: Look = look_at(self.page, folder)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return Run(tmp_path_factory.mktemp("all"))
 
 
 @pytest.fixture(scope="module")

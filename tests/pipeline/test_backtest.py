@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.cli.config import config as config_command
-from fairlead.core.partitions import STICKY, DrainReport, PartitionConfig, TaskType
-from fairlead.core.scaling import AdaptiveScaler, RateWindow, ScalerSettings, partitions_needed
+from fairlead.core.partitions import STICKY, TaskType
+from fairlead.core.scaling import ScalerSettings
 from fairlead.pipeline.arrow import LIMITS
 from fairlead.pipeline.job import JobContext
 from fairlead.pipeline.jobs import backtest
@@ -37,8 +37,10 @@ from fairlead.pipeline.stages.backtest import BUCKETS_A_ROW, BUCKETS_MAX, Span, 
 from fairlead.settings import DynamicSettings, InvalidSettings, Scope, scaler_settings
 from fairlead.settings.dynamic import matching
 from tests.depth import IS_DEEP
+from tests.pipeline.oracle.backtest import Live, cluster_rows, queue_rows
+from tests.pipeline.oracle.lakes import derived
 from tests.pipeline.schemas import differences
-from tests.pipeline.test_traffic import LakeOfFrames, frame_of
+from tests.pipeline.test_traffic import LakeOfFrames, frame_of, same
 
 BUCKET_S = 5.0
 Row = dict[str, Any]
@@ -53,46 +55,6 @@ SETTINGS = st.builds(
     partitions_min=st.integers(1, 3),
     partitions_max=st.integers(3, 20),
 )
-
-
-class Live:
-    """The server's own scaler and rate window for one task queue, with the same model of dispatch."""
-
-    def __init__(self, counts: list[int], settings: ScalerSettings, model: Model) -> None:
-        window = RateWindow(bucket_s=model.bucket_s, buckets=2, started_s=0.0)
-        scaler = AdaptiveScaler()
-        every = round(settings.interval_s / model.bucket_s)
-        first = (
-            sum(counts[max(0, every - 2) : every]) / (min(2, every) * model.bucket_s) if len(counts) >= every else 0.0
-        )
-        needed = partitions_needed(first, upscale_rps=settings.upscale_rps)
-        at_rest = max(settings.partitions_min, min(settings.partitions_max, needed))
-        start = model.initial or at_rest
-        config = PartitionConfig(0, start, start)
-        self.counts: list[tuple[int, int]] = []
-        self.backlogs: list[float] = []
-        self.read_s, self.late, self.wait_sum, self.above_s = 0.0, 0, 0.0, 0.0
-        backlog = 0.0
-        for number, arrived in enumerate(counts):
-            window.add(arrived, number * model.bucket_s)
-            rps = config.write * model.partition_rps
-            backlog = max(0.0, backlog + arrived - rps * model.bucket_s)
-            self.backlogs.append(backlog)
-            self.late += arrived if backlog > model.wait_s_max * rps else 0
-            self.wait_sum += arrived * backlog / rps
-            self.read_s += config.read * model.bucket_s
-            now_s = (number + 1) * model.bucket_s
-            if (number + 1) % every == 0:
-                rates = dict.fromkeys(range(config.read), 0.0) | {0: window.rate(now_s)}
-                stored = 0 if backlog == 0 else 1
-                reports = [DrainReport(p, config.version, 0, stored) for p in range(config.write, config.read)]
-                decision = scaler.tick(now_s, config, rates, reports, settings)
-                self.above_s += (
-                    settings.interval_s if decision.qps > decision.upscale_threshold_qps * (1 + 1e-9) else 0.0
-                )
-                config = decision.after
-                self.counts.append((config.write, config.read))
-        self.changes = config.version
 
 
 def random_counts(seed: int, lists: int, buckets: int) -> Any:
@@ -117,11 +79,11 @@ def test_the_replay_decides_as_the_scaler_itself_at_every_tick(
     for row in range(2):
         for column, one in enumerate(settings):
             live = Live(counts[row].tolist(), one, model)
-            if live.counts:
+            if live.ticks:
                 assert done.write is not None
                 assert done.read is not None
                 writes, reads = done.write[:, row, column].tolist(), done.read[:, row, column].tolist()
-                assert list(zip(writes, reads, strict=True)) == live.counts
+                assert list(zip(writes, reads, strict=True)) == [tick[:2] for tick in live.ticks]
             changes = done.ups + done.downs + done.drains
             assert changes[row, column] == live.changes
             assert done.backlog_max[row, column] == pytest.approx(max(live.backlogs))
@@ -217,13 +179,13 @@ def test_the_job_replays_every_task_queue_and_recommends_by_its_objective(
         for name, its in counts.items()
         for number, candidate in enumerate(candidates)
     }
+    limits = (0.05, 5000.0)
+    queue = {"cluster": "c", "namespace_id": "n", "namespace": "n", "task_type": 2}
+    its = queue_rows(expected, candidates, limits, span_s=96 * BUCKET_S)
+    same(derived(lake, "backtest"), [queue | row for row in its], by=("task_list", "setting"))
+    totals = [{"cluster": "c"} | row for row in cluster_rows(its, limits)]
+    same(derived(lake, "backtest_settings"), totals, by=("setting",))
     found = {(row.task_list, row.setting): row for row in lake.read_derived(spark, "backtest").collect()}
-    assert found.keys() == expected.keys()
-    for place, live in expected.items():
-        row = found[place]
-        assert (row.changes, row.late, row.tasks) == (live.changes, live.late, sum(counts[place[0]]))
-        assert row.partition_hours == pytest.approx(live.read_s / 3600)
-        assert row.above_s == pytest.approx(live.above_s)
 
     def merit(lives: list[Live]) -> tuple[bool, float, float]:
         late = sum(live.late for live in lives) / 3
@@ -237,10 +199,16 @@ def test_the_job_replays_every_task_queue_and_recommends_by_its_objective(
     assert merit(lives) == merit([expected[name, best] for name in counts])
     assert summary.findings["clusters"]["c"]["recommended"]["upscale_rps"] == chosen[0].upscale_rps
 
-    traced = lake.read_derived(spark, "backtest_timeline").where("task_list = 'bursts' AND setting = 0")
-    live = expected["bursts", 0]
-    shown = [(row.write, row.read) for row in traced.orderBy("time_us").collect()]
-    assert shown == live.counts
+    traced = [
+        queue
+        | {"task_list": name, "setting": number, "time_us": 1_000_000_000_000 + round((tick + 1) * every_s * 1e6)}
+        | {"write": write, "read": read, "qps": qps, "backlog": backlog}
+        for name in counts
+        for number in {0, chosen[0].setting}
+        for every_s in [candidates[number].interval_s]
+        for tick, (write, read, qps, backlog) in enumerate(expected[name, number].ticks)
+    ]
+    same(derived(lake, "backtest_timeline"), traced, by=("task_list", "setting", "time_us"))
 
     for table, schema in (
         ("backtest", BACKTEST),

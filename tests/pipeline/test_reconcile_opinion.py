@@ -155,5 +155,20 @@ def test_the_order_and_repetition_of_journal_records_change_nothing(seed: int) -
     assert judge(journals) == before
 
 
+@given(SEEDS)
+def test_of_a_batch_that_was_journaled_twice_the_earlier_time_counts(seed: int) -> None:
+    random = Random(seed)
+    journals = random_journals(random)
+    if not journals.batches:
+        return
+    before = judge(journals)
+    for batches in journals.batches.values():
+        batches.extend([batch._replace(time_us=batch.time_us + 1_000_000) for batch in batches])
+        random.shuffle(batches)
+    after = judge(journals)
+    assert (after.first_us, after.last_us) == (before.first_us, before.last_us)
+    assert after == before
+
+
 def test_a_branch_is_identified_by_its_events_alone() -> None:
     assert VersionHistory.from_pairs(items_of(((1, 1), (2, 1), (3, 2)))).to_pairs() == ((2, 1), (3, 2))

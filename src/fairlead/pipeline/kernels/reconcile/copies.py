@@ -74,9 +74,9 @@ def read_copy(cluster: str, run_id: str, batches: Iterable[Batch]) -> Copy:
             *(batch.branch_id, batch.first, batch.task_id, batch.last, batch.version, batch.digests, batch.items),
             *(batch.tree_id, batch.signals, batch.event_types, batch.payload_fault),
         ): batch
-        # If two segments hold the same batch, the last one in this order is kept: so sort the one that arrived first to
-        # the end.
-        for batch in sorted(batches, key=lambda batch: -batch.arrived_us)
+        # If a batch was journaled twice, the last one in this order is kept: so sort the one that arrived first to the
+        # end, and of those that arrived together the one with the earliest time.
+        for batch in sorted(batches, key=lambda batch: (-batch.arrived_us, -batch.time_us))
     }
     ordered = sorted(unique.values(), key=lambda batch: (batch.first, batch.version, batch.task_id, batch.branch_id))
     copy = Copy(cluster)
