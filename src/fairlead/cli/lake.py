@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlead.cli.lake_erase import erase
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.report import Cell, Output, Report, Table, counted, show
 
@@ -303,3 +304,6 @@ def _row_of(table: str) -> str:
     from fairlead.pipeline.dictionary import TABLES  # noqa: PLC0415 - loads Spark's types
 
     return TABLES[table].row if table in TABLES else ""
+
+
+lake.add_command(erase)

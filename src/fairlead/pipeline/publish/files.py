@@ -119,7 +119,7 @@ def location_of(place: str, table: str) -> str:
 
 def copy_files(location: str, files: list[LakeFile]) -> None:
     """Copy the files that the table's folder lacks. On the same disk a copy is a hard link, which takes no space."""
-    where, base = _opened(location)
+    where, base = opened(location)
     for file in files:
         path = f"{base}/{file.name}"
         if where.get_file_info(path).size == file.bytes:
@@ -133,7 +133,8 @@ def copy_files(location: str, files: list[LakeFile]) -> None:
                 sink.write(chunk)
 
 
-def _opened(location: str) -> tuple[fs.FileSystem, str]:
+def opened(location: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a location, and the path in it."""
     parsed = urlparse(location)
     if parsed.scheme in ("", "file"):
         return fs.LocalFileSystem(), location.removeprefix("file://")
