@@ -156,7 +156,7 @@ def test_the_order_and_repetition_of_journal_records_change_nothing(seed: int) -
 
 
 @given(SEEDS)
-def test_of_a_batch_that_was_journaled_twice_the_earlier_time_counts(seed: int) -> None:
+def test_the_earlier_time_of_a_batch_that_was_journaled_twice_counts(seed: int) -> None:
     random = Random(seed)
     journals = random_journals(random)
     if not journals.batches:

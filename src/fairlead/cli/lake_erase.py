@@ -98,8 +98,8 @@ def erase(
     )
     if still_open:
         click.echo(
-            f"fairlead: {counted(still_open, 'segment')} of the journal can still be written to: stop the server, or run "
-            "the command again after a minute",
+            f"fairlead: {counted(still_open, 'segment')} of the journal can still be written to: stop the server, or "
+            "run the command again after a minute",
             err=True,
         )
     if unreadable:
