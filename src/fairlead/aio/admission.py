@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TypeVar
 
 from fairlead.core.fairness import FairTurns
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 # Seconds after which a call no longer counts as running, so that a call that waits long (say, for a failover) does not
 # delay others.
@@ -63,6 +65,16 @@ class Admission:
                 self.end(turn.result())
             raise
 
+    async def carry_out_until_it_waits(self, namespace: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Make a call when the namespace's turn comes; its turn ends when it calls `end_turn`, or when it returns."""
+        turn = self.try_begin(namespace) or await self.begin(namespace)
+        before = _TURN.set((self, turn))
+        try:
+            return await call()
+        finally:
+            _TURN.reset(before)
+            self.end(turn)
+
     async def carry_out(self, namespace: str, run: Callable[[Item], Awaitable[None]], item: Item) -> None:
         """Call `run` with the item when the namespace's turn comes."""
         turn = self.try_begin(namespace) or await self.begin(namespace)
@@ -72,7 +84,7 @@ class Admission:
             self.end(turn)
 
     def end(self, call: int) -> None:
-        """End a call and begin waiting calls."""
+        """End a call and begin waiting calls; does nothing if the call has ended."""
         if self._begun_s.pop(call, None) is not None and len(self._waiting):
             self._admit()
 
@@ -103,3 +115,15 @@ class Admission:
             del self._begun_s[call]
         self._admit()
         self._watch(loop)
+
+
+# The turn of the call that runs, if it is one that may wait for long.
+_TURN: ContextVar[tuple[Admission, int] | None] = ContextVar("turn", default=None)
+
+
+def end_turn() -> None:
+    """Let other calls run: the present call begins to wait for an event, such as a worker's response."""
+    turn = _TURN.get()
+    if turn is not None:
+        admission, call = turn
+        admission.end(call)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from google.protobuf.message import Message
 
+from fairlead.aio.admission import end_turn
 from fairlead.aio.backoff import Backoff
 from fairlead.api.errors import InvalidArgument, NotActive
 from fairlead.api.principals import NOBODY, PrincipalPair, current_principal
@@ -144,6 +145,8 @@ class HistoryClient:
 
     async def _call_host(self, owner: str, call: HistoryCall) -> bytes:
         timeout_s = call.timeout_s
+        # The work is the other host's now.
+        end_turn()
         if len(call.request) > PART_BYTES_MAX:
             parts_key = await send_parts(self._caller, owner, call.request, timeout_s=timeout_s)
             call = msgspec.structs.replace(call, request=b"", parts_key=parts_key)

@@ -16,7 +16,7 @@ from fairlead.api.errors import DeadlineExceeded, InvalidArgument, Unimplemented
 from fairlead.api.status import status_of
 from fairlead.core.errors import FairleadError, GiveUp
 from fairlead.frontend.gateway.context import CallObserver, Frontend, Handler
-from fairlead.frontend.gateway.redirection import READS
+from fairlead.frontend.gateway.redirection import POLLS, READS
 from fairlead.frontend.handlers import (
     batch_jobs,
     clusters,
@@ -157,8 +157,12 @@ def _observed(name: str, handler: Handler, observer: CallObserver) -> Handler:
 
 
 def _admitted(method: MethodDescriptor, handler: Handler) -> Handler:
-    """Count a call against its quotas; a short call on a busy host also waits for its namespace's turn."""
+    """Count a call against its quotas; on a busy host, a call also waits for its namespace's turn.
+
+    A poll of a worker has no turn: it costs little until a task comes, and the task has had its turn.
+    """
     cost = cost_of(method.name)
+    is_poll = method.name in POLLS
     has_namespace = "namespace" in method.input_type.fields_by_name
     can_wait = "wait_new_event" in method.input_type.fields_by_name
 
@@ -168,7 +172,10 @@ def _admitted(method: MethodDescriptor, handler: Handler) -> Handler:
             priority = HISTORY_WAIT if can_wait and request.wait_new_event else None
             frontend.quotas.check(cost, namespace, priority=priority)
             with frontend.quotas.open(cost, namespace):
-                return await handler(frontend, request, call)
+                if is_poll:
+                    return await handler(frontend, request, call)
+                run = partial(handler, frontend, request, call)
+                return await frontend.admission.carry_out_until_it_waits(namespace, run)
         frontend.quotas.check(cost, namespace)
         admission = frontend.admission
         number = admission.try_begin(namespace) or await admission.begin(namespace)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from fairlead.aio.admission import end_turn
 from fairlead.api.entity_namespaces import entity_namespace_id
 from fairlead.api.errors import NotFound
 from fairlead.history.shard.context import OperationContext
@@ -186,6 +187,7 @@ async def wait_for_change(
     """
     key = RunKey(archetype.namespace_id(context.namespace.id), entity_id, run_id)
     changed = context.shard.watchers.watch(key)
+    end_turn()
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryReverseResponse,
 )
 
+from fairlead.aio.admission import end_turn
 from fairlead.api.errors import InvalidArgument
 from fairlead.history.handlers.history_pages import (
     PAGE_EVENTS,
@@ -110,6 +111,7 @@ async def _wait(context: OperationContext, moment: Moment, seen: int, *, only_cl
     loop = asyncio.get_running_loop()
     end_s = loop.time() + context.timeout_s
     shard, key = context.shard, moment.run.key
+    end_turn()
     while moment.is_open and (only_close or moment.next_event_id <= seen):
         left_s = end_s - loop.time()
         if left_s <= 0:

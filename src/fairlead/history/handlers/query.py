@@ -15,6 +15,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondQueryTaskCompletedResponse,
 )
 
+from fairlead.aio.admission import end_turn
 from fairlead.api.errors import InvalidArgument, NotFound
 from fairlead.api.times import SECOND_NS
 from fairlead.api.tokens import QueryTaskToken, decode_token, encode_token
@@ -98,6 +99,7 @@ def _result(end: QueryResult | FairleadError) -> Payloads:
 
 async def _wait(asked: Query, end_s: float) -> QueryResult | Unblocked | FairleadError:
     left_s = end_s - asyncio.get_running_loop().time()
+    end_turn()
     try:
         return await asyncio.wait_for(asyncio.shield(asked.done), left_s)
     except TimeoutError:
@@ -109,6 +111,7 @@ async def _ask(
 ) -> QueryResult | Unblocked | FairleadError:
     """Dispatch a query task to the worker that has the run in its cache; if it does not respond, to any worker."""
     live, now_s = run.state.live, asyncio.get_running_loop().time
+    end_turn()
     # Workers evict closed runs from their caches, so a closed run is not sticky.
     if live.sticky_task_queue and run.state.is_open and is_at_target(context.services, run.state):
         asked.is_sticky = True

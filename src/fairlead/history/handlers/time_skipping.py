@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowExecutionTimeSkippingResponse,
 )
 
+from fairlead.aio.admission import end_turn
 from fairlead.history.shard.context import Operation, OperationContext
 from fairlead.history.shard.run_cache import LoadedRun
 from fairlead.history.state import RunState
@@ -40,6 +41,7 @@ async def poll(context: OperationContext, request: PollWorkflowExecutionTimeSkip
                 return answer
             changed = shard.watchers.watch(run.key)
         left_s = end_s - loop.time()
+        end_turn()
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, left_s)):

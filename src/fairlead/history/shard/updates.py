@@ -17,6 +17,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Outcome, Request
 
+from fairlead.aio.admission import end_turn
 from fairlead.api.error_details import exhausted, packed
 from fairlead.api.errors import FailedPrecondition, NotFound
 from fairlead.core.errors import FairleadError, RetryElsewhere
@@ -77,6 +78,7 @@ class Update:
             end_s = asyncio.get_running_loop().time() + timeout_s
             while self._error is None and self.status.stage < stage:
                 left_s = end_s - asyncio.get_running_loop().time()
+                end_turn()
                 try:
                     async with asyncio.timeout(left_s):
                         await self._changed.wait()

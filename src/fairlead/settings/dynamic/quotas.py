@@ -127,7 +127,7 @@ CALLS_AT_ONCE = Setting(
     kind=Int(1, 1_000_000),
     default=8,
     reach=Reach.GLOBAL,
-    about="Short calls that one host carries out at once while several namespaces call; others wait for a fair turn.",
+    about="Calls that one host carries out at once while several namespaces call; others wait for a fair turn.",
     deviation="Fairlead's own.",
 )
 TASKS_AT_ONCE = Setting(
