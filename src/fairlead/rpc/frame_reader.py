@@ -38,8 +38,11 @@ HEADER_LIST_FACTOR_MAX = 4
 CONTINUATIONS_MAX = 16
 # Control frames that each call adds to the peer's budget: some clients send a ping for every response.
 CONTROL_FRAMES_EARNED = 4
-# Frames or whole calls of one connection in one iteration of the event loop, so that others get their turn.
-TURN_FRAMES_MAX = 128
+# Frames of one connection in one iteration of the event loop, so that others get their turn: a call of another
+# connection waits for at most so many frames of each, several times on its way.
+TURN_FRAMES_MAX = 32
+# Frames of a whole request or response: its headers and its data.
+WHOLE_FRAMES = 2
 # Bytes of a header block that count as one more frame: decoding it takes about as long.
 HEADER_BYTES_A_FRAME = 16
 # Bytes below which a DATA frame counts as a control frame, unless it completes a message.
@@ -221,6 +224,7 @@ class FrameReader(asyncio.Protocol):
                 if whole:
                     position = whole
                     calls += 1
+                    frames_left -= WHOLE_FRAMES - 1
                     continue
             length, low, kind, flags, stream_id = unpack(data, position)
             length = length << 8 | low
