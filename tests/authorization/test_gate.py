@@ -103,6 +103,20 @@ async def test_api_keys_and_tokens_work_side_by_side() -> None:
     await denied(gate, bearing(text), START, "other")
 
 
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
+async def test_the_scheme_of_an_api_key_may_be_written_in_any_case(scheme: str) -> None:
+    store = MemoryHistory()
+    key, text = new_key("", namespace="orders", role="writer", now_s=0.0)
+    await store_key(store, key)
+    keys = ApiKeys(store)
+    await keys.refresh()
+    # With a claim mapper, which must not get the key, and without one.
+    for mapper in (Named(), None):
+        gate = make_gate(mapper=mapper, api_keys=keys)
+        assert await gate.admit(Peer({"authorization": f"{scheme} {text}"}), START, "orders")
+        await denied(gate, Peer({"authorization": f"{scheme} {text.upper()}"}), START, "orders")
+
+
 async def test_the_headers_may_have_other_names() -> None:
     gate = make_gate(mapper=Named(), header="x-token")
     assert await gate.admit(Peer({"x-token": "Bearer orders:write"}), START, "orders")

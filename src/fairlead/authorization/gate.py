@@ -31,7 +31,8 @@ NOBODY: Final = Principal("", "")
 # A host of this cluster: it may call everything.
 HOST: Final = Claims("host", Role.ADMIN, kind="host")
 
-_BEARER_KEY: Final = f"Bearer {PREFIX}"
+# The beginning of an authorization header with an API key; the scheme's letters may be of any case.
+_BEARER_KEY: Final = f"bearer {PREFIX}"
 
 _log = get_log("authorization")
 
@@ -198,7 +199,7 @@ class Gate:
                 return HOST
             raise Denied("the secret of the cluster's hosts is wrong")
         token = metadata.get(self.header, "")
-        if token.startswith(_BEARER_KEY) and self._api_keys is not None:
+        if self._api_keys is not None and token[: len(_BEARER_KEY)].lower() == _BEARER_KEY:
             return self._api_keys.claims(bearer(token))
         if certificate is not None and not token:
             if self._is_host(certificate):
