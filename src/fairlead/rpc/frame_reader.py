@@ -38,8 +38,8 @@ HEADER_LIST_FACTOR_MAX = 4
 CONTINUATIONS_MAX = 16
 # Control frames that each call adds to the peer's budget: some clients send a ping for every response.
 CONTROL_FRAMES_EARNED = 4
-# Frames of one connection in one iteration of the event loop, so that others get their turn: a call of another
-# connection waits for at most so many frames of each, several times on its way.
+# Frames of one connection in one iteration of the event loop, so that others get their turn. A call needs several
+# iterations, and waits for the frames of all connections in each of them.
 TURN_FRAMES_MAX = 32
 # Frames of a whole request or response: its headers and its data.
 WHOLE_FRAMES = 2
