@@ -1,28 +1,41 @@
-"""A namespace with hundreds of starts in flight beside one with a single start: `python -m benchmarks.neighbours`.
+"""A namespace with hundreds of calls in flight beside one with a single start: `python -m benchmarks.neighbours`.
 
-Prints the time of a start in the quiet namespace, alone and beside the flood, with and without fair turns, and the
-starts per second of the flood. Exits with 1 if the flood makes the neighbour's median more than twice as long.
+Prints the time of a start in the quiet namespace, alone and beside floods of starts, reads of a history and queries of
+a workflow that does not exist, and the calls per second of each flood; with `--postgres`, on a private PostgreSQL. Also
+prints the CPU time that the server spends during such a start, on its own and on other calls: on a busy machine, it
+says more than the time. Exits with 1 if the flood of starts makes the neighbour's median more than twice as long.
 """
 
+import argparse
 import asyncio
+import contextlib
 import statistics
 import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
-from temporalio.api.common.v1 import WorkflowType
+from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
+from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest, StartWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    QueryWorkflowRequest,
+    RegisterNamespaceRequest,
+    StartWorkflowExecutionRequest,
+)
 from temporalio.api.workflowservice.v1.service_pb2_grpc import WorkflowServiceStub
 
 from benchmarks.aims import Aim, show_aims
-from benchmarks.workflows_servers import OURS, server_process
+from benchmarks.starts import on_postgres
+from benchmarks.workflows_servers import OURS, ServerProcess, server_process
 
 FLOOD_AT_ONCE = 600
 FLOOD_S = 6.0
@@ -42,76 +55,159 @@ def start(namespace: str, number: int) -> StartWorkflowExecutionRequest:
     )
 
 
-async def quiet_starts(address: str, numbers: "count[int]", *, until_s: float | None) -> list[float]:
-    """Start workflows one at a time, each after a short pause; return the time of each in milliseconds."""
+async def flood_start(stub: Any, number: int) -> None:
+    await stub.StartWorkflowExecution(start("flood", number))
+
+
+async def flood_history(stub: Any, _: int) -> None:
+    await stub.GetWorkflowExecutionHistory(
+        GetWorkflowExecutionHistoryRequest(namespace="flood", execution=WorkflowExecution(workflow_id="read"))
+    )
+
+
+async def flood_query(stub: Any, _: int) -> None:
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await stub.QueryWorkflow(
+            QueryWorkflowRequest(
+                namespace="flood",
+                execution=WorkflowExecution(workflow_id="absent"),
+                query=WorkflowQuery(query_type="any"),
+            )
+        )
+
+
+FLOODS: dict[str, Callable[[Any, int], Awaitable[None]]] = {
+    "starts": flood_start,
+    "history reads": flood_history,
+    "queries": flood_query,
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Medians of a start, in milliseconds of time and of the server's CPU, and the flood's calls per second."""
+
+    alone_ms: float
+    alone_cpu_ms: float
+    beside_ms: float
+    beside_cpu_ms: float
+    flood_per_s: float
+
+
+def cpu_ms(pid: int) -> float:
+    """CPU time of a process so far, with the resolution of the clock that Linux keeps for it."""
+    return time.clock_gettime((~pid << 3) | 2) * 1000
+
+
+def connected(address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+async def quiet_starts(server: ServerProcess, numbers: "count[int]", *, until_s: float | None) -> tuple[float, float]:
+    """Start workflows one at a time, each after a short pause; return the medians of time and CPU of a start."""
     took_ms: list[float] = []
-    async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+    took_cpu_ms: list[float] = []
+    async with connected(server.address) as channel:
         stub: Any = WorkflowServiceStub(channel)  # type: ignore[arg-type] # the stubs know only blocking channels
         while len(took_ms) < STARTS if until_s is None else time.monotonic() < until_s:
-            began_s = time.perf_counter()
+            began_s, began_cpu_ms = time.perf_counter(), cpu_ms(server.pid)
             await stub.StartWorkflowExecution(start("quiet", next(numbers)))
             took_ms.append((time.perf_counter() - began_s) * 1000)
+            took_cpu_ms.append(cpu_ms(server.pid) - began_cpu_ms)
             await asyncio.sleep(0.01)
-    return took_ms
+    return statistics.median(took_ms), statistics.median(took_cpu_ms)
 
 
-async def flood(address: str, until_s: float) -> int:
-    """Keep hundreds of starts in flight; return their number."""
+async def flood(kind: str, address: str, until_s: float) -> int:
+    """Keep hundreds of calls in flight; return their number."""
     numbers = count()
-    started = 0
-    async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+    called = 0
+    async with connected(address) as channel:
         stub: Any = WorkflowServiceStub(channel)  # type: ignore[arg-type] # the stubs know only blocking channels
 
-        async def keep_starting() -> None:
-            nonlocal started
+        async def keep_calling() -> None:
+            nonlocal called
             while time.monotonic() < until_s:
-                await stub.StartWorkflowExecution(start("flood", next(numbers)))
-                started += 1
+                await FLOODS[kind](stub, next(numbers))
+                called += 1
 
-        await asyncio.gather(*(keep_starting() for _ in range(FLOOD_AT_ONCE)))
-    return started
+        await asyncio.gather(*(keep_calling() for _ in range(FLOOD_AT_ONCE)))
+    return called
 
 
-async def register(address: str) -> None:
-    async with grpc.aio.insecure_channel(address) as channel:
+async def prepare(address: str) -> None:
+    async with connected(address) as channel:
         stub: Any = WorkflowServiceStub(channel)  # type: ignore[arg-type] # the stubs know only blocking channels
         for name in ("quiet", "flood"):
             await stub.RegisterNamespace(
                 RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=Duration(seconds=86_400))
             )
+        read = start("flood", 0)
+        read.workflow_id = "read"
+        await stub.StartWorkflowExecution(read)
 
 
-def run_flood(address: str, seconds: float) -> int:
-    return asyncio.run(flood(address, time.monotonic() + seconds))
-
-
-async def measure(address: str) -> tuple[float, float, float]:
-    """Return the neighbour's median alone and beside the flood, in milliseconds, and the flood's starts per second."""
-    await register(address)
+async def measure(kind: str, server: ServerProcess) -> Figures:
+    await prepare(server.address)
     numbers = count()
-    await quiet_starts(address, numbers, until_s=None)
-    alone_ms = await quiet_starts(address, numbers, until_s=None)
+    await quiet_starts(server, numbers, until_s=None)
+    alone = await quiet_starts(server, numbers, until_s=None)
     # The flood's client has an event loop of its own, so that it delays the neighbour's client as little as possible.
     flooding = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.neighbours", "--flood", address), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "benchmarks.neighbours", "--flood", kind, server.address),
+        stdout=asyncio.subprocess.PIPE,
     )
     await asyncio.sleep(1.5)
-    beside_ms = await quiet_starts(address, numbers, until_s=time.monotonic() + FLOOD_S - 2)
+    beside = await quiet_starts(server, numbers, until_s=time.monotonic() + FLOOD_S - 2)
     output, _ = await flooding.communicate()
-    return statistics.median(alone_ms), statistics.median(beside_ms), int(output) / FLOOD_S
+    return Figures(*alone, *beside, int(output) / FLOOD_S)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, extra: tuple[str, ...], *, is_postgres: bool) -> Iterator[ServerProcess]:
+    if is_postgres:
+        with on_postgres(folder, 1, [*extra]) as (server, _):
+            yield server
+    else:
+        with server_process(OURS, folder, extra) as server:
+            yield server
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--flood"]:
-        print(run_flood(sys.argv[2], FLOOD_S))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.neighbours", description=__doc__)
+    parser.add_argument("--flood", nargs=2, metavar=("KIND", "ADDRESS"), help=argparse.SUPPRESS)
+    parser.add_argument("--postgres", action="store_true", help="on a private PostgreSQL instead of a SQLite file")
+    parser.add_argument(
+        "--calls-at-once", type=int, default=[], nargs="+", help="values of frontend.callsAtOnce to try"
+    )
+    arguments = parser.parse_args()
+    if arguments.flood:
+        kind, address = arguments.flood
+        print(asyncio.run(flood(kind, address, time.monotonic() + FLOOD_S)))
         return
-    print(f"{'':24}{'alone ms':>10}{'beside ms':>11}{'ratio':>7}{'flood starts/s':>16}")
+    cases: list[tuple[str, str, tuple[str, ...]]] = [("starts, no fair turns", "starts", UNFAIR)]
+    cases += [(kind, kind, ()) for kind in FLOODS]
+    cases += [
+        (f"starts, callsAtOnce {limit}", "starts", ("--dynamic-config-value", f"frontend.callsAtOnce={limit}"))
+        for limit in arguments.calls_at_once
+    ]
+    print(
+        f"{'flood':26}{'alone ms':>10}{'beside ms':>11}{'alone CPU ms':>14}{'beside CPU ms':>15}{'flood calls/s':>15}"
+    )
     ratio = 0.0
-    for name, extra in (("without fair turns", UNFAIR), ("with fair turns", ())):
-        with tempfile.TemporaryDirectory() as folder, server_process(OURS, Path(folder), extra) as server:
-            alone_ms, beside_ms, flood_per_s = asyncio.run(measure(server.address))
-        ratio = beside_ms / alone_ms
-        print(f"{name:24}{alone_ms:10.1f}{beside_ms:11.1f}{ratio:7.1f}{flood_per_s:16.0f}")
+    for name, kind, extra in cases:
+        with (
+            tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder,
+            serving(Path(folder), extra, is_postgres=arguments.postgres) as server,
+        ):
+            found = asyncio.run(measure(kind, server))
+        if name == "starts":
+            ratio = found.beside_ms / found.alone_ms
+        print(
+            f"{name:26}{found.alone_ms:10.1f}{found.beside_ms:11.1f}{found.alone_cpu_ms:14.1f}"
+            f"{found.beside_cpu_ms:15.1f}{found.flood_per_s:15.0f}",
+            flush=True,
+        )
     title = "median start of a neighbour beside a flood of another namespace, against alone"
     if missed := show_aims([Aim(title, ratio, RATIO_MAX, "less", reached_min=1.0)]):
         sys.exit("missed by more than noise: " + "; ".join(missed))
