@@ -164,12 +164,12 @@ def half_sent_bodies() -> Iterator[bytes]:
 
 def http_requests() -> Iterator[bytes]:
     """20,000 requests without a credential, sent without waiting for the responses."""
-    yield b"GET /api/v1/namespaces HTTP/1.1\r\nHost: test\r\n\r\n" * 20_000
+    yield b"GET /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20_000
 
 
 def http_half_sent() -> Iterator[bytes]:
     """A request of a megabyte; only 64 kB of it are sent."""
-    yield b"POST /api/v1/namespaces HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+    yield b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     yield b"Content-Length: 1000000\r\n\r\n" + bytes(65_536)
 
 
