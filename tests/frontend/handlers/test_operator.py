@@ -9,8 +9,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.errordetails.v1 import NotFoundFailure
+from temporalio.api.nexus.v1 import EndpointSpec, EndpointTarget
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
+    CreateNexusEndpointRequest,
     DeleteNamespaceRequest,
     ListClustersRequest,
     ListSearchAttributesRequest,
@@ -22,6 +24,8 @@ from temporalio.api.workflowservice.v1 import GetSearchAttributesRequest
 from fairlead.api.namespaces import DELETED
 from fairlead.api.system_attributes import SYSTEM_SEARCH_ATTRIBUTES
 from fairlead.frontend.handlers.operator import SEARCH_ATTRIBUTES_A_TYPE_MAX
+from fairlead.settings import DynamicSettings
+from fairlead.settings.dynamic.namespaces import DELETES_ENDPOINT_TARGETS, PROTECTED
 from fairlead.storage.sqlite import SqliteStore
 from fairlead.storage.visibility import ATTRIBUTES_MAX
 from tests.frontend.served import DEFAULT_ID, Serving, code_and_message, error_of, needs_command_line, serving
@@ -182,6 +186,28 @@ async def test_a_bad_deletion_is_refused_and_changes_nothing(
     before = served.frontend.namespaces.all()
     assert await code_and_message(served.operator.DeleteNamespace(DeleteNamespaceRequest(**fields))) == expected
     assert served.frontend.namespaces.all() == before
+
+
+async def test_the_target_of_a_nexus_endpoint_can_be_deleted_only_if_a_setting_allows_it(served: Serving) -> None:
+    target = EndpointTarget(worker=EndpointTarget.Worker(namespace="default", task_queue="handlers"))
+    spec = EndpointSpec(name="shop", target=target)
+    await served.operator.CreateNexusEndpoint(CreateNexusEndpointRequest(spec=spec))
+    request = DeleteNamespaceRequest(namespace="default")
+    assert await code_and_message(served.operator.DeleteNamespace(request)) == (
+        "FAILED_PRECONDITION",
+        "cannot delete a namespace that is a target of a Nexus endpoint shop",
+    )
+    served.frontend.settings = DynamicSettings(overrides={DELETES_ENDPOINT_TARGETS.key: True})
+    assert (await served.operator.DeleteNamespace(request)).deleted_namespace
+
+
+async def test_a_protected_namespace_can_not_be_deleted_by_name_or_id(served: Serving) -> None:
+    served.frontend.settings = DynamicSettings(overrides={PROTECTED.key: ["orders", "default"]})
+    for request in (DeleteNamespaceRequest(namespace="default"), DeleteNamespaceRequest(namespace_id=DEFAULT_ID)):
+        assert await code_and_message(served.operator.DeleteNamespace(request)) == (
+            "FAILED_PRECONDITION",
+            "namespace default is protected from deletion",
+        )
 
 
 async def test_a_single_cluster_lists_itself_and_has_no_remote_cluster_to_remove(served: Serving) -> None:

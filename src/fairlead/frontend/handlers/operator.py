@@ -19,11 +19,13 @@ from temporalio.api.operatorservice.v1 import (
 from fairlead.api.error_details import namespace_not_found
 from fairlead.api.errors import FailedPrecondition, InvalidArgument
 from fairlead.api.namespaces import NAME_BYTES_MAX, Namespace, check_name, configured
+from fairlead.api.nexus_endpoints import Endpoints
 from fairlead.api.system_attributes import SYSTEM_SEARCH_ATTRIBUTES
 from fairlead.api.times import SECOND_NS
 from fairlead.frontend.gateway.context import Frontend, Handler
 from fairlead.frontend.handlers.namespaces import RESERVED_NAME
 from fairlead.rpc import Call
+from fairlead.settings.dynamic.namespaces import DELETES_ENDPOINT_TARGETS, PROTECTED
 
 # Maximum number of custom search attributes of one type in a namespace; all types together stay below a run's limit.
 SEARCH_ATTRIBUTES_A_TYPE_MAX = 30
@@ -111,11 +113,25 @@ async def _delete_namespace(frontend: Frontend, request: DeleteNamespaceRequest,
             f"Namespace {present.name} is in clusters {', '.join(present.clusters)}: reduce it to one cluster "
             "with UpdateNamespace, then delete it in each."
         )
+    await _check_deletion(frontend, present.name)
     delay_ns = _delay_ns(request.namespace_delete_delay)
     # At least 1: a value above 0 marks the namespace's runs for deletion.
     purge_after_ns = max(1, int(frontend.clock() * SECOND_NS) + delay_ns)
     deleted = await frontend.namespaces.delete(present.id, purge_after_ns=purge_after_ns)
     return DeleteNamespaceResponse(deleted_namespace=deleted.name)
+
+
+async def _check_deletion(frontend: Frontend, name: str) -> None:
+    """Reject the deletion of a protected namespace, and of the target of a Nexus endpoint."""
+    if name in frontend.settings.get(PROTECTED):
+        raise FailedPrecondition(f"namespace {name} is protected from deletion")
+    if frontend.settings.get(DELETES_ENDPOINT_TARGETS):
+        return
+    for endpoint in await Endpoints(frontend.store).all():
+        if endpoint.spec.target.worker.namespace == name:
+            raise FailedPrecondition(
+                f"cannot delete a namespace that is a target of a Nexus endpoint {endpoint.spec.name}"
+            )
 
 
 OPERATOR_METHODS: dict[str, Handler] = {

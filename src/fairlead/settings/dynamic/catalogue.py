@@ -10,6 +10,7 @@ from fairlead.settings.dynamic import (
     matching,
     matching_memory,
     membership,
+    namespaces,
     nexus,
     quotas,
     redirection,
@@ -24,7 +25,7 @@ SETTINGS = Registry(
         declared
         for module in (
             *(authorization, connections, history, http, journal, limits, matching),
-            *(matching_memory, membership, nexus, quotas, redirection, replication),
+            *(matching_memory, membership, namespaces, nexus, quotas, redirection, replication),
         )
         for declared in vars(module).values()
         if isinstance(declared, Setting)
