@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from fairlead.history.events import Batch
@@ -191,6 +192,9 @@ class RunCache:
         return runs
 
     def _let_go(self) -> None:
-        for key, run in list(zip(self._runs, self._runs.values(), strict=True))[: self._runs_max // 50]:
+        for key, run in list(islice(self._runs.items(), self._runs_max // 50)):
             if run.is_idle:
                 self.drop(key)
+            else:
+                # Don't try it again at the next eviction.
+                self._runs.move_to_end(key)
