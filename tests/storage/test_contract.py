@@ -391,6 +391,14 @@ async def test_stored_keys_count_only_tasks_above_the_level(store: TaskStore) ->
     assert await store.stored_keys(QUEUE, PRIORITY, after=Level(3, 4)) == []
 
 
+async def test_stored_keys_are_complete_if_there_are_thousands(store: TaskStore) -> None:
+    lease = await store.take_lease(QUEUE)
+    await append(store, lease.range_id, *(task(1, number, key=f"key-{number}") for number in range(1, 4_102)))
+    keys = await store.stored_keys(QUEUE, PRIORITY, after=LEVEL_ZERO)
+    assert {key.key for key in keys} == {f"key-{number}" for number in range(1, 4_102)}
+    assert len(keys) == 4_101
+
+
 # --- deleting
 
 

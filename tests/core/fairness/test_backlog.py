@@ -1,6 +1,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from fairlead.core.fairness import (
     InvalidWrite,
     Level,
     Share,
+    StoredKey,
     WeightOverrides,
     Write,
     stride_of,
@@ -258,6 +260,19 @@ def test_new_weight_overrides_apply_from_the_next_write() -> None:
     assert worked.write(*[one("a")] * 2) == [0, 1000]
     worked.backlog.override_weights(WeightOverrides({"a": 10.0}))
     assert worked.write(*[one("a")] * 2) == [1100, 1200]
+
+
+def test_keys_that_are_restored_in_parts_get_the_same_passes_as_all_at_once() -> None:
+    stored = [StoredKey(f"key-{number}", 40 + number, 90 + 7 * number, 1.0) for number in range(20)]
+    new = partial(
+        FairBacklog[str], ack_level=Level(30, 1), max_level=Level(300, 20), overrides=NO_OVERRIDES, keys_max=8
+    )
+    at_once, in_parts = new(stored=stored), new(stored=(), first_pass=40)
+    for start in range(0, 20, 3):
+        in_parts.restore(stored[start : start + 3])
+    shares = [one(key.key) for key in stored] + [one("new")]
+    ids = range(21, 42)
+    assert in_parts.begin_write(shares, ids=ids).levels == at_once.begin_write(shares, ids=ids).levels
 
 
 def test_keys_above_the_bound_share_a_sketch() -> None:

@@ -425,3 +425,31 @@ async def test_an_unexpected_exception_ends_the_lease_and_the_backlog_can_still_
     await owner.backlog.writer.append(NewTask(3, "", 1.0, b"x"))
     await asyncio.wait_for(owner.backlog.lease.lost.wait(), 60)
     await owner.backlog.close()
+
+
+async def test_other_work_runs_while_a_partition_with_many_keys_is_opened() -> None:
+    async def turns_of_other_work(keys: int) -> int:
+        """Number of times that other work runs while a new owner opens a partition with this number of keys."""
+        store = MemoryStore()
+        first = await opened(store)
+        for start in range(0, keys, 1_000):
+            await asyncio.gather(*(first.append("x", key=f"key-{start + number}") for number in range(1_000)))
+        await first.backlog.close()
+        turns = 0
+
+        async def other_work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(other_work())
+        owner = await opened(store)
+        other.cancel()
+        waiting = owner.backlog.priorities.waiting_keys()
+        await owner.backlog.close()
+        assert len(waiting) == keys
+        return turns
+
+    # Two thousand keys are restored at a time.
+    assert await turns_of_other_work(5_000) == await turns_of_other_work(1_000) + 2

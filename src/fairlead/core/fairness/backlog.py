@@ -40,7 +40,8 @@ class FairBacklog(ReadBuffer[Task]):
 
     A new owner builds it from the levels stored with the lease and from the keys of *all* stored tasks above
     `ack_level`. These tasks give the last pass of each key and the pass that dispatch had reached, which may be far
-    above the saved ack level.
+    above the saved ack level. An owner of many keys gives that pass as `first_pass`, and the keys to `restore`, some at
+    a time, before the first write.
     """
 
     __slots__ = ("_counter", "_last_id", "_overrides")
@@ -54,20 +55,27 @@ class FairBacklog(ReadBuffer[Task]):
         overrides: WeightOverrides,
         limits: BufferLimits | None = None,
         keys_max: int = KEYS_MAX,
+        first_pass: int | None = None,
     ) -> None:
         super().__init__(ack_level=ack_level, max_level=max_level, limits=limits)
         stored = list(stored)
         self._last_id = max(ack_level.task_id, max_level.task_id)
         self._overrides = overrides
-        base = min((key.first_pass for key in stored), default=ack_level.pass_number)
-        self._counter = PassCounter(base=base, keys_max=keys_max)
-        for key in stored:
-            self._counter.restore(key.key, last_pass=key.last_pass, stride=overrides.stride_of(key.key, key.weight))
+        if first_pass is None:
+            first_pass = min((key.first_pass for key in stored), default=ack_level.pass_number)
+        self._counter = PassCounter(base=first_pass, keys_max=keys_max)
+        self.restore(stored)
 
     @property
     def counter(self) -> PassCounter:
         """The last pass of each key. Read only."""
         return self._counter
+
+    def restore(self, stored: Iterable[StoredKey]) -> None:
+        """Set the last passes of keys with stored tasks."""
+        restore, stride_of = self._counter.restore, self._overrides.stride_of
+        for key, _, last_pass, weight in stored:
+            restore(key, last_pass=last_pass, stride=stride_of(key, weight))
 
     def waiting(self) -> Iterator[tuple[str, int, int]]:
         """Yield each key whose last pass is at least the served pass, the distance of the two, and the stride.

@@ -79,10 +79,13 @@ class PassCounter:
             self._known[key] = (pass_number - stride, pass_number)
 
     def restore(self, key: str, *, last_pass: int, stride: int) -> None:
-        """Set a key's last pass from its stored tasks: a new owner restores the counter from the backlog."""
+        """Set a key's last pass from its stored tasks: a new owner restores the counter from the backlog.
+
+        Keys with stored tasks are not idle, so no key is checked for idleness.
+        """
         known = self._known.get(key)
         if known is None:
-            self._remember_new(key, max(last_pass, self._sketched(key)), stride)
+            self._remember(key, max(last_pass, self._sketched(key)), stride)
         elif known[0] < last_pass:
             self._known[key] = (last_pass, last_pass + stride)
 
@@ -93,6 +96,9 @@ class PassCounter:
 
     def _remember_new(self, key: str, last_pass: int, stride: int) -> None:
         self._sweep(_SWEPT_A_NEW_KEY if len(self._known) < self._keys_max else _SWEPT_WHEN_FULL)
+        self._remember(key, last_pass, stride)
+
+    def _remember(self, key: str, last_pass: int, stride: int) -> None:
         if len(self._known) < self._keys_max:
             self._known[key] = (last_pass, last_pass + stride)
             self._sweep_order.append(key)

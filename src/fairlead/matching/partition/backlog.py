@@ -138,7 +138,7 @@ class PartitionBacklog:
                 self.priorities.tasks_counted = await self._store.count(self._queue, lease.range_id)
         for priority, levels in lease.levels.items():
             stored = await self._store.stored_keys(self._queue, priority, after=levels.ack_level)
-            self.priorities.add(priority, levels, stored)
+            await self.priorities.restore(priority, levels, stored)
         self._is_open = True
         if self.priorities.by_priority:
             self.wake_reader()

@@ -1,5 +1,6 @@
 """The fair backlogs of one partition, one for each priority; the writer, the reader and the deleter share them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -9,6 +10,9 @@ from fairlead.matching.messages import PriorityInfo
 from fairlead.matching.partition.backlog_limits import BacklogLimits
 from fairlead.matching.partition.matcher import HeldTask, Position
 from fairlead.storage.tasks import Levels, StoredTask
+
+# Number of fairness keys that are restored before other work of the event loop runs: some milliseconds.
+_KEYS_A_TURN_MAX = 2_000
 
 
 class WaitingKey(NamedTuple):
@@ -143,24 +147,41 @@ class PriorityBacklogs:
         if not backlog.is_at_end:
             self._workers.wake_reader()
 
-    def add(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
-        """Add a priority with its stored levels and fairness keys."""
-        self.by_priority[priority] = FairBacklog(
-            ack_level=levels.ack_level,
-            max_level=levels.max_level,
-            stored=stored,
-            overrides=self._overrides,
-            limits=self._limits.buffer,
-            keys_max=self._limits.keys_counted_max,
-        )
-        self._workers.wake_reader()
-        self._workers.wake_deleter()
+    async def restore(self, priority: int, levels: Levels, stored: Sequence[StoredKey]) -> None:
+        """Add a priority with its stored levels and fairness keys.
+
+        A million keys take seconds, so the event loop runs other work in between.
+        """
+        first_pass = min([key.first_pass for key in stored], default=levels.ack_level.pass_number)
+        backlog = self._new(levels, first_pass)
+        for start in range(0, len(stored), _KEYS_A_TURN_MAX):
+            backlog.restore(stored[start : start + _KEYS_A_TURN_MAX])
+            await asyncio.sleep(0)
+        # The overrides may have changed meanwhile.
+        backlog.override_weights(self._overrides)
+        self._add(priority, backlog)
 
     def of(self, priority: int) -> FairBacklog[StoredTask]:
         """Return the backlog of a priority; an empty one is created if there is none."""
         if priority not in self.by_priority:
-            self.add(priority, Levels(LEVEL_ZERO, LEVEL_ZERO), ())
+            self._add(priority, self._new(Levels(LEVEL_ZERO, LEVEL_ZERO), LEVEL_ZERO.pass_number))
         return self.by_priority[priority]
+
+    def _new(self, levels: Levels, first_pass: int) -> FairBacklog[StoredTask]:
+        return FairBacklog(
+            ack_level=levels.ack_level,
+            max_level=levels.max_level,
+            stored=(),
+            overrides=self._overrides,
+            limits=self._limits.buffer,
+            keys_max=self._limits.keys_counted_max,
+            first_pass=first_pass,
+        )
+
+    def _add(self, priority: int, backlog: FairBacklog[StoredTask]) -> None:
+        self.by_priority[priority] = backlog
+        self._workers.wake_reader()
+        self._workers.wake_deleter()
 
     def deliver(self, priority: int, merge: Merge[StoredTask]) -> None:
         """Hand loaded tasks to the matcher and take evicted ones back from it."""

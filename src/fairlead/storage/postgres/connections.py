@@ -2,7 +2,7 @@ import asyncio
 import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, LiteralString, Self
+from typing import Any, LiteralString, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -21,6 +21,10 @@ REQUESTS_WAITING_MAX = 10_000
 ATTEMPTS_MAX = 5
 # Maximum seconds of a scan of all tasks of a queue; a scan takes about 1.5 s per million tasks.
 SCAN_S_MAX = 600.0
+# Number of rows of a scan that are converted before other work of the event loop runs: some milliseconds.
+SCAN_PAGE_ROWS = 2_000
+
+Found = TypeVar("Found")
 
 
 class Unstorable(FixRequest):
@@ -123,14 +127,27 @@ class Connections:
     async def read(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
         """The rows of a statement that only reads."""
         try:
-            return await self._execute(statement, parameters, s_max=self._statement_s_max)
+            return await self._execute(statement, parameters)
         except OutcomeUnknown as lost:
             raise StoreUnavailable(str(lost)) from lost
 
-    async def scan(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
-        """Like `read`, with a longer timeout."""
+    async def scan(
+        self, statement: LiteralString, parameters: Mapping[str, object], make: Callable[[Row], Found]
+    ) -> list[Found]:
+        """Return `make(row)` of each row. A scan may take long, and its rows are converted a page at a time."""
+
+        async def ask(connection: Connection) -> list[Found]:
+            async with connection.transaction():
+                await connection.execute(ALLOW_TIME, {"limit": f"{SCAN_S_MAX:.0f}s"})
+                cursor = await connection.execute(statement, parameters, binary=True)
+                found: list[Found] = []
+                while page := await cursor.fetchmany(SCAN_PAGE_ROWS):
+                    found += map(make, page)
+                    await asyncio.sleep(0)
+                return found
+
         try:
-            return await self._execute(statement, parameters, s_max=SCAN_S_MAX)
+            return await self._use(ask, s_max=SCAN_S_MAX)
         except OutcomeUnknown as lost:
             raise StoreUnavailable(str(lost)) from lost
 
@@ -155,12 +172,12 @@ class Connections:
         """
         for _ in range(ATTEMPTS_MAX - 1):
             try:
-                return await self._execute(statement, parameters, s_max=self._statement_s_max)
+                return await self._execute(statement, parameters)
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 # Deadlock or serialization failure: the other transaction won; retry.
                 continue
         try:
-            return await self._execute(statement, parameters, s_max=self._statement_s_max)
+            return await self._execute(statement, parameters)
         except (errors.DeadlockDetected, errors.SerializationFailure) as refused:
             raise StoreUnavailable(
                 f"other transactions won in {ATTEMPTS_MAX} attempts, nothing was changed: {refused}"
@@ -233,12 +250,14 @@ class Connections:
         await self._unused.wait()
         await self._pool.close()
 
-    async def _execute(self, statement: LiteralString, parameters: Mapping[str, object], *, s_max: float) -> list[Row]:
-        return await self._use(
-            lambda connection: self._ask(connection, statement, parameters, s_max=s_max), s_max=s_max
-        )
+    async def _execute(self, statement: LiteralString, parameters: Mapping[str, object]) -> list[Row]:
+        async def ask(connection: Connection) -> list[Row]:
+            cursor = await connection.execute(statement, parameters, prepare=True, binary=True)
+            return await cursor.fetchall() if cursor.description else []
 
-    async def _use(self, ask: Callable[[Connection], Awaitable[list[Row]]], *, s_max: float) -> list[Row]:
+        return await self._use(ask, s_max=self._statement_s_max)
+
+    async def _use(self, ask: Callable[[Connection], Awaitable[list[Found]]], *, s_max: float) -> list[Found]:
         async with self.connection() as connection:
             try:
                 async with asyncio.timeout(s_max + ANSWER_GRACE_S):
@@ -257,17 +276,6 @@ class Connections:
                         f"the connection was lost before the response, renew the lease: {failed}"
                     ) from (failed)
                 raise translated(failed) from failed
-
-    async def _ask(
-        self, connection: Connection, statement: LiteralString, parameters: Mapping[str, object], *, s_max: float
-    ) -> list[Row]:
-        if s_max == self._statement_s_max:
-            cursor = await connection.execute(statement, parameters, prepare=True, binary=True)
-            return await cursor.fetchall() if cursor.description else []
-        async with connection.transaction():
-            await connection.execute(ALLOW_TIME, {"limit": f"{s_max:.0f}s"})
-            cursor = await connection.execute(statement, parameters, binary=True)
-            return await cursor.fetchall()
 
 
 def translated(failed: psycopg.Error | UnicodeEncodeError) -> Exception:

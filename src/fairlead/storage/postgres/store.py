@@ -102,8 +102,9 @@ class PostgresStore:
         ]
 
     async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:
-        rows = await self._connections.scan(statements.STORED_KEYS, _above(queue, priority, after))
-        return [StoredKey(key.decode(), first_pass, last_pass, weight) for key, first_pass, last_pass, weight in rows]
+        return await self._connections.scan(
+            statements.STORED_KEYS, _above(queue, priority, after), lambda row: StoredKey(row[0].decode(), *row[1:])
+        )
 
     async def delete_through(self, queue: QueueId, range_id: int, priority: int, *, through: Level, limit: int) -> int:
         rows = await self._connections.write(
@@ -156,10 +157,12 @@ class PostgresStore:
         return rows[0][0] if rows else None
 
     async def count(self, queue: QueueId, range_id: int) -> int:
-        rows = await self._connections.scan(statements.COUNT, {"digest": _digest(queue), "range_id": range_id})
-        if not rows:
+        counts = await self._connections.scan(
+            statements.COUNT, {"digest": _digest(queue), "range_id": range_id}, lambda row: int(row[0])
+        )
+        if not counts:
             raise lease_lost(queue, range_id)
-        return int(rows[0][0])
+        return counts[0]
 
     async def list_partitions(self, root: QueueId) -> dict[int, bool]:
         return partitions_of(root, await self._connections.read(statements.LIST_PARTITIONS, {"digest": _digest(root)}))
