@@ -1,5 +1,8 @@
 """Worker versions, limited to the requests that both servers can answer."""
 
+from collections.abc import Awaitable
+from typing import Any
+
 import temporalio.api.workflowservice.v1 as api
 from temporalio.api.compute.v1 import (
     ComputeConfig,
@@ -57,3 +60,53 @@ async def compute_configuration_is_refused(stage: Stage) -> None:
             namespace=NAMESPACE, deployment_version=there, remove_compute_config_scaling_groups=removed
         )
         stage.note(f"validated, {len(removed)} removed", await stage.outcome(validate(question)))
+
+
+@program
+async def repeated_creation(stage: Stage) -> None:
+    """A request whose response was lost is sent again with its request id."""
+    deployment, service = stage.name.replace("~", "-"), stage.service
+    version = WorkerDeploymentVersion(deployment_name=deployment, build_id="one")
+    for request_id in ("1", "1", "2", ""):
+        created = service.create_worker_deployment(
+            api.CreateWorkerDeploymentRequest(
+                namespace=NAMESPACE, deployment_name=deployment, identity="me", request_id=request_id
+            )
+        )
+        stage.note(f"deployment by {request_id}", await stage.outcome(_done(created)))
+    for request_id in ("3", "3", "4", ""):
+        created_version = service.create_worker_deployment_version(
+            api.CreateWorkerDeploymentVersionRequest(
+                namespace=NAMESPACE, deployment_version=version, identity="me", request_id=request_id
+            )
+        )
+        stage.note(f"version by {request_id}", await stage.outcome(_done(created_version)))
+
+
+async def _done(call: Awaitable[Any]) -> str:
+    # Responses have conflict tokens, which differ.
+    await call
+    return "done"
+
+
+@program
+async def deployments_without_a_name(stage: Stage) -> None:
+    service = stage.service
+    calls = {
+        "version described": service.describe_worker_deployment_version(
+            api.DescribeWorkerDeploymentVersionRequest(namespace=NAMESPACE)
+        ),
+        "version created": service.create_worker_deployment_version(
+            api.CreateWorkerDeploymentVersionRequest(namespace=NAMESPACE)
+        ),
+        "version deleted": service.delete_worker_deployment_version(
+            api.DeleteWorkerDeploymentVersionRequest(namespace=NAMESPACE)
+        ),
+        "deployment deleted": service.delete_worker_deployment(api.DeleteWorkerDeploymentRequest(namespace=NAMESPACE)),
+        "manager set by": service.set_worker_deployment_manager(
+            api.SetWorkerDeploymentManagerRequest(namespace=NAMESPACE, identity="me", manager_identity="you")
+        ),
+        "manager": service.set_worker_deployment_manager(api.SetWorkerDeploymentManagerRequest(namespace=NAMESPACE)),
+    }
+    for label, call in calls.items():
+        stage.note(label, await stage.outcome(call))

@@ -97,26 +97,3 @@ async def workflow_found_by_its_versioning_override(stage: Stage) -> None:
 
     await stage.until_true(is_found, query)
     await handle.terminate()
-
-
-@program
-async def activity_ids_that_do_not_exist(stage: Stage) -> None:
-    handle = await stage.start("Any", queue=NO_ONE)
-    service = stage.service
-    for workflow_id in (stage.id(), stage.id("absent")):
-        named: dict[str, Any] = {"namespace": NAMESPACE, "workflow_id": workflow_id, "activity_id": "absent"}
-        calls = {
-            "completed": service.respond_activity_task_completed_by_id(
-                api.RespondActivityTaskCompletedByIdRequest(**named)
-            ),
-            "failed": service.respond_activity_task_failed_by_id(api.RespondActivityTaskFailedByIdRequest(**named)),
-            "canceled": service.respond_activity_task_canceled_by_id(
-                api.RespondActivityTaskCanceledByIdRequest(**named)
-            ),
-            "heartbeat": service.record_activity_task_heartbeat_by_id(
-                api.RecordActivityTaskHeartbeatByIdRequest(**named)
-            ),
-        }
-        for label, call in calls.items():
-            stage.note(f"{label} of {workflow_id}", await stage.outcome(call))
-    await handle.terminate()

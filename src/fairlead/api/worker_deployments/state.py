@@ -31,6 +31,8 @@ class VersionState(msgspec.Struct, array_like=True):
     drainage_checked_ns: int = 0
     metadata: dict[str, bytes] = {}
     modifier: str = ""
+    # The id of the request that created the version, so that its repetition is recognised.
+    request_id: str = ""
 
     @property
     def status(self) -> "Status.ValueType":
@@ -74,6 +76,8 @@ class Deployment(msgspec.Struct, array_like=True):
     # Task queues (name, type, build id) whose tasks may belong to another version since the last routing change.
     moved: list[tuple[str, int, str]] = []
     moved_ns: int = 0
+    # The id of the request that created the deployment, so that its repetition is recognised.
+    request_id: str = ""
 
     def version(self, build_id: str) -> Version | None:
         """The version with a build id; None for `UNVERSIONED`."""

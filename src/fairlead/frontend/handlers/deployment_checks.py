@@ -63,8 +63,6 @@ def version_asked(version: WorkerDeploymentVersion, old: str) -> Version:
         check_field(version.deployment_name, "WorkerDeploymentName")
         check_field(version.build_id, "BuildID")
         return Version(version.deployment_name, version.build_id)
-    if not old:
-        raise InvalidArgument("deployment version cannot be empty")
     deployment, _, build_id = partition_version(old)
     if not deployment or not build_id:
         raise InvalidArgument(f'invalid version string "{old}", expected format is "<deployment_name>.<build_id>"')

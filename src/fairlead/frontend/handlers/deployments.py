@@ -40,7 +40,7 @@ from fairlead.frontend.handlers.deployment_checks import (
     wall_ns,
 )
 from fairlead.frontend.handlers.deployment_responses import latest, summary, version_details, worker_deployment
-from fairlead.frontend.validation.common import check_identity
+from fairlead.frontend.validation.common import check_identity, check_length
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -67,6 +67,8 @@ async def describe(frontend: Frontend, request: api.DescribeWorkerDeploymentRequ
 async def describe_version(frontend: Frontend, request: api.DescribeWorkerDeploymentVersionRequest, _: Call) -> Message:
     """Describe a version with its task queues."""
     namespace = await frontend.namespaces.find(request.namespace)
+    if not request.version and not request.HasField("deployment_version"):
+        raise InvalidArgument("deployment version cannot be empty")
     version = version_asked(request.deployment_version, request.version)
     deployment = await frontend.deployments.read(namespace.id, version.deployment)
     if deployment is None or version.build_id not in deployment.versions:
@@ -112,14 +114,18 @@ async def create(frontend: Frontend, request: api.CreateWorkerDeploymentRequest,
     """Create a deployment before it has workers."""
     namespace = await frontend.namespaces.find(request.namespace)
     check_deployment_name(request.deployment_name)
+    check_length(frontend, request.request_id, "RequestId")
     known = len(await frontend.deployments.list(namespace.id))
 
     def step(present: Deployment | None) -> tuple[Deployment, bytes]:
         if present is not None:
+            if request.request_id and request.request_id == present.request_id:
+                return present, steps.token_of(present)
             raise AlreadyExists(f'Worker Deployment with name "{request.deployment_name}" already exists')
         if known >= DEPLOYMENTS_MAX:
             raise Exhausted(f"maximum number of Worker Deployments ({DEPLOYMENTS_MAX}) reached")
         made = Deployment(namespace.id, request.deployment_name, wall_ns(frontend), modifier=request.identity)
+        made.request_id = request.request_id
         return made, steps.token_of(made)
 
     token = await frontend.deployments.change(namespace.id, request.deployment_name, step)
@@ -129,14 +135,20 @@ async def create(frontend: Frontend, request: api.CreateWorkerDeploymentRequest,
 async def create_version(frontend: Frontend, request: api.CreateWorkerDeploymentVersionRequest, _: Call) -> Message:
     """Create a version before it has workers."""
     namespace = await frontend.namespaces.find(request.namespace)
+    check_deployment_name(request.deployment_version.deployment_name)
     version = version_asked(request.deployment_version, "")
     check_scaling_groups(request.compute_config.scaling_groups)
+    check_length(frontend, request.request_id, "RequestId")
 
     def step(present: Deployment | None) -> tuple[Deployment, None]:
         deployment = existing(present, version.deployment)
-        if version.build_id in deployment.versions:
-            raise AlreadyExists(f"Worker Deployment Version {version} already exists")
-        add_version(deployment, version.build_id, wall_ns(frontend)).modifier = request.identity
+        known = deployment.versions.get(version.build_id)
+        if known is not None:
+            if request.request_id and request.request_id == known.request_id:
+                return deployment, None
+            raise AlreadyExists(f'Worker Deployment Version "{version.dotted}" already exists')
+        made = add_version(deployment, version.build_id, wall_ns(frontend))
+        made.modifier, made.request_id = request.identity, request.request_id
         return deployment, None
 
     await frontend.deployments.change(namespace.id, version.deployment, step)
@@ -215,7 +227,7 @@ async def set_ramping(frontend: Frontend, request: api.SetWorkerDeploymentRampin
 async def delete(frontend: Frontend, request: api.DeleteWorkerDeploymentRequest, _: Call) -> Message:
     """Delete a deployment that has no versions."""
     namespace = await frontend.namespaces.find(request.namespace)
-    check_deployment_name(request.deployment_name)
+    check_field(request.deployment_name, "WorkerDeploymentName")
 
     def step(present: Deployment | None) -> tuple[Deployment | None, None]:
         if present is not None:
@@ -282,12 +294,12 @@ async def update_metadata(
 async def set_manager(frontend: Frontend, request: api.SetWorkerDeploymentManagerRequest, _: Call) -> Message:
     """Set or clear the manager: only that identity may change the deployment."""
     namespace = await frontend.namespaces.find(request.namespace)
-    check_deployment_name(request.deployment_name)
+    if not request.identity:
+        raise InvalidArgument("Identity is required")
+    check_field(request.deployment_name, "WorkerDeploymentName")
     chosen = request.WhichOneof("new_manager_identity")
     manager = request.manager_identity
     if chosen == "self":
-        if not request.identity:
-            raise InvalidArgument("Identity is required")
         manager = request.identity if request.self else ""
 
     def step(present: Deployment | None) -> tuple[Deployment, Message]:

@@ -18,6 +18,7 @@ from fairlead.frontend.validation.standalone_activity import check_activity, che
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from fairlead.api.namespaces import Namespace
     from fairlead.frontend.gateway.context import Frontend, Handler
     from fairlead.rpc import Call
 
@@ -89,6 +90,7 @@ async def delete(frontend: Frontend, request: api.DeleteActivityExecutionRequest
 
 async def pause(frontend: Frontend, request: api.PauseActivityExecutionRequest, call: Call) -> Message | bytes:
     """Pause an activity: begin no further attempts."""
+    namespace = await _checked(frontend, request)
     if request.workflow_id:
         of_workflow = api.PauseActivityRequest(
             namespace=request.namespace,
@@ -99,11 +101,12 @@ async def pause(frontend: Frontend, request: api.PauseActivityExecutionRequest, 
         )
         await controls.pause_activity(frontend, of_workflow, call)
         return api.PauseActivityExecutionResponse()
-    return await _control("PauseActivityExecution", frontend, request)
+    return await frontend.history.call("PauseActivityExecution", namespace.id, request.activity_id, request)
 
 
 async def unpause(frontend: Frontend, request: api.UnpauseActivityExecutionRequest, call: Call) -> Message | bytes:
     """Unpause an activity."""
+    namespace = await _checked(frontend, request)
     if request.workflow_id:
         of_workflow = api.UnpauseActivityRequest(
             namespace=request.namespace,
@@ -114,11 +117,12 @@ async def unpause(frontend: Frontend, request: api.UnpauseActivityExecutionReque
         )
         await controls.unpause_activity(frontend, of_workflow, call)
         return api.UnpauseActivityExecutionResponse()
-    return await _control("UnpauseActivityExecution", frontend, request)
+    return await frontend.history.call("UnpauseActivityExecution", namespace.id, request.activity_id, request)
 
 
 async def reset(frontend: Frontend, request: api.ResetActivityExecutionRequest, call: Call) -> Message | bytes:
     """Reset an activity: count its attempts from 1 again."""
+    namespace = await _checked(frontend, request)
     if request.workflow_id:
         of_workflow = api.ResetActivityRequest(
             namespace=request.namespace,
@@ -132,13 +136,14 @@ async def reset(frontend: Frontend, request: api.ResetActivityExecutionRequest, 
         )
         await controls.reset_activity(frontend, of_workflow, call)
         return api.ResetActivityExecutionResponse()
-    return await _control("ResetActivityExecution", frontend, request)
+    return await frontend.history.call("ResetActivityExecution", namespace.id, request.activity_id, request)
 
 
 async def update_options(
     frontend: Frontend, request: api.UpdateActivityExecutionOptionsRequest, call: Call
 ) -> Message | bytes:
     """Change the timeouts, the retry policy, the priority or the task queue."""
+    namespace = await _checked(frontend, request)
     check_update(request)
     if request.workflow_id:
         of_workflow = api.UpdateActivityOptionsRequest(
@@ -153,19 +158,19 @@ async def update_options(
         answer = await controls.update_activity_options(frontend, of_workflow, call)
         options = api.UpdateActivityOptionsResponse.FromString(answer).activity_options
         return api.UpdateActivityExecutionOptionsResponse(activity_options=options)
-    return await _control("UpdateActivityExecutionOptions", frontend, request)
+    return await frontend.history.call("UpdateActivityExecutionOptions", namespace.id, request.activity_id, request)
 
 
 async def _end(method: str, frontend: Frontend, request: End) -> bytes:
-    namespace = await frontend.namespaces.find(request.namespace)
-    check_requester(frontend, request)
+    namespace = await _checked(frontend, request)
     return await frontend.history.call(method, namespace.id, request.activity_id, request)
 
 
-async def _control(method: str, frontend: Frontend, request: Control) -> bytes:
+async def _checked(frontend: Frontend, request: End | Control) -> Namespace:
+    """The namespace of a request whose ids are valid."""
     namespace = await frontend.namespaces.find(request.namespace)
     check_requester(frontend, request)
-    return await frontend.history.call(method, namespace.id, request.activity_id, request)
+    return namespace
 
 
 def _execution(request: Control) -> WorkflowExecution:

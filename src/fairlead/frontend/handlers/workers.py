@@ -124,6 +124,13 @@ def _decoded(token: bytes) -> WorkerPageToken:
         raise InvalidArgument("invalid next_page_token") from None
 
 
+DIFFERENCES = (
+    (
+        "A worker is listed until it shuts down, or has sent no heartbeat for five minutes; Temporal's server lists "
+        "it for a day."
+    ),
+    "A malformed query of ListWorkers or CountWorkers is rejected even if the namespace has no workers.",
+)
 METHODS: dict[str, Handler] = {
     "RecordWorkerHeartbeat": record_heartbeat,
     "ListWorkers": list_workers,
