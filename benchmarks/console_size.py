@@ -38,7 +38,7 @@ QUEUES = 10_000
 KEYS = 10_000
 KEYED = "ten thousand keys"
 ADDED_AT_ONCE = 64
-# Pages of the list, of one task queue, and of one with many keys.
+# Pages: the list of task queues, and the pages of one task queue with many keys.
 ONE = f"name={quote(KEYED)}&type=activity"
 LIST = "task-queues"
 PAGES = (LIST, f"{LIST}?sort=name&page=50", "home", f"task-queue?{ONE}", f"fairness?{ONE}", f"scaler?{ONE}")

@@ -90,7 +90,7 @@ async def test_a_lone_host_stays_in_its_ring_when_the_store_stalls() -> None:
     stall.stalls_s.clear()
     await host.beat()
     alive.append(host.is_alive)
-    # Other hosts can't know that it is alive, but no request may fail for want of a host.
+    # Other hosts can't know that it is alive, but no request may fail because no host is known.
     assert alive == [False, True]
     assert rings == [("lone",)]
     await host.leave()

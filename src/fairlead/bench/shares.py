@@ -37,7 +37,7 @@ class FairShares:
         self._time = 0.0
 
     def waits(self, key: int) -> None:
-        """Note that a task of this key begins to wait."""
+        """Record that a task of this key begins to wait."""
         self._waiting[key] += 1
         if self._waiting[key] == 1:
             self._entered[key] = self._time
@@ -45,7 +45,7 @@ class FairShares:
             self._weight_waiting += self._weights[key]
 
     def withdrawn(self, key: int) -> None:
-        """Note that a task of this key stopped waiting without being dispatched."""
+        """Record that a task of this key stopped waiting without being dispatched."""
         self._waiting[key] -= 1
         if self._waiting[key] == 0:
             self._owed[key] += self._weights[key] * (self._time - self._entered[key])
@@ -54,7 +54,7 @@ class FairShares:
             self._weight_waiting = self._weight_waiting - self._weights[key] if self._keys_waiting else 0.0
 
     def dispatched(self, key: int) -> None:
-        """Note that a waiting task of this key was dispatched."""
+        """Record that a waiting task of this key was dispatched."""
         self._time += 1 / self._weight_waiting
         self._got[key] += 1
         self._contended[key] += self._keys_waiting == len(self._weights)

@@ -90,7 +90,7 @@ class Tally:
         return max(0.0, moment_s - self.start_s)
 
     def preload(self, stamp: Stamp) -> None:
-        """Note a task added before the load: it must be received, but its add is not measured."""
+        """Record a task added before the load: it must be received, but its add is not measured."""
         self._make_room(stamp)
         self._states[stamp.number] |= _ACKNOWLEDGED
         self.preloaded += 1
@@ -98,14 +98,14 @@ class Tally:
         self.shares.waits(stamp.key)
 
     def sends(self, stamp: Stamp, *, now_s: float) -> None:
-        """Note that a task is being sent; it may be received before the add returns."""
+        """Record that a task is being sent; it may be received before the add returns."""
         self._make_room(stamp)
         self.sent += 1
         self.send_delays.add(now_s - stamp.due_s)
         self.shares.waits(stamp.key)
 
     def added(self, stamp: Stamp, answer: AddResponse, *, sent_s: float, now_s: float) -> None:
-        """Note that the server acknowledged a task: it must be received."""
+        """Record that the server acknowledged a task: it must be received."""
         self._states[stamp.number] |= _ACKNOWLEDGED
         if not self._states[stamp.number] & _RECEIVED:
             self.outstanding += 1
@@ -117,7 +117,7 @@ class Tally:
         self._answered(sent_s=sent_s, now_s=now_s, config=answer.config)
 
     def add_failed(self, stamp: Stamp, error: Exception, *, sent_s: float, now_s: float) -> None:
-        """Note that an add failed or timed out: the task may be received or not."""
+        """Record that an add failed or timed out: the task may be received or not."""
         state = self._states[stamp.number]
         self._states[stamp.number] = state | _FAILED
         if state & _RECEIVED:
@@ -138,7 +138,7 @@ class Tally:
             self._note(config, now_s)
 
     def polled(self, answer: PollResponse, stamp: Stamp | None, *, begun_s: float, now_s: float) -> None:
-        """Note a poll's response; `stamp` is the stamp of its task, if the task belongs to this run."""
+        """Record a poll's response; `stamp` is the stamp of its task, if the task belongs to this run."""
         self.polls += 1
         self.poll_waits.add(now_s - begun_s)
         self._note(answer.config, now_s)
@@ -154,7 +154,7 @@ class Tally:
             self._received(stamp, answer, now_s)
 
     def poll_failed(self, error: Exception) -> None:
-        """Note that a poll failed."""
+        """Record that a poll failed."""
         self.poll_failures[type(error).__name__] += 1
 
     def _received(self, stamp: Stamp, answer: PollResponse, now_s: float) -> None:

@@ -143,13 +143,13 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
 
     def pause_writing(self) -> None:
-        """Note that the client reads slower than we write."""
+        """Record that the client reads slower than we write."""
         if self._writable is None:
             self._writable = self._host.loop.create_future()
             self._expect_within(self._limits.write_s_max)
 
     def resume_writing(self) -> None:
-        """Note that more can be written."""
+        """Record that more can be written."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None

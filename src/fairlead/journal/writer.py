@@ -65,7 +65,7 @@ class Source(Protocol):
 
 
 class Counted(Protocol):
-    """Counts written and dropped records; called in the writer's thread."""
+    """Counters of written and dropped records. The writer's thread calls them."""
 
     def written(self, records: int, size_bytes: int) -> None:
         """Count records on disk, and their bytes."""

@@ -30,12 +30,12 @@ class ConfigUsers:
         self._produced: RecentlyUsed[TaskQueueId, TaskQueueId] = RecentlyUsed(task_queues_max)
 
     def note_poll(self, task_queue: TaskQueueId) -> None:
-        """Note that a poll of this task queue got a response."""
+        """Record that a poll of this task queue got a response."""
         if self._polled.get(task_queue) is None:
             self._polled.put(task_queue, task_queue)
 
     def note_task(self, task_queue: TaskQueueId) -> None:
-        """Note that a task was added to this task queue, or offered to its polls."""
+        """Record that a task was added to this task queue, or offered to its polls."""
         if self._produced.get(task_queue) is None:
             self._produced.put(task_queue, task_queue)
 

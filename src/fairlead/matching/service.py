@@ -220,7 +220,7 @@ class MatchingService:
         return await self._ask_quietly(request.partition, recall, request)
 
     async def report(self, request: ReportRequest) -> ReportResponse:
-        """Note the report of a partition that has a backlog and no polls."""
+        """Record the report of a partition that has a backlog and no polls."""
 
         async def note(manager: PartitionManager, request: ReportRequest) -> ReportResponse:
             manager.idle_polls.note_report(request.report)

@@ -35,14 +35,14 @@ class Outgoing:
 
     def __init__(self) -> None:
         self.pieces: deque[bytes] = deque()
-        # Bytes of the first piece that are sent.
+        # Number of bytes of the first piece that were already sent.
         self.offset = 0
         self.waiting_bytes = 0
         # Whether the stream is in the outbox's queue of ready streams.
         self.is_ready = False
         # The trailers that follow the last piece; None while more pieces may come.
         self.end_block: bytes | None = None
-        # Whether the last piece ends the stream, as that of a request does.
+        # Whether the last piece ends the stream. The last piece of a request does.
         self.ends_with_data = False
         # Done when `waiting_bytes` is low enough for the handler's next message.
         self.room: asyncio.Future[None] | None = None

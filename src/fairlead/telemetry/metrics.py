@@ -109,7 +109,7 @@ class Metrics:
         return counts
 
     def forget(self, counts: PartitionMetrics) -> None:
-        """Note that a partition was unloaded. The same partition may have been loaded again before."""
+        """Record that a partition was unloaded. The same partition may have been loaded again before."""
         counts.holders = max(0, counts.holders - 1)
         if counts.holders == 0 and counts.labels in self._series:
             self._unloaded[counts.labels] = None

@@ -98,7 +98,7 @@ class Skipper:
         self.poke()
 
     def poke(self) -> None:
-        """Note a change, and check whether time may be skipped."""
+        """Record a change, and check whether time may be skipped."""
         self._changes += 1
         self._busy_s = BUSY_S_MIN
         self._check_soon()

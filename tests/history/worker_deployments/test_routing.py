@@ -91,7 +91,7 @@ def test_a_worker_has_a_version_only_if_it_uses_versioning() -> None:
     assert version_of(b"\xff") is None
 
 
-def test_a_review_is_distinguished_from_a_worker() -> None:
+def test_the_payload_of_a_mark_is_not_taken_for_a_worker() -> None:
     mark = Mark("orders", int(TaskType.WORKFLOW), V1)
     assert decode_mark(encode_mark(mark)) == mark
     assert version_of(encode_mark(mark)) is None

@@ -72,7 +72,7 @@ async def _describe(
 
 
 async def note_operation(stage: Stage, label: str, **options: Any) -> None:
-    """Note the operation's description without the fields that differ between servers."""
+    """Record the operation's description without the fields that differ between servers."""
     answer = await _describe(stage, include_input=True, include_outcome=True, **options)
     stage.note(f"{label}: has a token", bool(answer.long_poll_token))
     answer.long_poll_token = b""

@@ -126,7 +126,7 @@ class LoadBalancer:
         wait_s: float,
         now_s: float,
     ) -> None:
-        """Note a partition's report from a response; the weighted strategy uses it.
+        """Record a partition's report from a response; the weighted strategy uses it.
 
         `backlog` is the number of its stored tasks, `wait_s` the average time that a task waits for a poll.
         """

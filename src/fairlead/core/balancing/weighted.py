@@ -104,7 +104,7 @@ class ReportedLoads:
         return self._untried.popitem()[0] if self._untried else None
 
     def tried(self, partition: int) -> None:
-        """Note that a poll tries `partition`."""
+        """Record that a poll tries `partition`."""
         self._untried.pop(partition, None)
 
     def report(self, partition: int, tasks: float, now_s: float) -> None:
@@ -200,7 +200,7 @@ class Weighted:
         return partition, counts
 
     def report(self, task_queue: TaskQueueId, partition: int, *, tasks: float, now_s: float) -> None:
-        """Note a partition's report, if a poll of its task queue was balanced by weight recently."""
+        """Record a partition's report, if a poll of its task queue was balanced by weight recently."""
         loads = self._loads.get(task_queue)
         if loads is not None:
             loads.report(partition, tasks, now_s)

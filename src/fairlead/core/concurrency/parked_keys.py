@@ -71,13 +71,13 @@ class ParkedKeys:
             self._parked.popitem(last=False)
 
     def started(self, key: str) -> None:
-        """Note that a try has succeeded."""
+        """Record that a try has succeeded."""
         parked = self._parked.get(key)
         if parked is not None and parked.explores:
             parked.tries = max(parked.tries, 1)
 
     def freed(self, key: str) -> None:
-        """Note that a slot of the key has become free."""
+        """Record that a slot of the key has become free."""
         self.give_back(key)
 
     def next_s(self) -> float:

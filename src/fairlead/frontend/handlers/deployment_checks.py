@@ -109,7 +109,7 @@ async def found_deployment(frontend: Frontend, namespace: Namespace, name: str) 
 
 
 async def drained(frontend: Frontend, namespace: Namespace, deployment: Deployment) -> Deployment:
-    """The deployment, after all due drainage checks of its versions: there are no other checks than these."""
+    """Make the due drainage checks of a deployment's versions, and return the deployment. No timer makes them."""
     now_ns = wall_ns(frontend)
     due = [
         state

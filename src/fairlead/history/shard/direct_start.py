@@ -29,7 +29,7 @@ class DirectStart:
         self.is_committed = False
 
     def committed(self) -> None:
-        """Note that the step is durable."""
+        """Record that the step is durable."""
         self.is_committed = True
 
     def release(self) -> None:

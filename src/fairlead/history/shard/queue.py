@@ -183,7 +183,7 @@ class ShardQueue:
         return key
 
     def written(self, key: TaskKey, row: QueueRow) -> None:
-        """Note that the task is durable, so that it starts when it is due."""
+        """Record that the task is durable, so that it starts when it is due."""
         if key > self._horizon or len(self._outstanding) > self._tasks_max:
             # The key is above the range in memory, or memory is full: end the range below the key, to read it later.
             self._outstanding.pop(key, None)

@@ -82,7 +82,7 @@ class ShardQueues:
         return [self._assign(row, payload) for row, payload in zip(rows, payloads, strict=True)]
 
     def written(self, assigned: Sequence[AssignedTask]) -> None:
-        """Note that the commit is durable, so that its tasks run when they are due."""
+        """Record that the commit is durable, so that its tasks run when they are due."""
         for task in assigned:
             task.queue.written(task.key, task.row)
 

@@ -165,7 +165,7 @@ class ShardStream:
         return TaskWrite(REPLICATION, 0, task_id, encode_row(row))
 
     def written(self, task_ids: Sequence[int]) -> None:
-        """Note that the rows are durable."""
+        """Record that the rows are durable."""
         # True if other clusters can read further now: one of these rows is for them, or blocked a later row.
         is_news = self._last_our_id >= self._ceiling()
         for task_id in task_ids:

@@ -143,7 +143,7 @@ class ChildBacklogs:
         self.polls_out = 0
 
     def note(self, report: BacklogReport) -> None:
-        """Note a partition's backlog report."""
+        """Record a partition's backlog report."""
         child = self._children.get(report.partition)
         now_s = self._clock()
         if child is None:

@@ -85,7 +85,7 @@ class IdlePolls:
             del self._from_children[poll.poll_id]
 
     def note_report(self, report: BacklogReport) -> None:
-        """Note the report of a partition that has tasks and no polls, and send polls to it."""
+        """Record the report of a partition that has tasks and no polls, and send polls to it."""
         if report.partition != self._dependencies.number:
             self._children.note(report)
             self._redirect()

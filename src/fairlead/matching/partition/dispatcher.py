@@ -198,11 +198,11 @@ class Dispatcher:
             self.hold([held])
 
     def note_started(self, fairness_key: str) -> None:
-        """Note that a task has started, in a partition with parked tasks."""
+        """Record that a task has started, in a partition with parked tasks."""
         self._match(self.matcher.note_started(fairness_key, self._clock()))
 
     def note_free_slot(self, fairness_key: str) -> None:
-        """Note that an activity of a task queue with a limit on running activities has ended."""
+        """Record that an activity of a task queue with a limit on running activities has ended."""
         if self.matcher.is_parking and not self.is_closing:
             self._match(self.matcher.note_free_slot(fairness_key, self._clock()))
 

@@ -79,7 +79,7 @@ class DispatchLimits:
         self.rules: DispatchRules = NO_RULES
 
     def note_worker(self, identity: str, rate_per_s: float) -> bool:
-        """Note a worker's rate limit for the whole task queue; True if the limit is new or has changed."""
+        """Record a worker's rate limit for the whole task queue; True if the limit is new or has changed."""
         if math.isnan(rate_per_s) or rate_per_s < 0:
             raise InvalidWorkerRate(f"rate_per_s of {identity!r} is {rate_per_s}: give 0 or more tasks a second")
         workers = self._workers = self._workers or {}

@@ -214,7 +214,7 @@ class Matcher(Generic[Payload]):
             self._wake_lane(fairness_key)
 
     def park(self, fairness_key: str, full: Full, now_s: float) -> None:
-        """Note that a limit on running activities has refused a task, after the task was given back."""
+        """Record that a limit on running activities has refused a task, after the task was given back."""
         if not self.is_parking:
             self._parked_keys, self._parked_queue = ParkedKeys(), ParkedKeys()
             self.is_parking = True
@@ -225,14 +225,14 @@ class Matcher(Generic[Payload]):
             self._parked_keys.refused(fairness_key, now_s)
 
     def note_started(self, fairness_key: str, now_s: float) -> list[Match[Payload]]:
-        """Note that a task of a key has started, and return the resulting matches of parked tasks."""
+        """Record that a task of a key has started, and return the resulting matches of parked tasks."""
         self._parked_queue.started("")
         self._parked_keys.started(fairness_key)
         self._wake_lane(fairness_key)
         return self.wake(now_s)
 
     def note_free_slot(self, fairness_key: str, now_s: float) -> list[Match[Payload]]:
-        """Note that a running activity of a key has ended, and return the resulting matches of parked tasks."""
+        """Record that a running activity of a key has ended, and return the resulting matches of parked tasks."""
         self._parked_queue.freed("")
         self._parked_keys.freed(fairness_key)
         self._wake_lane(fairness_key)

@@ -35,5 +35,5 @@ class StickyWorker:
         self.has_left = True
 
     def is_there(self, *, within_s: float) -> bool:
-        """Whether tasks may wait for the worker: it polls now, or polled within this time."""
+        """Whether tasks may wait for the worker: it polls now, or polled in the last `within_s` seconds."""
         return not self.has_left and (self._polls > 0 or self._clock() - self._seen_s <= within_s)

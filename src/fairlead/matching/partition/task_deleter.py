@@ -11,9 +11,9 @@ from fairlead.storage.tasks import LeaseLost, OutcomeUnknown, QueueId, StoreUnav
 
 
 class TaskDeleter:
-    """Deletes tasks up to the ack level of their priority, in a task that `runner` starts when it is woken.
+    """Deletes tasks up to the ack level of their priority, in an asyncio task that `runner` starts.
 
-    `wakes` wakes it when an interval has passed.
+    `wakes` starts it again when an interval has passed.
     """
 
     __slots__ = (

@@ -11,7 +11,7 @@ from fairlead.telemetry import PartitionMetrics
 
 
 class TaskReader:
-    """Loads tasks in the order of their fair levels, in a task that `runner` starts when a read is due."""
+    """Loads tasks in the order of their fair levels, in an asyncio task that `runner` starts when a read is due."""
 
     __slots__ = ("_counts", "_is_reading", "_limits", "_loaded", "_priorities", "_queue", "_runner", "_store")
 

@@ -87,7 +87,7 @@ class ClientCalls:
         self._decoder = HeaderDecoder(list_bytes_max=limits.header_list_bytes_max * HEADER_LIST_FACTOR_MAX)
         self._deadlines = deadlines
         self._waiting: dict[ClientCall, None] = {}
-        # False after GOAWAY, at the last stream id, and at the end of the connection.
+        # False after GOAWAY, when all stream ids are used up, and when the connection has ended.
         self.is_accepting = True
         # The last stream that was opened; streams of clients have odd ids.
         self.last_id = -1
