@@ -83,7 +83,7 @@ def test_an_id_that_stands_for_another_run_is_found() -> None:
     )
 
 
-def test_an_id_that_is_not_the_one_seen_before_is_found() -> None:
+def test_an_id_that_differs_from_its_first_occurrence_is_found() -> None:
     ours = _seen()
     ours["notes"][0]["value"]["requestId"] = OTHER
     (found,) = differences("program", _seen(), ours)

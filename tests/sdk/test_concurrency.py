@@ -337,7 +337,7 @@ End = Callable[[Client, Handle, Watch], Awaitable[None]]
         pytest.param("hold", "reset", 60.0, 0.0, 1, _reset, id="reset"),
     ],
 )
-async def test_however_an_activity_ends_its_slot_becomes_free(
+async def test_every_end_of_an_activity_frees_its_slot(
     kind: str, name: str, start_to_close_s: float, heartbeat_s: float, attempts: int, end: End, tmp_path: Path
 ) -> None:
     """FL-81: a slot is freed by the commit that ends its attempt, for every kind of end."""

@@ -32,7 +32,7 @@ HTML: Final = "text/html; charset=utf-8"
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 
-# The audit has refused sign-ins under this name.
+# Method name under which the audit lists refused sign-ins.
 SIGN_IN: Final = MethodAccess("/fairlead/console.SignIn", "console.SignIn", Scope.CLUSTER, Access.READ)
 
 _NO_STORE: Final = ("Cache-Control", "no-store")

@@ -208,7 +208,7 @@ class MatchingService:
 
     @property
     def reserve(self) -> Reserve:
-        """The function that reserves a poll waiting at this host for a task that its owner is about to write."""
+        """The function with which history reserves a waiting poll of this host, before it writes the poll's task."""
         return partial(reserve_poll, self.engine)
 
     async def recall(self, request: RecallRequest) -> RecallResponse:

@@ -64,7 +64,7 @@ class Call:
         return self.head.binary_metadata
 
     def trust(self) -> None:
-        """Record that the caller is identified: its connection gets the server's whole limits, not those of strangers."""
+        """Record that the caller is identified: its connection gets the whole limits, not those of strangers."""
 
     def remaining_s(self) -> float | None:
         """Seconds until the deadline; None if the caller set none."""

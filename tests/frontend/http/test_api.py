@@ -264,7 +264,7 @@ async def test_the_caller_chooses_the_format(target: str, accept: str, content_t
     assert (response.content_type, text(response)) == (content_type, body)
 
 
-async def test_numbers_of_32_bits_have_no_more_digits_than_these() -> None:
+async def test_a_32_bit_float_is_written_with_its_shortest_digits() -> None:
     numbers = {
         0.1: "0.1",
         0.14453751: "0.14453751",

@@ -103,7 +103,7 @@ def test_a_version_in_use_is_not_deleted(
         steps.check_deletable(deployment, state, skip_drainage=skip_drainage, has_pollers=has_pollers)
 
 
-def test_nor_is_the_current_one(deployment: Deployment) -> None:
+def test_the_current_version_is_not_deleted(deployment: Deployment) -> None:
     steps.set_current(deployment, "v1", identity="", now_ns=10)
     with pytest.raises(ApiError, match="is current or ramping"):
         steps.check_deletable(deployment, deployment.versions["v1"], skip_drainage=True, has_pollers=False)

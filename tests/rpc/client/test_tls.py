@@ -70,7 +70,7 @@ async def test_a_server_that_does_not_choose_http2_gets_no_call(certificate: tup
             assert isinstance(await failed(channel.unary(ECHO, b"")), NotSent)
 
 
-async def test_a_renewed_certificate_is_used_by_the_next_connection_while_open_calls_go_on(
+async def test_a_renewed_certificate_is_used_by_the_next_connection_while_open_calls_continue(
     certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     renewed = new_certificate(tmp_path_factory.mktemp("renewed"))

@@ -16,7 +16,10 @@ _TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The times from `begin_us` up to `end_us`, and as much before; a window counts by its beginning."""
+    """The period from `begin_us` to `end_us`, and an equally long one before it, to compare with.
+
+    A window belongs to the period in which it begins.
+    """
 
     begin_us: int
     end_us: int
