@@ -155,7 +155,7 @@ async def test_a_failed_commit_does_not_block_later_rows(tmp_path: Path) -> None
 
 
 async def test_a_row_that_cannot_be_encoded_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "RETRY_S", 0.01)
+    monkeypatch.setattr(stream, "RETRY_FIRST_S", 0.01)
     failures = iter(range(3))
 
     def make(streamed: Streamed) -> HistoryRecord:
@@ -174,7 +174,7 @@ async def test_a_row_that_cannot_be_encoded_is_retried(tmp_path: Path, monkeypat
 
 
 async def test_an_unexpected_error_of_the_journal_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "RETRY_S", 0.01)
+    monkeypatch.setattr(stream, "RETRY_FIRST_S", 0.01)
     failures = iter(range(3))
 
     class Failing(HistoryJournal):

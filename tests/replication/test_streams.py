@@ -282,7 +282,7 @@ async def test_the_journal_gets_every_row_once_even_if_rows_wait_for_a_cluster_o
 async def test_every_row_is_journaled_despite_any_failures(
     store: HistoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.history.shard.stream.RETRY_S", 0.01)
+    monkeypatch.setattr("fairlead.history.shard.stream.RETRY_FIRST_S", 0.01)
     settings = DynamicSettings(overrides={"journal.flushInterval": "10ms"})
     journal = await Journal.open(tmp_path / "journal", cluster="a", host="h", settings=settings, metrics=Metrics())
     kept = HistoryJournal(journal, payloads=JournalPayloads.NONE)

@@ -13,6 +13,7 @@ from fairlead.history.state.tasks import QueueRow, RunTimeout, UpsertVisibility,
 from fairlead.storage.commit import Commit, TaskWrite
 from fairlead.storage.history import StoredHistoryTask, TaskKey
 from fairlead.storage.memory.history import MemoryHistory
+from fairlead.storage.tasks import StoreUnavailable
 from tests.virtual_time import on_virtual_time
 
 SECOND_NS = 1_000_000_000
@@ -227,6 +228,32 @@ async def test_the_next_owner_executes_the_remaining_tasks() -> None:
 
     # At least once: tasks after the stuck one may be executed again.
     assert second.done == ["stuck", "done after it"]
+    await second.queue.close()
+
+
+@on_virtual_time
+async def test_a_queue_that_can_not_be_read_is_read_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "PAGE_MAX", 2)
+    store = MemoryHistory()
+    first = await World(store, is_timed=False).open()
+    for run_id in "abcd":
+        await first.write(run_id)
+    second = World(store, is_timed=False, tasks_max=2)
+    await second.open()
+    faults = [StoreUnavailable("no store"), ValueError("a bug")]
+    read = store.read_tasks
+
+    async def fail_at_first(*arguments: Any, **options: Any) -> list[StoredHistoryTask]:
+        if faults:
+            raise faults.pop()
+        return await read(*arguments, **options)
+
+    monkeypatch.setattr(store, "read_tasks", fail_at_first)
+    await asyncio.sleep(0.5)
+
+    assert faults == []
+    assert second.done == ["a", "b", "c", "d"]
+    await first.queue.close()
     await second.queue.close()
 
 

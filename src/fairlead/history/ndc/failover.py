@@ -15,7 +15,7 @@ from fairlead.aio.backoff import Backoff
 from fairlead.api.errors import NotFound
 from fairlead.core.errors import RetryLater
 from fairlead.history.ndc.buffered_events import flush
-from fairlead.history.ndc.sweeps import RETRY_S, Sweeps
+from fairlead.history.ndc.sweeps import RETRY_FIRST_S, RETRY_S_MAX, Sweeps
 from fairlead.history.ndc.task_refresh import refresh
 from fairlead.history.shard.commit import Step
 from fairlead.history.state import RunClosed, decode, encode
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 CONCURRENT_MAX = 10
 # Number of failed runs of a namespace above which the whole sweep restarts: then single runs are not the cause.
 FAILED_MAX = 1_000
-RETRY_S_MAX = 60.0
 
 
 class TooManyFailed(RetryLater):
@@ -73,7 +72,7 @@ class FailoverSweeps(Sweeps):
             failed += await self._refresh_all(namespace, runs, is_active=is_active)
             if len(failed) > FAILED_MAX:
                 raise TooManyFailed(f"task refresh failed for {len(failed)} runs of namespace {namespace.name!r}")
-        backoff = Backoff(RETRY_S, RETRY_S_MAX, random=self._shard.services.uniform)
+        backoff = Backoff(RETRY_FIRST_S, RETRY_S_MAX, random=self._shard.services.uniform)
         while failed:
             # Failed runs are retried after all other runs, so that they don't delay them.
             await asyncio.sleep(backoff.next_s())

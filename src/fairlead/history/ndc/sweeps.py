@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
+from fairlead.aio.backoff import Backoff
 from fairlead.core.errors import FairleadError
 from fairlead.storage.history import ListedRun, RunKey
 from fairlead.storage.history_conflicts import MetadataConflict
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from fairlead.history.shard.shard import Shard
 
 PAGE_MAX = 200
-RETRY_S = 1.0
+# Seconds before the first retry of a failed sweep (doubled for each further retry), and the maximum.
+RETRY_FIRST_S, RETRY_S_MAX = 1.0, 60.0
 MARKS_A_PAGE_MAX = 500
 
 _log = get_log("history.sweeps")
@@ -103,6 +105,7 @@ class Sweeps(ABC):
             del self._working[key]
 
     async def _work(self, key: str) -> None:
+        backoff = Backoff(RETRY_FIRST_S, RETRY_S_MAX, random=self._shard.services.uniform)
         while True:
             namespace = self._shard.services.namespaces.cached_id(_namespace_of(key))
             if namespace is None or key not in self._due(namespace):
@@ -113,7 +116,7 @@ class Sweeps(ABC):
                 if self._shard.ownership.is_lost:
                     return
                 self._warn("sweep of a namespace failed, retrying", namespace, failure)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(backoff.next_s())
 
     def _warn(self, what: str, namespace: Namespace, failure: Exception, **more: object) -> None:
         _log.warning(

@@ -38,7 +38,7 @@ DELETE_INTERVAL_S = 1.0
 ALARM_LATE_S = 0.001
 # Number of failed tasks of one queue that wait for a retry without counting as running.
 RETRYING_MAX = 1_000
-# Seconds before the first retry of a failed task (doubled for each further retry), and the maximum.
+# Seconds before the first retry of a failed task or read (doubled for each further retry), and the maximum.
 RETRY_FIRST_S = 0.05
 RETRY_S_MAX = 10.0
 _RETRY_LOUD_ATTEMPTS = 5
@@ -74,7 +74,7 @@ class ShardQueue:
         """`ahead_ns`: timers that are due within this time are loaded into memory; None loads all timers.
 
         `is_over` returns whether a task certainly has no effect any more, so that it need not run.
-        `uniform` makes random numbers in [0, 1), which vary the pauses between attempts. `turns` limits the number of
+        `uniform` makes random numbers in [0, 1), which vary the pauses between retries. `turns` limits the number of
         tasks that all queues of a busy host run at once.
         """
         self.name = name
@@ -298,20 +298,28 @@ class ShardQueue:
             self.wake() if self._is_timed else self._begin_due()
 
     async def _read_forever(self) -> None:
+        backoff = Backoff(RETRY_FIRST_S, RETRY_S_MAX, random=self._uniform)
         while True:
-            self._wake.clear()
             # Don't use `wait_for`, which can swallow a cancellation that comes together with the event.
             with suppress(TimeoutError):
                 async with asyncio.timeout(TIMERS_AHEAD_S):
                     await self._wake.wait()
-            try:
-                await self._read_on()
-            except FairleadError as failure:
-                _log.warning("queue can't be read", shard=self._shard_id, queue=self.name, error=str(failure))
-                await asyncio.sleep(RETRY_S_MAX)
-            except Exception:  # noqa: BLE001 - the loop continues after any error
-                _log.exception("queue can't be read", shard=self._shard_id, queue=self.name)
-                await asyncio.sleep(RETRY_S_MAX)
+            # Not before the wait: the first tasks may end before this loop runs.
+            self._wake.clear()
+            while not await self._try_read_on():  # noqa: ASYNC110 - retries with a backoff
+                await asyncio.sleep(backoff.next_s())
+            backoff.reset()
+
+    async def _try_read_on(self) -> bool:
+        try:
+            await self._read_on()
+        except Exception as failure:  # noqa: BLE001 - the read is retried after any error
+            unexpected = None if isinstance(failure, FairleadError) else failure
+            _log.warning(
+                "queue can't be read", shard=self._shard_id, queue=self.name, error=str(failure), exc_info=unexpected
+            )
+            return False
+        return True
 
     async def _read_on(self) -> None:
         """Load tasks from beyond the horizon, if they are nearly due and there is room."""

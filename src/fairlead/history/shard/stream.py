@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from fairlead.aio.backoff import Backoff, jitter_of
 from fairlead.api.errors import OutOfRange
 from fairlead.core.errors import FairleadError
 from fairlead.history.shard.stream_contents import Hydration
@@ -41,7 +42,8 @@ RECENT_ROWS_A_SHARD_MAX = 5_000
 # is reused.
 ROWS_COUNTED_MAX = 10_000
 COUNT_S = 10.0
-RETRY_S = 1.0
+# Seconds before the first retry after rows could not be journaled (doubled for each further retry), and the maximum.
+RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0
 # Seconds between two deletions of rows that all readers have, and between two writes of the journaled level.
 DELETE_S = 1.0
 NOTE_S = 5.0
@@ -296,6 +298,7 @@ class ShardStream:
     # The journal
 
     async def _journal_forever(self, journal: HistoryJournal) -> None:
+        backoff = Backoff(RETRY_FIRST_S, RETRY_S_MAX, random=jitter_of(f"{self._shard_id}/journal"))
         try:
             while True:
                 await self._wake.wait()
@@ -311,9 +314,10 @@ class ShardStream:
                     _log.warning(
                         "events can't be journaled", shard=self._shard_id, error=str(failure), exc_info=unexpected
                     )
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(backoff.next_s())
                     self._wake.set()
                 else:
+                    backoff.reset()
                     if not self._under_way:
                         self._is_idle.set()
         finally:
