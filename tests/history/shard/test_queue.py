@@ -238,17 +238,16 @@ async def test_a_queue_that_can_not_be_read_is_read_again_soon(monkeypatch: pyte
     first = await World(store, is_timed=False).open()
     for run_id in "abcd":
         await first.write(run_id)
-    second = World(store, is_timed=False, tasks_max=2)
-    await second.open()
-    faults = [StoreUnavailable("no store"), ValueError("a bug")]
+    faults: list[Exception | None] = [StoreUnavailable("no store"), ValueError("a bug"), None]
     read = store.read_tasks
 
-    async def fail_at_first(*arguments: Any, **options: Any) -> list[StoredHistoryTask]:
-        if faults:
-            raise faults.pop()
+    async def fail_after_the_first(*arguments: Any, **options: Any) -> list[StoredHistoryTask]:
+        if faults and (fault := faults.pop()) is not None:
+            raise fault
         return await read(*arguments, **options)
 
-    monkeypatch.setattr(store, "read_tasks", fail_at_first)
+    monkeypatch.setattr(store, "read_tasks", fail_after_the_first)
+    second = await World(store, is_timed=False, tasks_max=2).open()
     await asyncio.sleep(0.5)
 
     assert faults == []

@@ -636,6 +636,8 @@ async def test_waiting_callers_keep_waiting_when_the_same_host_takes_the_shard_a
         answered = True
     assert (await asyncio.wait_for(asking, 5)).stage == 3
     assert GetWorkflowExecutionHistoryResponse.FromString(await asyncio.wait_for(waiting, 5)).history.events
+    # The response to the query may need more turns of the event loop.
+    await asyncio.sleep(0.01)
     if not querying.done():
         task = await other.poll(timeout_s=5)
         assert task is not None
