@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from fairlead.authorization.claims import Claims, Denied, with_permissions
 from fairlead.authorization.roles import SYSTEM_NAMESPACE, role_name, role_of
-from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater
+from fairlead.core.errors import FixRequest, GiveUp, RetryLater, reported
 from fairlead.storage.history import StoredMetadata
 from fairlead.storage.history_conflicts import MetadataConflict
 from fairlead.telemetry import get_log
@@ -257,8 +257,7 @@ class ApiKeys:
                 is_failing = False
             except Exception as failure:  # noqa: BLE001 - known keys stay for a while, and the refresh is retried
                 if not is_failing:
-                    unexpected = None if isinstance(failure, FairleadError) else failure
-                    _log.warning("API keys not refreshed", reason=str(failure), exc_info=unexpected)
+                    _log.warning("API keys not refreshed", **reported(failure, "reason"))
                 is_failing = True
 
     async def _note_uses(self) -> None:

@@ -4,6 +4,8 @@ Each package derives its errors from one of the four, so that a caller can handl
 can map kinds to gRPC codes in one place.
 """
 
+from typing import Any
+
 
 class FairleadError(Exception):
     """Base class of all errors that Fairlead raises on purpose."""
@@ -23,3 +25,8 @@ class RetryLater(FairleadError):
 
 class GiveUp(FairleadError):
     """Stored or received data contradicts itself: nothing was changed, and a person must investigate."""
+
+
+def reported(failure: Exception, key: str = "error") -> dict[str, Any]:
+    """Fields of a log line: the message of a failure, and the failure itself for the traceback if it is a bug."""
+    return {key: str(failure), "exc_info": None if isinstance(failure, FairleadError) else failure}

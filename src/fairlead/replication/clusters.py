@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.api.clusters import Clusters
-from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater
+from fairlead.core.errors import FairleadError, FixRequest, GiveUp, RetryLater, reported
 from fairlead.core.versions import ClusterVersions, UnknownCluster
 from fairlead.replication.allowed_addresses import is_address_allowed
 from fairlead.replication.messages import ClusterInfo
@@ -234,8 +234,7 @@ class ClusterRegistry:
                 is_failing = False
             except Exception as failure:  # noqa: BLE001 - known clusters stay, and the refresh is retried
                 if not is_failing:
-                    unexpected = None if isinstance(failure, FairleadError) else failure
-                    _log.warning("clusters not refreshed", reason=str(failure), exc_info=unexpected)
+                    _log.warning("clusters not refreshed", **reported(failure, "reason"))
                 is_failing = True
                 await asyncio.sleep(self._refresh_s)
 

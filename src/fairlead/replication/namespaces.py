@@ -11,7 +11,7 @@ from fairlead.aio.coalescer import Coalescer
 from fairlead.api.clusters import Clusters
 from fairlead.api.errors import AlreadyExists
 from fairlead.api.namespaces import DELETED, USABLE_STATES, Namespace, Namespaces
-from fairlead.core.errors import FairleadError, GiveUp
+from fairlead.core.errors import FairleadError, GiveUp, reported
 from fairlead.core.versions import LOCAL_VERSION, UnownedVersion
 from fairlead.replication.messages import NamespaceRecord, NamespacesRequest, NamespacesResponse
 from fairlead.replication.namespace_merge import (
@@ -242,10 +242,7 @@ class NamespaceSync:
             # The merged records stay in use. Warn once, after some failures: a cluster that just starts is no problem.
             self._failed[cluster] += 1
             if self._failed[cluster] == FAILED_REFRESHES_REPORTED:
-                unexpected = None if isinstance(failure, FairleadError) else failure
-                _log.warning(
-                    "namespaces of another cluster not pulled", source=cluster, reason=str(failure), exc_info=unexpected
-                )
+                _log.warning("namespaces of another cluster not pulled", source=cluster, **reported(failure, "reason"))
 
     def _shared_with(self, cluster: str) -> tuple[list[Namespace], str]:
         found = self._shared.get(cluster)

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.aio.backoff import Backoff
 from fairlead.api.errors import OutOfRange
-from fairlead.core.errors import FairleadError, GiveUp, RetryLater
+from fairlead.core.errors import FairleadError, GiveUp, RetryLater, reported
 from fairlead.replication.applier import Applier, is_its_own, is_permanent
 from fairlead.replication.cursors import BEGINNING, StoredCursor
 from fairlead.replication.dead_letters import DeadLetters, dead_letter_of
@@ -198,8 +198,7 @@ class Puller:
                     self._error = ""
             except Exception as failure:  # noqa: BLE001 - the stream is pulled again after any error
                 if not self._error:
-                    unexpected = None if isinstance(failure, FairleadError) else failure
-                    _log.warning("stream can't be pulled", **self._named, reason=str(failure), exc_info=unexpected)
+                    _log.warning("stream can't be pulled", **self._named, **reported(failure, "reason"))
                 self._error = str(failure) or type(failure).__name__
                 await asyncio.sleep(backoff.next_s())
 
@@ -343,8 +342,7 @@ class Puller:
             workflow_id=task.workflow_id,
             run_id=task.run_id,
             attempts=attempts,
-            error=error,
-            exc_info=None if isinstance(failure, FairleadError) else failure,
+            **reported(failure) | {"error": error},
         )
         try:
             # In two statements: `+=` with an await would lose the counts of tasks enqueued meanwhile.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from fairlead.api.clusters import Clusters
-from fairlead.core.errors import FairleadError, FixRequest, GiveUp
+from fairlead.core.errors import FairleadError, FixRequest, GiveUp, reported
 from fairlead.core.partitions import Partition, TaskQueueId, TaskType
 from fairlead.core.routing import NoHosts
 from fairlead.history.client import HistoryClient
@@ -201,17 +201,11 @@ class Replication:
             self._shards_s[source] = asyncio.get_running_loop().time()
             self._silent.pop(source, None)
         except Exception as failure:  # noqa: BLE001 - an error of one cluster must not affect others
-            unexpected = None if isinstance(failure, FairleadError) else failure
             is_known = source in self._silent
             self._silent[source] = str(failure)
             if is_known:
                 return
-            _log.info(
-                "cluster does not respond: retrying each second",
-                source=source,
-                reason=str(failure),
-                exc_info=unexpected,
-            )
+            _log.info("cluster does not respond: retrying each second", source=source, **reported(failure, "reason"))
 
     def _arrange(self) -> None:
         """Open and close pullers so that this host pulls exactly the streams assigned to it."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from fairlead.aio.backoff import Backoff
-from fairlead.core.errors import FairleadError
+from fairlead.core.errors import reported
 from fairlead.storage.history import ListedRun, RunKey
 from fairlead.storage.history_conflicts import MetadataConflict
 from fairlead.telemetry import get_log
@@ -124,8 +124,7 @@ class Sweeps(ABC):
             shard=self._shard.shard_id,
             sweep=self._kind,
             namespace=namespace.name,
-            error=str(failure),
-            exc_info=None if isinstance(failure, FairleadError) else failure,
+            **reported(failure),
             **more,
         )
 

@@ -17,7 +17,7 @@ import msgspec
 from fairlead.aio.admission import Admission
 from fairlead.aio.backoff import Backoff
 from fairlead.api.times import SECOND_NS
-from fairlead.core.errors import FairleadError
+from fairlead.core.errors import FairleadError, reported
 from fairlead.history.shard.waiting_tasks import WaitingTasks
 from fairlead.history.state.tasks import QueueRow, decode_row
 from fairlead.storage.history import TASKS_COMPLETED_MAX, HistoryStore, LeaseLost, RunKey, TaskKey
@@ -306,20 +306,13 @@ class ShardQueue:
                     await self._wake.wait()
             # Not before the wait: the first tasks may end before this loop runs.
             self._wake.clear()
-            while not await self._try_read_on():  # noqa: ASYNC110 - retries with a backoff
+            try:
+                await self._read_on()
+                backoff.reset()
+            except Exception as failure:  # noqa: BLE001 - the read is retried after any error
+                _log.warning("queue can't be read", shard=self._shard_id, queue=self.name, **reported(failure))
                 await asyncio.sleep(backoff.next_s())
-            backoff.reset()
-
-    async def _try_read_on(self) -> bool:
-        try:
-            await self._read_on()
-        except Exception as failure:  # noqa: BLE001 - the read is retried after any error
-            unexpected = None if isinstance(failure, FairleadError) else failure
-            _log.warning(
-                "queue can't be read", shard=self._shard_id, queue=self.name, error=str(failure), exc_info=unexpected
-            )
-            return False
-        return True
+                self._wake.set()
 
     async def _read_on(self) -> None:
         """Load tasks from beyond the horizon, if they are nearly due and there is room."""
@@ -376,10 +369,8 @@ class ShardQueue:
             except LeaseLost:
                 self._on_lost()
                 return
-            except FairleadError as failure:
-                _log.warning("finished tasks not deleted", shard=self._shard_id, queue=self.name, error=str(failure))
-            except Exception:  # noqa: BLE001 - the loop continues after any error
-                _log.exception("finished tasks not deleted", shard=self._shard_id, queue=self.name)
+            except Exception as failure:  # noqa: BLE001 - the loop continues after any error
+                _log.warning("finished tasks not deleted", shard=self._shard_id, queue=self.name, **reported(failure))
 
     async def delete_done(self) -> None:
         """Delete the finished tasks up to the first unfinished task."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.aio.backoff import Backoff, jitter_of
 from fairlead.api.errors import OutOfRange
-from fairlead.core.errors import FairleadError
+from fairlead.core.errors import FairleadError, reported
 from fairlead.history.shard.stream_contents import Hydration
 from fairlead.history.shard.stream_rows import RecentRows, Streamed, StreamRow, decode_row, encode_row
 from fairlead.storage.commit import TaskWrite
@@ -310,10 +310,7 @@ class ShardStream:
                     self._on_lost()
                     return
                 except Exception as failure:  # noqa: BLE001 - after any error the rows must still be journaled
-                    unexpected = None if isinstance(failure, FairleadError) else failure
-                    _log.warning(
-                        "events can't be journaled", shard=self._shard_id, error=str(failure), exc_info=unexpected
-                    )
+                    _log.warning("events can't be journaled", shard=self._shard_id, **reported(failure))
                     await asyncio.sleep(backoff.next_s())
                     self._wake.set()
                 else:
@@ -384,13 +381,7 @@ class ShardStream:
                 self._on_lost()
                 return
             except Exception as failure:  # noqa: BLE001 - after any error the rows must still be deleted
-                unexpected = None if isinstance(failure, FairleadError) else failure
-                _log.warning(
-                    "acknowledged stream rows can't be deleted",
-                    shard=self._shard_id,
-                    error=str(failure),
-                    exc_info=unexpected,
-                )
+                _log.warning("acknowledged stream rows can't be deleted", shard=self._shard_id, **reported(failure))
 
     async def _delete(self) -> None:
         through = self._deletable_id()
