@@ -96,8 +96,14 @@ def spark() -> "Iterator[SparkSession]":
 
 @pytest.fixture
 def postgres_dsn(postgres_cluster: PostgresCluster) -> str:
-    """A new database for each test."""
+    """A new database for each test, without tables."""
     return postgres_cluster.create_database()
+
+
+@pytest.fixture
+def migrated_dsn(postgres_cluster: PostgresCluster) -> str:
+    """A new database for each test, with the schema of a store."""
+    return postgres_cluster.create_database(template=postgres_cluster.migrated_template())
 
 
 @pytest.fixture(autouse=True)

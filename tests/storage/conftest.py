@@ -21,7 +21,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     elif request.param == "sqlite":
         opened = await SqliteStore.open(tmp_path / "tasks.db")
     else:
-        opened = await PostgresStore.open(request.getfixturevalue("postgres_dsn"))
+        opened = await PostgresStore.open(request.getfixturevalue("migrated_dsn"))
     yield opened
     await opened.close()
 

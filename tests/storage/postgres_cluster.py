@@ -5,6 +5,7 @@ keeper of the shared server: it waits until no process holds the run's lock (kil
 then stops the server.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import itertools
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -30,6 +32,7 @@ START_S_MAX = 60.0
 STOP_S_MAX = 15.0
 PORT_ATTEMPTS_MAX = 5
 CONNECTIONS_MAX = 200
+MIGRATED = "migrated"
 
 _database_numbers = itertools.count(1)
 _keepers: list[subprocess.Popen[bytes]] = []
@@ -57,12 +60,28 @@ class PostgresCluster:
         """Connection string of one of the server's databases."""
         return f"host=127.0.0.1 port={self.port} user=postgres dbname={database}"
 
-    def create_database(self) -> str:
-        """Create an empty database for one test; returns its connection string."""
+    def create_database(self, *, template: str = "template1") -> str:
+        """Create a copy of a database for one test; returns its connection string. PostgreSQL's template is empty."""
         database = f"test_{os.getpid()}_{next(_database_numbers)}"
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {database}".encode())
+            connection.execute(f"CREATE DATABASE {database} TEMPLATE {template}".encode())
         return self.dsn(database)
+
+    def migrated_template(self) -> str:
+        """The name of a database with the schema of a new store: to copy it is faster than all migrations."""
+        is_there = f"SELECT FROM pg_database WHERE datname = '{MIGRATED}' AND datistemplate".encode()
+        with (
+            (self.folder / "template.lock").open("a+") as door,
+            _locked(door),
+            psycopg.connect(self.dsn("postgres"), autocommit=True) as connection,
+        ):
+            if connection.execute(is_there).fetchone() is None:
+                connection.execute(f"CREATE DATABASE {MIGRATED}".encode())
+                # The test's event loop may run in this thread.
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(asyncio.run, _migrate(self.dsn(MIGRATED))).result()
+                connection.execute(f"ALTER DATABASE {MIGRATED} IS_TEMPLATE true".encode())
+        return MIGRATED
 
     def initialise(self) -> None:
         """Create the data folder."""
@@ -129,6 +148,13 @@ class PostgresCluster:
 
     def _log(self) -> str:
         return (self.folder / "server.log").read_text(errors="replace")[-4000:]
+
+
+async def _migrate(dsn: str) -> None:
+    # Imported here: the keeper does not need it.
+    from fairlead.storage.postgres import PostgresStore  # noqa: PLC0415
+
+    await (await PostgresStore.open(dsn)).close()
 
 
 @contextlib.contextmanager

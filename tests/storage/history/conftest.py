@@ -27,7 +27,7 @@ async def opened(name: str, folder: Path, request: pytest.FixtureRequest) -> Asy
     if name == "sqlite":
         store = await SqliteStore.open(folder / "history.db")
     else:
-        store = await PostgresStore.open(request.getfixturevalue("postgres_dsn"))
+        store = await PostgresStore.open(request.getfixturevalue("migrated_dsn"))
     yield store.history
     await store.close()
 
