@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
 
 from fairlead.ui.fetch import fetch_pages
 from tests.pipeline.browser import chromium
@@ -90,16 +90,25 @@ class Seen:
             self.faults.append(f"{response.status}: {response.request.method} {response.url}")
 
 
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One cache for all tests of a module: to load the scripts of the pages takes seconds of CPU."""
+    opened = browser.new_context(
+        viewport={"width": 1400, "height": 900}, timezone_id="UTC", locale="en-US", reduced_motion="reduce"
+    )
+    opened.set_default_timeout(WAIT_MS)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def seen(browser: Browser, page_address: str) -> Iterator[Seen]:
+def seen(context: BrowserContext, page_address: str) -> Iterator[Seen]:
     """A new page; the test fails if the browser's console shows an error, or a request fails."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900}, timezone_id="UTC", locale="en-US")
-    context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     found = Seen(page, page_address)
     page.on("console", found.note_message)
     page.on("pageerror", lambda error: found.faults.append(f"script: {error}"))
     page.on("response", found.note_response)
     yield found
-    context.close()
+    page.close()
     assert not found.faults
