@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,9 @@ from fairlead.storage.migrations import load_migrations
 from fairlead.storage.postgres import PostgresStore
 from fairlead.storage.postgres.history_search import Query
 from fairlead.storage.postgres.statements import ALLOW_ANY_PLAN
-from fairlead.storage.sqlite import SqliteStore, history_search
+from fairlead.storage.sqlite import SqliteStore, history_search, history_statements
 from fairlead.storage.sqlite.file import split_statements
-from fairlead.storage.visibility import Cursor, Field, Kind
+from fairlead.storage.visibility import Cursor, Field, Kind, encode_attributes
 from fairlead.storage.visibility_order import Sort, SortKey
 from tests.storage.history.hosts import raw_connection
 from tests.storage.history.writes import NAMESPACE, SHARD, row
@@ -155,6 +155,57 @@ def test_a_count_reads_no_more_of_a_large_sqlite_file_than_of_a_small_one(
     sql, values = history_search.count_statement(NAMESPACE, where, group_by=group_by)
     (small, _), (large, _) = (steps(file, sql, values) for file in sqlite_files)
     assert large <= 1.3 * small
+
+
+# Changes of a row with search attributes, as functions of its latest values.
+CHANGES: dict[str, Callable[[VisibilityRow], VisibilityRow]] = {
+    "close": lambda row: row._replace(status=COMPLETED, close_time_ns=10**9),
+    "other attributes": lambda row: row._replace(search_attributes={"Region": "eu", "Tags": ("all", "all", "new")}),
+    "no attributes": lambda row: row._replace(search_attributes={}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_attributes_reads_no_more_of_a_large_sqlite_file_than_of_a_small_one(
+    sqlite_files: list[sqlite3.Connection], name: str
+) -> None:
+    changed = CHANGES[name](rows_of(SMALL)[500])
+    values = [*changed[:-1], encode_attributes(changed.search_attributes)]
+    small, large = (_steps_rolled_back(file, history_statements.save_visibility(1), values) for file in sqlite_files)
+    assert large <= 1.3 * small
+
+
+def test_a_delete_reads_no_more_of_a_large_sqlite_file_than_of_a_small_one(
+    sqlite_files: list[sqlite3.Connection],
+) -> None:
+    key = (NAMESPACE, rows_of(SMALL)[500].run_id)
+    small, large = (_steps_rolled_back(file, history_statements.delete_visibility(1), key) for file in sqlite_files)
+    assert large <= 1.3 * small
+
+
+def _steps_rolled_back(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> int:
+    executed, _ = steps(connection, sql, values)
+    assert connection.total_changes
+    connection.rollback()
+    return executed
+
+
+async def test_the_items_of_lists_follow_inserts_changes_and_deletes(store: HistoryStore) -> None:
+    lease = await store.take_shard(SHARD)
+
+    async def found(tag: str, *changes: VisibilityRow | VisibilityDelete) -> int:
+        await store.commit(SHARD, lease.range_id, Commit(visibility=changes))
+        (group,) = await store.count_visibility(NAMESPACE, Contains(Attribute("Tags"), tag))
+        return group.rows
+
+    plain = row("run-1", search_attributes={})
+    assert await found("a", plain) == 0
+    assert await found("a", plain._replace(search_attributes={"Tags": ("a", "b", "a"), "Number": 1})) == 1
+    assert await found("b", plain._replace(search_attributes={"Tags": ("a", "b", "a"), "Number": 2})) == 1
+    closed = plain._replace(search_attributes={"Tags": ("b", "b", "c")}, close_time_ns=5_000, status=COMPLETED)
+    assert await found("a", closed) == 0
+    assert await found("b") == await found("c") == 1
+    assert await found("b", VisibilityDelete(NAMESPACE, "run-1")) == 0
 
 
 async def test_a_query_reads_few_rows_of_a_large_table_of_postgresql(postgres_dsn: str) -> None:
