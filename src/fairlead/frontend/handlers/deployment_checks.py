@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 METADATA_BYTES_MAX = 64 * 1024
-
-
+_PAGE_TOKEN = b"deployment:"
 # Minimum nanoseconds before the first and between later drainage checks of a version: visibility rows of runs may be
 # late.
 DRAINAGE_GRACE_NS = 180 * SECOND_NS
@@ -89,6 +88,18 @@ def build_id_asked(deployment_name: str, build_id: str, old: str) -> str:
         raise InvalidArgument(f"invalid version string '{old}' does not match deployment name '{deployment_name}'")
     check_field(build_id, "BuildID")
     return build_id
+
+
+def page_token(last: Deployment) -> bytes:
+    """The token of the page after this deployment."""
+    return _PAGE_TOKEN + last.name.encode()
+
+
+def last_name(token: bytes) -> str:
+    """The name of the last deployment of the page before; empty without a token."""
+    if token and not token.startswith(_PAGE_TOKEN):
+        raise InvalidArgument("Invalid NextPageToken.")
+    return token.removeprefix(_PAGE_TOKEN).decode("utf-8", "replace")
 
 
 def existing(deployment: Deployment | None, name: str) -> Deployment:

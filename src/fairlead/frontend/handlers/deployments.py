@@ -34,6 +34,8 @@ from fairlead.frontend.handlers.deployment_checks import (
     drained,
     existing,
     found_deployment,
+    last_name,
+    page_token,
     unused_task_queues,
     version_asked,
     version_has_pollers,
@@ -88,7 +90,7 @@ async def describe_version(frontend: Frontend, request: api.DescribeWorkerDeploy
 async def list_all(frontend: Frontend, request: api.ListWorkerDeploymentsRequest, _: Call) -> Message:
     """List a page of the deployments of a namespace, ordered by name."""
     namespace = await frontend.namespaces.find(request.namespace)
-    after = request.next_page_token.decode("utf-8", "replace")
+    after = last_name(request.next_page_token)
     found = sorted(await frontend.deployments.list(namespace.id), key=lambda one: one.name)
     found = [one for one in found if one.name > after]
     size = request.page_size if 0 < request.page_size < PAGE_DEPLOYMENTS_MAX else PAGE_DEPLOYMENTS_MAX
@@ -106,7 +108,7 @@ async def list_all(frontend: Frontend, request: api.ListWorkerDeploymentsRequest
             if state is not None:
                 getattr(shown, field).CopyFrom(summary(deployment, state))
     if len(found) > size:
-        answer.next_page_token = found[size - 1].name.encode()
+        answer.next_page_token = page_token(found[size - 1])
     return answer
 
 
