@@ -60,6 +60,8 @@ async def test_commands_take_the_name_or_the_id_and_print_the_name(world: World)
     assert described["parameters"]["namespace"] == "orders"
     listed = (await world.ask("tasklist", "list"))["task_queues"]
     assert [(row["task_queue"], row["namespace"]) for row in listed] == [("q", "orders")]
+    of_one = await world.ask("tasklist", "list", "--namespace", world.namespace_id)
+    assert (of_one["parameters"], len(of_one["task_queues"])) == ({"namespace": "orders"}, 1)
     tree = await world.run("history", "tree", "one", "--namespace", world.namespace_id)
     assert tree.exit_code == 0, tree.exception
 

@@ -43,10 +43,12 @@ async def list_task_queues(cluster: Cluster, namespace: str | None) -> Report:
         (each.name, each.type.name.lower(), cluster.shown(each).namespace_id, len(numbers))
         for each, numbers in found.items()
     ]
+    # The name, also if an id was given.
+    named = ", ".join(sorted({row[2] for row in rows})) or namespace
     return Report(
         "task queues",
         f"{len(rows):,}, with {counted(sum(row[-1] for row in rows), 'partition')}",
-        {"namespace": namespace or DualCell("all", None)},
+        {"namespace": named if namespace else DualCell("all", None)},
         [Table("task_queues", "", ("task_queue", "type", "namespace", "partitions"), rows)],
     )
 
