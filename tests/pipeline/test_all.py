@@ -67,11 +67,11 @@ def test_every_flood_that_starves_others_is_named_and_no_other(run: Run, text: s
     }
     harmful = [one for one in run.manifest.floods if one.flood.starves_others]
     assert found == {
-        (one.cluster, one.flood.namespace_id, one.flood.task_list, one.flood.fairness_key) for one in harmful
+        (one.cluster, one.flood.namespace_id, one.flood.task_queue, one.flood.fairness_key) for one in harmful
     }
     assert len(harmful) == 3
     for one in harmful:
-        place = rf"{one.flood.task_list} of {one.flood.namespace_id} \(\w+ tasks, {one.cluster}\)"
+        place = rf"{one.flood.task_queue} of {one.flood.namespace_id} \(\w+ tasks, {one.cluster}\)"
         assert re.search(rf"Key {one.flood.fairness_key} flooded {place}", text)
 
 

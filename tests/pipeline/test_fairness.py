@@ -239,9 +239,9 @@ def test_the_largest_key_in_a_burst_of_all_keys_is_not_a_flood(spark: SparkSessi
 def test_the_planted_floods_that_starve_others_are_named_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
     planted = {}
     for seed, cluster in enumerate("abc"):
-        shape = TrafficShape(rows=100_000, seed=seed, task_lists=4, cluster=cluster)
+        shape = TrafficShape(rows=100_000, seed=seed, task_queues=4, cluster=cluster)
         for flood in write_traffic(tmp_path / "journal", shape).floods:
-            planted[cluster, flood.task_list, flood.fairness_key] = flood
+            planted[cluster, flood.task_queue, flood.fairness_key] = flood
     assert len(planted) == 6
     lake = Lake(tmp_path / "lake")
     ingest.run(JobContext(spark, lake, tmp_path / "journal"))

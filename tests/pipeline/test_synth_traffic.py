@@ -74,8 +74,8 @@ def test_a_task_is_matched_once_after_its_add_with_the_right_wait(records: list[
 def test_partitions_are_on_the_hosts_that_the_ring_gives_them(records: list[TaskRecord]) -> None:
     router = Router(HashRing({record.host for record in records}), 0)
     for record in records:
-        task_list = TaskQueueId(record.namespace_id, record.task_list, TaskType(record.task_type))
-        assert router.route(Partition(task_list, record.partition), 0.0) == record.host
+        task_queue = TaskQueueId(record.namespace_id, record.task_list, TaskType(record.task_type))
+        assert router.route(Partition(task_queue, record.partition), 0.0) == record.host
 
 
 def test_tenants_are_skewed_and_a_flood_dominates_its_time(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_tenants_are_skewed_and_a_flood_dominates_its_time(tmp_path: Path) -> No
     floods = write_traffic(tmp_path, shape).floods
     records = [record for record in make_traffic(shape) if record.kind == "added"]
     for flood in floods[:2]:
-        its = [record for record in records if record.task_list == flood.task_list]
+        its = [record for record in records if record.task_list == flood.task_queue]
         inside = Counter(r.fairness_key for r in its if flood.from_us <= r.time_us < flood.until_us)
         outside = Counter(r.fairness_key for r in its if not flood.from_us <= r.time_us < flood.until_us)
         assert inside[flood.fairness_key] > 0.5 * inside.total()

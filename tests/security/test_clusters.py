@@ -28,8 +28,8 @@ from fairlead.authorization.api_keys import new_key, store_key
 from fairlead.authorization.messages import (
     CREATE_KEY,
     REVOKE_KEY,
-    CreateKeyAnswer,
     CreateKeyRequest,
+    CreateKeyResponse,
     RevokeKeyRequest,
 )
 from fairlead.replication.grpc_remote import GrpcRemote
@@ -111,7 +111,7 @@ class Pair:
         guard = self.servers[cluster]._guard
         assert guard is not None
         [create] = [handle for method, handle in guard.handlers() if method is CREATE_KEY]
-        made: CreateKeyAnswer = await create(request)
+        made: CreateKeyResponse = await create(request)
         return made.key
 
     async def revoke(self, cluster: str, key: str) -> None:

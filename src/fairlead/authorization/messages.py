@@ -20,7 +20,7 @@ class CreateKeyRequest(Struct, frozen=True, array_like=True):
     expires_s: float = 0.0
 
 
-class CreateKeyAnswer(Struct, frozen=True, array_like=True):
+class CreateKeyResponse(Struct, frozen=True, array_like=True):
     """The text of the new key. It is shown only once."""
 
     id: str
@@ -46,7 +46,7 @@ class ListedKey(Struct, frozen=True, array_like=True):
     created_by: str = ""
 
 
-class ListKeysAnswer(Struct, frozen=True, array_like=True):
+class ListKeysResponse(Struct, frozen=True, array_like=True):
     """All keys, the newest last."""
 
     keys: list[ListedKey]
@@ -58,15 +58,15 @@ class RevokeKeyRequest(Struct, frozen=True, array_like=True):
     id: str
 
 
-class RevokeKeyAnswer(Struct, frozen=True, array_like=True):
+class RevokeKeyResponse(Struct, frozen=True, array_like=True):
     """The key is revoked."""
 
     id: str
 
 
-CREATE_KEY = Method("authorization.CreateKey", CreateKeyRequest, CreateKeyAnswer)
-LIST_KEYS = Method("authorization.ListKeys", ListKeysRequest, ListKeysAnswer)
-REVOKE_KEY = Method("authorization.RevokeKey", RevokeKeyRequest, RevokeKeyAnswer)
+CREATE_KEY = Method("authorization.CreateKey", CreateKeyRequest, CreateKeyResponse)
+LIST_KEYS = Method("authorization.ListKeys", ListKeysRequest, ListKeysResponse)
+REVOKE_KEY = Method("authorization.RevokeKey", RevokeKeyRequest, RevokeKeyResponse)
 
 
 class KeyAdmin:
@@ -94,7 +94,7 @@ class KeyAdmin:
         handlers.add(REVOKE_KEY, self.revoke)
         return handlers
 
-    async def create(self, request: CreateKeyRequest) -> CreateKeyAnswer:
+    async def create(self, request: CreateKeyRequest) -> CreateKeyResponse:
         """Create a key."""
         key, text = new_key(
             request.name,
@@ -107,18 +107,18 @@ class KeyAdmin:
         )
         await store_key(self._store, key)
         await self._changed()
-        return CreateKeyAnswer(key.id, text)
+        return CreateKeyResponse(key.id, text)
 
-    async def list(self, _: ListKeysRequest) -> ListKeysAnswer:
+    async def list(self, _: ListKeysRequest) -> ListKeysResponse:
         """List all keys."""
         found = sorted(await list_keys(self._store), key=lambda key: key.created_s)
-        return ListKeysAnswer([_listed(key) for key in found])
+        return ListKeysResponse([_listed(key) for key in found])
 
-    async def revoke(self, request: RevokeKeyRequest) -> RevokeKeyAnswer:
+    async def revoke(self, request: RevokeKeyRequest) -> RevokeKeyResponse:
         """Revoke a key."""
         revoked = await revoke_key(self._store, request.id, now_s=self._clock())
         await self._changed()
-        return RevokeKeyAnswer(revoked.id)
+        return RevokeKeyResponse(revoked.id)
 
     async def _changed(self) -> None:
         if self._on_change is not None:

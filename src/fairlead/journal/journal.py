@@ -154,13 +154,13 @@ class TaskJournal:
         self._host = host
         self._names = NamespaceNames() if names is None else names
 
-    def partition(self, task_list: TaskQueueId, number: int, *, is_sticky: bool = False) -> PartitionJournal:
+    def partition(self, task_queue: TaskQueueId, number: int, *, is_sticky: bool = False) -> PartitionJournal:
         """Return the journal of one partition; all sticky task queues of a namespace share one name."""
         return PartitionJournal(
             self._put,
-            namespace_id=task_list.namespace_id,
-            task_list=STICKY if is_sticky else task_list.name,
-            task_type=int(task_list.type),
+            namespace_id=task_queue.namespace_id,
+            task_queue=STICKY if is_sticky else task_queue.name,
+            task_type=int(task_queue.type),
             number=number,
             host=self._host,
             find_name=self._names.find,

@@ -110,14 +110,14 @@ def _encode_one(record: msgspec.Struct) -> bytes | None:
 class PartitionJournal:
     """Writes the records of one partition. Times are seconds since the epoch, by the caller's clock."""
 
-    __slots__ = ("_find_name", "_host", "_namespace", "_namespace_id", "_number", "_put", "_task_list", "_task_type")
+    __slots__ = ("_find_name", "_host", "_namespace", "_namespace_id", "_number", "_put", "_task_queue", "_task_type")
 
     def __init__(
         self,
         put: Callable[[TaskRecord], None],
         *,
         namespace_id: str,
-        task_list: str,
+        task_queue: str,
         task_type: int,
         number: int,
         host: str,
@@ -128,7 +128,7 @@ class PartitionJournal:
         self._find_name = find_name
         self._namespace = split_version(namespace_id)[0]
         self._namespace_id = namespace_id
-        self._task_list = task_list
+        self._task_queue = task_queue
         self._task_type = task_type
         self._number = number
         self._host = host
@@ -140,7 +140,7 @@ class PartitionJournal:
                 int(now_s * 1e6),
                 _ADDED,
                 self._namespace_id,
-                self._task_list,
+                self._task_queue,
                 self._task_type,
                 self._number,
                 self._host,
@@ -168,7 +168,7 @@ class PartitionJournal:
                 int(now_s * 1e6),
                 _MATCHED,
                 self._namespace_id,
-                self._task_list,
+                self._task_queue,
                 self._task_type,
                 self._number,
                 self._host,
@@ -190,7 +190,7 @@ class PartitionJournal:
                 int(now_s * 1e6),
                 _ACKED,
                 self._namespace_id,
-                self._task_list,
+                self._task_queue,
                 self._task_type,
                 self._number,
                 self._host,
@@ -231,7 +231,7 @@ class PartitionJournal:
             int(now_s * 1e6),
             kind,
             self._namespace_id,
-            self._task_list,
+            self._task_queue,
             self._task_type,
             self._number,
             self._host,

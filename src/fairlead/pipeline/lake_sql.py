@@ -41,7 +41,7 @@ class LakeTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Selection:
     """Columns of a query's result; `rows` can be read once."""
 
     columns: list[str]
@@ -91,7 +91,7 @@ def connect(root: Path) -> "DuckDBPyConnection":
     return database
 
 
-def query(root: Path, text: str) -> Answer:
+def query(root: Path, text: str) -> Selection:
     """Run a query over the tables of the lake; raise `WrongQuery` with DuckDB's reason if it can't."""
     database = connect(root)
     import duckdb  # noqa: PLC0415 - optional
@@ -116,4 +116,4 @@ def query(root: Path, text: str) -> Answer:
             except duckdb.Error as wrong:
                 raise WrongQuery(str(wrong).strip()) from wrong
 
-    return Answer(columns, rows())
+    return Selection(columns, rows())

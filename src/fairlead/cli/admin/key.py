@@ -21,8 +21,8 @@ from fairlead.authorization.messages import (
     CREATE_KEY,
     LIST_KEYS,
     REVOKE_KEY,
-    CreateKeyAnswer,
     CreateKeyRequest,
+    CreateKeyResponse,
     KeyAdmin,
     ListedKey,
     ListKeysRequest,
@@ -200,7 +200,7 @@ def create(
         show(report, output=Output(output), plot=None)
 
 
-def _created(answer: CreateKeyAnswer) -> Report:
+def _created(answer: CreateKeyResponse) -> Report:
     summary = (
         f"key {answer.id} is valid on all hosts in {REFRESH_S:g} s. Keep it: it can't be shown again. Give it to SDKs "
         "as api_key, to the temporal command as --api-key, to fairlead admin as FAIRLEAD_API_KEY."

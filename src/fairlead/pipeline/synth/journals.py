@@ -85,7 +85,7 @@ def write_journals(journal: Path, *, scale: float, seed: int, notify: Notify) ->
             cluster=cluster,
             start_us=MONDAY_US + round(CLOCKS_AHEAD_S.get(cluster, 0.0) * 1e6),
             span_s=_DAY_S * min(1.0, scale),
-            task_lists=TASK_QUEUES,
+            task_queues=TASK_QUEUES,
         )
         made = write_traffic(journal, shape, notify=partial(notify, f"traffic of {cluster}"))
         task_records += made.rows

@@ -54,13 +54,13 @@ class TrafficShape:
     start_us: int = MONDAY_US
     span_s: float = _DAY_S
     namespaces: int = 3
-    task_lists: int = 8
+    task_queues: int = 8
     partitions: int = 4
     tenants: int = 30
     hosts: int = 4
 
     def __post_init__(self) -> None:
-        counts = (self.rows, self.namespaces, self.task_lists, self.partitions, self.tenants, self.hosts)
+        counts = (self.rows, self.namespaces, self.task_queues, self.partitions, self.tenants, self.hosts)
         if min(counts) < 1 or self.span_s <= 0:
             raise JournalShape(f"{self} makes no journal: give every count at least 1, and a positive span")
 
@@ -76,7 +76,7 @@ class Flood(msgspec.Struct, frozen=True):
     """
 
     namespace_id: str
-    task_list: str
+    task_queue: str
     fairness_key: str
     from_us: int
     until_us: int
@@ -90,7 +90,7 @@ class TrafficManifest:
     rows: int
     added: int
     segments: tuple[str, ...]
-    task_lists: tuple[TaskQueueId, ...]
+    task_queues: tuple[TaskQueueId, ...]
     floods: tuple[Flood, ...]
 
 
@@ -98,7 +98,7 @@ class TrafficManifest:
 class _List:
     """A task queue: its rate over the time range, its keys, and the hosts of its partitions."""
 
-    task_list: TaskQueueId
+    task_queue: TaskQueueId
     hosts: tuple[str, ...]
     arrived: Times  # cumulative share of its tasks at each step of the time range
     tasks: float
@@ -148,7 +148,7 @@ def write_traffic(
         rows=rows,
         added=added,
         segments=tuple(segments),
-        task_lists=tuple(one.task_list for one in lists),
+        task_queues=tuple(one.task_queue for one in lists),
         floods=tuple(one.flood for one in lists if one.flood is not None),
     )
 
@@ -175,18 +175,18 @@ def _lists(shape: TrafficShape) -> list[_List]:
     random = np.random.default_rng([shape.seed, 0])
     router = Router(HashRing(f"10.0.0.{number + 1}:7235" for number in range(shape.hosts)), 0)
     # Some task queues are much busier than others.
-    shares = 1.0 / np.arange(1, shape.task_lists + 1)
+    shares = 1.0 / np.arange(1, shape.task_queues + 1)
     shares /= shares.sum()
     return [_list(shape, number, float(share), router, random) for number, share in enumerate(shares)]
 
 
 def _list(shape: TrafficShape, number: int, share: float, router: Router, random: np.random.Generator) -> _List:
-    task_list = TaskQueueId(
+    task_queue = TaskQueueId(
         namespace_id=f"0000{number % shape.namespaces:04x}-0000-4000-8000-000000000000",
         name=f"queue-{number}",
         type=TaskType.WORKFLOW if number % 3 == 2 else TaskType.ACTIVITY,
     )
-    partitions = max(1, round(shape.partitions * (1 - number / shape.task_lists)))
+    partitions = max(1, round(shape.partitions * (1 - number / shape.task_queues)))
     times_s = np.arange(_STEPS) * shape.span_s / _STEPS
     rate = 1 + 0.7 * np.sin(2 * np.pi * (times_s / _DAY_S + random.random()))
     rate *= random.lognormal(0.0, 0.15, _STEPS)
@@ -203,16 +203,16 @@ def _list(shape: TrafficShape, number: int, share: float, router: Router, random
         # Make the flood arrive at twice the capacity of the partitions or faster, even at night.
         rate[first:last] = np.maximum(rate[first:last] * 4.0, 2 * _HEADROOM * rate.mean())
         flood = Flood(
-            namespace_id=task_list.namespace_id,
-            task_list=task_list.name,
+            namespace_id=task_queue.namespace_id,
+            task_queue=task_queue.name,
             fairness_key=_key(shape.tenants - 1),
             from_us=shape.start_us + round(first * shape.span_s / _STEPS * 1e6),
             until_us=shape.start_us + round(last * shape.span_s / _STEPS * 1e6),
             starves_others=not is_fair,
         )
     return _List(
-        task_list=task_list,
-        hosts=tuple(router.route(Partition(task_list, partition), 0.0) for partition in range(partitions)),
+        task_queue=task_queue,
+        hosts=tuple(router.route(Partition(task_queue, partition), 0.0) for partition in range(partitions)),
         arrived=np.concatenate([[0.0], np.cumsum(rate) / rate.sum()]),
         tasks=tasks,
         key_shares=key_shares / key_shares.sum(),
@@ -292,8 +292,8 @@ class _Place(NamedTuple):
     def records(self, kind: Happening, times_s: Times, **columns: list[Any]) -> tuple[Numbers, list[TaskRecord]]:
         """Return one record for each time; `columns` are fields with a value for each."""
         times_us = self.start_us + np.round(times_s * 1e6).astype(np.int64)
-        task_list = self.one.task_list
-        same = (kind.value, task_list.namespace_id, task_list.name, int(task_list.type), self.partition)
+        task_queue = self.one.task_queue
+        same = (kind.value, task_queue.namespace_id, task_queue.name, int(task_queue.type), self.partition)
         everywhere = (repeat(value) for value in (*same, self.one.hosts[self.partition]))
         # By position: the fastest way to make a record.
         fields = (columns.get(name, repeat(None)) for name in _FIELDS)
