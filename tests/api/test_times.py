@@ -5,7 +5,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskScheduledEventAttributes
 
-from fairlead.api.times import set_duration, set_timestamp, to_duration, to_timestamp
+from fairlead.api.times import in_seconds, set_duration, set_timestamp, to_duration, to_timestamp
 
 
 @pytest.mark.parametrize("duration_ns", [0, 1, 10_000_000_000, 1_500_000_001, 2**70])
@@ -14,6 +14,11 @@ def test_a_duration_set_within_a_message_equals_a_new_one(duration_ns: int) -> N
     set_duration(attributes.start_to_close_timeout, duration_ns)
     assert attributes.HasField("start_to_close_timeout")
     assert attributes.start_to_close_timeout == to_duration(duration_ns)
+
+
+def test_a_duration_and_a_time_in_seconds() -> None:
+    assert in_seconds(to_duration(1_500_000_000)) == 1.5
+    assert in_seconds(to_timestamp(-500_000_000)) == -0.5
 
 
 def test_setting_a_duration_replaces_all_of_it() -> None:

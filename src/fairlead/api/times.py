@@ -55,6 +55,11 @@ def set_duration(target: Duration, duration_ns: int) -> None:
     target.seconds, target.nanos = divmod(duration_ns, SECOND_NS)
 
 
+def in_seconds(time: Timestamp | Duration) -> float:
+    """Convert a Timestamp or a Duration to seconds, rounded as a float is."""
+    return time.seconds + time.nanos / 1e9
+
+
 def from_duration(duration: Duration) -> int:
     """Convert a Duration to nanoseconds; 0 if it is unset."""
     duration_ns = duration.seconds * SECOND_NS + duration.nanos

@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
 )
 
+from fairlead.api.times import in_seconds
 from fairlead.api.worker_versions import Version
 from fairlead.console import text
 from fairlead.console.context import Context
@@ -176,7 +177,7 @@ async def _activity_task(
         attempts_max=info.maximum_attempts,
         started_s=text.seconds_of(info.last_started_time) if is_started else None,
         heartbeat_s=text.seconds_of(info.last_heartbeat_time),
-        heartbeat_timeout_s=options.heartbeat_timeout.seconds + options.heartbeat_timeout.nanos / 1e9,
+        heartbeat_timeout_s=in_seconds(options.heartbeat_timeout),
         next_s=text.seconds_of(info.next_attempt_schedule_time),
         deadline_s=deadline_s,
         failure=failure_text(info.last_failure.message, info.last_failure.cause.message),

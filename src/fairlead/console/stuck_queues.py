@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueResponse,
 )
 
+from fairlead.api.times import in_seconds
 from fairlead.api.worker_versions import Version
 from fairlead.console import text
 from fairlead.console.context import Context
@@ -176,7 +177,7 @@ async def _plain_facts(
         type=task_type.name.lower(),
         pollers=pollers,
         backlog=found.stats.approximate_backlog_count,
-        oldest_s=age.seconds + age.nanos / 1e9,
+        oldest_s=in_seconds(age),
         dispatches_per_s=found.stats.tasks_dispatch_rate,
         rate_per_s=limit.requests_per_second if math.isfinite(limit.requests_per_second) and is_limited else None,
         rate_source=_SOURCES.get(RateSource(limit.rate_limit_source or 3), "set by a setting"),

@@ -8,6 +8,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from markupsafe import Markup
 
+from fairlead.api.times import in_seconds
+
 _MISSING: Final = "\u2013"
 # Joiners within emoji and within words of some languages; other invisible characters are replaced.
 _KEPT: Final = frozenset("\n\t\u200c\u200d")
@@ -48,7 +50,7 @@ def duration(value: float | Duration | None) -> str:
     """Seconds as 350 ms, 4.2 s, 3m 20s, 2h 5m or 3d 4h."""
     if value is None:
         return _MISSING
-    seconds = value.seconds + value.nanos / 1e9 if isinstance(value, Duration) else float(value)
+    seconds = in_seconds(value) if isinstance(value, Duration) else float(value)
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
     if seconds < 1:
         return f"{sign}{seconds * 1e3:.0f} ms"
@@ -67,7 +69,7 @@ def seconds_of(value: Timestamp | None) -> float | None:
     """Seconds since 1970; None for a time that is not set."""
     if value is None or (value.seconds == 0 and value.nanos == 0):
         return None
-    return value.seconds + value.nanos / 1e9
+    return in_seconds(value)
 
 
 def moment(value: float | Timestamp | None) -> Markup | str:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
+from fairlead.api.times import in_seconds
 from fairlead.console import text
 from fairlead.console.events import attributes, type_name
 from fairlead.console.pending import ShownActivity
@@ -178,7 +179,7 @@ def pending_timers(events: Iterable[HistoryEvent]) -> dict[str, float]:
         of = attributes(event)
         if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED:
             waits = of.start_to_fire_timeout
-            at_s = (text.seconds_of(event.event_time) or 0.0) + waits.seconds + waits.nanos / 1e9
+            at_s = (text.seconds_of(event.event_time) or 0.0) + in_seconds(waits)
             found[event.event_id] = (of.timer_id, at_s)
         elif event.event_type in {EventType.EVENT_TYPE_TIMER_FIRED, EventType.EVENT_TYPE_TIMER_CANCELED}:
             found.pop(of.started_event_id, None)

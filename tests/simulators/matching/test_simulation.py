@@ -1,14 +1,10 @@
 """No acknowledged task is lost: real hosts, clients and partitions under faults, one seed after the other."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.depth import IS_DEEP
 from tests.simulators.matching.world import is_careless, is_shrinking, simulate
+from tests.simulators.other_process import digest_in_another_process
 
 # `make sim` runs more seeds.
 SEEDS = 200 if IS_DEEP else 12
@@ -38,17 +34,9 @@ def test_every_acknowledged_task_is_started_and_no_invariant_is_broken(seed: int
 
 @pytest.mark.parametrize(("seed", "hash_seed"), [(3, "1"), (8, "77")])
 def test_a_seed_gives_the_same_transcript_in_another_process(seed: int, hash_seed: str) -> None:
-    """This holds with other string hashes, object addresses and wall-clock times."""
-    script = f"from tests.simulators.matching.world import simulate; print(simulate({seed}).digest)"
-    ran = subprocess.run(  # noqa: S603 - the running Python
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONHASHSEED": hash_seed},
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=True,
+    assert (
+        digest_in_another_process("tests.simulators.matching.world", seed, hash_seed=hash_seed) == simulate(seed).digest
     )
-    assert ran.stdout.strip() == simulate(seed).digest
 
 
 def test_different_seeds_give_different_runs() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
+from fairlead.api.times import in_seconds
 from fairlead.core.versions import lowest_common_ancestor
 from fairlead.history.messages.stream import ReappliedEvent
 from fairlead.history.ndc.branches import StoredBranch, branches_of
@@ -75,5 +76,5 @@ def _explained(event: HistoryEvent, branch_id: str) -> ReappliedEvent:
         kind, name = "update", event.workflow_execution_update_admitted_event_attributes.request.input.name
     else:
         kind, name = "update", event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name
-    time_s = event.event_time.seconds + event.event_time.nanos / 1e9
+    time_s = in_seconds(event.event_time)
     return ReappliedEvent(kind, name, branch_id, event.event_id, event.version, time_s)
