@@ -1,6 +1,7 @@
 """Iceberg tables: one snapshot for each run that changes a table, in an SQL or REST catalog."""
 
 import importlib.util
+import os
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ class IcebergPlace:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - optional
 
         kind = "rest" if urlparse(self.catalog).scheme in ("http", "https") else "sql"
-        catalog = load_catalog("fairlead", type=kind, uri=self.catalog, warehouse=self.warehouse)
+        catalog = load_catalog("fairlead", type=kind, uri=self.catalog, warehouse=self.warehouse, **_endpoint())
         catalog.create_namespace_if_not_exists(self.namespace)
         return catalog
 
@@ -116,6 +117,13 @@ class IcebergPlace:
         with published.transaction() as transaction:
             transaction.set_properties({_NAME_MAPPING: published.schema().name_mapping.model_dump_json()})
         return published
+
+
+def _endpoint() -> dict[str, str]:
+    """Return the endpoint and the region of S3 from the usual variables, which pyiceberg does not read."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION")
+    return ({"s3.endpoint": endpoint} if endpoint else {}) | ({"s3.region": region} if region else {})
 
 
 def _data_files(published: "Table") -> "dict[str, DataFile]":
