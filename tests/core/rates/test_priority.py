@@ -39,3 +39,25 @@ def test_a_changed_rate_takes_effect_at_once() -> None:
     assert passed(limit, 0, calls=50, now_s=0.0) == 8
     limit.change(1024, burst_s=1)
     assert passed(limit, 0, calls=5000, now_s=1.0) == 1024
+
+
+def test_an_operator_can_act_while_all_limits_are_reached() -> None:
+    limit = PriorityRate(8, burst_s=1, priorities=2, operators_share=0.25)
+    for second in range(10):
+        assert passed(limit, 0, calls=50, now_s=float(second)) == 8
+        assert sum(limit.try_take(1, float(second), is_operator=True) for _ in range(50)) == 2
+    limit.change(8, burst_s=1, operators_share=0.5)
+    assert passed(limit, 0, calls=50, now_s=20.0) == 8
+    assert sum(limit.try_take(1, 20.0, is_operator=True) for _ in range(50)) == 4
+
+
+def test_calls_of_operators_count_and_may_also_use_the_limit_of_their_priority() -> None:
+    limit = PriorityRate(8, burst_s=1, priorities=2, operators_share=0.25)
+    assert sum(limit.try_take(0, 0.0, is_operator=True) for _ in range(50)) == 8
+    assert passed(limit, 0, calls=50, now_s=0.0) == 0
+
+
+def test_without_a_share_an_operator_is_a_caller_like_others() -> None:
+    limit = PriorityRate(8, burst_s=1, priorities=1)
+    assert passed(limit, 0, calls=50, now_s=0.0) == 8
+    assert not limit.try_take(0, 0.0, is_operator=True)

@@ -32,12 +32,12 @@ class World:
             hosts=lambda: hosts,
         )
 
-    def passed(self, cost: Any, namespace: str, *, calls: int = 100) -> int:
+    def passed(self, cost: Any, namespace: str, *, calls: int = 100, caller_type: str = "api") -> int:
         """Number of calls that are let through."""
         count = 0
         for _ in range(calls):
             try:
-                self.quotas.check(cost, namespace)
+                self.quotas.check(cost, namespace, caller={"caller-type": caller_type})
             except ApiError:
                 continue
             count += 1
@@ -75,6 +75,14 @@ def test_important_calls_pass_when_others_have_used_the_quota() -> None:
     assert world.passed(TERMINATE, "a") == 8
     assert world.passed(POLL, "a") == 0
     assert world.passed(START, "a") == 8
+
+
+@pytest.mark.parametrize("limit", ["namespaceRPS", "rps"])
+def test_operators_have_a_share_of_each_limit_that_others_can_not_use(limit: str) -> None:
+    world = World(namespaceBurstRatio=1.0, **{limit: 100})
+    assert world.passed(START, "a", calls=500) == 100
+    assert world.passed(TERMINATE, "a", caller_type="operator") == 20
+    assert world.passed(TERMINATE, "a", caller_type="background") == 0
 
 
 def test_reads_of_worker_deployments_have_a_quota_that_all_hosts_share() -> None:

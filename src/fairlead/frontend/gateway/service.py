@@ -170,13 +170,13 @@ def _admitted(method: MethodDescriptor, handler: Handler) -> Handler:
         namespace = request.namespace if has_namespace else ""
         if cost.is_long:
             priority = HISTORY_WAIT if can_wait and request.wait_new_event else None
-            frontend.quotas.check(cost, namespace, priority=priority)
+            frontend.quotas.check(cost, namespace, priority=priority, caller=call.metadata)
             with frontend.quotas.open(cost, namespace):
                 if is_poll:
                     return await handler(frontend, request, call)
                 run = partial(handler, frontend, request, call)
                 return await frontend.admission.carry_out_until_it_waits(namespace, run)
-        frontend.quotas.check(cost, namespace)
+        frontend.quotas.check(cost, namespace, caller=call.metadata)
         admission = frontend.admission
         number = admission.try_begin(namespace) or await admission.begin(namespace)
         try:

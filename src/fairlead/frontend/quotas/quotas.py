@@ -1,9 +1,10 @@
 """Quotas of calls: rates by host and namespace, and the number of open long calls of a namespace."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from temporalio.api.enums.v1 import ResourceExhaustedCause, ResourceExhaustedScope
 
@@ -20,6 +21,10 @@ from fairlead.settings.dynamic.declaration import Setting
 NAMESPACES_MAX = 10_000
 # Seconds of the steady rate that a host accepts at once after a pause.
 HOST_BURST_S = 1.0
+# The header by which Temporal's web page and tools say that a person waits for the call, and its value.
+CALLER_TYPE: Final = "caller-type"
+OPERATOR: Final = "operator"
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _CONCURRENT = ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT
 _RPS = ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_RPS_LIMIT
@@ -63,20 +68,31 @@ class _Rate:
     __slots__ = ("_limit", "_set")
 
     def __init__(self) -> None:
-        self._set: tuple[float, float] | None = None
+        self._set: tuple[float, float, float] | None = None
         self._limit: PriorityRate | None = None
 
-    def try_take(self, priority: int, now_s: float, *, rate_per_s: float, burst_s: float) -> bool:
+    def try_take(
+        self,
+        priority: int,
+        now_s: float,
+        *,
+        rate_per_s: float,
+        burst_s: float,
+        operators_share: float,
+        is_operator: bool,
+    ) -> bool:
         """Count a call; return False if the limit is reached. A rate of 0 means no limit."""
         if not rate_per_s:
             return True
-        wanted = (rate_per_s, burst_s)
+        wanted = (rate_per_s, burst_s, operators_share)
         if self._limit is None:
-            self._limit = PriorityRate(rate_per_s, burst_s=burst_s, priorities=PRIORITIES)
+            self._limit = PriorityRate(
+                rate_per_s, burst_s=burst_s, priorities=PRIORITIES, operators_share=operators_share
+            )
         elif wanted != self._set:
-            self._limit.change(rate_per_s, burst_s=burst_s)
+            self._limit.change(rate_per_s, burst_s=burst_s, operators_share=operators_share)
         self._set = wanted
-        return self._limit.try_take(priority, now_s)
+        return self._limit.try_take(priority, now_s, is_operator=is_operator)
 
 
 class _Namespace:
@@ -112,10 +128,12 @@ class Quotas:
         self._host_rates = {bucket: _Rate() for bucket in Bucket}
         self._namespaces: OrderedDict[str, _Namespace] = OrderedDict()
 
-    def check(self, cost: Cost, namespace: str, *, priority: int | None = None) -> None:
+    def check(
+        self, cost: Cost, namespace: str, *, priority: int | None = None, caller: Mapping[str, str] = NO_HEADERS
+    ) -> None:
         """Count a call; raise RESOURCE_EXHAUSTED if it is above a quota.
 
-        `namespace` is the name in the request, empty for a call about no namespace.
+        `namespace` is the name in the request, empty for a call about no namespace. `caller` has the call's headers.
         """
         wanted = _KEYS[cost.bucket]
         settings = self._settings
@@ -126,13 +144,25 @@ class Quotas:
             if rate_per_s:
                 burst_s = settings.get(wanted.burst_ratio, scope)
                 rate = self._of(namespace).rates[cost.bucket]
-                if not rate.try_take(priority, self._clock(), rate_per_s=rate_per_s, burst_s=burst_s):
+                if not self._try_take(rate, priority, caller, rate_per_s=rate_per_s, burst_s=burst_s):
                     raise exhausted("namespace rate limit exceeded", _RPS, _NAMESPACE)
         rate_per_s = self._rate(wanted.host, wanted.all_hosts, Scope())
         if rate_per_s:
             rate = self._host_rates[cost.bucket]
-            if not rate.try_take(priority, self._clock(), rate_per_s=rate_per_s, burst_s=HOST_BURST_S):
+            if not self._try_take(rate, priority, caller, rate_per_s=rate_per_s, burst_s=HOST_BURST_S):
                 raise exhausted("service rate limit exceeded", _RPS, _SYSTEM)
+
+    def _try_take(
+        self, rate: _Rate, priority: int, caller: Mapping[str, str], *, rate_per_s: float, burst_s: float
+    ) -> bool:
+        return rate.try_take(
+            priority,
+            self._clock(),
+            rate_per_s=rate_per_s,
+            burst_s=burst_s,
+            operators_share=self._settings.get(keys.OPERATOR_RPS_RATIO),
+            is_operator=caller.get(CALLER_TYPE) == OPERATOR,
+        )
 
     @contextmanager
     def open(self, cost: Cost, namespace: str) -> Iterator[None]:

@@ -108,6 +108,13 @@ GLOBAL_DEPLOYMENT_READ_BURST_RATIO = Setting(
     reach=Reach.NAMESPACE,
     about="Burst of descriptions and lists of worker deployments, as a multiple of their limit per second.",
 )
+OPERATOR_RPS_RATIO = Setting(
+    key="system.operatorRPSRatio",
+    kind=Float(0.0, 1.0),
+    default=0.2,
+    reach=Reach.GLOBAL,
+    about="Share of each limit per second that calls with the header `caller-type: operator` have beside all others.",
+)
 NAMESPACE_COUNT = Setting(
     key="frontend.namespaceCount",
     kind=Int(0, _RPS_MAX),

@@ -34,7 +34,6 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         "history.rps",
         "history.namespaceRPS",
         "matching.rps",
-        "system.operatorRPSRatio",
         *rare_keys.CALL_LIMITS,
     ),
     _NO_STORE_LIMIT: (
