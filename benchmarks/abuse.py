@@ -2,8 +2,9 @@
 
 Each attack runs in a process of its own and connects again whenever the server cuts it off. Meanwhile a bystander calls
 GetSystemInfo, one call after another. Prints the bystander's median and 99th percentile in milliseconds, for Fairlead
-and beside it for `temporal server start-dev`, and the server's memory at its peak. Exits with 1 if an attack makes
-Fairlead's 99th percentile longer than 100 ms; on a busy machine, only the comparison of the two servers counts.
+and beside it for `temporal server start-dev`, the calls that the server refused, and its memory at its peak. Exits with
+1 if an attack makes Fairlead's 99th percentile longer than 100 ms, or makes it refuse the bystander; on a busy machine,
+only the comparison of the two servers counts.
 
 The last attacks have no counterpart beside them: they are on a server with authorization and a secret of its hosts, on
 the host's own port, on the HTTP port, and with calls that are refused.
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -39,7 +41,7 @@ from benchmarks.workflows_servers import (
     killed,
     server_process,
 )
-from fairlead.rpc.client import Channel, NotSent
+from fairlead.rpc.client import Channel, NotSent, RemoteStatus
 from fairlead.rpc.frames import (
     CONTINUATION,
     DATA,
@@ -242,26 +244,42 @@ def _read_all(peer: socket.socket) -> None:
             pass
 
 
-async def bystander(address: str, until_s: float) -> list[float]:
-    """Call one method, one call after another; return the time of each in milliseconds."""
-    took_ms = []
+class Figures(NamedTuple):
+    """The bystander's median and 99th percentile in milliseconds, the calls that the server refused to answer, of how
+    many, and the server's peak memory in MB.
+    """
+
+    p50_ms: float
+    p99_ms: float
+    refused: int
+    calls: int
+    peak_mb: float
+
+    def __str__(self) -> str:
+        refused = f", {self.refused} of {self.calls} refused" if self.refused else ""
+        return f"{self.p50_ms:.1f} / {self.p99_ms:.1f}{refused}, {self.peak_mb:.0f} MB"
+
+
+async def bystander(address: str, until_s: float) -> tuple[list[float], int]:
+    """Call one method, one call after another; return the time of each in milliseconds, and the number of calls that
+    the server refused.
+    """
+    took_ms: list[float] = []
+    refused = 0
     async with Channel(address) as channel:
         while time.monotonic() < until_s:
             began_s = time.perf_counter()
-            with contextlib.suppress(NotSent):
+            try:
                 await channel.unary(SIMPLE, b"", timeout_s=10)
+            except (NotSent, RemoteStatus):
+                refused += 1
             took_ms.append((time.perf_counter() - began_s) * 1_000)
             await asyncio.sleep(PAUSE_S)
-    return took_ms
+    return took_ms, refused
 
 
-async def measure(
-    server: ServerProcess, name: str | None, seconds: float, *, target: str = ""
-) -> tuple[float, float, float]:
-    """Return the bystander's median and 99th percentile in milliseconds, and the server's peak memory in MB.
-
-    `target` is the address that is attacked, if it is not the one for SDKs.
-    """
+async def measure(server: ServerProcess, name: str | None, seconds: float, *, target: str = "") -> Figures:
+    """Measure a bystander during an attack on `target`, which is the address for SDKs if it is empty."""
     target = target or server.address
     command = (sys.executable, "-m", "benchmarks.abuse", "--attack", str(name), target, str(seconds))
     attacking = None if name is None else await asyncio.create_subprocess_exec(*command)
@@ -276,14 +294,15 @@ async def measure(
     watching = asyncio.create_task(watch())
     # The attack's process takes a moment to start.
     await asyncio.sleep(0.5 if attacking else 0)
-    took_ms = await bystander(server.address, time.monotonic() + seconds)
+    took_ms, refused = await bystander(server.address, time.monotonic() + seconds)
     watching.cancel()
     if attacking is not None:
         await attacking.wait()
-    return statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[-1], peak_mb
+    p99_ms = statistics.quantiles(took_ms, n=100)[-1]
+    return Figures(statistics.median(took_ms), p99_ms, refused, len(took_ms), peak_mb)
 
 
-def run(kind: str, seconds: float) -> dict[str, tuple[float, float, float]]:
+def run(kind: str, seconds: float) -> dict[str, Figures]:
     """Measure every attack on one server, each with a new process of the server."""
     found = {}
     for name in (None, *ATTACKS):
@@ -315,7 +334,7 @@ def locked_server(folder: Path) -> Iterator[tuple[ServerProcess, dict[str, str]]
         yield ServerProcess(addresses["sdk"], process.pid), addresses
 
 
-def run_locked(seconds: float) -> dict[str, tuple[float, float, float]]:
+def run_locked(seconds: float) -> dict[str, Figures]:
     """Measure the attacks on a server with authorization, each with a new process of it."""
     found = {}
     for name, one in LOCKED_ATTACKS.items():
@@ -343,12 +362,12 @@ def main() -> None:
     for kind in kinds:
         table.add_column(kind, justify="right")
     for name in found[OURS]:
-        cells = [
-            "{:.1f} / {:.1f}, {:.0f} MB".format(*found[kind][name]) if name in found[kind] else "" for kind in kinds
-        ]
+        cells = [str(found[kind].get(name, "")) for kind in kinds]
         table.add_row(name, *cells)
     Console().print(table)
-    slow = {name: p99 for name, (_, p99, _) in found[OURS].items() if p99 > P99_MS_MAX}
+    if refused := [name for name, figures in found[OURS].items() if figures.refused]:
+        sys.exit(f"calls of the bystander were refused: {', '.join(refused)}")
+    slow = {name: figures.p99_ms for name, figures in found[OURS].items() if figures.p99_ms > P99_MS_MAX}
     if slow:
         worst = ", ".join(f"{name} {p99:.0f} ms" for name, p99 in slow.items())
         sys.exit(f"above {P99_MS_MAX:g} ms at the 99th percentile: {worst}")
