@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fairlead.aio.admission import SHARED_S, TURN_S_MAX, Admission
+from fairlead.aio.admission import SHARED_S, TURN_S_MAX, Admission, end_turn
 from tests.virtual_time import on_virtual_time
 
 CALL_S = 0.01
@@ -116,3 +116,42 @@ async def test_a_caller_that_goes_leaves_its_place_to_others(has_its_turn: bool)
         await gone
     assert host.begun == ["last"]
     assert await host.call("next") == pytest.approx(CALL_S)
+
+
+@on_virtual_time
+@pytest.mark.parametrize("may_wait", [False, True])
+async def test_a_call_that_may_wait_leaves_its_place_when_it_waits(may_wait: bool) -> None:
+    host = Host(1)
+
+    async def wait() -> str:
+        end_turn()
+        # Longer than a call, and shorter than the time after which any call leaves its place.
+        await asyncio.sleep(TURN_S_MAX / 2)
+        return "answer"
+
+    waiting = asyncio.create_task(host.admission.answer("first", wait, may_wait=may_wait))
+    await asyncio.sleep(0)
+    took_s = await host.call("second")
+    assert took_s == pytest.approx(CALL_S if may_wait else TURN_S_MAX / 2 + CALL_S)
+    assert await waiting == "answer"
+    assert not host.admission._begun_s
+
+
+@on_virtual_time
+async def test_a_task_of_a_call_ends_no_turn_of_another_call() -> None:
+    host = Host(1)
+    tasks = []
+
+    async def begin_task() -> None:
+        async def later() -> None:
+            await asyncio.sleep(CALL_S)
+            end_turn()
+
+        tasks.append(asyncio.create_task(later()))
+
+    await host.admission.answer("first", begin_task, may_wait=True)
+    async with asyncio.TaskGroup() as calls:
+        for namespace in ("first", "second", "first"):
+            calls.create_task(host.call(namespace))
+    assert host.running_max == 1
+    await asyncio.gather(*tasks)

@@ -65,10 +65,10 @@ class Admission:
                 self.end(turn.result())
             raise
 
-    async def carry_out_until_it_waits(self, namespace: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Make a call when the namespace's turn comes; its turn ends when it calls `end_turn`, or when it returns."""
+    async def answer(self, namespace: str, call: Callable[[], Awaitable[Answer]], *, may_wait: bool) -> Answer:
+        """Make a call when the namespace's turn comes; if it `may_wait`, `end_turn` ends its turn before it returns."""
         turn = self.try_begin(namespace) or await self.begin(namespace)
-        before = _TURN.set((self, turn))
+        before = _TURN.set((self, turn) if may_wait else None)
         try:
             return await call()
         finally:

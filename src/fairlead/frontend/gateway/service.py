@@ -169,13 +169,15 @@ def _admitted(method: MethodDescriptor, handler: Handler) -> Handler:
     async def handle(frontend: Frontend, request: Any, call: Call) -> Message | bytes:
         namespace = request.namespace if has_namespace else ""
         if cost.is_long:
-            priority = HISTORY_WAIT if can_wait and request.wait_new_event else None
+            # A read of a history that does not wait is as short as other reads.
+            may_wait = not can_wait or request.wait_new_event
+            priority = HISTORY_WAIT if can_wait and may_wait else None
             frontend.quotas.check(cost, namespace, priority=priority, caller=call.metadata)
             with frontend.quotas.open(cost, namespace):
                 if is_poll:
                     return await handler(frontend, request, call)
                 run = partial(handler, frontend, request, call)
-                return await frontend.admission.carry_out_until_it_waits(namespace, run)
+                return await frontend.admission.answer(namespace, run, may_wait=may_wait)
         frontend.quotas.check(cost, namespace, caller=call.metadata)
         admission = frontend.admission
         number = admission.try_begin(namespace) or await admission.begin(namespace)
