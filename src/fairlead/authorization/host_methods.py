@@ -1,11 +1,12 @@
 """Requirements of the methods of a host's own port: for `fairlead admin`, clients of task queues, and other hosts."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from fairlead.api.principals import use_principal
 from fairlead.authorization.claims import Claims
 from fairlead.authorization.gate import Gate, WithCredentials
+from fairlead.authorization.long_calls import LongCalls
 from fairlead.authorization.methods import Access, MethodAccess, Scope
 
 # Methods of `fairlead admin` that change something.
@@ -53,6 +54,7 @@ class HostAdmission:
         """`is_reserved` tells whether a task's payload stands for a workflow, so that only hosts may add it."""
         self._gate = gate
         self._is_reserved = is_reserved
+        self._long_calls = LongCalls(gate)
 
     async def admit(self, call: WithCredentials, name: str, request: Any) -> None:
         """Raise unless the caller may call the method `name` with this request."""
@@ -88,6 +90,15 @@ class HostAdmission:
                 call, claims, access, "", "the payload stands for a workflow's task, which only hosts may add"
             )
         await self._gate.check(call, claims, access, self._namespace(access, claims, request), request)
+
+    def watched(
+        self, call: WithCredentials, claims: Claims | None, name: str, request: Any, answer: Awaitable[Any]
+    ) -> Awaitable[Any]:
+        """The answer to an admitted call; a client's poll ends with its credential."""
+        if name not in _WORK or claims is None or claims.kind == "host":
+            return answer
+        access = _access_of(name)
+        return self._long_calls.wait(call, claims, access, self._namespace(access, claims, request), answer)
 
     def _namespace(self, access: MethodAccess, claims: Claims | None, request: Any) -> str:
         """The namespace of a task queue: the name that clients of task queues gave it is also its id.

@@ -55,24 +55,25 @@ def principal_of(claims: Claims, call: Call) -> PrincipalPair:
 class CallGate:
     """Lets the calls of one method in, or raises PERMISSION_DENIED."""
 
-    __slots__ = ("_access", "_completes_tasks", "_frontend", "_gate", "_has_namespace")
+    __slots__ = ("_completes_tasks", "_frontend", "_gate", "_has_namespace", "access")
 
     def __init__(self, frontend: Frontend, gate: Gate, method: MethodDescriptor) -> None:
         self._frontend = frontend
         self._gate = gate
-        self._access: MethodAccess = access_of(method.containing_service.full_name, method.name)
+        # The requirements of the method.
+        self.access: MethodAccess = access_of(method.containing_service.full_name, method.name)
         self._has_namespace = "namespace" in method.input_type.fields_by_name
         self._completes_tasks = method.name == "RespondWorkflowTaskCompleted"
 
     async def identify(self, call: Call) -> Claims | None:
         """Identify the caller, before the request is decoded, so that strangers cost little."""
-        return await self._gate.identify(call, self._access)
+        return await self._gate.identify(call, self.access)
 
     async def check(self, call: Call, claims: Claims | None, request: Any) -> None:
         """Raise PERMISSION_DENIED unless the caller may do what the request asks for."""
         namespace: str = request.namespace if self._has_namespace else ""
-        allowed = await self._widened(claims, self._access, namespace)
-        await self._gate.check(call, allowed, self._access, namespace, request)
+        allowed = await self._widened(claims, self.access, namespace)
+        await self._gate.check(call, allowed, self.access, namespace, request)
         if self._completes_tasks:
             await self._check_commands(call, claims, request)
         use_principal(NOBODY if claims is None else principal_of(claims, call))

@@ -44,8 +44,8 @@ from fairlead.rpc import HEALTH_SERVICE, Call, Code, Health, Reflection, RpcServ
 from fairlead.telemetry import CallMetrics, Metrics, get_log
 
 if TYPE_CHECKING:
+    from fairlead.authorization.long_calls import LongCalls
     from fairlead.frontend.gateway.admission import CallGate
-    from fairlead.frontend.gateway.long_calls import LongCalls
 
 # Each module defines some of METHODS and OPERATOR_METHODS (handlers by name), NOTES (missing parts by method name) and
 # DIFFERENCES (sentences on differences from Temporal's server).
@@ -227,7 +227,7 @@ def _answerer(
                 response = await answering
             else:
                 namespace = request.namespace if has_namespace else ""
-                response = await watched.wait(call, claims, namespace, answering)
+                response = await watched.wait(call, claims, gate.access, namespace, answering)
         except FairleadError as error:
             status = status_of(error)
             calls.failed(status.code.name, now_s() - began_s)
@@ -259,7 +259,7 @@ def _call_gate(frontend: Frontend, method: MethodDescriptor) -> "CallGate | None
 def _long_calls(frontend: Frontend) -> "LongCalls | None":
     if frontend.gate is None:
         return None
-    from fairlead.frontend.gateway.long_calls import LongCalls  # noqa: PLC0415 - see above
+    from fairlead.authorization.long_calls import LongCalls  # noqa: PLC0415 - see above
 
     return LongCalls(frontend.gate)
 

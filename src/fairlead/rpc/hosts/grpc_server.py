@@ -48,6 +48,10 @@ class Admission(Protocol):
         """Raise unless the caller may call the method with this request."""
         ...
 
+    def watched(self, call: Call, claims: Any, name: str, request: Any, answer: Awaitable[Any]) -> Awaitable[Any]:
+        """The answer, or an awaitable that also ends when the caller's credential does."""
+        ...
+
 
 # A host has one connection to each other host, and most calls on it are waiting polls. If the clients of the calling
 # host disconnect, all their polls are reset at the same time.
@@ -184,7 +188,7 @@ class GrpcServer:
                 if admission is not None:
                     await admission.check(call, claims, method.name, request)
                 began_s = time.perf_counter()
-                answering = handle(request)
+                answering = self._watched(call, claims, method.name, request, handle(request))
                 del request
                 answer = await answering
                 counts.answered(time.perf_counter() - began_s)
@@ -207,6 +211,12 @@ class GrpcServer:
             raise self._failed(call, failure)
 
         return answer
+
+    def _watched(
+        self, call: Call, claims: Any, name: str, request: Any, answering: Awaitable[Response]
+    ) -> Awaitable[Response]:
+        admission = self._admission
+        return answering if admission is None else admission.watched(call, claims, name, request, answering)
 
     def _failed(self, call: Call, error: FairleadError) -> RpcStatus:
         call.set_trailer(ERROR_KEY, self._errors.encode(error))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairlead.api.errors import Unavailable
 from fairlead.authorization.claims import Denied
-from fairlead.authorization.methods import access_of
 from fairlead.core.errors import FairleadError
 from fairlead.rpc.hosts.credentials import SECRET_HEADER
 
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from fairlead.authorization.claims import Claims
-    from fairlead.authorization.gate import Gate
-    from fairlead.rpc import Call
+    from fairlead.authorization.gate import Gate, WithCredentials
+    from fairlead.authorization.methods import MethodAccess
 
 T = TypeVar("T")
 
@@ -31,8 +30,9 @@ TURN_MAX: Final = 100
 class _OpenCall:
     """An open call and the task that waits for its answer; `has_ended` is set when its credential has ended."""
 
-    call: Call
+    call: WithCredentials
     claims: Claims
+    access: MethodAccess
     namespace: str
     task: asyncio.Task[object]
     has_ended: bool = False
@@ -54,12 +54,14 @@ class LongCalls:
         # A check is scheduled or running.
         self._is_due = False
 
-    async def wait(self, call: Call, claims: Claims, namespace: str, answer: Awaitable[T]) -> T:
+    async def wait(
+        self, call: WithCredentials, claims: Claims, access: MethodAccess, namespace: str, answer: Awaitable[T]
+    ) -> T:
         """Await the answer to an admitted call; raises `Unavailable` if the caller's credential ends first."""
         task = asyncio.current_task()
         if task is None:
             return await answer
-        opened = _OpenCall(call, claims, namespace, task)
+        opened = _OpenCall(call, claims, access, namespace, task)
         key = self._key(call)
         self._open.setdefault(key, set()).add(opened)
         self._check_later()
@@ -105,13 +107,12 @@ class LongCalls:
             # The call may have been answered meanwhile.
             if not opened.has_ended and opened in self._open.get(key, ()):
                 opened.has_ended = True
-                service, _, name = opened.call.path.lstrip("/").partition("/")
-                self._gate.refuse(opened.call, opened.claims, access_of(service, name), opened.namespace, reason)
+                self._gate.refuse(opened.call, opened.claims, opened.access, opened.namespace, reason)
                 opened.task.cancel()
             if number % TURN_MAX == 0:
                 await asyncio.sleep(0)
 
-    async def _why_not(self, call: Call) -> str:
+    async def _why_not(self, call: WithCredentials) -> str:
         """Why the caller's credential does not count any more; empty if it does, or if that can't be known now."""
         try:
             claims = await self._gate.viewer(call)
@@ -122,7 +123,7 @@ class LongCalls:
             return ""
         return "" if claims is not None else "the credential has ended while the call was open"
 
-    def _key(self, call: Call) -> object:
+    def _key(self, call: WithCredentials) -> object:
         """The credentials of a call."""
         names = (self._gate.header, self._gate.extras_header)
         return (*(call.metadata.get(name) for name in names), call.certificate, call.metadata.get(SECRET_HEADER))

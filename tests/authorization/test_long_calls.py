@@ -7,16 +7,17 @@ import pytest
 
 from fairlead.api.codes import code_of
 from fairlead.api.errors import Unavailable
-from fairlead.authorization import AuthInfo, Claims, Denied, Role
+from fairlead.authorization import AuthInfo, Claims, Denied, Role, long_calls
 from fairlead.authorization.gate import Decided
-from fairlead.frontend.gateway import long_calls
-from fairlead.frontend.gateway.long_calls import LongCalls
+from fairlead.authorization.long_calls import LongCalls
+from fairlead.authorization.methods import WORKFLOW_SERVICE, access_of
 from fairlead.rpc import Call, Code
 from fairlead.rpc.head import IDENTITY, Head
 from fairlead.storage.tasks import StoreUnavailable
 from tests.authorization.tokens import make_gate
 from tests.patience import until
 
+ACCESS = access_of(WORKFLOW_SERVICE, "PollWorkflowTaskQueue")
 POLL = "/temporal.api.workflowservice.v1.WorkflowService/PollWorkflowTaskQueue"
 
 
@@ -49,7 +50,7 @@ async def test_a_poll_ends_when_its_key_is_revoked_and_the_polls_of_others_go_on
 
     def poll(token: str) -> asyncio.Task[Any]:
         return asyncio.create_task(
-            calls.wait(call_of(token), Claims(token), "orders", asyncio.shield(task_of_matching))
+            calls.wait(call_of(token), Claims(token), ACCESS, "orders", asyncio.shield(task_of_matching))
         )
 
     kept, ended = poll("kept"), [poll("ended") for _ in range(50)]
@@ -75,7 +76,7 @@ async def test_open_polls_go_on_while_the_keys_cannot_be_read() -> None:
     mapper, decided = Revocable(), list[Decided]()
     calls = LongCalls(make_gate(mapper=mapper, decided=decided), check_s=0.01)
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    poll = asyncio.create_task(calls.wait(call_of("kept"), Claims("kept"), "orders", answer))
+    poll = asyncio.create_task(calls.wait(call_of("kept"), Claims("kept"), ACCESS, "orders", answer))
     await until(lambda: mapper.asked >= 1)
     mapper.is_unreachable = True
     before = mapper.asked
@@ -104,15 +105,17 @@ async def test_a_slow_check_is_not_started_again_beside_itself(monkeypatch: pyte
 
     monkeypatch.setattr(gate, "viewer", slow)
     forever: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    polls = [asyncio.create_task(calls.wait(call_of("a"), Claims("a"), "orders", asyncio.shield(forever)))]
+    polls = [asyncio.create_task(calls.wait(call_of("a"), Claims("a"), ACCESS, "orders", asyncio.shield(forever)))]
     await until(lambda: running == 1)
     polls += [
-        asyncio.create_task(calls.wait(call_of(f"b{number}"), Claims("b"), "orders", asyncio.shield(forever)))
+        asyncio.create_task(calls.wait(call_of(f"b{number}"), Claims("b"), ACCESS, "orders", asyncio.shield(forever)))
         for number in range(5)
     ]
     await until(lambda: len(calls._open) == 6)
     # Other calls begin and end while the check waits. Only time shows that no second check begins.
-    await asyncio.gather(*(calls.wait(call_of("c"), Claims("c"), "orders", asyncio.sleep(0.005)) for _ in range(5)))
+    await asyncio.gather(
+        *(calls.wait(call_of("c"), Claims("c"), ACCESS, "orders", asyncio.sleep(0.005)) for _ in range(5))
+    )
     assert (running, mapper.asked) == (1, 0)
     responds.set()
     await until(lambda: mapper.asked >= 8)
@@ -126,7 +129,7 @@ async def test_a_poll_whose_caller_has_disconnected_is_cancelled() -> None:
     mapper = Revocable()
     calls = LongCalls(make_gate(mapper=mapper), check_s=0.01)
     forever: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting = asyncio.create_task(calls.wait(call_of("kept"), Claims("kept"), "orders", forever))
+    waiting = asyncio.create_task(calls.wait(call_of("kept"), Claims("kept"), ACCESS, "orders", forever))
     await until(lambda: mapper.asked >= 1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
