@@ -40,6 +40,8 @@ from benchmarks.workflows_servers import OURS, ServerProcess, server_process
 FLOOD_AT_ONCE = 600
 FLOOD_S = 6.0
 STARTS = 150
+# The first line that the process of a flood prints, after as many calls as it keeps in flight.
+BEGUN = "begun"
 RATIO_MAX = 2.0
 # Options that switch fair turns off: no call ever waits for its turn.
 UNFAIR = ("--dynamic-config-value", "frontend.callsAtOnce=1000000")
@@ -130,6 +132,8 @@ async def flood(kind: str, address: str, until_s: float) -> int:
             while time.monotonic() < until_s:
                 await FLOODS[kind](stub, next(numbers))
                 called += 1
+                if called == FLOOD_AT_ONCE:
+                    print(BEGUN, flush=True)
 
         await asyncio.gather(*(keep_calling() for _ in range(FLOOD_AT_ONCE)))
     return called
@@ -157,7 +161,8 @@ async def measure(kind: str, server: ServerProcess) -> Figures:
         *(sys.executable, "-m", "benchmarks.neighbours", "--flood", kind, server.address),
         stdout=asyncio.subprocess.PIPE,
     )
-    await asyncio.sleep(1.5)
+    assert flooding.stdout is not None  # noqa: S101 - it was asked for
+    await flooding.stdout.readline()
     beside = await quiet_starts(server, numbers, until_s=time.monotonic() + FLOOD_S - 2)
     output, _ = await flooding.communicate()
     return Figures(*alone, *beside, int(output) / FLOOD_S)
