@@ -56,6 +56,8 @@ ROUNDS = 3
 ROUND_S_MAX = 15.0
 IN_FLIGHT = 10
 WARM_UP_CALLS = 50
+# Lowest number of a workflow that a call may close: the first ones are listed by their type and status.
+CLOSED_FROM = 100
 PAGE = 100
 IDLE_S, IDLE_S_QUICK = 60.0, 20.0
 # Maximum seconds until a partition with a million fairness keys is loaded, on a busy machine.
@@ -108,25 +110,32 @@ async def _repeat(call: Call, calls: int) -> int:
 class RunOperations:
     """The calls about workflows."""
 
-    def __init__(self, client: Client, runs: Runs) -> None:
+    def __init__(self, client: Client, runs: Runs, closed: set[int]) -> None:
+        """`closed` has the numbers of the workflows that calls have closed, also at smaller sizes."""
         self._service = client.workflow_service
         self._runs = runs
         self._random = random.Random(1)
         # Each call uses a workflow that no call has used before, so that it is not in memory yet.
         numbers = self._random.sample(range(2, runs.total), runs.total - 2)
         half = len(numbers) // 2
-        self._signaled = iter([number for number in numbers[:half] if number % 2 == 0])
+        self._signaled = iter([number for number in numbers[:half] if number % 2 == 0 and number not in closed])
         self._described = iter(numbers[half:])
+        # Open ones, but none of the first, which have the rare type.
+        open_numbers = [number for number in reversed(numbers) if number % 2 == 0 and number > CLOSED_FROM]
+        self._to_close = iter([number for number in open_numbers if number not in closed])
+        self._closed = closed
 
     def all(self) -> dict[str, Call]:
         """The operations by title."""
         customers = self._runs.total // RUNS_A_CUSTOMER
+        # A workflow that a smaller size has closed has lost its attribute: take customers of the newer half.
+        first = customers // 2
         return {
             "start": self.start,
             "signal": self.signal,
             "describe": self.describe,
             f"list by attribute ({RUNS_A_CUSTOMER} found)": lambda: self.list(
-                f"Customer = 'c-{self._random.randrange(1, customers)}'", RUNS_A_CUSTOMER
+                f"Customer = 'c-{self._random.randrange(first, customers)}'", RUNS_A_CUSTOMER
             ),
             "list by type (20 found)": lambda: self.list(f"WorkflowType = '{RARE_TYPE}'", 20),
             "list by status (10 found)": lambda: self.list("ExecutionStatus = 'Failed'", 10),
@@ -134,10 +143,11 @@ class RunOperations:
             f"list sorted by start, first {PAGE}": lambda: self.list("ORDER BY StartTime DESC", PAGE),
             f"list sorted by start, ascending, first {PAGE}": lambda: self.list("ORDER BY StartTime ASC", PAGE),
             f"count by attribute ({RUNS_A_CUSTOMER})": lambda: self.count(
-                f"Customer = 'c-{self._random.randrange(1, customers)}'"
+                f"Customer = 'c-{self._random.randrange(first, customers)}'"
             ),
             "count by type (20)": lambda: self.count(f"WorkflowType = '{RARE_TYPE}'"),
             "count all, by status": lambda: self.count("GROUP BY ExecutionStatus"),
+            "close, with an attribute": self.close,
         }
 
     async def start(self) -> None:
@@ -154,6 +164,14 @@ class RunOperations:
 
     async def signal(self) -> None:
         await signal(self._service, self._runs.workflow_id(next(self._signaled)))
+
+    async def close(self) -> None:
+        number = next(self._to_close)
+        self._closed.add(number)
+        execution = WorkflowExecution(workflow_id=self._runs.workflow_id(number))
+        await self._service.terminate_workflow_execution(
+            api.TerminateWorkflowExecutionRequest(namespace=NAMESPACE, workflow_execution=execution, identity="bench")
+        )
 
     async def describe(self) -> None:
         execution = WorkflowExecution(workflow_id=self._runs.workflow_id(next(self._described)))
@@ -188,6 +206,7 @@ async def signal(service: object, workflow_id: str) -> None:
 def measure_runs(place: Place, counts: Sequence[int], calls: int, say: Callable[[str], None]) -> Costs:
     """Costs with more and more workflows in the store."""
     costs: Costs = {}
+    closed: set[int] = set()
     write_templates(place)
     for present, count in itertools.pairwise((0, *counts)):
         began_s = time.monotonic()
@@ -196,7 +215,7 @@ def measure_runs(place: Place, counts: Sequence[int], calls: int, say: Callable[
         say(f"{place.kind}: {count:,} workflows written in {time.monotonic() - began_s:.0f} s")
 
         async def measure(measured: Measured, runs: Runs = runs) -> None:
-            operations = RunOperations(await Client.connect(measured.server.address), runs).all()
+            operations = RunOperations(await Client.connect(measured.server.address), runs, closed).all()
             # Starts add workflows: they come last, so that the number of workflows is right for all others.
             for title in [*(name for name in operations if name != "start"), "start"]:
                 costs.setdefault(title, {})[runs.total] = await cost_ms(measured, operations[title], calls)
