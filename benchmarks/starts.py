@@ -31,6 +31,8 @@ STARTS_PER_S_TARGET = 1_500
 POSTGRES_CPU_MS_TARGET = 0.8
 # Starts per second of two processes, as a multiple of one.
 PROCESSES_RATIO_TARGET = 1.6
+# CPU per start of two processes, as a multiple of one, with which two cores would do that.
+PROCESSES_CPU_RATIO_MAX = 1.25
 SETTLE_S = 1.0
 
 
@@ -158,6 +160,9 @@ def aims(best: dict[str, Figures]) -> list[Aim]:
         ratio = two.starts_per_s / one.starts_per_s
         title = "starts of 2 processes against 1"
         found.append(Aim(title, ratio, PROCESSES_RATIO_TARGET, reached_min=RATIO_REACHED_MIN))
+        ratio = two.server_cpu_ms / one.server_cpu_ms
+        title = "server CPU per start, 2 processes against 1"
+        found.append(Aim(title, ratio, PROCESSES_CPU_RATIO_MAX, "less", reached_min=RATIO_REACHED_MIN))
     return found
 
 
