@@ -188,23 +188,29 @@ def test_a_reason_that_needs_action_comes_before_one_that_does_not() -> None:
 
 
 def test_activities_that_wait_for_the_same_reason_share_a_finding() -> None:
-    def of(number: int, key: str) -> TaskFacts:
-        place = queue(rate_per_s=2.0, dispatches_per_s=2.0, rate_source="set", key=key, partition=1, position=number)
+    def of(number: int, key: str, **limit: object) -> TaskFacts:
+        place = queue(**limit, key=key, partition=1, position=number)
         (task,) = activity(id=f"a-{number}", queue=place).tasks
         return task
 
-    tasks = [of(3, "acme"), of(1, "acme"), of(2, "globex"), of(4, "acme")]
+    places = [(3, "acme"), (1, "acme"), (2, "globex"), (4, "acme")]
+    tasks = [of(*place, key_rate_per_s=2.0, key_waiting=3) for place in places]
     found = diagnose(Facts(now_s=NOW_S, status="Running", tasks=tasks))
     assert [(one.activity, one.fairness_key, one.position) for one in found] == [
         ("a-1", "acme", 1),
         ("a-2", "globex", 2),
     ]
     assert [(other.id, other.partition, other.position) for other in found[0].others] == [("a-3", 1, 3), ("a-4", 1, 4)]
-    # Each failure is shown on its own.
-    failing = [
-        *activity(id="b", attempt=2, next_s=NOW_S + 9).tasks,
-        *activity(id="c", attempt=2, next_s=NOW_S + 9).tasks,
+    # The task queue's own limit is the same reason for all keys.
+    tasks = [of(*place, rate_per_s=1.0, dispatches_per_s=1.0) for place in places]
+    (one,) = diagnose(Facts(now_s=NOW_S, status="Running", tasks=tasks))
+    assert [(other.id, other.fairness_key) for other in one.others] == [
+        ("a-2", "globex"),
+        ("a-3", "acme"),
+        ("a-4", "acme"),
     ]
+    # Each failure is shown on its own.
+    failing = [task for number in "bc" for task in activity(id=number, attempt=2, next_s=NOW_S + 9).tasks]
     assert len(diagnose(Facts(now_s=NOW_S, status="Running", tasks=failing))) == 2
 
 

@@ -59,6 +59,9 @@ SHARED: Final = frozenset(
     )
 )
 
+# Causes that name the fairness key.
+BY_KEY: Final = frozenset((Cause.KEY_LIMIT, Cause.KEY_RUNNING_LIMIT))
+
 
 class OtherActivity(Struct, frozen=True, kw_only=True):
     """An activity with the same reason as the first one of a finding."""
@@ -67,6 +70,7 @@ class OtherActivity(Struct, frozen=True, kw_only=True):
     since_s: float | None = None
     partition: int | None = None
     position: int | None = None
+    fairness_key: str = ""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -97,10 +101,17 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for number, one in enumerate(findings):
         is_shared = one.cause in SHARED and one.activity and one.queue
-        key = (one.cause, one.queue, one.activity_type, one.fairness_key) if is_shared else (number,)
+        by_key = one.fairness_key if one.cause in BY_KEY else ""
+        key = (one.cause, one.queue, one.activity_type, by_key) if is_shared else (number,)
         first = found.setdefault(key, one)
         if first is not one:
-            other = OtherActivity(id=one.activity, since_s=one.since_s, partition=one.partition, position=one.position)
+            other = OtherActivity(
+                id=one.activity,
+                since_s=one.since_s,
+                partition=one.partition,
+                position=one.position,
+                fairness_key=one.fairness_key,
+            )
             found[key] = structs.replace(first, others=[*first.others, other])
     return [*found.values()]
 

@@ -90,7 +90,10 @@ async def load(context: Context, asked: Parameters) -> Home:
     except RpcStatus as failure:
         queues_problem = problem_of(failure)
     return Home(
-        attention=[*islice(_attention(queues, missing, counts, reporting, asked.namespace), ATTENTION_MAX)],
+        attention=sorted(
+            islice(_attention(queues, missing, counts, reporting, asked.namespace), ATTENTION_MAX),
+            key=lambda one: one.kind != "bad",
+        ),
         counts=counts,
         queues=[
             WaitingQueue(
@@ -132,7 +135,8 @@ def _attention(
         sentence = f"{text.plural(reporting, 'workflow')} {verb} a problem: workflow tasks fail again and again."
         yield Attention(sentence, "workflows", {"namespace": namespace, "query": PROBLEMS_QUERY}, "bad")
     for queue in map(figures_of, sorted(queues, key=lambda one: -one.backlog)):
-        waiting = f"Task queue {queue.name} ({queue.type}): {text.plural(queue.backlog, 'task')}"
+        of_version = f", version {queue.version}" if queue.version else ""
+        waiting = f"Task queue {queue.name} ({queue.type}{of_version}): {text.plural(queue.backlog, 'task')}"
         parameters = {"namespace": namespace, "name": queue.name, "type": queue.type, "version": queue.version}
         if not queue.polls and not queue.dispatches_per_s:
             yield Attention(f"{waiting} and no worker that polls.", "task-queue", parameters, "bad")
