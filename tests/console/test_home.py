@@ -64,3 +64,35 @@ def test_an_unknown_page_says_where_to_go(seen: Seen) -> None:
     seen.goto("nowhere")
     expect(seen.page.get_by_text("the console has no page 'nowhere'")).to_be_visible()
     seen.shoot("problem")
+
+
+def test_on_a_phone_rows_are_cards_with_the_names_of_their_columns(seen: Seen) -> None:
+    page = seen.page
+    page.set_viewport_size({"width": 390, "height": 800})
+    seen.goto("task-queues")
+    cell = page.locator("#queues tbody td").nth(1)
+    assert cell.get_attribute("data-label") == "Backlog"
+    assert cell.evaluate("one => getComputedStyle(one, '::before').content") == '"Backlog"'
+    # The whole row is on the screen, and the navigation takes one line.
+    right = page.locator("#queues tbody tr").first.evaluate("one => one.getBoundingClientRect().right")
+    assert right <= 390
+    heights = page.locator("header nav").evaluate("one => [one.clientHeight, one.querySelector('a').clientHeight]")
+    assert heights[0] < 2 * heights[1]
+    # The view that is shown is in sight.
+    seen.goto("settings")
+    place = page.locator("header nav [aria-current]").evaluate("one => one.getBoundingClientRect().left")
+    assert 0 <= place < 390
+    # The names stay when the live part is sent again.
+    seen.goto("task-queues")
+    expect(page.locator("#live-state")).to_have_text("live")
+    page.wait_for_function("document.querySelector('#queues tbody td:nth-child(3)').dataset.label === 'Backlog'")
+
+
+def test_the_overview_finds_out_why_a_workflow_is_stuck(seen: Seen) -> None:
+    seen.goto("")
+    page = seen.page
+    page.keyboard.press("/")
+    page.keyboard.type("order-1")
+    page.get_by_role("button", name="Why is it stuck?").click()
+    expect(page.locator("p.sentence")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("order-1")

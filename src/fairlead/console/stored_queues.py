@@ -8,7 +8,8 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from heapq import nlargest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from fairlead.core.errors import FairleadError
@@ -26,6 +27,8 @@ WAIT_S_MAX: Final = 1.0
 # Maximum number of task queues of one load, and number that are loaded concurrently.
 LOADED_MAX: Final = 300
 LOADED_AT_ONCE: Final = 4
+# Task queues that each load keeps loaded.
+KEPT_MAX: Final = 100
 # Namespaces and task queues whose last load is remembered.
 REMEMBERED_MAX: Final = 10_000
 _ENDS_WITH_UUID: Final = re.compile(r"[-:][0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
@@ -64,9 +67,10 @@ class StoredQueues:
     async def _load_due(
         self, client: "OperatorClient", directory: "Directory", namespace_id: str, loaded: "Loaded"
     ) -> None:
-        # A request keeps the ones that wait without a worker loaded.
+        # A request keeps the longest of the ones that wait without a worker loaded.
         unserved = (one for one in loaded.queues.values() if one.backlog and not one.polls and not one.is_sticky)
-        kept = [TaskQueueId(one.namespace_id, one.name, TaskType(one.type)) for one in islice(unserved, LOADED_MAX)]
+        longest = nlargest(KEPT_MAX, unserved, key=attrgetter("backlog"))
+        kept = [TaskQueueId(one.namespace_id, one.name, TaskType(one.type)) for one in longest]
         stored = await directory.stored(client, namespace_id)
         unloaded = [
             queue

@@ -9,6 +9,7 @@ from fairlead.console.series import Point
 from fairlead.console.text import duration, number
 from fairlead.console.text import size as bytes_as_text
 from fairlead.console.timeline import Span
+from fairlead.console.timescale import Timescale
 
 # Width and height of a curve, and of a small one within a row of a table, in pixels.
 CURVE_SIZE: Final = (260, 56)
@@ -102,16 +103,20 @@ def bar(share: float, label: str, *, kind: str = "") -> Markup:
     ).format(kind=kind, label=label, filled=filled)
 
 
-def span(one: Span, from_s: float, until_s: float) -> Markup:
+def span(one: Span, scale: Timescale) -> Markup:
     """A row of a timeline: thin while it waited, thick while it ran, also for a failed attempt; a signal is a dot."""
-    length_s = max(until_s - from_s, 1e-3)
 
     def x(at_s: float) -> float:
-        return round(min(1.0, max(0.0, (at_s - from_s) / length_s)) * SPAN_WIDTH, 1)
+        return round(scale.place(at_s) * SPAN_WIDTH, 1)
 
+    until_s = scale.knots[-1][0]
     began, ended = x(one.began_s), x(until_s if one.ended_s is None else one.ended_s)
     ran = ended if one.ran_s is None else x(one.ran_s)
-    parts = [f'<rect class="waited" x="{began}" y="6" width="{max(ran - began, 0)}" height="4"/>']
+    parts = [
+        f'<rect class="idle" x="{first * SPAN_WIDTH:.1f}" y="0" width="{(last - first) * SPAN_WIDTH:.1f}" height="16"/>'
+        for first, last in scale.idle
+    ]
+    parts.append(f'<rect class="waited" x="{began}" y="6" width="{max(ran - began, 0)}" height="4"/>')
     if one.failed_s is not None:
         failed = x(one.failed_s)
         tried = failed if one.ran_s is None else ran

@@ -29,6 +29,7 @@ from fairlead.console.problems import Problem, problem_of
 from fairlead.console.runs import RUNNING, describe, read_events, read_last_events, status_name
 from fairlead.console.stuck import collect
 from fairlead.console.timeline import Span, pending_timers, shown_spans, timeline
+from fairlead.console.timescale import Timescale, timescale
 from fairlead.console.view import Parameters, View
 from fairlead.console.views.workflow_actions import ACTIONS
 from fairlead.core.errors import FairleadError
@@ -109,9 +110,9 @@ class Workflow(Struct, frozen=True, kw_only=True):
     drawn: list[tuple[int, int]]
     events: list[ShownEvent]
     next: str
-    # End of the timeline: the end of the run; for an open run, a time shortly after now that changes in steps, so that
-    # the picture of an idle run stays the same.
-    drawn_until_s: float
+    # Scale of the timeline until the end of the run; for an open run, until a time shortly after now that changes in
+    # steps, so that the picture of an idle run stays the same.
+    scale: Timescale
     asking: Asking | None = None
     # The reason why an open run waits; None if it could not be read.
     reason: Finding | None = None
@@ -134,6 +135,7 @@ async def load(context: Context, asked: Asked) -> Workflow:
     drawn = [*first, *newest]
     activities = pending_activities(described)
     spans = timeline(drawn, activities)
+    started_s = text.seconds_of(info.start_time) or 0.0
     ranges = _ranges(drawn)
     # A timer that began before a gap may have ended in it.
     timers = pending_timers(newest if len(ranges) > 1 else drawn)
@@ -176,8 +178,7 @@ async def load(context: Context, asked: Asked) -> Workflow:
         drawn=ranges,
         events=shown,
         next=token,
-        drawn_until_s=text.seconds_of(info.close_time)
-        or _drawn_until_s(text.seconds_of(info.start_time) or 0.0, context.now_s),
+        scale=timescale(spans, started_s, text.seconds_of(info.close_time) or _drawn_until_s(started_s, context.now_s)),
         asking=await _ask(context, asked, execution) if asked.ask else None,
         reason=await _reason(context, asked.namespace, described) if not info.close_time.seconds else None,
     )
