@@ -1,5 +1,6 @@
 """Why a workflow is stuck: a pure decision over collected facts, in plain sentences with their evidence."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,6 +18,8 @@ FRESH_S: Final = 2.0
 LIMIT_SHARE: Final = 0.8
 # Share of a heartbeat timeout without a heartbeat after which a worker seems to hang.
 HEARTBEAT_SHARE: Final = 0.6
+# Seconds after which an activity without a heartbeat timeout is worth a look.
+LONG_RUN_S: Final = 60.0
 # Words of SDKs for a workflow or activity type that the worker does not have.
 _UNKNOWN_TYPE: Final = ("not registered", "no registered", "unable to find", "not found on this worker")
 
@@ -24,7 +27,7 @@ _UNKNOWN_TYPE: Final = ("not registered", "no registered", "unable to find", "no
 def diagnose(facts: Facts) -> list[Finding]:
     """All reasons, the most important first; there is always one."""
     found = [*_findings(facts)]
-    ordered = sorted(found, key=lambda one: (ORDER[one.cause], one.since_s or 0.0, one.position or 0))
+    ordered = sorted(found, key=lambda one: (ORDER[one.cause], one.since_s or 0.0, one.position or math.inf))
     return grouped(ordered) or [_waits_for_signal(facts)]
 
 
@@ -154,7 +157,7 @@ def _of_started(task: TaskFacts, now_s: float) -> Finding:
     beat = f" Its last heartbeat was {text.duration(now_s - task.heartbeat_s)} ago." if task.heartbeat_s else ""
     advice = (
         "No action is needed while it works."
-        if task.heartbeat_timeout_s
+        if task.heartbeat_timeout_s or now_s - started_s < LONG_RUN_S
         else "It has no heartbeat timeout: the server notices a killed worker only at the activity's own timeout. "
         "Look at the worker, and give the activity a heartbeat timeout."
     )

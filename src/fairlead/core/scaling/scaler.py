@@ -209,12 +209,12 @@ def _write_wanted(
         bound = "maximum" if wanted < needed else "minimum"
         limit = f", but the {bound} is {wanted}" if wanted != needed else ""
         each = f"partitions needed at {settings.upscale_rps:g} QPS each: {needed}"
-        return target, f"{seen} for {sustained_s:g} s; {each}{limit}."
+        return target, f"{seen} for {round(sustained_s, 1):g} s; {each}{limit}."
     if is_due:
         bound = "maximum" if load.is_above else "minimum"
-        return target, f"{seen} for {sustained_s:g} s, but write is at its {bound} of {write}."
+        return target, f"{seen} for {round(sustained_s, 1):g} s, but write is at its {bound} of {write}."
     if due_s < math.inf:
-        return target, f"{seen} for {sustained_s:g} s of the {due_s:g} s that a change takes."
+        return target, f"{seen} for {round(sustained_s, 1):g} s of the {due_s:g} s that a change takes."
     return target, f"{seen}: write stays at {write}."
 
 
