@@ -86,7 +86,7 @@ def test_below_a_public_path_pages_links_files_and_live_updates_work(elsewhere: 
     page.get_by_role("link", name="Workflows").click()
     expect(page.get_by_text("No workflow in this namespace.")).to_be_visible()
     elsewhere.shoot("workflows-empty")
-    page.get_by_role("link", name="Temporal's pages").click()
+    page.get_by_role("link", name="Temporal UI").click()
     expect(page.get_by_text("built pages")).to_be_visible()
 
 
