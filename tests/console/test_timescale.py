@@ -41,5 +41,15 @@ def test_a_row_that_still_runs_leaves_no_idle_time() -> None:
     assert not timescale([span(0.0, 1.0), span(1.0, None)], 0.0, 1_000.0).idle
 
 
+def test_the_wait_for_a_retry_or_an_open_timer_is_idle() -> None:
+    done = span(0.0, 4.0)
+    retried = Span(kind="activity", label="book", event_id=2, began_s=4.0, failed_s=500.0, outcome="retries")
+    scale = timescale([done, retried], 0.0, 1_000.0)
+    assert scale.idle_s == 996.0
+    assert scale.place(4.0) > 0.8
+    timer = Span(kind="timer", label="timer 1", event_id=3, began_s=4.0, ran_s=4.0)
+    assert timescale([done, timer], 0.0, 1_000.0).idle_s == 996.0
+
+
 def test_a_run_of_a_moment_has_a_scale() -> None:
     assert timescale([span(5.0, 5.0)], 5.0, 5.0).place(5.0) == 0.0

@@ -35,12 +35,10 @@ class Timescale(Struct, frozen=True):
 
 
 def timescale(spans: Sequence[Span], from_s: float, until_s: float) -> Timescale:
-    """The scale for these rows. Nothing happens in an idle time: no row waits or runs."""
+    """The scale for these rows. In an idle time the run only waits: for a timer, a retry, a signal or an update."""
     until_s = max(until_s, from_s + 1e-3)
     busy = _merged(
-        sorted(
-            (max(from_s, one.began_s), min(until_s, until_s if one.ended_s is None else one.ended_s)) for one in spans
-        )
+        sorted((max(from_s, first_s), min(until_s, last_s)) for one in spans for first_s, last_s in _busy(one, until_s))
     )
     edges = [from_s, *(at_s for each in busy for at_s in each), until_s]
     # Idle and busy times take turns, beginning and ending with an idle one.
@@ -61,6 +59,16 @@ def timescale(spans: Sequence[Span], from_s: float, until_s: float) -> Timescale
         if piece in long:
             idle.append((place, min(1.0, place + width)))
     return Timescale(knots, idle, idle_s)
+
+
+def _busy(one: Span, until_s: float) -> list[tuple[float, float]]:
+    """The times in which a row is not idle; of an activity that is retried, only the times of its failure are known."""
+    if one.ended_s is not None:
+        return [(one.began_s, one.ended_s)]
+    if one.failed_s is not None:
+        failed_s = one.failed_s
+        return [(one.began_s, one.began_s), (failed_s if one.ran_s is None else min(one.ran_s, failed_s), failed_s)]
+    return [(one.began_s, one.began_s if one.kind == "timer" else until_s)]
 
 
 def _merged(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
