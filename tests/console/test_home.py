@@ -88,7 +88,7 @@ def test_on_a_phone_rows_are_cards_with_the_names_of_their_columns(seen: Seen) -
     page.wait_for_function("document.querySelector('#queues tbody td:nth-child(3)').dataset.label === 'Backlog'")
 
 
-def test_the_overview_finds_out_why_a_workflow_is_stuck(seen: Seen) -> None:
+def test_the_field_of_the_overview_leads_to_the_reason_of_a_workflow(seen: Seen) -> None:
     seen.goto("")
     page = seen.page
     page.keyboard.press("/")
