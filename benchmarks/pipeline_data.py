@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 
 from fairlead.journal import SegmentName
-from fairlead.pipeline.lake import Lake
+from fairlead.pipeline.lake import Lake, SegmentEntry
 from fairlead.pipeline.schemas import BRONZE
 from fairlead.pipeline.synth.histories import HistoryShape, write_histories
 from fairlead.pipeline.synth.traffic import TrafficShape, write_traffic
@@ -51,7 +51,14 @@ def add_copies(base: Lake, lake: Lake, kind: str, copies: range) -> None:
             staged = lake.stage(kind)
             for part in sorted(base.table(kind).glob("batch=*/cluster=*/day=*")):
                 _copy_part(database, part, staged, kind, copy)
-            lake.commit(kind, staged, ())
+            lake.commit(kind, staged, [entry_of(database, staged, f"{kind}-{copy}")])
+
+
+def entry_of(database: duckdb.DuckDBPyConnection, staged: Path, name: str) -> SegmentEntry:
+    """Return the entry of the manifest for a staged batch, as if one segment had its rows."""
+    files = f"{staged}/*/*/*.parquet"
+    found = database.execute("SELECT sum(num_rows) FROM parquet_file_metadata(?)", [files]).fetchone()
+    return SegmentEntry("bench", name, 0, name, int(found[0]) if found else 0)
 
 
 def _copy_part(database: duckdb.DuckDBPyConnection, part: Path, staged: Path, kind: str, copy: int) -> None:

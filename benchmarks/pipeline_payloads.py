@@ -18,6 +18,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import History, HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 
+from benchmarks.pipeline_data import entry_of
 from fairlead.history.shard.journal import event_digest
 from fairlead.journal import HistoryRecord, SegmentName, VersionItem
 from fairlead.journal.records import Kind, encode_records
@@ -37,12 +38,12 @@ _IDS = ("workflow_id", "run_id", "tree_id", "branch_id")
 _ROWS_A_GROUP = 1 << 18
 
 
-def write_runs(journal: Path) -> None:
-    """Write a journal of one cluster, with payloads."""
+def write_runs(journal: Path, *, runs: range = range(RUNS), later_s: int = 0) -> None:
+    """Write a journal of one cluster, with payloads; `later_s` is when the runs start, counted from `STARTED_US`."""
     random = Random(SEED)
     folder = journal / "alone"
     folder.mkdir(parents=True)
-    records = [record for number in range(RUNS) for record in _run(number, random)]
+    records = [record for number in runs for record in _run(number, random, later_s)]
     compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compress
     segment = OpenSegment.create(folder, SegmentName(Kind.HISTORY, "host", 0))
     if segment is None:
@@ -72,11 +73,11 @@ def add_copies(base: Lake, lake: Lake, copies: range) -> None:
                 f"COPY ({rows}) TO '{folder / 'part-0.parquet'}' "
                 f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {_ROWS_A_GROUP})"
             )
-            lake.commit("history", staged, ())
+            lake.commit("history", staged, [entry_of(database, staged, f"{base.root.name}-{first}")])
 
 
-def _run(number: int, random: Random) -> Iterator[HistoryRecord]:
-    events = list(_events(number, random))
+def _run(number: int, random: Random, later_s: int) -> Iterator[HistoryRecord]:
+    events = list(_events(number, random, later_s))
     for first, last in ((1, 2), (3, 5), (6, 8), (9, 11)):
         batch = events[first - 1 : last]
         yield HistoryRecord(
@@ -92,10 +93,10 @@ def _run(number: int, random: Random) -> Iterator[HistoryRecord]:
         )
 
 
-def _events(number: int, random: Random) -> Iterator[HistoryEvent]:
+def _events(number: int, random: Random, later_s: int) -> Iterator[HistoryEvent]:
     """Events of a workflow with one activity, from its start to its end."""
     kind, queue = number % TYPES, TaskQueue(name=f"queue-{number % 3}")
-    time_us = STARTED_US + number * 1_000
+    time_us = STARTED_US + later_s * 1_000_000 + number * 1_000
     steps: Sequence[tuple[str, dict[str, Any]]] = (
         ("WORKFLOW_EXECUTION_STARTED", {"workflow_type": WorkflowType(name=f"Type{kind}"), "task_queue": queue}),
         ("WORKFLOW_TASK_SCHEDULED", {"task_queue": queue, "attempt": 1}),

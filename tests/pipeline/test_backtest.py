@@ -41,6 +41,7 @@ from tests.pipeline.oracle.backtest import Live, cluster_rows, queue_rows
 from tests.pipeline.oracle.lakes import derived
 from tests.pipeline.schemas import differences
 from tests.pipeline.test_traffic import LakeOfFrames, frame_of, same
+from tests.pipeline.upkeep.lakes import commit, tasks
 
 BUCKET_S = 5.0
 Row = dict[str, Any]
@@ -225,6 +226,29 @@ def test_the_job_replays_every_task_queue_and_recommends_by_its_objective(
         own = next(row for (its, _), row in found.items() if its == name and row.is_recommended)
         used = scaler_settings(loaded, Scope("n", name, TaskType.ACTIVITY))
         assert used == effective(base, candidates[own.setting]), name
+
+
+def test_a_replay_waits_until_enough_records_are_new(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    options: dict[str, Any] = {
+        "upscale_rps": (1.0,),
+        "upscale_sustained_s": (15.0,),
+        "downscale_sustained_s": (30.0,),
+        "downscale_factor": (0.5,),
+        "interval_s": (15.0,),
+    }
+
+    def replay() -> dict[str, Any]:
+        return backtest.run(JobContext(spark, lake, options=options)).findings
+
+    commit(lake, "task", tasks(100))
+    first = replay()
+    assert first["tasks"] == 100
+    commit(lake, "task", tasks(5))
+    assert replay() == first | {"records_not_replayed": 5}
+    commit(lake, "task", tasks(1))
+    later = replay()
+    assert (later["tasks"], later.get("records_not_replayed")) == (106, None)
 
 
 def test_the_settings_file_lists_only_task_queues_that_differ() -> None:

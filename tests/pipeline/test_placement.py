@@ -31,6 +31,7 @@ from fairlead.pipeline.stages.placement import (
     comparison,
     host_loads,
     hot_spots,
+    hourly_loads,
     moves,
     placed,
     recorded_lists,
@@ -221,7 +222,7 @@ def test_recorded_task_queues_have_their_largest_recorded_number_of_partitions(s
         # Each sticky task queue has its own owner, so the sum of them has none.
         record(kind="added", time_us=3, task_list=STICKY),
     ]
-    found = recorded_lists(frame_of(spark, records), cluster="c").orderBy("task_list").collect()
+    found = recorded_lists(hourly_loads(frame_of(spark, records)), cluster="c").orderBy("task_list").collect()
     assert [(row.task_list, row.partitions, row.qps) for row in found] == [("x", 5, 0.1), ("y", 7, 0.1)]
 
 

@@ -9,12 +9,13 @@ from pyspark.sql import SparkSession
 
 from fairlead.pipeline import stream
 from fairlead.pipeline.job import JobContext, Summary
-from fairlead.pipeline.jobs import ingest
+from fairlead.pipeline.jobs import fairness, ingest, traffic
 from fairlead.pipeline.lake import Lake, SegmentEntry
 from fairlead.pipeline.sources import journal as source
 from tests.depth import IS_DEEP
 from tests.pipeline import kills
-from tests.pipeline.journals import frames_of, task_records, write_journal, write_segment
+from tests.pipeline.increments.tables import assert_same_tables
+from tests.pipeline.journals import START_US, frames_of, task_records, write_journal, write_segment
 from tests.pipeline.upkeep.lakes import commit, tasks
 
 KILLS = 20 if IS_DEEP else 1
@@ -153,3 +154,34 @@ def test_a_stream_killed_at_random_moments_gives_the_tables_of_an_undisturbed_ru
     )
     for lake in lakes:
         assert [kills.table(lake, name) for name in ("task", "history")] == expected
+
+
+def test_a_stream_keeps_the_tables_of_traffic_and_fairness_as_the_jobs_write_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    times_us = (START_US, START_US - 7_200_000_000)
+    for number, start_us in enumerate(times_us):
+        records = task_records(40, start_us=start_us, step_us=2_000_000, kind="added", fairness_key="a")
+        write_segment(tmp_path / "journal", records, number=number)
+        summary = stream.run(context(spark, tmp_path, once=True, tables_s=0.1))
+        assert (summary.findings["tables_refreshed"] > 0, summary.findings["tables_failed"]) == (True, [])
+    ingest.run(context(spark, tmp_path, "other"))
+    for job in (traffic, fairness):
+        job.run(context(spark, tmp_path, "other"))
+    tables = (*traffic.TABLES, *fairness.TABLES)
+    assert_same_tables(Lake(tmp_path / "lake"), Lake(tmp_path / "other"), tables)
+
+
+def test_a_table_that_can_not_be_refreshed_does_not_end_the_stream(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_context: JobContext) -> Summary:
+        raise OSError("disk full")
+
+    write_segment(tmp_path / "journal", task_records(10))
+    monkeypatch.setattr(traffic, "run", fail)
+    failed = stream.run(context(spark, tmp_path, once=True, tables_s=0.1))
+    assert (failed.rows["task"], failed.findings["tables_failed"]) == (10, ["disk full"])
+    monkeypatch.undo()
+    assert stream.run(context(spark, tmp_path, once=True, tables_s=0.1)).findings["tables_refreshed"] == 1
+    assert Lake(tmp_path / "lake").has("fairness")

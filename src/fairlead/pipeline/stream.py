@@ -1,14 +1,18 @@
 """The streaming form of `ingest`: moves segments into the same tables, by the same stages, as they are sealed."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.pipeline.job import JobContext, Summary
+from fairlead.pipeline.jobs import fairness, traffic
 from fairlead.pipeline.jobs.ingest import (
     Absorbed,
     TakenIn,
@@ -37,6 +41,9 @@ COMPACT_BATCHES = 32
 def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) -> Summary:
     """Follow the journal until `is_wanted` returns False; with the option `once`, until all present segments are in.
 
+    With the option `tables_s`, the stream also writes the tables of `traffic` and `fairness` after new records, at most
+    once in as many seconds. These are the jobs themselves, which compute only the windows that the records touch.
+
     The position is stored in the lake, whose lock is held throughout: no second stream or ingest can run beside it.
     So the stream also merges the small batches that it makes.
     """
@@ -47,12 +54,14 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
         raise FixRequest("stream does not run through Spark Connect: give another --master")
     find_segments(journal)
     totals = {kind: Absorbed() for kind in BRONZE}
+    tables = _Tables(context, totals["task"])
     with context.lake.locked():
         queries = [_start(context, journal, kind, totals[kind]) for kind in BRONZE]
         try:
             while is_wanted() and any(query.isActive for query in queries):
                 for query in queries:
                     query.awaitTermination(WAIT_S)
+                tables.refresh_if_due()
                 context.progress(", ".join(f"{kind}: {total.rows:,} rows" for kind, total in totals.items()))
             for query in queries:
                 if not query.isActive:
@@ -60,6 +69,7 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
         finally:
             for query in queries:
                 query.stop()
+        tables.refresh()
         # A stream that ends early makes too few batches to merge any while it runs.
         for kind, total in totals.items():
             if context.lake.has(kind):
@@ -76,11 +86,53 @@ def run(context: JobContext, *, is_wanted: Callable[[], bool] = lambda: True) ->
             "segments_duplicate": [
                 f"{one.cluster}/{one.name}" for total in totals.values() for one in total.duplicates
             ],
+            **tables.findings,
             "not_merged": [total.not_merged for total in totals.values() if total.not_merged],
             **unknown,
         },
         alarm=alarm,
     )
+
+
+class _Tables:
+    """Keeps the tables of `traffic` and `fairness` up to date with the records that the stream ingests."""
+
+    def __init__(self, context: JobContext, ingested: Absorbed) -> None:
+        self._context = context
+        self._ingested = ingested
+        self._every_s: float | None = context.options.get("tables_s") or None
+        self._next_s = 0.0
+        # The first refresh also includes records that were ingested before.
+        self._rows = -1
+        self._refreshes = 0
+        self._failure = ""
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """Findings about the tables, for the summary."""
+        if self._every_s is None:
+            return {}
+        return {"tables_refreshed": self._refreshes, "tables_failed": [self._failure] if self._failure else []}
+
+    def refresh_if_due(self) -> None:
+        """Write the tables if there are new records, and the last time was long enough ago."""
+        if time.monotonic() >= self._next_s:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Write the tables if there are new records. A failure must not end the stream: the next refresh repeats it."""
+        rows = self._ingested.rows
+        if self._every_s is None or rows == self._rows or not self._context.lake.has("task"):
+            return
+        try:
+            for job in (traffic, fairness):
+                job.run(self._context)
+            self._rows, self._failure = rows, ""
+            self._refreshes += 1
+        except (FairleadError, PySparkException, OSError) as failure:
+            self._failure = str(failure)
+            _log.warning("tables not refreshed", reason=self._failure)
+        self._next_s = time.monotonic() + self._every_s
 
 
 def _remove_drafts(checkpoint: Path) -> None:

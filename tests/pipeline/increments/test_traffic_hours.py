@@ -1,4 +1,4 @@
-"""`traffic` computes the hours that new records touch; its tables equal those of a lake that is computed at once."""
+"""`traffic` and `placement` compute the hours that new records touch; their tables equal those computed at once."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlead.pipeline.increments import origin
-from fairlead.pipeline.job import JobContext
-from fairlead.pipeline.jobs import traffic
+from fairlead.pipeline.job import Job, JobContext
+from fairlead.pipeline.jobs import placement, traffic
 from fairlead.pipeline.lake import Lake
 from tests.depth import IS_DEEP
 from tests.pipeline.increments.tables import assert_same_tables
@@ -19,6 +19,9 @@ from tests.pipeline.upkeep.lakes import TODAY, commit
 HOUR_US = 3_600_000_000
 DAY_US = int(datetime.combine(TODAY, datetime.min.time(), UTC).timestamp()) * 1_000_000
 SEEDS = range(20) if IS_DEEP else (1,)
+# Placement selects hours like traffic, and takes much longer.
+JOBS: tuple[Job, ...] = (traffic, placement) if IS_DEEP else (traffic,)
+TABLES = (*traffic.TABLES, *((placement.LOADS, *placement.TABLES) if IS_DEEP else ()))
 
 
 def records(chance: Random, count: int, *, hours: int = 30) -> list[dict[str, Any]]:
@@ -57,9 +60,12 @@ def test_hours_with_late_and_new_records_equal_a_whole_computation(
         batch = records(chance, count, hours=hours)
         for lake in (grown, whole):
             ingest(lake, batch)
-        traffic.run(JobContext(spark, grown))
+        for job in JOBS:
+            job.run(JobContext(spark, grown))
     said = traffic.run(JobContext(spark, grown))
     assert said == traffic.run(JobContext(spark, whole))
-    assert_same_tables(grown, whole, ("traffic", "traffic_lists"))
+    for job in JOBS[1:]:
+        job.run(JobContext(spark, whole))
+    assert_same_tables(grown, whole, TABLES)
     # Nothing of the first two runs was computed twice as a whole.
     assert origin.origin_of(grown, "traffic") == origin.origin_of(whole, "traffic")

@@ -166,6 +166,15 @@ def _stream() -> click.Command:
             show_default=True,
             help="Seconds between two checks for new segments.",
         ),
+        click.Option(
+            ["--tables", "tables_s"],
+            type=click.FloatRange(0, 3600),
+            default=10.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Seconds between two refreshes of the tables of traffic and fairness, at least; 0 for no refresh.",
+        ),
+        *_options(_load("traffic")).values(),
     ]
     return command
 

@@ -31,11 +31,15 @@ NEW_SHARE_MAX = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The parameters of a derived table, the last batch that it includes, and the names of namespaces in it."""
+    """The parameters of a derived table, the last batch that it includes, and the names of namespaces in it.
+
+    `facts` is what the job stored beside that.
+    """
 
     parameters: Mapping[str, Any]
     through: int
     names: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """Return the document for the file."""
@@ -49,6 +53,14 @@ class Plan:
     origin: Origin
     is_whole: bool
     batches: Sequence[NewBatch] = ()
+    # Rows that were ingested in all, and what the job stored with its first table.
+    rows: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows_new(self) -> int:
+        """Number of rows in the new batches."""
+        return sum(batch.rows for batch in self.batches)
 
     @property
     def is_unchanged(self) -> bool:
@@ -96,7 +108,7 @@ def plan_run(
     batches = new_batches(lake, source, through=min(one.through for one in known))
     if sum(batch.rows for batch in batches) > NEW_SHARE_MAX * sum(numbers.values()):
         return whole
-    return Plan(origin, is_whole=False, batches=batches)
+    return Plan(origin, is_whole=False, batches=batches, rows=sum(numbers.values()), facts=known[0].facts)
 
 
 def origin_of(lake: Lake, table: str) -> Origin | None:
@@ -106,7 +118,7 @@ def origin_of(lake: Lake, table: str) -> Origin | None:
     file: Path = lake.written(table) / ORIGIN_FILE
     try:
         plain = read_json(file)
-        return Origin(plain["parameters"], int(plain["through"]), plain["names"])
+        return Origin(plain["parameters"], int(plain["through"]), plain["names"], plain["facts"])
     except (FileNotFoundError, BrokenLake, KeyError, TypeError, ValueError):
         # Without an origin the table is computed anew.
         return None

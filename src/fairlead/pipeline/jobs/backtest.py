@@ -1,7 +1,8 @@
 """`fairlead pipeline backtest`: replays recorded traffic under other settings of the adaptive scaler."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import yaml
 from fairlead.core.errors import GiveUp
 from fairlead.core.namespaces import split_version
 from fairlead.core.partitions import TaskType
+from fairlead.core.scaling import ScalerSettings
 from fairlead.pipeline.arrow import arrow_limits
+from fairlead.pipeline.increments.origin import Plan, plan_run, rows_of
 from fairlead.pipeline.job import JobContext, Summary, left_out_alarm
 from fairlead.pipeline.kernels.scaler import BUCKETS_TO_RATE, Candidate, Model, buckets_per_tick, effective, grid
 from fairlead.pipeline.lake import Lake
@@ -34,6 +37,9 @@ from fairlead.settings.dynamic import matching
 # Maximum number of task queues that get their own rule in a settings file (the busiest ones): people must be able to
 # read the file.
 TASK_QUEUES_SHOWN = 100
+TABLES = ("backtest", "backtest_settings", "backtest_timeline")
+# Share of the rows that may be newer than the last replay. A replay depends on all records: it can't be continued.
+NEW_SHARE_MAX = 0.05
 LEFT_OUT_HINT = "the recording is too long, so only its end was replayed: choose an earlier part with --until"
 PARTITION_RPS = 500.0
 WAIT_S_MAX = 1.0
@@ -120,7 +126,10 @@ OPTIONS = [
 
 
 def run(context: JobContext) -> Summary:
-    """Write `backtest`, `backtest_settings`, `backtest_timeline`, and a settings file for each cluster."""
+    """Write `backtest`, `backtest_settings`, `backtest_timeline`, and a settings file for each cluster.
+
+    The tables stay as they are until more than `NEW_SHARE_MAX` of the records are new.
+    """
     options = context.options
     base = DynamicSettings(file=options.get("settings_file"))
     candidates = grid(base, {name: options.get(name) or choices for name, choices in _CHOICES.items()})
@@ -138,28 +147,11 @@ def run(context: JobContext) -> Summary:
         wait_s_max=float(options.get("wait_s_max", WAIT_S_MAX)),
         initial=options.get("initial_partitions"),
     )
-    tasks = context.lake.read(
-        context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
-    )
-    bucket_us = round(bucket_s * 1e6)
-    # Without any records there is nothing to replay, but the tables are still written.
-    span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
-    lists = arrivals(tasks, span=span)
-    # Limit the size of Arrow batches: each row holds thousands of numbers.
-    with arrow_limits(context.spark):
-        context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
-        outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
-        verdicts = with_verdicts(outcomes, candidates, span=span, objective=objective)
-        rows = {"backtest": context.lake.write("backtest", verdicts, context.run_id)}
-        backtest = context.lake.read_derived(context.spark, "backtest")
-        rows["backtest_settings"] = context.lake.write(
-            "backtest_settings", overall(backtest, objective=objective), context.run_id
-        )
-        best, present = _chosen(context.lake)
-        traced = sorted({0, *(row["setting"] for row in best.values())})
-        context.progress("tracing the current and the recommended settings")
-        traces = timeline(lists, trials([(number, settings[number]) for number in traced]), model=model, span=span)
-        rows["backtest_timeline"] = context.lake.write("backtest_timeline", traces, context.run_id)
+    parameters = {"settings": [list(one) for one in candidates], "in_force": repr(settings), "model": repr(model)}
+    plan = plan_run(context, "task", TABLES, parameters | {"objective": str(objective)}, is_joint=True)
+    span = _replay(context, plan, candidates, settings, model, objective)
+    best, present = _chosen(context.lake)
+    rows = {table: rows_of(context.lake, table) for table in TABLES}
     folder = Path(options.get("settings_out") or context.lake.root / "_recommended")
     names = known_names(context.lake)
     found = {
@@ -176,8 +168,49 @@ def run(context: JobContext) -> Summary:
         findings["hint"] = LEFT_OUT_HINT
     replayed_tasks = sum(row["tasks"] for row in present.values())
     findings |= {"tasks": replayed_tasks, "tasks_left_out": span.arrivals - replayed_tasks, "clusters": found}
+    if plan.rows_new and not _is_due(plan):
+        findings["records_not_replayed"] = plan.rows_new
     alarm = left_out_alarm(span.arrivals - replayed_tasks, span.arrivals, what="tasks", why=LEFT_OUT_HINT)
     return Summary("backtest", rows, findings, alarm)
+
+
+def _is_due(plan: Plan) -> bool:
+    """Whether enough was recorded since the last replay."""
+    return plan.is_whole or plan.rows_new > NEW_SHARE_MAX * plan.rows
+
+
+def _replay(  # noqa: PLR0917 - the parameters of the replay
+    context: JobContext,
+    plan: Plan,
+    candidates: Sequence[Candidate],
+    settings: Sequence[ScalerSettings],
+    model: Model,
+    objective: Objective,
+) -> Span:
+    """Write the tables if a replay is due; return the time range of the last replay."""
+    if not _is_due(plan):
+        return Span(**plan.facts["span"])
+    lake, spark, run_id = context.lake, context.spark, context.run_id
+    tasks = lake.read(spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace)
+    bucket_us = round(model.bucket_s * 1e6)
+    # Without any records there is nothing to replay, but the tables are still written.
+    span = span_of(tasks, bucket_us=bucket_us) or Span(first=0, buckets=1, bucket_us=bucket_us)
+    origin = replace(plan.origin, facts={"span": asdict(span)})
+    lists = arrivals(tasks, span=span)
+    # Limit the size of Arrow batches: each row holds thousands of numbers.
+    with arrow_limits(spark):
+        context.progress(f"replaying {span.seconds / 3600:,.1f} h under {len(candidates)} settings")
+        outcomes = replayed(lists, trials(list(enumerate(settings))), model=model, span=span)
+        verdicts = with_verdicts(outcomes, candidates, span=span, objective=objective)
+        lake.write("backtest", verdicts, run_id, origin=origin)
+        backtest = lake.read_derived(spark, "backtest")
+        lake.write("backtest_settings", overall(backtest, objective=objective), run_id, origin=origin)
+        best, _ = _chosen(lake)
+        traced = sorted({0, *(row["setting"] for row in best.values())})
+        context.progress("tracing the current and the recommended settings")
+        traces = timeline(lists, trials([(number, settings[number]) for number in traced]), model=model, span=span)
+        lake.write("backtest_timeline", traces, run_id, origin=origin)
+    return span
 
 
 def _described(row: Row) -> dict[str, Any]:

@@ -4,10 +4,13 @@ from typing import Any
 
 import click
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from fairlead.core.errors import FixRequest
 from fairlead.core.routing import BATCH_SIZE_MAX, check_batch_size
+from fairlead.pipeline.increments.changes import touched_hours
+from fairlead.pipeline.increments.origin import plan_run, rows_of
+from fairlead.pipeline.increments.selection import of_hours
+from fairlead.pipeline.increments.touched import HOUR_US, Hours
 from fairlead.pipeline.job import JobContext, Summary
 from fairlead.pipeline.kernels.routing import ring_table
 from fairlead.pipeline.lake import Lake
@@ -17,6 +20,7 @@ from fairlead.pipeline.stages.placement import (
     comparison,
     host_loads,
     hot_spots,
+    hourly_loads,
     made_lists,
     moves,
     placed,
@@ -25,10 +29,20 @@ from fairlead.pipeline.stages.placement import (
     with_hashes,
 )
 
+# Holds the recorded load of each hour; it has no other reader.
+LOADS = "placement_loads_partial"
 BATCH_SIZES = (0, 4, 8, 16)
 CHANGES = 2
 # Maximum number of hosts. A lake with more host names than that has a damaged `host` column.
 HOSTS_MAX = 10_000
+
+TABLES = {
+    "placement": comparison,
+    "placement_hosts": host_loads,
+    "placement_spots": hot_spots,
+    "placement_moves": moves,
+    "placement_timetable": timetable,
+}
 
 OPTIONS = [
     click.option(
@@ -84,6 +98,8 @@ def run(context: JobContext) -> Summary:
     """Write `placement` and the tables `placement_hosts`, `_spots`, `_moves` and `_timetable`."""
     options = context.options
     is_made_up = bool(options.get("partitions") and options.get("hosts"))
+    if not is_made_up:
+        _write_loads(context)
     cluster = "" if is_made_up else _cluster(context)
     if cluster is None:
         # A lake with histories but without tasks has nothing to place; that is no error.
@@ -101,19 +117,20 @@ def run(context: JobContext) -> Summary:
     )
     # Check the size of the ring now: otherwise a worker would fail in the middle of the job.
     ring_table((*plan.hosts, *plan.joining), max(plan.batch_sizes))
+    present = {"plan": repr(plan), "made": [options.get("partitions"), int(options.get("partitions_each", 16))]}
+    todo = plan_run(context, "task", tuple(TABLES), present)
+    if todo.is_unchanged:
+        rows = {table: rows_of(context.lake, table) for table in TABLES}
+        return Summary("placement", rows, {"hosts": len(hosts), "cluster": cluster, **_findings(context.lake)})
     context.progress(f"placing partitions on {len(hosts)} hosts with batch sizes {', '.join(map(str, sizes))}")
     # `placement_partial` holds the partial counts from which the other tables are computed; it has no other reader.
     hashed = with_hashes(lists, batch_size=plan.smallest)
     context.lake.write("placement_partial", placed(hashed, plan), context.run_id)
     found = context.lake.read_derived(context.spark, "placement_partial")
-    tables = {
-        "placement": comparison,
-        "placement_hosts": host_loads,
-        "placement_spots": hot_spots,
-        "placement_moves": moves,
-        "placement_timetable": timetable,
+    rows = {
+        table: context.lake.write(table, stage(found), context.run_id, origin=todo.origin)
+        for table, stage in TABLES.items()
     }
-    rows = {table: context.lake.write(table, stage(found), context.run_id) for table, stage in tables.items()}
     return Summary("placement", rows, {"hosts": len(hosts), "cluster": cluster, **_findings(context.lake)})
 
 
@@ -128,29 +145,39 @@ def _lists_and_hosts(context: JobContext, cluster: str) -> tuple[DataFrame, tupl
         lists = made_lists(context.spark, partitions=int(made), each=each)
         if hosts:
             return lists, hosts
-    tasks = _tasks(context)
     if not hosts:
-        its = tasks.where((F.col("cluster") == cluster) & F.col("host").isNotNull())
-        hosts = tuple(sorted(row["host"] for row in its.select("host").distinct().limit(HOSTS_MAX).collect()))
-    return lists or recorded_lists(tasks, cluster=cluster), hosts
+        with queries_on(context.lake, LOADS) as queries:
+            named = f"SELECT DISTINCT unnest(hosts) AS host FROM {LOADS} WHERE cluster = $cluster"  # noqa: S608 - our own name
+            found = queries.rows(f"{named} ORDER BY host LIMIT $most", cluster=cluster, most=HOSTS_MAX)
+        hosts = tuple(row["host"] for row in found)
+    return lists or recorded_lists(context.lake.read_derived(context.spark, LOADS), cluster=cluster), hosts
 
 
 def _cluster(context: JobContext) -> str | None:
     """Return the cluster whose partitions are placed; None if no tasks were recorded."""
     wanted: str | None = context.options.get("cluster")
-    added = F.count_if(F.col("kind") == "added").alias("added")
-    counts = _tasks(context).groupBy("cluster").agg(added).orderBy(F.desc("added"), "cluster")
-    found = [row["cluster"] for row in counts.collect()]
+    found: list[str] = []
+    if rows_of(context.lake, LOADS):
+        with queries_on(context.lake, LOADS) as queries:
+            clusters = queries.rows(f"SELECT cluster, sum(added) AS added FROM {LOADS} GROUP BY cluster")  # noqa: S608 - our own name
+            found = [row["cluster"] for row in sorted(clusters, key=lambda row: (-row["added"], row["cluster"]))]
     if wanted is not None and wanted not in found:
         there = ", ".join(sorted(found)) or "none"
         raise NoSuchCluster(f"--cluster {wanted}: the lake has no records of this cluster; it has: {there}")
     return wanted or next(iter(found), None)
 
 
-def _tasks(context: JobContext) -> DataFrame:
-    return context.lake.read(
+def _write_loads(context: JobContext) -> None:
+    """Write the loads of the hours that new records touch; the tables are computed from the loads of all hours."""
+    plan = plan_run(context, "task", (LOADS,), {})
+    if plan.is_unchanged:
+        return
+    touched = None if plan.is_whole else Hours(touched_hours(plan.batches, window_us=HOUR_US))
+    tasks = context.lake.read(
         context.spark, "task", since=context.since_us, until=context.until_us, namespace=context.namespace
     )
+    hours = of_hours(tasks, touched, window_s=HOUR_US / 1e6)
+    context.lake.write(LOADS, hourly_loads(hours), context.run_id, origin=plan.origin, touched=touched)
 
 
 def _findings(lake: Lake) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.core.partitions import PARTITIONS_MAX
 from fairlead.core.partitions.names import RESERVED_PREFIX
+from fairlead.pipeline.increments.touched import HOUR_US
 from fairlead.pipeline.kernels.routing import Indexes, Owners, TaskQueues, is_moved, loads, ring_table, together
 from fairlead.pipeline.schemas_placement import (
     HASHED,
@@ -52,15 +53,30 @@ class Plan:
         return left + [(f"join {host}", (*self.hosts, host)) for host in self.joining]
 
 
-def recorded_lists(tasks: DataFrame, *, cluster: str) -> DataFrame:
+def hourly_loads(tasks: DataFrame) -> DataFrame:
+    """Return the added tasks, the partitions and the hosts of each task queue and hour, from which all is computed."""
+    return (
+        tasks.withColumn("window_us", F.col("time_us") - F.pmod("time_us", F.lit(HOUR_US)))
+        .groupBy("cluster", "namespace_id", "task_list", "task_type", "window_us")
+        .agg(
+            F.count_if(F.col("kind") == "added").alias("added"),
+            F.greatest(F.max("partition") + 1, F.max("read"), F.lit(1)).alias("partitions"),
+            F.min("time_us").alias("first_us"),
+            F.max("time_us").alias("last_us"),
+            F.sort_array(F.collect_set("host")).alias("hosts"),
+        )
+    )
+
+
+def recorded_lists(loads: DataFrame, *, cluster: str) -> DataFrame:
     """Return the task queues of a cluster, each with its maximum number of partitions and its tasks per second."""
-    its = tasks.where(F.col("cluster") == cluster)
-    spans = its.agg((F.greatest(F.max("time_us") - F.min("time_us"), F.lit(1_000_000)) / 1e6).alias("span_s"))
-    seen = F.greatest(F.max("partition") + 1, F.max("read"), F.lit(1))
+    its = loads.where(F.col("cluster") == cluster)
+    spans = its.agg((F.greatest(F.max("last_us") - F.min("first_us"), F.lit(1_000_000)) / 1e6).alias("span_s"))
+    seen = F.max("partitions")
     return (
         of_task_queues(its)
         .groupBy("namespace_id", "task_list", "task_type")
-        .agg(F.least(seen, F.lit(PARTITIONS_MAX)).alias("partitions"), F.count_if(F.col("kind") == "added").alias("n"))
+        .agg(F.least(seen, F.lit(PARTITIONS_MAX)).alias("partitions"), F.sum("added").alias("n"))
         .crossJoin(F.broadcast(spans))
         .withColumn("qps", F.col("n") / F.col("span_s"))
         .select(*LISTS.names)
