@@ -129,10 +129,13 @@ def startup(folder: Path) -> float:
             (journal / segment.parent.name).mkdir(parents=True, exist_ok=True)
             os.link(segment, journal / segment.parent.name / segment.name)
     command = ["pipeline", "all", "--journal", str(journal), "--lake", str(folder / "small-lake"), "-o", "json"]
-    before = os.times()
+    watch = Watch()
+    ended = threading.Event()
+    threading.Thread(target=watch.look_often, args=(ended,), daemon=True).start()
+    before = watch.look()
     subprocess.run([sys.executable, "-m", "fairlead", *command], check=False, capture_output=True, timeout=RUN_S_MAX)  # noqa: S603 - our own program
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    ended.set()
+    return watch.look() - before
 
 
 def main() -> int:
