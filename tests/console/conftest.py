@@ -1,8 +1,8 @@
 """The console of a server with workflows, in a browser."""
 
 import asyncio
+import os
 import sys
-import tempfile
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,8 +18,8 @@ from tests.ui.conftest import ORDERS, WAIT_MS, running
 
 # Widths of the pictures, in pixels: a desktop's and a phone's.
 WIDTHS = (1280, 390)
-# Folder of the pictures that `shoot` takes, for people to look at.
-PICTURES = Path(tempfile.gettempdir()) / "console-pictures"
+# Folder of the pictures that `shoot` takes, for people to look at; none are taken without it.
+PICTURES = os.environ.get("FAIRLEAD_TEST_PICTURES")
 
 T = TypeVar("T")
 
@@ -73,13 +73,13 @@ class Seen:
         self.page.goto(f"{self.address}/{path}", wait_until="domcontentloaded")
 
     def shoot(self, name: str) -> None:
-        """Take a picture at each width; the page must not be wider than the screen."""
-        PICTURES.mkdir(exist_ok=True)
+        """At each width, the page must not be wider than the screen; take a picture if there is a folder for them."""
         before = self.page.viewport_size
         for width in WIDTHS:
             self.page.set_viewport_size({"width": width, "height": 900})
             assert self.page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than {width}"
-            self.page.screenshot(path=PICTURES / f"{name}-{width}.png", full_page=True)
+            if PICTURES:
+                self.page.screenshot(path=Path(PICTURES) / f"{name}-{width}.png", full_page=True)
         if before is not None:
             self.page.set_viewport_size(before)
 

@@ -45,6 +45,7 @@ Series are of one host: this one.
 Add a browser test
 ------------------
 Write `tests/console/test_<topic>.py` with the fixture `seen` of `tests/console/conftest.py`: `seen.goto(path)` opens a
-page of a server with workflows, `seen.shoot(name)` takes the pictures of both widths, and the test fails if the browser
-reports an error. `tests/console/web.py` has servers without a browser, with and without authorization.
+page of a server with workflows, `seen.shoot(name)` checks that the page fits a desktop and a phone, and the test fails
+if the browser reports an error. With `FAIRLEAD_TEST_PICTURES=FOLDER`, `shoot` also takes pictures.
+`tests/console/web.py` has servers without a browser, with and without authorization.
 """

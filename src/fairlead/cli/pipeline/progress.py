@@ -28,7 +28,7 @@ class ProgressDisplay:
     def follow(self, spark: SparkSession) -> None:
         """Follow Spark's tasks until `end`. Spark Connect does not report them: there the bar has no length."""
         # Java may end at any moment, even before the first call. The job itself reports that.
-        with suppress(Py4JError, OSError):
+        with suppress(Py4JError, PySparkException, OSError):
             try:
                 tracker = spark.sparkContext.statusTracker()
             except (PySparkException, AttributeError):
