@@ -19,11 +19,12 @@ from fairlead.rpc import (
     RpcServer,
     RpcStats,
     RpcStatus,
+    connection,
 )
-from fairlead.rpc.connection import DRAIN_NOTICE_S
 from fairlead.rpc.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, PING, STREAM_ID_MAX, UINT32, ErrorCode, frame
 from fairlead.rpc.message import framed
 from fairlead.rpc.status import Code
+from tests.patience import PATIENCE_S
 from tests.rpc.served import (
     ABOUT,
     COUNT,
@@ -357,8 +358,9 @@ async def test_a_bidirectional_stream_that_is_not_read_blocks_its_sender() -> No
         await server.stop(0)
 
 
-async def test_draining_finishes_open_calls_and_calls_in_flight() -> None:
+async def test_draining_finishes_open_calls_and_calls_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GOAWAY frames: after the first the peer opens no more streams; those opened before the second are served."""
+    monkeypatch.setattr(connection, "DRAIN_NOTICE_S", PATIENCE_S)
     async with serving() as served, await Peer.connect(served.address) as peer:
         peer.call(1, WAIT, b"long poll")
         await until(lambda: served.handlers.begun == 1)
@@ -374,7 +376,7 @@ async def test_draining_finishes_open_calls_and_calls_in_flight() -> None:
         last = await peer.read_until(GOAWAY)
         assert UINT32.unpack_from(last.payload)[0] == 3
         # The drain ended because the peer acknowledged it, not because of a timeout.
-        assert time.monotonic() - drained_s < DRAIN_NOTICE_S
+        assert time.monotonic() - drained_s < PATIENCE_S
         peer.call(5, ECHO, b"too late: to be sent elsewhere")
         served.handlers.release.set()
         assert (await peer.read_until(DATA)).payload == framed(b"long poll")

@@ -156,7 +156,8 @@ async def test_polls_are_answered_empty_when_the_server_stops() -> None:
         answers = [await call for call in polls]
         assert [answer.task_token for answer in answers] == [b"", b"", b""]
         await stopping
-        assert time.monotonic() - began_s < 5
+        # Less than the time of a poll and the grace period.
+        assert time.monotonic() - began_s < 20
 
 
 async def _is_health(server: Server, expected: int) -> bool:
