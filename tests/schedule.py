@@ -9,9 +9,9 @@ Test = TypeVar("Test")
 # Files with the longest tests, the longest first. A long test that begins last would leave the other workers without
 # work. Files with tests of the shared Spark session need not be here: they begin first.
 SLOWEST = (
-    "tests/pipeline/test_all.py",
     "tests/cli/test_demo.py",
     "tests/sdk/test_three_hosts.py",
+    "tests/ui/test_official_pages.py",
     "tests/matching/test_killed_hosts.py",
     "tests/pipeline/test_worker.py",
     "tests/pipeline/test_interrupted.py",

@@ -10,18 +10,34 @@ from pyspark.sql import SparkSession
 
 from fairlead.cli import main
 from fairlead.cli.pipeline import runner
-from fairlead.pipeline.session import SessionPlan
+from fairlead.pipeline.session import SessionPlan, settings_of
 from fairlead.pipeline.spark_log import in_one_line, spark_log
 from tests.cli.processes import Done
+
+# Settings of Spark's queries in which the session of the tests differs from that of the command.
+PLANNING = {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "200"}
+
+
+@contextmanager
+def planned_as(plan: SessionPlan, spark: SparkSession) -> Iterator[None]:
+    """Let Spark plan queries during the block as in the session that the command would open."""
+    before = {name: str(spark.conf.get(name)) for name in PLANNING}
+    for name, default in PLANNING.items():
+        spark.conf.set(name, settings_of(plan).get(name, default))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def run_pipeline(*arguments: object, spark: SparkSession | None = None) -> Done:
     """Run the command to its end, in the given session if there is one."""
 
     @contextmanager
-    def opened(_plan: SessionPlan) -> Iterator[SparkSession]:
+    def opened(plan: SessionPlan) -> Iterator[SparkSession]:
         assert spark is not None
-        with spark_log() as log, in_one_line(log):
+        with spark_log() as log, in_one_line(log), planned_as(plan, spark):
             yield spark
 
     said, output = io.StringIO(), io.StringIO()

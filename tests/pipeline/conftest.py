@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.pipeline.all_jobs import Run
 
@@ -19,6 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One run of all jobs; tests only look at it."""
-    return Run(tmp_path_factory.mktemp("all"))
+    return Run(tmp_path_factory.mktemp("all"), spark)

@@ -1,4 +1,7 @@
-"""`fairlead pipeline all`, end to end, as a user runs it: planted problems are found, reported and shown."""
+"""`fairlead pipeline all`, end to end: planted problems are found, reported and shown.
+
+`tests/cli/test_demo.py` and `tests/pipeline/test_worker.py` run the jobs in processes of their own.
+"""
 
 import re
 from collections import Counter, defaultdict
@@ -38,8 +41,8 @@ def test_all_jobs_run_in_order_and_findings_set_the_exit_code(run: Run) -> None:
     assert list(run.summaries) == [
         "ingest", "traffic", "fairness", "backtest", "placement", "reconcile", "histories", "report",
     ]  # fmt: skip
-    assert run.done.returncode == EXIT_ALARM
-    alarms = run.done.stderr.splitlines()
+    assert run.done.code == EXIT_ALARM
+    alarms = run.done.err.splitlines()
     assert [line.split(": ")[1] for line in alarms] == ["ingest", "fairness", "reconcile", "histories"]
 
 

@@ -112,7 +112,7 @@ def test_an_option_of_all_is_passed_to_every_job_that_has_it() -> None:
     assert list(jobs) == list(JOBS)
     assert options["traffic"]["window_s"] == options["fairness"]["window_s"] == 5.0
     assert options["reconcile"]["grace"] == 600.0
-    assert options["report"] == {"report": None}
+    assert options["report"]["report"] is None
 
 
 def test_the_command_all_has_each_option_of_every_job_once() -> None:
