@@ -64,12 +64,24 @@ def test_the_core_may_not_import_a_forbidden_module(imports: grimp.ImportGraph, 
     assert broken_contracts(imports, importer="fairlead.core.scaling.scaler", imported=module) == {PURE}
 
 
-@pytest.mark.parametrize("importer", ["rpc.client.channel", "replication.grpc_remote", "cli.main", "testing.clusters"])
+@pytest.mark.parametrize(
+    "importer",
+    ["rpc.client.channel", "replication.grpc_remote", "cli.main", "testing.clusters", "http.server", "ui.app"],
+)
 @pytest.mark.parametrize("module", ["grpc", "grpc_health", "grpc_reflection"])
 def test_there_is_one_transport(imports: grimp.ImportGraph, importer: str, module: str) -> None:
     broken = broken_contracts(imports, importer=f"fairlead.{importer}", imported=module)
     is_service = importer.startswith("replication") and module == "grpc"
     assert broken == ({ONE_TRANSPORT, CODES_AT_THE_EDGE} if is_service else {ONE_TRANSPORT})
+
+
+def test_the_contract_of_the_transport_names_every_package_but_the_core_and_the_pipeline(
+    imports: grimp.ImportGraph,
+) -> None:
+    contracts = read_configuration(str(PROJECT / "pyproject.toml"))["contracts_options"]
+    (options,) = (each for each in contracts if each["name"].startswith(ONE_TRANSPORT))
+    others = {"fairlead.core", "fairlead.pipeline"}
+    assert set(options["source_modules"]) == imports.find_children("fairlead") - others
 
 
 def test_the_core_may_not_import_other_packages(imports: grimp.ImportGraph) -> None:
