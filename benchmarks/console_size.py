@@ -4,9 +4,9 @@
     python -m benchmarks.console_size --quick
 
 Every task queue is loaded, half of them have a waiting task. CPU is that of the server's process. A first paint is a
-request after the figures that the server keeps for a moment have become old. A viewer reads the live stream of one
-page; the figure is the CPU with the viewer less that without, since ten thousand loaded task queues cost something
-themselves.
+request for which the server must read all figures again: its cached ones have expired. A viewer reads the live stream
+of one page; its figure is the additional CPU, since ten thousand loaded task queues need some CPU without viewers,
+too.
 """
 
 import argparse

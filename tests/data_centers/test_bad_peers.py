@@ -244,7 +244,7 @@ async def test_a_cluster_with_an_unexpected_name_is_not_replicated_with(tmp_path
 WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
     "two of one version": (
         {"name": "a", "remotes": {"b": {"initialVersion": 1, "address": "127.0.0.1:1"}}},
-        "1 is also that of a",
+        "1 is also the version of a",
     ),
     "a version as large as the increment": (
         {"name": "a", "initialVersion": 10, "increment": 10},

@@ -135,7 +135,7 @@ class KeySource:
         return True
 
     def _has_failed(self, source: _Source, reason: str) -> bool:
-        """Log the failure; return whether the keys of the source are too old, and gone."""
+        """Log the failure; drop the source's keys if they are too old, and return whether they were dropped."""
         _log.error("keys of tokens not read, keeping the last ones", reason=reason, keys=len(source.keys))
         # With long pauses between reads, a single failure must not drop the keys.
         if not source.keys or self._clock() - source.read_s < max(STALE_S_MAX, 2.5 * self._refresh_s):

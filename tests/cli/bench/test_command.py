@@ -191,7 +191,7 @@ def test_an_open_loop_runs_against_a_running_server(address: str, tmp_path: Path
     answer = bench(*options)
     totals = answer["totals"]
     assert (totals["tasks_sent"], totals["tasks_received"], totals["lost"], totals["duplicates"]) == (200, 200, 0, 0)
-    # No task is sent before it is due, however slow this machine is.
+    # No task is sent before it is due, even on a slow machine.
     assert totals["adds_per_s"] <= 201
     assert answer["waits"][0]["of"] == "task, since due"
     assert answer["partitions"][0]["adds"] == 200

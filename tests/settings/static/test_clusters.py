@@ -74,8 +74,8 @@ cluster:
             "as they reach it"
         ),
         "line 7: cluster.remotes.b.initialVersion: the initial version 13 must be below the increment, which is 10",
-        "line 9: cluster.remotes.d.initialVersion: 3 is also that of c: make them differ",
-        "line 9: cluster.remotes.d.address: 127.0.0.1:7235 is also that of c: give each its own",
+        "line 9: cluster.remotes.d.initialVersion: 3 is also the version of c: make them differ",
+        "line 9: cluster.remotes.d.address: 127.0.0.1:7235 is also the address of c: give each cluster its own",
         (
             "line 10: cluster.remotes.x y is not a valid cluster name: use letters, digits, '.', '_' and '-', "
             "beginning "
@@ -102,7 +102,7 @@ cluster:
         ("cluster: {name: a, remotes: {b: 7}}", "cluster.remotes.b is not a mapping"),
         (
             "cluster: {name: a, remotes: {b: {initialVersion: 1, address: 'x:1'}}}",
-            "cluster.remotes.b.initialVersion: 1 is also that of a: make them differ",
+            "cluster.remotes.b.initialVersion: 1 is also the version of a: make them differ",
         ),
     ],
 )

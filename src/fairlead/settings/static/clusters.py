@@ -102,9 +102,13 @@ def read_cluster(cluster: Section, parse_address: Callable[[Plain], str], folder
         if version >= increment:
             _complain_of_version(remote, version, increment)
         elif version and version in owners:
-            remote.complain_of("initialVersion", f": {version} is also that of {owners[version]}: make them differ")
+            remote.complain_of(
+                "initialVersion", f": {version} is also the version of {owners[version]}: make them differ"
+            )
         if address and address in places:
-            remote.complain_of("address", f": {address} is also that of {places[address]}: give each its own")
+            remote.complain_of(
+                "address", f": {address} is also the address of {places[address]}: give each cluster its own"
+            )
         owners.setdefault(version, remote_name)
         places.setdefault(address, remote_name)
         remotes[remote_name] = RemoteClusterConfig(version, address)
