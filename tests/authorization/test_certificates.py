@@ -27,7 +27,7 @@ def test_a_grant_without_authorities_is_for_those_that_count_for_all_host_names(
     assert claims.claims(certificate("bb", is_of_default=False)) is None
 
 
-def test_a_grant_with_an_authority_is_for_no_other() -> None:
+def test_a_grant_with_authorities_does_not_hold_for_certificates_of_others() -> None:
     claims = CertificateClaims([CertificateGrant("ops.example", ADMIN, authorities=("aa", "cc"))])
     assert claims.claims(certificate("aa", is_of_default=False)) is not None
     assert claims.claims(certificate("zz", "cc")) is not None

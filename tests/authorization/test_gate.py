@@ -50,7 +50,7 @@ async def denied(gate: Any, peer: Peer, method: MethodAccess = START, namespace:
     return raised.value
 
 
-async def test_nobody_gets_in_without_credentials_except_to_open_methods() -> None:
+async def test_only_open_methods_can_be_called_without_credentials() -> None:
     gate = make_gate()
     await denied(gate, NOBODY)
     await denied(gate, bearing("anything"))

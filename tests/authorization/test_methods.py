@@ -183,7 +183,7 @@ class Lookups(dict[str, Any]):
 
 
 async def test_a_refusal_takes_the_same_steps_whether_or_not_the_namespace_exists() -> None:
-    """Nobody can measure whether a namespace exists: refused calls read neither the store nor the cache of names."""
+    """The response time does not show whether a namespace exists: refused calls read neither the store nor the cache of names."""
     reads: list[str] = []
 
     class Reads:

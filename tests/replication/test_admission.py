@@ -86,7 +86,7 @@ async def test_a_cluster_asks_only_for_itself_and_about_what_it_shares(cluster: 
 
 
 async def test_a_cluster_that_does_not_say_its_name_gets_its_own_namespaces() -> None:
-    """As of an older release, whose requests have no such field."""
+    """Requests of an older release have no field for the name."""
     admitting = await admission(make_gate(certificates=GRANTS))
     claims = await admitting.identify(cast("Call", B), "Namespaces")
     found = await admitting.check(cast("Call", B), claims, "Namespaces", NamespacesRequest("digest"))

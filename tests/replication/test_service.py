@@ -143,7 +143,7 @@ async def test_an_impossible_number_of_shards_is_requested_again(
     assert pulled(replication) == set()
     source.said = 1
     await until(lambda: pulled(replication) == {0})
-    # A cluster that was set up again may have another number; an impossible number later keeps the previous one.
+    # A cluster that was set up again may have another number of shards. An impossible number is ignored.
     source.said = 2
     await until(lambda: pulled(replication) == {0, 1})
     source.said = shards

@@ -121,7 +121,7 @@ async def test_a_codec_keeps_the_server_blind(tmp_path: Path) -> None:
     assert PRIVATE.encode() not in everything(tmp_path)
 
 
-async def test_without_a_codec_the_store_has_it_and_the_journal_with_keys_has_only_failure_messages(
+async def test_without_a_codec_the_store_has_the_payload_and_the_journal_with_keys_only_failure_messages(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, JournalPayloads.KEYS) as address:

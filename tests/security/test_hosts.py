@@ -123,7 +123,7 @@ async def ring(address: str, trusted: bytes, issued: Issued) -> None:
 
 
 async def check_strangers(address: str, authority: Authority, folder: Path) -> None:
-    """Nobody calls a host without a certificate of the hosts' authority."""
+    """Calls without a certificate of the hosts' authority are rejected."""
     trusted = authority.certificate.read_bytes()
     forged = Authority(folder, "other").issue("localhost", file="forged")
     for credentials in (

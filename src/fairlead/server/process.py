@@ -182,7 +182,7 @@ class Server:
         closing.push_async_callback(store.close)
         if not isinstance(config.store, PostgresConfig):
             await forget_members(store)
-        # Nobody calls a host that is not in the ring, so its name only has to be unique.
+        # Other hosts don't call a host that is not in the ring, so its name only has to be unique.
         bound = self._grpc.bind() if is_member else str(config.frontend_listen)
         name = self._name = bound if config.name is None else str(config.name)
         if is_member:

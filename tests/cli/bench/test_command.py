@@ -217,7 +217,7 @@ async def steal(address: str, tasks: int) -> None:
 
 
 def test_a_lost_task_is_reported_loudly_and_fails_the_run(address: str) -> None:
-    """Whatever the cause: acknowledged tasks that were never dispatched and are in no partition."""
+    """For every cause: acknowledged tasks that were never dispatched and are in no partition."""
     options = ["--rate", "1000", "--tasks", "5", "--pollers", "1", "--work", "1h", "--drain-timeout", "3s"]
     with subprocess.Popen(  # noqa: S603
         [FAIRLEAD, "bench", "matching", "--address", address, *options],

@@ -201,7 +201,7 @@ REQUESTS = (
     ask("TerminateWorkflowExecution", EXECUTION, {}),
     ask("DescribeWorkflowExecution", WORKFLOW, differs=CLOSED, without=("pendingWorkflowTask", "executionDuration")),
     ask("GetWorkflowExecutionHistory", WORKFLOW, query="historyEventFilterType=HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT"),
-    # Tasks of workers: there is none, so these are refused.
+    # Calls of workers: no worker has a task, so the server rejects all of them.
     ask("RecordActivityTaskHeartbeat", body={"taskToken": "AAAA", "details": [1]}),
     ask("RecordActivityTaskHeartbeat", body={}),
     ask("RecordActivityTaskHeartbeatById", BY_ID, {"details": [1]}),

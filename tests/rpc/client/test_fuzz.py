@@ -1,4 +1,4 @@
-"""Whatever bytes a server sends, every call ends, nothing is leaked, and memory stays bounded."""
+"""For any bytes that a server sends, every call ends, nothing is leaked, and memory stays bounded."""
 
 import asyncio
 import random

@@ -38,8 +38,7 @@ class StreamRow(msgspec.Struct, array_like=True, frozen=True):
     start_request_id: str = ""
     # Whether other clusters had the namespace at the time of the commit.
     is_replicated: bool = False
-    # Set only in a backfill row, which has no batch: the cluster that may lack the branch, and for which alone the row
-    # is.
+    # Set only in a backfill row, which has no batch: the only cluster that reads the row, since it may lack the branch.
     backfill_to: str = ""
 
     @property
