@@ -183,7 +183,7 @@ class Lookups(dict[str, Any]):
 
 
 async def test_a_refusal_takes_the_same_steps_whether_or_not_the_namespace_exists() -> None:
-    """The response time does not show whether a namespace exists: refused calls read neither the store nor the cache of names."""
+    """Response times must not show that a namespace exists: refused calls read no store and no cache of names."""
     reads: list[str] = []
 
     class Reads:
