@@ -195,7 +195,7 @@ FOREIGN = frozenset(
         *("ExistingPath", "TestServer", "TestWorkflowEnvironment"),
         "createTimeSkipping",
         "WorkflowExecutionTimeSkippingTransitioned",
-        *("L_i", "B_i", "P_i", "L_0", "L_", "_i", "_p50", "_p95", "_p99"),
+        *("L_i", "B_i", "P_i", "L_0", "L_", "_i", "_p50", "_p95", "_p99", "_partial"),
     )
 )
 

@@ -55,7 +55,15 @@ FILE_ENDINGS = frozenset({"py", "md", "toml", "yaml", "json", "html", "db", "crt
 FOREIGN_FILES = frozenset(
     (
         *("tls.crt", "tls.key", "ca.crt", "ca.key", "FILE.png", "tutorial.db", "fairlead.db", "order.py", "approve.py"),
-        *("home.json", "history.json", "_batch.json", "manifest.json", "_namespaces.json", "repair_plan.json"),
+        *(
+            "home.json",
+            "history.json",
+            "_batch.json",
+            "_origin.json",
+            "manifest.json",
+            "_namespaces.json",
+            "repair_plan.json",
+        ),
         *("openapi.yaml", "swagger.json"),
     )
 )
