@@ -24,14 +24,16 @@ def through(master: str, job: str, journal: Path, lake: Path) -> "subprocess.Com
         job,
         "--master",
         master,
+        # The server has another working directory: a relative path must not reach it.
         "--journal",
-        journal,
+        journal.name,
         "--lake",
-        lake,
+        lake.name,
         "-o",
         "json",
     ]
-    return subprocess.run([sys.executable, "-m", "fairlead", *arguments], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "fairlead", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=journal.parent)
 
 
 def derived(lake: Path, table: str) -> list[tuple[object, ...]]:

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.pipeline import java
+from fairlead.cli.pipeline.runner import WITHOUT_PYTHON
+from fairlead.pipeline import java, session
 from fairlead.pipeline.java import NoJava, find_java, make_launcher
 from fairlead.pipeline.session import (
     CODE_CACHE,
@@ -78,6 +80,31 @@ def test_a_cluster_without_configuration_is_refused(monkeypatch: pytest.MonkeyPa
 def test_an_unreachable_master_is_reported_at_once(master: str) -> None:
     with pytest.raises(SparkDidNotStart, match="no server answers"), open_session(plan_for(master, name="test")):
         pass
+
+
+@pytest.mark.parametrize(
+    ("master", "job", "is_sent"),
+    [
+        ("sc://127.0.0.1:1", "ingest", True),
+        ("sc://127.0.0.1:1", "traffic", False),
+        ("spark://127.0.0.1:1", "histories", True),
+        ("spark://127.0.0.1:1", "report", False),
+        ("local[2]", "ingest", False),
+    ],
+)
+def test_the_package_is_sent_only_to_workers_that_run_python(
+    master: str, job: str, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[object] = []
+
+    def send(spark: object) -> nullcontext[None]:
+        sent.append(spark)
+        return nullcontext()
+
+    monkeypatch.setattr(session, "_sent_package", send)
+    plan = plan_for(master, name="test", has_python=not {job} <= WITHOUT_PYTHON)
+    with session._package_for(plan, "spark"):  # type: ignore[arg-type]
+        assert sent == (["spark"] if is_sent else [])
 
 
 def test_the_plans_own_settings_win() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,13 @@ LOCAL_MASTER = "local[*]"
 # Heap of local sessions: with Java's other memory, they stay below 2 GB.
 LOCAL_MEMORY = "1100m"
 REACH_TIMEOUT_S = 5.0
+# Seconds in which the first executor of a cluster should register; after that, the default number of partitions stays.
+EXECUTOR_WAIT_S_MAX = 10.0
+EXECUTOR_CHECK_S = 0.1
+# Partitions of a shuffle for each core of a cluster, and Spark's default, which suits a cluster of 70 cores.
+PARTITIONS_A_CORE = 3
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_PARTITIONS_DEFAULT = "200"
 # Compiled code that Java may hold. With its first compiler alone, Java's default is 48 MB, which the code that Spark
 # generates for all jobs together fills: Java then fails. Only the memory in use counts.
 CODE_CACHE = "240m"
@@ -56,17 +64,21 @@ class WrongMaster(FixRequest):
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """How to open a session. `is_small` favors a fast start over the throughput of long jobs."""
+    """How to open a session. `is_small` favors a fast start over the throughput of long jobs.
+
+    `has_python` says whether a job runs Python on the workers, which then need this package.
+    """
 
     name: str
     profile: Profile = Profile.LOCAL
     master: str = LOCAL_MASTER
     is_small: bool = False
+    has_python: bool = True
     memory: str = LOCAL_MEMORY
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_for(master: str | None, *, name: str, is_small: bool = False) -> SessionPlan:
+def plan_for(master: str | None, *, name: str, is_small: bool = False, has_python: bool = True) -> SessionPlan:
     """Return the plan for the value of `--master`; None means this machine."""
     if master is None:
         return SessionPlan(name=name, is_small=is_small)
@@ -75,12 +87,12 @@ def plan_for(master: str | None, *, name: str, is_small: bool = False) -> Sessio
             f"--master {master!r}: give local[N], spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT (Connect)"
         )
     if master.startswith("sc://"):
-        return SessionPlan(name=name, profile=Profile.CONNECT, master=master)
+        return SessionPlan(name=name, profile=Profile.CONNECT, master=master, has_python=has_python)
     if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise WrongMaster("--master yarn: set HADOOP_CONF_DIR to the folder with the cluster's configuration")
     if master.startswith(("local[", "local")) and not master.startswith("local-cluster"):
         return SessionPlan(name=name, master=master, is_small=is_small)
-    return SessionPlan(name=name, profile=Profile.CLUSTER, master=master)
+    return SessionPlan(name=name, profile=Profile.CLUSTER, master=master, has_python=has_python)
 
 
 def cache_folder() -> Path:
@@ -124,7 +136,7 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
     """Open a session for the block. Spark's output goes to a log file, which is kept if the block fails."""
     _check_reachable(plan.master)
     if plan.profile is Profile.CONNECT:
-        with in_one_line(None), _connect(plan) as spark, _sent_package(spark):
+        with in_one_line(None), _connect(plan) as spark, _package_for(plan, spark):
             yield spark
         return
     cache = cache_folder()
@@ -137,11 +149,13 @@ def open_session(plan: SessionPlan) -> Iterator[SparkSession]:
             spark = _start(plan, archive, log)
         try:
             deliver()
+            if plan.profile is Profile.CLUSTER:
+                _size_shuffles(spark)
             # Inside the session: Spark fetches the text of an error from Java, so it must be converted before Java
             # ends.
             with (
                 in_one_line(log),
-                _sent_package(spark) if plan.profile is Profile.CLUSTER else contextlib.nullcontext(),
+                _package_for(plan, spark),
             ):
                 yield spark
         finally:
@@ -208,6 +222,24 @@ def _start(plan: SessionPlan, archive: "ClassArchive | None", log: Path) -> Spar
         ) from failed
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _size_shuffles(spark: SparkSession) -> None:
+    """Set the partitions of shuffles by the cluster's cores, unless the cluster's configuration does.
+
+    Each partition of a stage in Python is a task of its own: with Spark's default of 200, tasks of some milliseconds
+    took most of the time on a small cluster.
+    """
+    if spark.conf.get(_PARTITIONS) != _PARTITIONS_DEFAULT:
+        return
+    deadline_s = time.monotonic() + EXECUTOR_WAIT_S_MAX
+    tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - has no API
+    # The driver is one of them.
+    while len(tracker.getExecutorInfos()) < 2 and time.monotonic() < deadline_s:
+        time.sleep(EXECUTOR_CHECK_S)
+    if len(tracker.getExecutorInfos()) >= 2:
+        cores = max(spark.sparkContext.defaultParallelism, len(tracker.getExecutorInfos()) - 1)
+        spark.conf.set(_PARTITIONS, str(PARTITIONS_A_CORE * cores))
 
 
 def _stop(spark: SparkSession, archive: "ClassArchive | None") -> None:
@@ -302,6 +334,12 @@ def _check_speaks_grpc(master: str) -> None:
             grpc.channel_ready_future(channel).result(REACH_TIMEOUT_S)
         except grpc.FutureTimeoutError:
             raise SparkDidNotStart(f"--master {master}: the server there is not Spark Connect") from None
+
+
+def _package_for(plan: SessionPlan, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
+    """Send this package to the workers if they run Python and are not processes of this machine's session."""
+    is_sent = plan.has_python and plan.profile in {Profile.CLUSTER, Profile.CONNECT}
+    return _sent_package(spark) if is_sent else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

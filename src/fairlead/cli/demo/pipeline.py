@@ -61,3 +61,9 @@ def analyze(console: Console, folder: Path) -> None:
     # Copy the report into the lake: the console shows it from there.
     shutil.copyfile(report, folder / "lake" / REPORT_FILE)
     console.print(f"\nThe report: {report}", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        "`fairlead pipeline worker --schedule 1h` runs these jobs every hour, as a workflow on a server.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

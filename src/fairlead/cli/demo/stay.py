@@ -22,6 +22,13 @@ async def remain(console: Console, folder: Path, store: Path) -> None:
         client = await Client.connect(running.address)
         async with new_worker(client, Packing()):
             console.print(f"\nThe console: {running.console}", highlight=False, soft_wrap=True)
+            console.print(
+                f"Its pipeline, every hour, as a workflow on it: fairlead pipeline worker --address {running.address} "
+                f"--journal {folder / 'journal'} --lake {folder / 'lake'} --schedule 1h",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
             console.print(f"SDKs connect to {running.address}. Ctrl-C stops it.", highlight=False, soft_wrap=True)
             for number in count():
                 for tenant in TENANTS:

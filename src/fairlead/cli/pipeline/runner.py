@@ -29,6 +29,9 @@ EXIT_ALARM = 3
 # Jobs that only read tables, which another job must have written.
 READERS = frozenset({"traffic", "fairness", "backtest", "reconcile", "histories", "report"})
 
+# Jobs that run no Python on Spark's workers, so that the workers need neither this package nor its dependencies.
+WITHOUT_PYTHON = frozenset({"traffic", "fairness", "report"})
+
 Run = Callable[[JobContext], Summary]
 
 
@@ -88,7 +91,12 @@ def prepare(
     """Check everything possible before starting Spark, which takes seconds; return the plan of the session."""
     if "reconcile" in jobs:
         reconcile.check_options(options.get("reconcile", {}))
-    plan = plan_for(request.master, name="fairlead pipeline", is_small=_is_small(request))
+    plan = plan_for(
+        request.master,
+        name="fairlead pipeline",
+        is_small=_is_small(request),
+        has_python=not jobs.keys() <= WITHOUT_PYTHON,
+    )
     lake = Lake(request.lake)
     if request.journal is not None:
         (find_sealed if "ingest" in jobs else find_segments)(request.journal)
@@ -111,7 +119,8 @@ def run_job(
     context = JobContext(
         spark=spark,
         lake=lake,
-        journal=request.journal,
+        # A Spark Connect server has another working directory.
+        journal=None if request.journal is None else request.journal.absolute(),
         since_us=request.since_us,
         until_us=request.until_us,
         namespace=request.namespace,
