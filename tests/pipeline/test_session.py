@@ -107,6 +107,15 @@ def test_the_package_is_sent_only_to_workers_that_run_python(
         assert sent == (["spark"] if is_sent else [])
 
 
+def test_only_one_module_imports_py4j_and_does_without_it() -> None:
+    """The thin client of Spark Connect, pyspark-client, comes without it."""
+    code = "import sys; sys.modules['py4j'] = sys.modules['py4j.protocol'] = None; import fairlead.pipeline.java_errors"
+    code += "; assert fairlead.pipeline.java_errors.Py4JError.__module__ == 'fairlead.pipeline.java_errors'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    sources = Path(session.__file__).parents[1].rglob("*.py")
+    assert [file.name for file in sources if "from py4j" in file.read_text()] == ["java_errors.py"]
+
+
 def test_the_plans_own_settings_win() -> None:
     plan = SessionPlan(name="test", settings={"spark.sql.session.timeZone": "CET"})
     assert settings_of(plan)["spark.sql.session.timeZone"] == "CET"

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fairlead.core.errors import FairleadError, FixRequest
 from fairlead.pipeline.class_archive import ARCHIVE_WAIT_S_MAX, ClassArchive
 from fairlead.pipeline.java import find_java
+from fairlead.pipeline.java_errors import Py4JError
 from fairlead.pipeline.spark_log import SparkDidNotStart, first_line, in_one_line, output_in, spark_log
 
 LOCAL_MASTER = "local[*]"

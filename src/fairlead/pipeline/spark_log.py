@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from fairlead.core.errors import FairleadError, GiveUp, RetryLater
+from fairlead.pipeline.java_errors import Py4JError
 
 END_WAIT_S = 0.2
 

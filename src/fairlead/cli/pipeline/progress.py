@@ -4,11 +4,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from fairlead.pipeline.java_errors import Py4JError
 
 INTERVAL_S = 0.3
 

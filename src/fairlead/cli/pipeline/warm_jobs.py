@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from temporalio import activity
@@ -15,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from fairlead.cli.pipeline.runner import Request, Run, prepare, run_job
 from fairlead.cli.pipeline.workflow import HEARTBEAT_TIMEOUT, JobResult
 from fairlead.core.errors import FixRequest, GiveUp, RetryElsewhere, RetryLater
+from fairlead.pipeline.java_errors import Py4JError
 from fairlead.pipeline.job import Summary
 from fairlead.pipeline.session import SessionPlan, open_session
 from fairlead.pipeline.spark_log import SparkFailed, in_one_line
