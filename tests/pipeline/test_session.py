@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fairlead.cli.pipeline.runner import WITHOUT_PYTHON
@@ -22,7 +23,7 @@ from fairlead.pipeline.session import (
     plan_for,
     settings_of,
 )
-from fairlead.pipeline.spark_log import SparkDidNotStart
+from fairlead.pipeline.spark_log import SparkDidNotStart, SparkFailed, in_one_line
 
 
 def fake_java(folder: Path, *, version: str = "17.0.1", status: int = 0) -> Path:
@@ -114,6 +115,13 @@ def test_only_one_module_imports_py4j_and_does_without_it() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     sources = Path(session.__file__).parents[1].rglob("*.py")
     assert [file.name for file in sources if "from py4j" in file.read_text()] == ["java_errors.py"]
+
+
+def test_an_error_through_spark_connect_is_one_line_without_a_java_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The thin client has no SparkContext, by which the Java process of a session is found.
+    monkeypatch.delattr("pyspark.SparkContext")
+    with pytest.raises(SparkFailed, match=r"^Spark failed: no such function: f$"), in_one_line(None):
+        raise PySparkException("no such function: f\nat org.apache.spark.Planner\nat java.lang.Thread")
 
 
 def test_the_plans_own_settings_win() -> None:

@@ -74,8 +74,8 @@ def in_one_line(log: Path | None) -> Iterator[None]:
         if "OutOfMemoryError" in why:
             why += ": process less at a time (--since, --until), or use a cluster (--master)"
         else:
-            # If Java has ended, Spark's own errors are misleading.
-            why = end_of_java() or why
+            # If Java has ended, Spark's own errors are misleading. Through Spark Connect, Java is not ours.
+            why = (end_of_java() if log else None) or why
         raise SparkFailed(f"Spark failed: {why}{where}") from failed
 
 
