@@ -47,6 +47,9 @@ def test_the_wait_for_a_retry_or_an_open_timer_is_idle() -> None:
     scale = timescale([done, retried], 0.0, 1_000.0)
     assert scale.idle_s == 996.0
     assert scale.place(4.0) > 0.8
+    # The time after a late failure is shortened, too.
+    late = Span(kind="activity", label="book", event_id=2, began_s=4.0, failed_s=850.0, outcome="retries")
+    assert timescale([done, late], 0.0, 1_000.0).idle_s == 996.0
     timer = Span(kind="timer", label="timer 1", event_id=3, began_s=4.0, ran_s=4.0)
     assert timescale([done, timer], 0.0, 1_000.0).idle_s == 996.0
 

@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from fairlead.console.timeline import Span
 
-# Width of a shortened idle time, and the minimum share of the whole that is shortened.
+# Width of a shortened idle time, and its minimum length: as a share of the whole, and as a share of the busy times.
 IDLE_WIDTH: Final = 0.06
-IDLE_SHARE_MIN: Final = 0.25
+IDLE_SHARE_MIN: Final = 0.1
+BUSY_SHARE_MIN: Final = 0.25
 
 
 class Timescale(Struct, frozen=True):
@@ -44,7 +45,9 @@ def timescale(spans: Sequence[Span], from_s: float, until_s: float) -> Timescale
     # Idle and busy times take turns, beginning and ending with an idle one.
     pieces = [(edges[number], edges[number + 1], number % 2 == 0) for number in range(len(edges) - 1)]
     length_s = until_s - from_s
-    long = [piece for piece in pieces if piece[2] and piece[1] - piece[0] > IDLE_SHARE_MIN * length_s]
+    busy_s = sum(last_s - first_s for first_s, last_s in busy)
+    least_s = max(IDLE_SHARE_MIN * length_s, BUSY_SHARE_MIN * busy_s)
+    long = [piece for piece in pieces if piece[2] and piece[1] - piece[0] > least_s]
     idle_s = sum(piece[1] - piece[0] for piece in long)
     rest = (1.0 - IDLE_WIDTH * len(long)) / (length_s - idle_s) if length_s > idle_s else 0.0
     if not busy or not long or not rest:
