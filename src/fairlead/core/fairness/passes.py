@@ -85,7 +85,9 @@ class PassCounter:
         """
         known = self._known.get(key)
         if known is None:
-            self._remember(key, max(last_pass, self._sketched(key)), stride)
+            # A key that goes into the sketch has at least the sketch's pass anyway.
+            is_counted = len(self._known) < self._keys_max
+            self._remember(key, max(last_pass, self._sketched(key)) if is_counted else last_pass, stride)
         elif known[0] < last_pass:
             self._known[key] = (last_pass, last_pass + stride)
 
