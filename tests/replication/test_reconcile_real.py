@@ -20,6 +20,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.testing import FairleadClusters
 from tests.cli.thread import run_in_thread
+from tests.patience import until
 from tests.replication.reconciled import Reconciled, assert_reconciled, reconcile_journals
 
 QUEUE = "orders"
@@ -296,6 +297,13 @@ async def check_repaired(clusters: FairleadClusters, plan: Path, steps: int, eve
     a, b = await clusters["a"].connect(), await clusters["b"].connect()
     with pytest.raises(RPCError):
         await b.get_workflow_handle("there").describe()
+
+    async def clusters_respond() -> bool:
+        _, tried = await repair(clusters, plan, "--dry-run")
+        return not any("has not responded yet" in (step["error"] or "") for step in tried["steps"])
+
+    # They have just started again.
+    await until(clusters_respond)
     code, dry = await repair(clusters, plan, "--dry-run")
     assert (code, dry["parameters"]["failed"]) == (0, 0), dry
     assert dry["parameters"]["events"] == events
