@@ -95,6 +95,9 @@ class World:
         (self.lake.root / "_namespaces.json").write_text(
             json.dumps({"through": {}, "names": {PUBLIC: "public", SECRETS: "secrets"}})
         )
+        # What an incremental run starts from also has the names of namespaces.
+        origin = self.lake.written("workflows") / "_origin.json"
+        origin.write_text(json.dumps({"names": {PUBLIC: "public", SECRETS: "secrets"}}))
         (self.lake.root / "report.html").write_text(f"<p>{GONE} failed, of secrets</p>")
         (self.lake.root / "repair_plan.json").write_text(json.dumps({"sends": [{"workflow_id": KEPT}]}))
 

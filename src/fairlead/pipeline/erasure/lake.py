@@ -22,7 +22,7 @@ from fairlead.pipeline.sources.segments import Segment
 from fairlead.pipeline.upkeep.generations import next_generation, remove_replaced
 
 # Files that a job writes again: they are removed if they name the target.
-_MADE_AGAIN = ("*.html", "repair_plan.json", "_recommended/*")
+_MADE_AGAIN = ("*.html", "repair_plan.json", "_recommended/*", "_runs/*/*/_origin.json")
 # Smallest length of an id that is searched for in the bytes of any file: a shorter one is found by chance.
 SEARCHED_CHARACTERS_MIN = 4
 READ_BYTES = 1 << 20
