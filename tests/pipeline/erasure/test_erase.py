@@ -95,7 +95,7 @@ class World:
         (self.lake.root / "_namespaces.json").write_text(
             json.dumps({"through": {}, "names": {PUBLIC: "public", SECRETS: "secrets"}})
         )
-        # What an incremental run starts from also has the names of namespaces.
+        # The origin of an incremental run's tables also has the names of namespaces.
         origin = self.lake.written("workflows") / "_origin.json"
         origin.write_text(json.dumps({"names": {PUBLIC: "public", SECRETS: "secrets"}}))
         (self.lake.root / "report.html").write_text(f"<p>{GONE} failed, of secrets</p>")
