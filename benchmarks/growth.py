@@ -317,6 +317,7 @@ def measure_events(place: Place, counts: Sequence[int], calls: int, say: Callabl
         for count in counts:
             while (present := (await handle.describe()).history_length) < count:
                 await _repeat(lambda: signal(service, "long"), min(count - present, 10_000))
+            place.settle()
             say(f"{place.kind}: a history of {count:,} events written")
             for title, call in (
                 ("describe", describe),
