@@ -59,9 +59,9 @@ WORKER_BYTES = 2 << 30
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than there are cores, as far as the memory suffices: tests often wait for other processes."""
+    """Two workers more than there are cores, as far as the memory suffices: tests often wait for other processes."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min((os.cpu_count() or 1) + 1, memory_bytes // WORKER_BYTES))
+    return max(1, min((os.cpu_count() or 1) + 2, memory_bytes // WORKER_BYTES))
 
 
 @pytest.hookimpl(trylast=True)
