@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleIntervalSpec, ScheduleSpec
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from tests.console.conftest import Place, Seen, in_another_thread
@@ -97,11 +98,14 @@ def test_one_schedule_shows_its_times_actions_and_counts(seen: Seen) -> None:
 def versions(place: Place) -> Iterator[None]:
     """Two versions of a deployment poll while the test runs."""
 
+    # By default the SDK sends a heartbeat each minute, and not always one at the start.
+    runtime = Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=timedelta(seconds=1))
+
     async def poll() -> None:
         async with AsyncExitStack() as stack:
             for build_id in ("red", "green"):
                 worker = Worker(
-                    await Client.connect(place.frontend),
+                    await Client.connect(place.frontend, runtime=runtime),
                     task_queue="shop",
                     workflows=[Waiting],
                     workflow_runner=UnsandboxedWorkflowRunner(),
