@@ -114,6 +114,7 @@ async def test_a_slow_check_is_not_started_again_beside_itself(monkeypatch: pyte
     await until(lambda: len(calls._open) == 6)
     # Other calls begin and end while the check waits. Only time shows that no second check begins.
     await asyncio.gather(
+        # Five calls of 5 ms.
         *(calls.wait(call_of("c"), Claims("c"), ACCESS, "orders", asyncio.sleep(0.005)) for _ in range(5))
     )
     assert (running, mapper.asked) == (1, 0)

@@ -32,7 +32,7 @@ FOREIGN_WORDS = frozenset(
         *("mod", "coverage", "m30s", "activate", "compileall", "Extras", "Grpc", "T09", "zstdcat", "vacuum"),
         *("Factory", "crt", "sslmode", "sslrootcert", "approve", "CSRF", "auth", "sso"),
         *("announcements", "handing_over", "reapplying", "sweeping"),
-        *("payload_codec", "failure_converter_class", "decrypt", "encrypt", "groupBy", "getOrCreate"),
+        *("payload_codec", "failure_converter_class", "decrypt", "encrypt", "groupBy", "getOrCreate", "pysail"),
     )
 )
 FOREIGN_FLAGS = frozenset(
@@ -74,7 +74,7 @@ FOREIGN_NAMES = frozenset(
         *("env.auto_time_skipping_disabled", "env.get_current_time", "env.sleep", "handle.result", "execution.runId"),
         *("temporal.api.export.v1.WorkflowExecutions", "history.Call", "matching.Add", "matching.Poll"),
         *("package.module", "b.example", "history.v1.HOST.NUMBER.jsonl.zst", "task.v1.HOST.NUMBER.jsonl.zst"),
-        *("server.address", "server.connect", "temporalio.testing.TimeSkipper"),
+        *("server.address", "server.connect", "temporalio.testing.TimeSkipper", "spark.sql.shuffle.partitions"),
         # Loggers before their new names.
         *("history.announcements", "history.handing_over", "history.reapplying", "history.sweeping"),
         # Groups of entry points.
