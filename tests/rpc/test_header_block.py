@@ -1,10 +1,14 @@
 """Our decoder of header blocks gives the same results as the `hpack` package."""
 
+import secrets
+
 import pytest
 from hpack import Decoder, Encoder, HPACKError
+from hpack.huffman_table import decode_huffman
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.rpc import header_block
 from fairlead.rpc.frames import ConnectionFault, ErrorCode
 from fairlead.rpc.header_block import HeaderDecoder, literal
 
@@ -78,3 +82,35 @@ def test_literals_are_decoded_by_the_library_and_leave_its_table_empty(fields: l
     theirs = Decoder(10**6)
     assert plain(theirs.decode(b"".join(literal(*field) for field in fields), raw=True)) == fields
     assert not theirs.header_table.dynamic_entries
+
+
+def test_a_token_that_comes_with_each_call_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+
+    def counted(text: bytes) -> bytes:
+        decoded.append(text)
+        return decode_huffman(text)
+
+    monkeypatch.setattr(header_block, "decode_huffman", counted)
+    token = secrets.token_urlsafe(800)
+    encoder, decoder = Encoder(), HeaderDecoder(list_bytes_max=8_192)
+    for call in range(3):
+        # As SDKs do: the token is not added to the table, and the timeout differs from call to call.
+        block = encoder.encode([("authorization", token, True), ("grpc-timeout", f"{call}m")])
+        assert decoder.decode(block)[0] == (b"authorization", token.encode())
+    assert len([text for text in decoded if len(text) > 128]) == 1
+
+
+def test_a_string_longer_than_a_token_is_decoded_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def counted(text: bytes) -> bytes:
+        lengths.append(len(text))
+        return decode_huffman(text)
+
+    monkeypatch.setattr(header_block, "decode_huffman", counted)
+    encoder, decoder = Encoder(), HeaderDecoder(list_bytes_max=65_536)
+    block = encoder.encode([("x-long", secrets.token_urlsafe(6_000), True)])
+    for _ in range(2):
+        decoder.decode(block)
+    assert len([length for length in lengths if length > 4_096]) == 2

@@ -14,8 +14,8 @@ from fairlead.rpc.status import RpcStatus
 # Number of header blocks cached decoded, per connection: a client sends about one distinct block per method that it
 # calls.
 HEADS_MAX = 128
-# Bytes of a header block above which its decoded form is not cached.
-BLOCK_BYTES_MAX = 1_024
+# Bytes of a header block above which its decoded form is not cached: enough for a JSON Web Token.
+BLOCK_BYTES_MAX = 4_096
 # Bytes of all cached heads of one connection: a short block may decode to many kilobytes.
 HEADS_BYTES_MAX = 64 * 1024
 # Bytes of a literal field for the timeout before its value.
