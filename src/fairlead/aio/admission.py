@@ -20,15 +20,17 @@ SHARED_S = 10.0
 class Admission:
     """Bounds the number of calls or tasks that run at once; further ones wait, and their namespaces take turns.
 
-    So a namespace with hundreds of calls in flight delays a call of another namespace by little more than the time of
-    one call. While only one namespace has calls, there is no bound, and its calls can share commits.
+    A namespace without a running call begins one at once, even beside a namespace with hundreds of calls in flight, until
+    twice the bound run. While only one namespace has calls, there is no bound, and its calls can share commits.
     """
 
     def __init__(self, at_once_max: Callable[[], int]) -> None:
         self._at_once_max = at_once_max
-        # The running calls: number of the call and the time at which it began; oldest first.
-        self._begun_s: dict[int, float] = {}
-        self._waiting = FairTurns[asyncio.Future[int]]()
+        # The running calls, oldest first: number of the call, its namespace and the time at which it began.
+        self._begun: dict[int, tuple[str, float]] = {}
+        # Number of running calls of each namespace that has any.
+        self._running: dict[str, int] = {}
+        self._waiting = FairTurns[tuple[str, asyncio.Future[int]]]()
         self._calls = 0
         self._last_namespace: str | None = None
         self._shared_until_s = float("-inf")
@@ -47,15 +49,17 @@ class Admission:
                 self._shared_until_s = now_s + SHARED_S
             self._last_namespace = namespace
         is_shared = now_s < self._shared_until_s
-        if len(self._waiting) or (is_shared and len(self._begun_s) >= self._at_once_max()):
+        running, at_once_max = len(self._begun), self._at_once_max()
+        may_begin = namespace not in self._running and running < 2 * at_once_max
+        if not may_begin and (len(self._waiting) or (is_shared and running >= at_once_max)):
             return 0
-        return self._begin(now_s)
+        return self._begin(namespace, now_s)
 
     async def begin(self, namespace: str) -> int:
         """Wait for the namespace's turn; return the call's number."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[int] = loop.create_future()
-        self._waiting.add(namespace, turn)
+        self._waiting.add(namespace, (namespace, turn))
         self._watch(loop)
         try:
             return await turn
@@ -85,34 +89,43 @@ class Admission:
 
     def end(self, call: int) -> None:
         """End a call and begin waiting calls; does nothing if the call has ended."""
-        if self._begun_s.pop(call, None) is not None and len(self._waiting):
-            self._admit()
+        if call in self._begun:
+            self._forget(call)
+            if len(self._waiting):
+                self._admit()
 
-    def _begin(self, now_s: float) -> int:
+    def _begin(self, namespace: str, now_s: float) -> int:
         self._calls += 1
-        self._begun_s[self._calls] = now_s
+        self._begun[self._calls] = (namespace, now_s)
+        self._running[namespace] = self._running.get(namespace, 0) + 1
         return self._calls
+
+    def _forget(self, call: int) -> None:
+        namespace, _ = self._begun.pop(call)
+        self._running[namespace] -= 1
+        if not self._running[namespace]:
+            del self._running[namespace]
 
     def _admit(self) -> None:
         """Begin waiting calls in the namespaces' turns, until the bound is reached."""
         now_s = asyncio.get_running_loop().time()
-        while len(self._waiting) and len(self._begun_s) < self._at_once_max():
-            turn = self._waiting.next()
+        while len(self._waiting) and len(self._begun) < self._at_once_max():
+            namespace, turn = self._waiting.next()
             # Skip cancelled calls.
             if not turn.done():
-                turn.set_result(self._begin(now_s))
+                turn.set_result(self._begin(namespace, now_s))
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """While calls wait, set a timer that stops counting a running call after `TURN_S_MAX`."""
         if self._timer is None and len(self._waiting):
-            oldest_s = next(iter(self._begun_s.values()), loop.time())
+            _, oldest_s = next(iter(self._begun.values()), ("", loop.time()))
             self._timer = loop.call_at(oldest_s + TURN_S_MAX, self._expire, loop)
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         begun_by_s = loop.time() - TURN_S_MAX
-        for call in [call for call, begun_s in self._begun_s.items() if begun_s <= begun_by_s]:
-            del self._begun_s[call]
+        for call in [call for call, (_, begun_s) in self._begun.items() if begun_s <= begun_by_s]:
+            self._forget(call)
         self._admit()
         self._watch(loop)
 

@@ -117,7 +117,8 @@ async def test_a_namespace_with_tasks_in_many_shards_delays_another_by_little_mo
     await shards[0].write("neighbour", 1)
     took_s = await waited_s(host, lambda: len(host.ended_s["neighbour"]) == 2, "neighbour")
     assert took_s <= 3.1 * TASK_S
-    assert host.running_max <= 4
+    # The limit, and the neighbour's task, which begins at once.
+    assert host.running_max <= 4 + 1
     await waited_s(host, lambda: len(host.ended_s["flood"]) == FLOOD, "flood")
     for shard in shards:
         await shard.queue.close()
