@@ -20,8 +20,8 @@ SHARED_S = 10.0
 class Admission:
     """Bounds the number of calls or tasks that run at once; further ones wait, and their namespaces take turns.
 
-    A namespace without a running call begins one at once, even beside a namespace with hundreds of calls in flight, until
-    twice the bound run. While only one namespace has calls, there is no bound, and its calls can share commits.
+    A namespace without a running call begins one at once, even beside a namespace with hundreds of calls in flight,
+    until twice the bound run. While only one namespace has calls, there is no bound, and its calls can share commits.
     """
 
     def __init__(self, at_once_max: Callable[[], int]) -> None:

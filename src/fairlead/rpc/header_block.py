@@ -20,8 +20,8 @@ INTEGER_OCTETS_MAX = 5
 # Number of decoded Huffman strings cached, and encoded bytes of one.
 _REMEMBERED_STRINGS_MAX = 4_096
 _REMEMBERED_BYTES_MAX = 128
-# The same of longer strings, up to 7 MB in all. They are tokens: SDKs send theirs with each call, and a JSON Web Token of
-# 800 bytes takes 0.13 ms to decode.
+# The same of longer strings, up to 7 MB in all. They are tokens: SDKs send theirs with each call, and a JSON Web Token
+# of 800 bytes takes 0.13 ms to decode.
 _REMEMBERED_TOKENS_MAX = 512
 _REMEMBERED_TOKEN_BYTES_MAX = 4_096
 
