@@ -1,5 +1,6 @@
 # ruff: noqa: D102 - the contract documents each method
 import asyncio
+import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -80,9 +81,14 @@ class SqliteStore:
         return await self._readers.rows(statements.READ_TASKS, (*queue, priority, *after, limit), _task)
 
     async def stored_keys(self, queue: QueueId, priority: int, *, after: Level) -> list[StoredKey]:
-        return await self._readers.rows(
-            statements.STORED_KEYS, (*queue, priority, *after), lambda row: StoredKey(*row[:4])
-        )
+        def find(reader: sqlite3.Connection) -> list[StoredKey]:
+            found: dict[str, tuple[int, int, float]] = {}
+            for key, pass_number, weight in reader.execute(statements.READ_KEYS, (*queue, priority, *after)):
+                known = found.get(key)
+                found[key] = (pass_number if known is None else known[0], pass_number, weight)
+            return [StoredKey(key, *passes) for key, passes in found.items()]
+
+        return await self._readers.run(find)
 
     async def delete_through(self, queue: QueueId, range_id: int, priority: int, *, through: Level, limit: int) -> int:
         return await self._changes.run(partial(self._tables.delete_through, queue, range_id, priority, through, limit))
