@@ -180,3 +180,15 @@ async def test_a_task_of_a_call_ends_no_turn_of_another_call() -> None:
             calls.create_task(host.call("first"))
     assert host.running_max == 1
     await asyncio.gather(*tasks)
+
+
+@on_virtual_time
+async def test_new_namespaces_do_not_overtake_waiting_calls_for_ever() -> None:
+    host = Host(1)
+    async with asyncio.TaskGroup() as calls:
+        flood = [calls.create_task(host.call("flood")) for _ in range(3)]
+        for number in range(40):
+            calls.create_task(host.call(f"namespace {number}"))
+            await asyncio.sleep(0.9 * CALL_S)
+            if number == 16:
+                assert all(call.done() for call in flood)

@@ -20,14 +20,17 @@ SHARED_S = 10.0
 class Admission:
     """Bounds the number of calls or tasks that run at once; further ones wait, and their namespaces take turns.
 
-    A namespace without a running call begins one at once, even beside a namespace with hundreds of calls in flight,
-    until twice the bound run. While only one namespace has calls, there is no bound, and its calls can share commits.
+    A namespace without a running call begins one at once, even beside a namespace with hundreds of calls in flight.
+    Such extra calls have as many places of their own as the bound, so that they keep no waiting call from its turn.
+    While only one namespace has calls, there is no bound, and its calls can share commits.
     """
 
     def __init__(self, at_once_max: Callable[[], int]) -> None:
         self._at_once_max = at_once_max
         # The running calls, oldest first: number of the call, its namespace and the time at which it began.
         self._begun: dict[int, tuple[str, float]] = {}
+        # The running extra calls.
+        self._extra: set[int] = set()
         # Number of running calls of each namespace that has any.
         self._running: dict[str, int] = {}
         self._waiting = FairTurns[tuple[str, asyncio.Future[int]]]()
@@ -49,11 +52,13 @@ class Admission:
                 self._shared_until_s = now_s + SHARED_S
             self._last_namespace = namespace
         is_shared = now_s < self._shared_until_s
-        running, at_once_max = len(self._begun), self._at_once_max()
-        may_begin = namespace not in self._running and running < 2 * at_once_max
-        if not may_begin and (len(self._waiting) or (is_shared and running >= at_once_max)):
+        if not len(self._waiting) and (not is_shared or self._has_place()):
+            return self._begin(namespace, now_s)
+        if namespace in self._running or len(self._extra) >= self._at_once_max():
             return 0
-        return self._begin(namespace, now_s)
+        call = self._begin(namespace, now_s)
+        self._extra.add(call)
+        return call
 
     async def begin(self, namespace: str) -> int:
         """Wait for the namespace's turn; return the call's number."""
@@ -94,6 +99,9 @@ class Admission:
             if len(self._waiting):
                 self._admit()
 
+    def _has_place(self) -> bool:
+        return len(self._begun) - len(self._extra) < self._at_once_max()
+
     def _begin(self, namespace: str, now_s: float) -> int:
         self._calls += 1
         self._begun[self._calls] = (namespace, now_s)
@@ -102,6 +110,7 @@ class Admission:
 
     def _forget(self, call: int) -> None:
         namespace, _ = self._begun.pop(call)
+        self._extra.discard(call)
         self._running[namespace] -= 1
         if not self._running[namespace]:
             del self._running[namespace]
@@ -109,7 +118,7 @@ class Admission:
     def _admit(self) -> None:
         """Begin waiting calls in the namespaces' turns, until the bound is reached."""
         now_s = asyncio.get_running_loop().time()
-        while len(self._waiting) and len(self._begun) < self._at_once_max():
+        while len(self._waiting) and self._has_place():
             namespace, turn = self._waiting.next()
             # Skip cancelled calls.
             if not turn.done():
