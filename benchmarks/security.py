@@ -1,13 +1,16 @@
 """The cost of TLS and authorization: the server's CPU time for one start of a workflow, beside a server without both.
 
 One server process for each case, with a SQLite file; rounds of starts alternate between them, and the best round of
-each counts: timings on a shared machine are noisy, and ratios of figures from the same run are more reliable.
+each counts: timings on a shared machine are noisy, and ratios of figures from the same run are more reliable. The load
+generator sends bytes that it computed before: a client that is busier than the server would send its calls in smaller
+groups, and a server takes more CPU for a call of a smaller group, with or without authorization.
 """
 
 import argparse
 import asyncio
 import contextlib
 import os
+import ssl
 import sys
 import tempfile
 import time
@@ -15,18 +18,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import grpc
-from google.protobuf.duration_pb2 import Duration
 from rich.console import Console
 from rich.table import Table
-from temporalio.api.common.v1 import WorkflowType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
 from benchmarks.aims import Aim, show_aims
 from benchmarks.growth_stores import scheduled_s
+from benchmarks.starts_load import Client, headers_block, request_template
 from benchmarks.workflows_servers import COMMANDS, OURS, ServerProcess, await_port, free_port, killed
 from fairlead.authorization import access_of
 from fairlead.authorization.api_keys import ApiKeys, new_key, store_key
@@ -43,7 +41,6 @@ GATE_CALLS = 5_000
 IN_FLIGHT = 16
 # Share of the CPU time of a start that TLS, and authorization, may cost.
 SHARE_MAX = 0.15
-START = "/temporal.api.workflowservice.v1.WorkflowService/StartWorkflowExecution"
 
 
 @dataclass
@@ -52,8 +49,9 @@ class Case:
 
     name: str
     server: ServerProcess
-    credentials: grpc.ChannelCredentials | None
-    metadata: tuple[tuple[str, str], ...]
+    # For TLS; None for a plain connection.
+    context: ssl.SSLContext | None
+    headers: bytes
     best_us: float = 1e9
 
 
@@ -97,44 +95,35 @@ def running(folder: Path, name: str, *, tls: bool, token: str, keys: str) -> Ite
     command = [*COMMANDS[OURS], "server", "start", "--config", str(own / "fairlead.yaml")]
     with (own / "server.log").open("wb") as log, killed(command, log) as process:
         await_port(port, process, own / "server.log")
-        credentials = grpc.ssl_channel_credentials((folder / "ca.pem").read_bytes()) if tls else None
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        yield Case(name, ServerProcess(f"localhost:{port}", process.pid), credentials, metadata)
+        context = None
+        if tls:
+            context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+            context.set_alpn_protocols(["h2"])
+        headers = headers_block([("authorization", f"Bearer {token}")] if token else [])
+        yield Case(name, ServerProcess(f"localhost:{port}", process.pid), context, headers)
 
 
-def request() -> bytes:
-    return StartWorkflowExecutionRequest(
-        namespace="default",
-        workflow_id=str(uuid.uuid4()),
-        workflow_type=WorkflowType(name="T"),
-        task_queue=TaskQueue(name="bench"),
-        request_id=str(uuid.uuid4()),
-        identity="bench",
-        workflow_run_timeout=Duration(seconds=3600),
-    ).SerializeToString()
-
-
-async def measure(case: Case, starts: int) -> None:
+def measure(case: Case, starts: int, in_flight: int) -> None:
     """One round: CPU microseconds of the server for a start."""
-    channel = (
-        grpc.aio.insecure_channel(case.server.address)
-        if case.credentials is None
-        else grpc.aio.secure_channel(case.server.address, case.credentials)
-    )
-    async with channel:
-        send: Any = channel.unary_unary(START, None, None)
-        await asyncio.gather(*(send(request(), metadata=case.metadata) for _ in range(IN_FLIGHT)))
-        left = starts
+    host, _, port = case.server.address.rpartition(":")
+    prefix = uuid.uuid4().hex[:14].encode()
+    client = Client((host, int(port)), in_flight, request_template(), prefix, case.headers, case.context)
+    _run(client, in_flight)
+    before_s = scheduled_s(case.server.pid)
+    _run(client, starts)
+    case.best_us = min(case.best_us, (scheduled_s(case.server.pid) - before_s) / starts * 1e6)
+    client.socket.close()
+    if client.failed:
+        sys.exit(f"{case.name}: {client.failed} starts failed: {client.errors}")
 
-        async def work() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                await send(request(), metadata=case.metadata)
 
-        before_s = scheduled_s(case.server.pid)
-        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-        case.best_us = min(case.best_us, (scheduled_s(case.server.pid) - before_s) / starts * 1e6)
+def _run(client: Client, starts: int) -> None:
+    """Start workflows, `client.in_flight` at a time, until all have their responses."""
+    client.begin(min(client.in_flight, starts))
+    left = starts - client.open_calls
+    while client.open_calls:
+        client.begin(took := min(client.receive(), left))
+        left -= took
 
 
 async def gate_us(folder: Path, *, with_key: bool) -> float:
@@ -165,6 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--starts", type=int, default=STARTS)
+    parser.add_argument("--in-flight", type=int, default=IN_FLIGHT, help="open starts at the same time")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -184,7 +174,7 @@ def main() -> None:
         ]
         for _ in range(given.rounds):
             for case in cases:
-                asyncio.run(measure(case, given.starts))
+                measure(case, given.starts, given.in_flight)
     with tempfile.TemporaryDirectory() as name:
         alone = [asyncio.run(gate_us(Path(name), with_key=with_key)) for with_key in (True, False)]
     table = Table(

@@ -9,9 +9,11 @@ import json
 import os
 import selectors
 import socket
+import ssl
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import temporalio.api.workflowservice.v1 as api
@@ -44,21 +46,23 @@ RECEIVE_BYTES = 256 * 1024
 DRAIN_S_MAX = 30.0
 ERRORS_KEPT_MAX = 5
 
-HEADERS_BLOCK = b"".join(
-    literal(name.encode(), value.encode())
-    for name, value in (
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", PATH),
-        (":authority", "127.0.0.1"),
-        ("te", "trailers"),
-        ("content-type", "application/grpc"),
-        ("grpc-timeout", "30S"),
-        ("client-name", "temporal-python"),
-        ("client-version", "1.35.0"),
-        ("temporal-namespace", "default"),
-    )
+HEADERS_LIST = (
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", PATH),
+    (":authority", "127.0.0.1"),
+    ("te", "trailers"),
+    ("content-type", "application/grpc"),
+    ("grpc-timeout", "30S"),
+    ("client-name", "temporal-python"),
+    ("client-version", "1.35.0"),
+    ("temporal-namespace", "default"),
 )
+
+
+def headers_block(more: Sequence[tuple[str, str]] = ()) -> bytes:
+    """The headers of each call, encoded."""
+    return b"".join(literal(name.encode(), value.encode()) for name, value in (*HEADERS_LIST, *more))
 
 
 def request_template() -> bytes:
@@ -85,6 +89,9 @@ class Client:
     in_flight: int
     message: bytes
     prefix: bytes
+    headers: bytes = field(default_factory=headers_block)
+    # For TLS; None for a plain connection.
+    context: ssl.SSLContext | None = None
     latencies_s: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     failed: int = 0
@@ -93,6 +100,8 @@ class Client:
     def __post_init__(self) -> None:
         self.socket = socket.create_connection(self.address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.context is not None:
+            self.socket = self.context.wrap_socket(self.socket, server_hostname=self.address[0])
         self._rest = b""
         self._stream_id = -1
         self._began: dict[int, tuple[float, bytes]] = {}
@@ -112,7 +121,7 @@ class Client:
             stream_id = self._stream_id
             own_id = b"%s%0*x" % (self.prefix, ID_CHARACTERS - len(self.prefix), stream_id)
             self._began[stream_id] = (now_s, own_id)
-            out.append(frame(HEADERS, END_HEADERS, stream_id, HEADERS_BLOCK))
+            out.append(frame(HEADERS, END_HEADERS, stream_id, self.headers))
             out.append(frame(DATA, END_STREAM, stream_id, framed(self.message % {b"id": own_id})))
         self.socket.sendall(b"".join(out))
 
