@@ -266,7 +266,7 @@ SEARCHED += [
     "BRANCHES_OF_TREE",
     "READ_METADATA",
 ]
-FUNCTIONS = ["find_branches", "delete_visibility"]
+FUNCTIONS = ["find_branches"]
 
 
 @pytest.mark.parametrize("name", SEARCHED + FUNCTIONS)

@@ -5,12 +5,15 @@ from functools import partial
 
 from fairlead.storage.commit import BadCommit, Commit, check_commit
 from fairlead.storage.history import TASKS_COMPLETED_MAX, RunKey, ShardLease, StoredNamespace, TaskKey
+from fairlead.storage.predicates import Predicate
 from fairlead.storage.sqlite.group_commit import GroupCommit
 from fairlead.storage.sqlite.history_clusterwide import ClusterwideTables
 from fairlead.storage.sqlite.history_reader import SqliteHistoryReader
 from fairlead.storage.sqlite.history_tables import CommitChange, HistoryTables
 from fairlead.storage.sqlite.readers import Readers
 from fairlead.storage.sqlite.slots import SlotRows, SqliteSlots
+from fairlead.storage.visibility import LATEST_FIRST, Cursor, Field, Group, Order, VisibilityRow
+from fairlead.storage.visibility_order import Sort
 
 
 class SqliteHistory(SqliteHistoryReader, SqliteSlots):
@@ -90,3 +93,27 @@ class SqliteHistory(SqliteHistoryReader, SqliteSlots):
 
     async def delete_metadata(self, key: str, *, expected_version: int) -> None:
         await self._changes.run(partial(self._clusterwide.delete_metadata, key, expected_version=expected_version))
+
+    async def list_visibility(
+        self,
+        namespace_id: str,
+        where: Predicate | None = None,
+        *,
+        order: Order | Sort = LATEST_FIRST,
+        after: Cursor | None = None,
+        limit: int,
+    ) -> list[VisibilityRow]:
+        await self._move_logged()
+        return await super().list_visibility(namespace_id, where, order=order, after=after, limit=limit)
+
+    async def count_visibility(
+        self, namespace_id: str, where: Predicate | None = None, *, group_by: Field | None = None
+    ) -> list[Group]:
+        await self._move_logged()
+        return await super().count_visibility(namespace_id, where, group_by=group_by)
+
+    async def _move_logged(self) -> None:
+        """Let readers of the file find the visibility rows of all acknowledged commits."""
+        log = self._tables.visibility
+        if log.has_rows:
+            await self._changes.run(log.move)

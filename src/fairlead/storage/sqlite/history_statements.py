@@ -107,7 +107,6 @@ BATCH_COLUMNS = 6
 CURRENT_COLUMNS = 7
 CURRENT_KEY_COLUMNS = 3
 TASK_COLUMNS = 5
-VISIBILITY_KEY_COLUMNS = 2
 
 VISIBILITY_NAMES = (
     "namespace_id",
@@ -130,8 +129,27 @@ VISIBILITY_NAMES = (
     "memo",
     "search_attributes",
 )
-VISIBILITY_COLUMNS = len(VISIBILITY_NAMES)
 SELECT_VISIBILITY = f"SELECT {', '.join(VISIBILITY_NAMES)}"
+
+LOG_COLUMNS = len(VISIBILITY_NAMES) + 1
+# The columns of a logged delete after those of its key.
+LOGGED_DELETE = ("", "", 0, 0, 0, "", *[None] * 9, b"", "{}")
+COUNT_LOGGED = "SELECT count(*) FROM visibility_log"
+# With max(), SQLite takes the other columns from the row with the highest number, which is the last one of the run.
+_LAST_LOGGED = "SELECT max(number), * FROM visibility_log GROUP BY namespace_id, run_id"
+DELETE_LOGGED_DELETES = f"""
+DELETE FROM visibility WHERE (namespace_id, run_id) IN (
+    SELECT namespace_id, run_id FROM ({_LAST_LOGGED}) WHERE is_deleted
+)
+"""
+MOVE_LOGGED = f"""
+INSERT INTO visibility ({", ".join(VISIBILITY_NAMES)})
+{SELECT_VISIBILITY} FROM ({_LAST_LOGGED}) WHERE NOT is_deleted
+ON CONFLICT (namespace_id, run_id) DO UPDATE SET
+    {", ".join(f"{name} = excluded.{name}" for name in VISIBILITY_NAMES[2:])}
+"""
+# Without a WHERE, SQLite frees the pages without reading the rows.
+CLEAR_LOG = "DELETE FROM visibility_log"
 
 
 @cache
@@ -205,17 +223,8 @@ def save_tasks(rows: int) -> str:
 
 
 @cache
-def save_visibility(rows: int) -> str:
-    """Save this number of visibility rows."""
-    changed = ", ".join(f"{name} = excluded.{name}" for name in VISIBILITY_NAMES[2:])
+def log_visibility(rows: int) -> str:
+    """Append this number of rows to the log of visibility rows."""
     return f"""
-INSERT INTO visibility ({", ".join(VISIBILITY_NAMES)}) {values_clause(rows, VISIBILITY_COLUMNS)}
-ON CONFLICT (namespace_id, run_id) DO UPDATE SET {changed}
+INSERT INTO visibility_log (is_deleted, {", ".join(VISIBILITY_NAMES)}) {values_clause(rows, LOG_COLUMNS)}
 """
-
-
-@cache
-def delete_visibility(rows: int) -> str:
-    """Delete this number of visibility rows."""
-    keys = values_clause(rows, VISIBILITY_KEY_COLUMNS)
-    return f"DELETE FROM visibility WHERE (namespace_id, run_id) IN (SELECT * FROM ({keys}))"

@@ -20,7 +20,8 @@ from fairlead.storage.history_conflicts import (
 )
 from fairlead.storage.sqlite import history_statements as statements
 from fairlead.storage.sqlite.many_rows import execute_rows
-from fairlead.storage.visibility import VisibilityRow, encode_attributes
+from fairlead.storage.sqlite.visibility_log import VisibilityLog
+from fairlead.storage.visibility import VisibilityDelete
 
 # Maximum number of cached entries of each kind between transactions, a few hundred bytes each.
 REMEMBERED_MAX = 20_000
@@ -70,7 +71,7 @@ class HistoryTables:
         self._changed_currents: dict[_CurrentRowKey, CurrentRun] = {}
         self._batches: list[BatchWrite] = []
         self._tasks: list[Any] = []
-        self._changed_visibility: dict[tuple[str, str], VisibilityRow | None] = {}
+        self.visibility = VisibilityLog(writer)
 
     def read_ahead(self, changes: Sequence[object]) -> None:
         """Read the current runs on which the commits among these changes depend."""
@@ -101,10 +102,11 @@ class HistoryTables:
         execute_rows(self._writer, statements.save_currents, currents, statements.CURRENT_COLUMNS)
         self._changed_currents.clear()
         self._write_tasks()
-        self._write_visibility()
+        self.visibility.flush()
 
-    def trim(self) -> None:
+    def committed(self) -> None:
         """Drop excess cache entries after a commit. Before the commit, an entry may be the only copy of a change."""
+        self.visibility.committed()
         remembered: tuple[dict[Any, Any], ...] = (self._shards, self._runs, self._currents, self._branches)
         for kind in remembered:
             if len(kind) > REMEMBERED_MAX:
@@ -122,7 +124,7 @@ class HistoryTables:
         self._changed_currents.clear()
         self._batches.clear()
         self._tasks.clear()
-        self._changed_visibility.clear()
+        self.visibility.forget()
 
     def take_shard(self, shard_id: int) -> ShardLease:
         shard = self._find_shard(shard_id)
@@ -154,9 +156,8 @@ class HistoryTables:
         for task in commit.tasks:
             self._tasks.append(shard_id)
             self._tasks += task
-        for row in commit.visibility:
-            place_of_row = (row.namespace_id, row.run_id)
-            self._changed_visibility[place_of_row] = row if isinstance(row, VisibilityRow) else None
+        if commit.visibility:
+            self.visibility.add(commit.visibility)
 
     def complete_tasks(
         self,
@@ -188,7 +189,7 @@ class HistoryTables:
         self.flush()
         self._writer.execute(statements.DELETE_RUN, (shard_id, *key))
         self._writer.execute(statements.DELETE_CURRENT, (shard_id, *key))
-        self._writer.execute(statements.delete_visibility(1), (key.namespace_id, key.run_id))
+        self.visibility.add([VisibilityDelete(key.namespace_id, key.run_id)])
         self._runs.pop((shard_id, *key), None)
         self._currents.pop((shard_id, key.namespace_id, key.workflow_id), None)
         for row_key in branches:
@@ -293,21 +294,6 @@ class HistoryTables:
     def _write_tasks(self) -> None:
         execute_rows(self._writer, statements.save_tasks, self._tasks, statements.TASK_COLUMNS)
         self._tasks.clear()
-
-    def _write_visibility(self) -> None:
-        if not self._changed_visibility:
-            return
-        saved: list[Any] = []
-        deleted: list[Any] = []
-        for row_key, row in self._changed_visibility.items():
-            if row is None:
-                deleted += row_key
-            else:
-                saved += row[:-1]
-                saved.append(encode_attributes(row.search_attributes))
-        execute_rows(self._writer, statements.save_visibility, saved, statements.VISIBILITY_COLUMNS)
-        execute_rows(self._writer, statements.delete_visibility, deleted, statements.VISIBILITY_KEY_COLUMNS)
-        self._changed_visibility.clear()
 
     def _delete_unneeded(self, tree_id: str) -> None:
         """Delete the events of deleted branches that no other branch of the tree shares."""

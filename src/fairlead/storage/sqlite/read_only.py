@@ -15,7 +15,10 @@ from fairlead.storage.sqlite.readers import Readers
 
 
 class SqliteReadOnly:
-    """The history of a store, read-only: does not lock, create or migrate the file."""
+    """The history of a store, read-only: does not lock, create or migrate the file.
+
+    While a server uses the file, lists lack the visibility rows that are still in the log.
+    """
 
     def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
         """Call `open` instead of this constructor."""

@@ -3,6 +3,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -18,7 +19,14 @@ from fairlead.storage.sqlite.history_tables import HistoryTables
 from fairlead.storage.sqlite.readers import Readers, Row
 from fairlead.storage.sqlite.slots import SlotRows
 from fairlead.storage.sqlite.tables import Tables, config_of, lease_lost
-from fairlead.storage.tasks import Lease, Levels, Member, QueueId, StoredTask, partitions_of
+from fairlead.storage.tasks import (
+    Lease,
+    Levels,
+    Member,
+    QueueId,
+    StoredTask,
+    partitions_of,
+)
 
 READERS = 2
 
@@ -35,7 +43,8 @@ class SqliteStore:
         self._readers = Readers(file.readers, threads)
         self._tables = Tables(file.writer)
         history = HistoryTables(file.writer)
-        self._changes = GroupCommit(_AllTables(self._tables, history), on_end=file.close)
+        tables = _AllTables(self._tables, history)
+        self._changes = GroupCommit(tables, on_end=partial(_end, tables, file))
         # The history store, in the same file and the same transactions.
         self.history = SqliteHistory(
             self._changes,
@@ -161,11 +170,24 @@ class _AllTables:
 
     def commit(self) -> None:
         self._queues.commit()
-        self._history.trim()
+        self._history.committed()
 
     def roll_back(self) -> None:
         self._history.forget()
         self._queues.roll_back()
+
+    def move_logged(self) -> None:
+        """Move the visibility rows out of their log, in a transaction."""
+        self.begin()
+        self._history.visibility.move()
+        self.commit()
+
+
+def _end(tables: _AllTables, file: DatabaseFile) -> None:
+    # If it fails, the rows stay in the log, and the next process moves them.
+    with suppress(sqlite3.Error):
+        tables.move_logged()
+    file.close()
 
 
 def _task(row: Row) -> StoredTask:
