@@ -1,7 +1,7 @@
 """Latency of the stream: from an event in a server to its rows in the tables of traffic and fairness.
 
-A server with a journal and `fairlead pipeline stream` run as processes of their own; the server seals a segment every
-`SEGMENT_S` seconds. Each probe starts a workflow on a task queue of its own, and waits until both tables have a row of
+A server with a journal and `fairlead pipeline stream` run as processes of their own, with their default settings unless
+`--segment` gives another age at which segments are sealed. Each probe starts a workflow on a task queue of its own, and waits until both tables have a row of
 that task queue.
 """
 
@@ -22,10 +22,9 @@ import duckdb
 from temporalio.client import Client
 
 LATENCY_S_MAX = 90.0
-PROBES = 5
-SEGMENT_S = 20
+PROBES = 8
 # Seconds between two probes: they fall on different moments of a segment.
-SPACING_S = 17.0
+SPACING_S = 11.0
 WAIT_S_MAX = 600.0
 TABLES = ("traffic_lists", "fairness_keys")
 
@@ -80,14 +79,15 @@ async def connected(address: str) -> Client:
             await asyncio.sleep(0.5)
 
 
-async def measure(folder: Path, probes: int) -> list[float]:
+async def measure(folder: Path, probes: int, segment_s: float | None) -> list[float]:
     """Run a server and a stream; return the latency of each probe."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     journal, lake = folder / "journal", folder / "lake"
     server = ["server", "start-dev", "--headless", "--port", str(port), "--journal", str(journal)]
-    server += ["--dynamic-config-value", f'journal.segmentInterval="{SEGMENT_S}s"']
+    if segment_s is not None:
+        server += ["--dynamic-config-value", f'journal.segmentInterval="{segment_s}s"']
     stream = ["pipeline", "stream", "--journal", str(journal), "--lake", str(lake)]
     with running(server, folder / "server.log"):
         client = await connected(f"127.0.0.1:{port}")
@@ -105,10 +105,11 @@ async def measure(folder: Path, probes: int) -> list[float]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline_stream", description=__doc__)
     parser.add_argument("--probes", type=int, default=PROBES, metavar="N")
+    parser.add_argument("--segment", type=float, metavar="SECONDS", help="seal segments at this age")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
-        latencies = asyncio.run(measure(Path(folder), options.probes))
+        latencies = asyncio.run(measure(Path(folder), options.probes, options.segment))
     worst = max(latencies)
     if options.json:
         print(json.dumps({"latency_s": latencies}))

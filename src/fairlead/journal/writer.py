@@ -39,7 +39,7 @@ class WriterLimits:
 
     flush_interval_s: float = 0.5
     segment_bytes: int = 64 << 20
-    segment_interval_s: float = 60.0
+    segment_interval_s: float = 30.0
 
 
 class Taken(NamedTuple):

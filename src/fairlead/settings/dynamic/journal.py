@@ -24,9 +24,9 @@ SEGMENT_BYTES = Setting(
 SEGMENT_INTERVAL = Setting(
     key="journal.segmentInterval",
     kind=Duration(0.1, 86_400.0),
-    default=60.0,
+    default=30.0,
     reach=Reach.GLOBAL,
-    about="Age at which a segment is sealed.",
+    about="Age at which a segment is sealed; `fairlead pipeline stream` writes its records to tables after that.",
     deviation=_OURS,
 )
 QUEUE_RECORDS = Setting(
