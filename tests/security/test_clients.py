@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import subprocess
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,16 @@ import pytest_asyncio
 from temporalio.client import Client, TLSConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from fairlead.cli.admin.credentials import credentials_of
 from fairlead.client import FairleadError
 from fairlead.client import connect as connect_to_queues
 from fairlead.journal import read_segment
+from fairlead.pipeline.public_export.source import ReadAgain, SourceRefuses, SourceServer
 from tests.authorization.tokens import Issuer
 from tests.cli.processes import Done, run, server
+from tests.cli.thread import run_in_thread
 from tests.frontend.served import TEMPORAL, needs_command_line
+from tests.ports import free_port
 from tests.security.certificates import Authority, Issued
 from tests.security.workflows import QUEUE, Greeting, worker
 
@@ -260,6 +266,79 @@ async def test_a_reader_exports_over_tls(locked: Locked, tmp_path: Path) -> None
     assert plain.code == 1
     assert "DescribeNamespace failed 3 times" in plain.line
     assert "needs --tls" in plain.line
+
+
+async def test_an_export_says_what_is_wrong_with_its_credentials(locked: Locked, tmp_path: Path) -> None:
+    """Certificates and files with keys work, and a failure names its cause in one line without the key."""
+    issue, ca = locked.authority.issue, locked.authority.certificate
+    started = await locked.client(certificate=issue("order-clients"))
+    await started.start_workflow("Any", id="exported", task_queue="nobody")
+    made = await locked.admin("key", "create", "--namespace", "billing", "--role", "reader", "--name", "other")
+    other_key = made.out.strip()
+
+    async def export(*arguments: str) -> Done:
+        to = ("--namespace", "orders", "--journal", str(tmp_path / "journal"), "--rate", "1000")
+        return await run("export", "--from", locked.frontend, *to, "--tls-ca-path", str(ca), *arguments)
+
+    own = issue("order-clients")
+    done = await export("--tls-cert-path", str(own.certificate), "--tls-key-path", str(own.key))
+    assert (done.code, done.err) == (0, "")
+    assert "exported" in workflows_in(tmp_path / "journal")
+    (file := tmp_path / "key").write_text(f"{locked.admin_key}\n")
+    done = await export("--api-key-file", str(file))
+    assert (done.code, done.err) == (0, "")
+
+    async def refusal(address: str = locked.frontend, **options: Any) -> str:
+        names = ("api_key", "tls_ca_path", "tls_cert_path", "tls_key_path", "tls_server_name")
+        given: dict[str, Any] = dict.fromkeys(names) | {"tls_ca_path": ca, "is_tls": True} | options
+        source = SourceServer(address, "orders", calls_per_s=1000.0, credentials=credentials_of(**given))
+        try:
+            with pytest.raises((SourceRefuses, ReadAgain)) as refused:
+                await source.namespace_id()
+        finally:
+            await source.close()
+        assert (options.get("api_key") or "no key") not in str(refused.value)
+        return str(refused.value)
+
+    wrong_key = f"{locked.admin_key[:-3]}abc"
+    assert "the API key is wrong" in await refusal(api_key=wrong_key)
+    assert "its role can't read this namespace" in await refusal(api_key=other_key)
+    assert "give the credentials of a reader of this namespace" in await refusal()
+    foreign = Authority(tmp_path, "foreign")
+    assert "unknown authority: give --tls-ca-path" in await refusal(tls_ca_path=foreign.certificate)
+    assert "has another name: connect to that name" in await refusal(tls_server_name="orders.example")
+    issued = foreign.issue("order-clients")
+    strange: dict[str, Any] = {"tls_cert_path": issued.certificate, "tls_key_path": issued.key}
+    # Our own server closes the connection without an alert.
+    assert "not trust that of --tls-cert-path" in await refusal(**strange)
+    with openssl_server(locked) as strict:
+        assert "requires a certificate" in await refusal(strict)
+        assert "does not trust the authority" in await refusal(strict, **strange)
+
+
+@contextmanager
+def openssl_server(locked: Locked) -> Iterator[str]:
+    """Run OpenSSL's own server, which requires a certificate and sends alerts; yields its address."""
+    address = f"127.0.0.1:{free_port()}"
+    files = ("-cert", locked.folder / "server.pem", "-key", locked.folder / "server.key")
+    asked = ("-CAfile", locked.authority.certificate, "-Verify", "2", "-verify_return_error", "-alpn", "h2", "-quiet")
+    command = ("openssl", "s_server", "-accept", address, *files, *asked)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603 - OpenSSL
+        try:
+            yield address
+        finally:
+            process.kill()
+
+
+async def test_a_file_without_a_key_is_refused(tmp_path: Path) -> None:
+    (file := tmp_path / "key").write_text("two words")
+    to = ("export", "--from", "127.0.0.1:1", "--namespace", "orders", "--journal", str(tmp_path / "journal"))
+    refused = await run_in_thread(*to, "--api-key-file", str(file))
+    assert (refused.code, refused.out) == (2, "")
+    assert "has no key: it must be one line" in refused.line
+    refused = await run_in_thread(*to, "--api-key-file", str(file), "--api-key", "another")
+    assert (refused.code, refused.out) == (2, "")
+    assert "exclude each other" in refused.line
 
 
 def workflows_in(journal: Path) -> set[str]:

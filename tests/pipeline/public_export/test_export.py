@@ -174,6 +174,7 @@ async def test_an_export_that_fails_is_reported_in_one_line(fairlead: str, tmp_p
     assert "DescribeNamespace was refused with NOT_FOUND" in missing
     assert "give the full name of an existing namespace" in missing
     assert "has no workflows to export" in await refused("--from", fairlead, "--namespace", "default")
+    assert "does not use TLS" in await refused("--from", fairlead, "--namespace", "default", "--tls")
     assert "--rate" in await refused("--from", fairlead, "--namespace", "default", "--rate", "0")
     assert not list(journal.glob("*/*.zst"))
 

@@ -14,10 +14,12 @@ from fairlead.settings.static.security import read_secret_file
 C = TypeVar("C", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+# Characters of an API key or a token: servers accept no longer headers.
+API_KEY_CHARACTERS_MAX = 16_384
 
 
 class BadSecret(FixRequest):
-    """The file of --secret-file has no secret."""
+    """The file of --secret-file has no secret, or that of --api-key-file no key."""
 
 
 _SECRET_FILE = click.option(
@@ -44,6 +46,13 @@ def client_options(command: C) -> C:
                 metavar="KEY",
                 help="An API key, or a token; better set FAIRLEAD_API_KEY: other users may see a command line.",
             ),
+            click.option(
+                "--api-key-file",
+                envvar="FAIRLEAD_API_KEY_FILE",
+                type=_FILE,
+                metavar="FILE",
+                help="A file with the API key or token; or set FAIRLEAD_API_KEY_FILE.",
+            ),
             click.option("--tls", "is_tls", is_flag=True, help="Use TLS; the other --tls options imply it."),
             click.option(
                 "--tls-ca-path",
@@ -68,9 +77,27 @@ def client_options(command: C) -> C:
     return command
 
 
+def api_key_of(api_key: str | None, api_key_file: Path | None) -> str:
+    """Return the API key of the options, empty without one."""
+    if api_key and api_key_file is not None:
+        raise click.UsageError("--api-key (FAIRLEAD_API_KEY) and --api-key-file exclude each other: give one of them")
+    if api_key_file is None:
+        return api_key or ""
+    try:
+        with api_key_file.open(encoding="ascii") as opened:
+            key = opened.read(API_KEY_CHARACTERS_MAX + 2).strip()
+    except (OSError, UnicodeDecodeError) as refused:
+        reason = refused.strerror if isinstance(refused, OSError) else "it is not ASCII text"
+        raise BadSecret(f"--api-key-file {api_key_file} can't be read: {reason}") from refused
+    if not 0 < len(key) <= API_KEY_CHARACTERS_MAX or not key.isprintable() or " " in key:
+        raise BadSecret(f"--api-key-file {api_key_file} has no key: it must be one line without spaces")
+    return key
+
+
 def credentials_of(
     *,
     api_key: str | None,
+    api_key_file: Path | None = None,
     secret_file: Path | None = None,
     is_tls: bool,
     tls_ca_path: Path | None,
@@ -80,8 +107,8 @@ def credentials_of(
 ) -> Credentials:
     """Make credentials from the values of the options."""
     headers: list[tuple[str, str]] = []
-    if api_key:
-        headers.append((AUTHORIZATION_HEADER, f"Bearer {api_key}"))
+    if key := api_key_of(api_key, api_key_file):
+        headers.append((AUTHORIZATION_HEADER, f"Bearer {key}"))
     elif secret_file is not None:
         try:
             headers.append((SECRET_HEADER, read_secret_file(secret_file)))

@@ -26,6 +26,7 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fairlead.cli.admin.command import read_address
+from fairlead.cli.admin.credentials import api_key_of
 from fairlead.cli.pipeline.runner import Request, Run
 from fairlead.cli.pipeline.warm_jobs import RunOne, WarmJobs, activity_of
 from fairlead.cli.pipeline.workflow import Pipeline
@@ -107,7 +108,7 @@ class Service:
             given["namespace"],
             given["task_queue"],
             given["schedule_s"],
-            given["api_key"] or None,
+            api_key_of(given["api_key"], given["api_key_file"]) or None,
             _tls_of(given),
         )
 

@@ -22,9 +22,10 @@ from temporalio.api.workflowservice.v1 import (
 
 from fairlead.aio.backoff import Backoff
 from fairlead.core.errors import FixRequest, GiveUp, RetryLater
+from fairlead.pipeline.public_export.hints import handshake_hint
 from fairlead.pipeline.public_export.pace import Pace
-from fairlead.rpc.client import CallFailed, Channel, ChannelLimits
-from fairlead.rpc.hosts.credentials import ANONYMOUS, Credentials
+from fairlead.rpc.client import CallFailed, Channel, ChannelLimits, RemoteStatus
+from fairlead.rpc.hosts.credentials import ANONYMOUS, AUTHORIZATION_HEADER, Credentials
 from fairlead.rpc.limits import MIB
 from fairlead.rpc.status import Code
 
@@ -50,8 +51,8 @@ _PASSING = frozenset(
     {Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.INTERNAL, Code.UNKNOWN}
 )
 _HINTS = {
-    Code.UNAUTHENTICATED: "give --api-key or --tls-cert-path",
-    Code.PERMISSION_DENIED: "give the credentials of a reader of this namespace",
+    Code.UNAUTHENTICATED: "give --api-key-file, FAIRLEAD_API_KEY or --tls-cert-path",
+    Code.PERMISSION_DENIED: "give the credentials of a reader of this namespace: an API key or a certificate",
     Code.NOT_FOUND: "give the full name of an existing namespace; in Temporal Cloud it is NAME.ACCOUNT",
 }
 
@@ -85,6 +86,8 @@ class SourceServer:
         self.calls = 0
         self._attempts_max = FIRST_ATTEMPTS_MAX
         self._channel = Channel(address, limits=LIMITS, tls=credentials.channel_tls)
+        self._has_tls = credentials.tls is not None
+        self._has_key = any(name == AUTHORIZATION_HEADER for name, _ in credentials.headers)
         # Servers behind a gateway, like Temporal Cloud, find the namespace of a call by this header.
         self._metadata = (*credentials.headers, ("temporal-namespace", namespace))
         self._pace = Pace(calls_per_s, clock=asyncio.get_running_loop().time)
@@ -165,6 +168,9 @@ class SourceServer:
                 self._attempts_max = ATTEMPTS_MAX
                 return response.FromString(received)
             except CallFailed as failure:
+                hint = None if isinstance(failure, RemoteStatus) else handshake_hint(failure.message)
+                if hint is not None:
+                    raise SourceRefuses(f"{self.address}: {failure.message}: {hint}") from None
                 if failure.code not in _PASSING:
                     raise self._refusal(method, failure) from None
                 if attempt >= self._attempts_max:
@@ -177,6 +183,8 @@ class SourceServer:
         hint = "the next export continues from here"
         if self._attempts_max == FIRST_ATTEMPTS_MAX:
             hint = "check the address, and whether the server needs --tls"
+            if self._has_tls:
+                hint = "check the address; the server may require a certificate, or not trust that of --tls-cert-path"
         return ReadAgain(
             f"{self.address}: {method} failed {attempts} times, at last with {failure.code.name}: "
             f"{failure.message}: {hint}"
@@ -184,6 +192,8 @@ class SourceServer:
 
     def _refusal(self, method: str, failure: CallFailed) -> SourceRefuses:
         hint = _HINTS.get(failure.code, "is this the gRPC address of a Temporal server?")
+        if self._has_key and failure.code in {Code.UNAUTHENTICATED, Code.PERMISSION_DENIED}:
+            hint = "the API key is wrong, has expired or was revoked, or its role can't read this namespace"
         kind = _NotFound if failure.code is Code.NOT_FOUND else SourceRefuses
         return kind(
             f"{self.address}, namespace {self.namespace!r}: {method} was refused with {failure.code.name}: "
