@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import duckdb
@@ -14,6 +15,7 @@ from fairlead.pipeline.dictionary import TABLES
 from fairlead.pipeline.lake import Lake
 from fairlead.pipeline.queries import Queries
 from fairlead.pipeline.report.attention import attention
+from fairlead.pipeline.report.clusters import clusters
 from fairlead.pipeline.report.comparison import comparison
 from fairlead.pipeline.report.fairness import fairness
 from fairlead.pipeline.report.levels import THRESHOLDS, Level, WrongThreshold, thresholds_of
@@ -22,6 +24,7 @@ from fairlead.pipeline.report.page import Section
 from fairlead.pipeline.report.periods import Period, period_of
 from fairlead.pipeline.report.tables import Tables
 from fairlead.pipeline.report.traffic import traffic
+from fairlead.pipeline.report.workflows import workflows
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_767_225_600_000_000
@@ -128,10 +131,20 @@ def test_starved_keys_and_old_backlogs_and_old_data_are_judged() -> None:
     found = {row[1]: (row[0], row[3]) for row in rows}
     assert found["Tasks that starved keys missed"] == ("red", "38.0%")
     assert found["Age of the oldest waiting task"] == ("amber", "61 s")
-    assert found["Age of the data"] == ("red", "25.0 h")
+    assert found["Age of the data"] == ("red", "25 h")
     assert found["Runs that are late in a cluster"] == ("amber", "2.0%")
     # The worst comes first.
     assert [row[0] for row in rows] == sorted((row[0] for row in rows), key=["red", "amber", "green"].index)
+
+
+def test_one_wrong_run_needs_a_person() -> None:
+    rows = [window(2), window(0)]
+    with tables_with(traffic_lists=rows, verdicts=[{"verdict": "agreed"}, {"verdict": "wrong"}]) as tables:
+        section, shown = judged(tables)
+    assert next(row for row in shown if row[1] == "Runs that are wrong in a cluster")[0::3] == ["red", "1"]
+    assert "Needs attention: 1 red." in section.body[0]
+    with tables_with(traffic_lists=rows, verdicts=[{"verdict": "agreed"}]) as tables:
+        assert level_of(judged(tables)[1], "Runs that are wrong") == "green"
 
 
 def test_without_anything_amber_the_page_says_so() -> None:
@@ -196,6 +209,25 @@ def test_a_picture_without_a_point_is_left_out_and_one_point_is_visible() -> Non
     assert text.count("<figure>") == 1
     assert text.count("<circle") == 2
     assert "<polyline" not in text
+    # The only moment of the picture has one label, not one for each end of the axis.
+    assert text.count(datetime.fromtimestamp(NOW_US / 1e6, tz=UTC).strftime("%H:%M:%S")) == 1
+
+
+def test_clusters_without_differences_have_no_pictures() -> None:
+    pair = {"left": "east", "right": "west", "events_only_left": 0, "events_only_right": 0, "events_different": 0}
+    same: dict[str, Any] = {"verdicts": [{"verdict": "agreed"}], "repair_plan": []}
+    with tables_with(**same, pairs=[pair]) as tables:
+        assert "No two clusters differ." in "".join(clusters(tables).body)
+    with tables_with(**same, pairs=[pair | {"events_different": 2}]) as tables:
+        assert "".join(clusters(tables).body).count("<figure>") == 1
+
+
+def test_the_same_type_in_two_clusters_has_bars_with_the_clusters_names() -> None:
+    order = {"workflow_type": "Order", "task_list": "orders", "namespace_id": "shop", "runs": 2, "completed": 2}
+    rows = [order | {"cluster": "east"}, order | {"cluster": "west"}, order | {"cluster": "west", "workflow_type": "T"}]
+    with tables_with(workflows=[], activities=[], workflow_types=rows, activity_types=[]) as tables:
+        text = "".join(workflows(tables).body)
+    assert [name for name in ("Order, east", "Order, west", "T") if f">{name}<" not in text] == []
 
 
 def test_a_key_at_three_times_its_weight_is_fair_where_others_had_nothing_waiting() -> None:

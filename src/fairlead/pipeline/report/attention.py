@@ -10,6 +10,7 @@ from fairlead.pipeline.report.page import Finding, Section
 from fairlead.pipeline.report.periods import Period
 from fairlead.pipeline.report.tables import Tables, length, moment, place
 from fairlead.pipeline.stages.fairness import MISSED_MIN
+from fairlead.report import counted
 
 TITLE = "What needs a person first"
 # Maximum places of a check that the page lists.
@@ -194,8 +195,29 @@ def _replication(tables: Tables, _period: Period, limits: Mapping[str, Threshold
     yield Check("replication", "Runs that are late in a cluster", level, where, where, share, None, detail)
 
 
+def _wrong(tables: Tables, _period: Period, limits: Mapping[str, Threshold]) -> Iterator[Check]:
+    if not tables.have("verdicts"):
+        return
+    row = tables.queries.one("SELECT count(*) AS runs, count_if(verdict = 'wrong') AS wrong FROM verdicts")
+    if not row["runs"]:
+        return
+    level = limits["wrong"].level(row["wrong"])
+    where, detail = "all clusters", f"of {counted(row['runs'], 'run')}"
+    yield Check("wrong", "Runs that are wrong in a cluster", level, where, where, row["wrong"], None, detail)
+
+
+def _quarantine(tables: Tables, _period: Period, limits: Mapping[str, Threshold]) -> Iterator[Check]:
+    lake = tables.lake
+    if not lake.has("task") and not lake.has("history"):
+        return
+    segments = lake.unresolved()
+    level, where = limits["quarantine"].level(len(segments)), "the journal"
+    detail = ", ".join(f"{one.entry.cluster}/{one.entry.name}" for one in segments[:1])
+    yield Check("quarantine", "Segments that can't be read", level, where, where, len(segments), None, detail)
+
+
 CHECKS: tuple[Callable[[Tables, Period, Mapping[str, Threshold]], Iterator[Check]], ...] = (
-    _waits, _failures, _starvation, _backlog, _replication, _journal
+    _waits, _failures, _starvation, _backlog, _replication, _wrong, _quarantine, _journal
 )  # fmt: skip
 
 
@@ -228,6 +250,8 @@ def _badge(level: Level) -> Markup:
 
 
 def _value(name: str, value: float) -> str:
+    if name in {"wrong", "quarantine"}:
+        return f"{value:,.0f}"
     return f"{value:.1%}" if name in {"failures", "starvation", "replication"} else length(value)
 
 

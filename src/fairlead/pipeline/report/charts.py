@@ -59,7 +59,8 @@ class Axis:
         if self.is_time:
             form = "%H:%M:%S" if self.high - self.low < 600_000_000 else "%H:%M"
             form = form if self.high - self.low <= _DAY_US else "%d %b %H:%M"
-            steps = [self.low + (self.high - self.low) * part / 3 for part in range(4)]
+            parts = range(4) if self.high > self.low else (0,)
+            steps = [self.low + (self.high - self.low) * part / 3 for part in parts]
             return [(at, datetime.fromtimestamp(at / 1e6, tz=UTC).strftime(form)) for at in steps]
         span = self.high - self.low
         if span <= 0:
@@ -185,7 +186,8 @@ def _frame(x: Axis, y: Axis) -> list[Markup]:
         drawn.append(tag("text", text, x=LEFT - 5, y=at + 4, text_anchor="end"))
     ticks = x.ticks()
     for number, (value, text) in enumerate(ticks):
-        anchor = "start" if number == 0 else "end" if number == len(ticks) - 1 else "middle"
+        is_end = len(ticks) > 1 and number in {0, len(ticks) - 1}
+        anchor = "middle" if not is_end else "start" if number == 0 else "end"
         drawn.append(tag("text", text, x=_x(x, value), y=HEIGHT - BOTTOM + 14, text_anchor=anchor))
     if y.name:
         drawn.append(tag("text", y.name, x=2, y=9, class_="axis"))

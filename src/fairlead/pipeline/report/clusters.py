@@ -40,7 +40,7 @@ def clusters(tables: Tables) -> Section:
     )
     sends = tables.queries.one("SELECT count(*) AS sends FROM repair_plan")["sends"]
     body: list[Markup] = []
-    plots = [*_divergence(tables), *_kind_bars(kinds)]
+    plots = [plot for plot in (*_divergence(tables), *_kind_bars(kinds)) if plot]
     if plots:
         note = f"The first {CLUSTERS_SHOWN} clusters by name. Darker is more; an empty cell has no differences."
         body += [tag("p", note, class_="note"), *plots_of(plots)]
@@ -48,6 +48,8 @@ def clusters(tables: Tables) -> Section:
         body.append(tag("h3", f"Runs that are wrong: {len(wrong):,} of {counts['wrong']:,}, by namespace and name"))
         body.append(_runs(tables, wrong))
         body.append(tag("p", "All are in the table ", tag("code", "verdicts"), " of the lake.", class_="note"))
+    if not body:
+        body.append(tag("p", "No two clusters differ.", class_="note"))
     return Section("clusters", TITLE, _findings(counts, kinds, sends), tuple(body))
 
 
@@ -100,7 +102,9 @@ def _divergence(tables: Tables) -> list[Markup]:
 
 
 def _matrix(names: list[str], counts: dict[tuple[str, str], int], *, caption: str, of: str) -> Markup:
-    most = max(counts.values(), default=0) or 1
+    most = max(counts.values(), default=0)
+    if not most:
+        return Markup()
     cells = [
         [
             (

@@ -11,6 +11,7 @@ from fairlead.pipeline.report.page import Finding, Section, missing
 from fairlead.pipeline.report.tables import Tables, key, moment, place, points
 from fairlead.pipeline.stages.fairness import MISSED_MIN
 from fairlead.pipeline.stages.traffic import TASK_QUEUE
+from fairlead.report import counted
 
 TITLE = "Fairness"
 LISTS_SHOWN = 4
@@ -60,8 +61,8 @@ def fairness(tables: Tables) -> Section:
         "In no task queue did several keys wait for dispatches."
         if not drawn
         else (
-            f"The {len(drawn)} task queues where keys missed most, with their {KEYS_SHOWN} keys with the most "
-            "dispatches, in the windows in which tasks waited: only then do keys compete. What is due to a key "
+            f"The {counted(len(drawn), 'task queue')} where keys missed most, with their {KEYS_SHOWN} keys with the "
+            "most dispatches, in the windows in which tasks waited: only then do keys compete. What is due to a key "
             "follows from its weight and from what all keys asked for: a key may get three times its weight where the "
             "others had nothing waiting. A key on the dashed line got exactly what was due; one below it got less. "
             "Keys that starved at any time are magenta, floods are orange."

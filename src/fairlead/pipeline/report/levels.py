@@ -33,7 +33,7 @@ class Threshold:
         return Level.RED if value >= self.red else Level.AMBER if value >= self.amber else Level.GREEN
 
 
-# Seconds, or shares of one, in the order of the page.
+# Seconds, or shares of one; of `wrong` runs and of segments in `quarantine`, the number.
 THRESHOLDS: Mapping[str, Threshold] = {
     "waits": Threshold(5.0, 60.0),
     "failures": Threshold(0.01, 0.1),
@@ -41,6 +41,8 @@ THRESHOLDS: Mapping[str, Threshold] = {
     "backlog": Threshold(60.0, 600.0),
     "journal": Threshold(7_200.0, 86_400.0),
     "replication": Threshold(0.01, 0.1),
+    "wrong": Threshold(1.0, 1.0),
+    "quarantine": Threshold(1.0, 1.0),
 }
 
 

@@ -80,7 +80,7 @@ def length(seconds: float) -> str:
     """Format a duration."""
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 

@@ -34,7 +34,18 @@ def waits(tables: Tables) -> Section:
         f"{worst['task_list']} waited {length(worst['wait_s_p99'])} or longer, from {moment(worst['window_us'])}."
     )
     shown = table(
-        ("window", "task queue", "kind", "type", "build id", "namespace", "tasks", "half within", "99 % within"),
+        (
+            "window",
+            "task queue",
+            "kind",
+            "type",
+            "build id",
+            "namespace",
+            "cluster",
+            "tasks",
+            "half within",
+            "99 % within",
+        ),
         (
             (
                 moment(row["window_us"]),
@@ -43,6 +54,7 @@ def waits(tables: Tables) -> Section:
                 row["type"],
                 row["build_id"] or "-",
                 row["namespace_id"],
+                row["cluster"],
                 row["tasks"],
                 length(row["wait_s_p50"]),
                 length(row["wait_s_p99"]),
@@ -74,7 +86,7 @@ def failures(tables: Tables) -> Section:
         f"{first['type'] or 'an unknown type'}, {counted(first['count'], 'time')}."
     )
     shown = table(
-        ("failed", "type", "failure", "message", "namespace", "times", "first", "last", "for example"),
+        ("failed", "type", "failure", "message", "namespace", "cluster", "times", "first", "last", "for example"),
         (
             (
                 row["source"].replace("_", " "),
@@ -82,6 +94,7 @@ def failures(tables: Tables) -> Section:
                 row["failure_type"],
                 (row["message_class"] or "-")[:MESSAGE_CHARACTERS_SHOWN],
                 row["namespace_id"],
+                row["cluster"],
                 row["count"],
                 moment(row["first_us"]),
                 moment(row["last_us"]),

@@ -1,5 +1,7 @@
 """The section on workflows: outcomes, durations and waits of runs and activities, by type."""
 
+from collections import Counter
+
 from fairlead.pipeline.queries import Row
 from fairlead.pipeline.report.charts import bars, plots_of
 from fairlead.pipeline.report.markup import Markup, table, tag
@@ -71,8 +73,13 @@ def _retries(tables: Tables) -> list[Finding]:
 
 def _ends(rows: list[Row], name: str, ends: tuple[str, ...], *, caption: str) -> Markup:
     parts = [end.replace("_", " ") for end in ends]
+    times = Counter(row[name] for row in rows)
     shares = [
-        (row[name] or "?", [(part, float(row[end] or 0)) for part, end in zip(parts, ends, strict=True)])
+        (
+            # The table below has the same order, with the rest of the names.
+            f"{row[name] or 'no type'}, {row['cluster']}" if times[row[name]] > 1 else row[name] or "no type",
+            [(part, float(row[end] or 0)) for part, end in zip(parts, ends, strict=True)],
+        )
         for row in rows
     ]
     return bars(shares, caption=caption, parts=parts)
