@@ -233,6 +233,12 @@ def test_long_texts_are_cut_and_values_are_formatted_for_people() -> None:
     ]  # fmt: skip
 
 
+def test_units_stay_with_their_numbers_and_dates_are_not_divided() -> None:
+    cells = table(("when", "how long", "what"), [("2026-01-31 12:00:00", "2.5 min", "12 parcels")])
+    assert '<td><span class="whole">2026-01-31</span> 12:00:00</td><td class="whole">2.5 min</td>' in cells
+    assert "<td>12 parcels</td>" in cells
+
+
 def test_findings_that_need_attention_come_first() -> None:
     sections = [
         Section("one", "One", [Finding("all is well", Level.GREEN)]),

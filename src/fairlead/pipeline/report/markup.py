@@ -1,11 +1,15 @@
 """Pieces of HTML and SVG. Plain strings are escaped as text: only this module creates markup."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
 # Maximum characters of a text: names in the data may have any length.
 TEXT_MAX = 160
 NONE_SHOWN = "-"
+# Times and durations, as the page shows them.
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)")
+_LENGTH = re.compile(r"[\d.e+-]+ (s|min|h|d)")
 
 
 class Markup(str):
@@ -70,7 +74,11 @@ def _cell(value: object) -> Markup:
     if isinstance(value, Markup):
         return tag("td", value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return tag("td", shown(value), class_="number" if is_number else None)
+    text = shown(value)
+    if (moment := _MOMENT.fullmatch(text)) is not None:
+        # The line may break between date and time, but not at a hyphen.
+        return tag("td", tag("span", moment[1], class_="whole"), " ", moment[2])
+    return tag("td", text, class_="number" if is_number else "whole" if _LENGTH.fullmatch(text) else None)
 
 
 def _number(value: str | float) -> str:

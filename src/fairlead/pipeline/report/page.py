@@ -51,7 +51,7 @@ svg .mark { font-weight: 700; } .grid { stroke: var(--rule); } .diagonal { strok
 @media (max-width: 640px) { .cards thead { display: none; } .cards tr { display: block; padding: .6rem 0;
   border-bottom: 1px solid var(--rule); } .cards td { display: flex; gap: .75rem; padding: .1rem 0; border: 0; }
   .cards td::before { content: attr(data-label); flex: 0 0 6.5rem; color: var(--soft); } }
-.cards td:nth-child(n + 4) { white-space: nowrap; }
+.cards td:nth-child(n + 4), .whole { white-space: nowrap; }
 .scrolls { overflow-x: auto; } table { border-collapse: collapse; font-size: .88rem; margin: .5rem 0; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
 th { font-weight: 600; } td > .number { display: block; }
