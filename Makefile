@@ -54,7 +54,7 @@ bench-peers: $(INSTALLED) ## measure durable no-op tasks beside other task queue
 	$(BIN)/python -m benchmarks.peers --write
 
 bench-pipeline: $(INSTALLED) ## measure the pipeline's jobs at 1, 10 and 50 million rows: two hours, and 10 GB of /tmp
-	failed=0; for part in _stream _increment ""; do $(BIN)/python -m benchmarks.pipeline$$part || failed=1; done; exit $$failed
+	failed=0; for part in _stream _increment _cluster ""; do $(BIN)/python -m benchmarks.pipeline$$part || failed=1; done; exit $$failed
 
 wheel: ## build the wheel into dist, and run a workflow with it in a fresh environment
 	rm -rf dist

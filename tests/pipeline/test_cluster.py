@@ -59,6 +59,7 @@ def test_a_cluster_of_two_workers_gives_the_same_tables(spark: SparkSession, tmp
         assert (".whl" in answer["driver"]) == (way == "wheel")
         assert all("/fairlead.zip/" in place for place in answer["places"])
         assert len(set(answer["folders"])) == 2
+        assert all(" -XX:TieredStopAtLevel=1 " in command for command in answer["commands"])
         for name in ("task", "history"):
             assert kills.table(tmp_path / f"{way}-lake", name) == kills.table(tmp_path / "local", name)
     assert answers["installed"].stderr == ""

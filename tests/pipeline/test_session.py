@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from fairlead.cli.pipeline.runner import WITHOUT_PYTHON
 from fairlead.pipeline import java, session
+from fairlead.pipeline.class_archive import ClassArchive
 from fairlead.pipeline.java import NoJava, find_java, make_launcher
 from fairlead.pipeline.session import (
     CODE_CACHE,
@@ -19,6 +20,7 @@ from fairlead.pipeline.session import (
     SessionPlan,
     WrongMaster,
     cache_folder,
+    java_settings,
     open_session,
     plan_for,
     settings_of,
@@ -132,6 +134,20 @@ def test_the_plans_own_settings_win() -> None:
     assert "spark.ui.enabled" not in settings_of(plan_for("sc://h:1", name="test"))
 
 
+def test_executors_start_as_quickly_as_a_local_session() -> None:
+    """On small inputs, Java's optimizing compiler and waits for the place of the data took half of the time."""
+    small, large = (plan_for("spark://h:1", name="test", is_small=is_small) for is_small in (True, False))
+    archive = ClassArchive(Path("/cache/spark.jsa"), None)
+    settings = settings_of(small) | java_settings(small, archive)
+    assert settings["spark.locality.wait"] == "0s"
+    quick = f"-XX:SharedArchiveFile=/cache/spark.jsa -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE}"
+    assert settings["spark.driver.extraJavaOptions"] == settings["spark.executor.defaultJavaOptions"] == quick
+    # Only the driver writes an archive.
+    draft = java_settings(small, ClassArchive(Path("/cache/spark.jsa"), Path("/cache/spark.jsa.1")))
+    assert "ArchiveClassesAtExit" not in draft["spark.executor.defaultJavaOptions"]
+    assert "spark.executor.defaultJavaOptions" not in java_settings(large, archive)
+
+
 def test_the_cache_folder_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "fairlead"
@@ -220,8 +236,6 @@ def test_a_failure_in_spark_is_reported_in_one_line_with_the_log(tmp_path: Path)
 def test_a_cache_keeps_no_drafts_and_an_unwritable_one_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fairlead.pipeline.class_archive import ClassArchive
-
     (tmp_path / "fairlead").write_text("in the way")
     found = java.Java(home=tmp_path, version="17")
     first = ClassArchive.of(found, tmp_path / "cache")
@@ -237,7 +251,6 @@ def test_a_cache_keeps_no_drafts_and_an_unwritable_one_is_not_used(
 def test_the_archive_of_a_java_that_does_not_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take minutes to write it: a later session would start with an incomplete archive."""
     from fairlead.pipeline import session
-    from fairlead.pipeline.class_archive import ClassArchive
 
     archive = ClassArchive(tmp_path / "spark.jsa", tmp_path / "spark.jsa.1")
     assert archive.draft is not None

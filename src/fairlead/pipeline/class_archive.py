@@ -15,6 +15,8 @@ from fairlead.pipeline.java import Java
 # Seconds for Java to exit; its first exit also writes the archive of its classes.
 ARCHIVE_WAIT_S_MAX = 120.0
 DRAFT_AGE_S_MAX = 3600.0
+# Option of Java that writes an archive when Java ends.
+WRITES_ARCHIVE = "-XX:ArchiveClassesAtExit="
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ClassArchive:
     def java_options(self) -> list[str]:
         """Options that make Java use the archive, or write it when Java exits."""
         if self.draft is not None:
-            return [f"-XX:ArchiveClassesAtExit={self.draft}"]
+            return [f"{WRITES_ARCHIVE}{self.draft}"]
         return [f"-XX:SharedArchiveFile={self.file}"]
 
     def keep(self) -> None:
