@@ -33,6 +33,11 @@ TINY_SHARE = 0.01
 RATIO_MAX = 1.15
 MEMORY_MB_MAX = 2_000.0
 HOSTS = 100
+# Jobs that read each kind of records.
+READERS = {
+    "task": {"ingest task", "traffic", "fairness", "backtest"},
+    "history": {"ingest history", "reconcile"},
+}
 # Jobs that are also run on DuckDB.
 COMPARED = ("traffic", "reconcile")
 DUCKDB_S_MAX = 3_600.0
@@ -80,6 +85,11 @@ class Line:
             yield f"{where}: not compared, as DuckDB has failed: {self.duckdb_failure}"
 
 
+def size_of(folder: Path, pattern: str) -> int:
+    """Bytes of the files of a folder with all its folders."""
+    return sum(file.stat().st_size for file in folder.rglob(pattern))
+
+
 class Bench:
     """The inputs, which grow from size to size, and the measurements so far."""
 
@@ -90,8 +100,10 @@ class Bench:
         self.lake = Lake(folder / "lake")
         self.payloads = Lake(folder / "payloads-lake")
         self._has_payloads = "histories" in jobs
-        self._has_others = set(jobs) != {"histories"}
+        self._kinds = [kind for kind in KINDS if any(job in READERS[kind] for job in jobs)]
         self.lines: list[Line] = []
+        # Bytes of a row in the journal and in the lake, of each generated input.
+        self.row_bytes: dict[str, tuple[float, float]] = {}
 
     def prepare(self) -> None:
         """Generate a day and a hundredth of a day, and ingest both into lakes."""
@@ -102,12 +114,21 @@ class Bench:
         with open_session(SessionPlan(name="bench-prepare", master="local[2]")) as spark:
             if self._has_payloads:
                 pipeline_payloads.write_runs(self.folder / "payloads")
-                ingest.run(JobContext(spark, Lake(self.folder / "runs-lake"), journal=self.folder / "payloads"))
-            for name, share in (("base", 1.0), ("tiny", TINY_SHARE)) if self._has_others else ():
+                lake, journal = Lake(self.folder / "runs-lake"), self.folder / "payloads"
+                ingest.run(JobContext(spark, lake, journal=journal))
+                self._weigh("histories with payloads", journal, lake)
+            for name, share in (("tiny", TINY_SHARE), ("base", 1.0)) if self._kinds else ():
                 write_base(self.folder / name, records=self.base_rows, share=share)
-                for kind in KINDS:
-                    lake = Lake(self.folder / f"{name}-lake")
-                    ingest.run(JobContext(spark, lake, journal=self.folder / name / kind))
+                for kind in self._kinds:
+                    lake, journal = Lake(self.folder / f"{name}-lake"), self.folder / name / kind
+                    ingest.run(JobContext(spark, lake, journal=journal))
+                    self._weigh(kind, journal, lake)
+
+    def _weigh(self, name: str, journal: Path, lake: Lake) -> None:
+        """Take the bytes of an ingested row from the sizes of the files."""
+        kind = "task" if name == "task" else "history"
+        rows = sum(entry.rows for entry in lake.segments(kind))
+        self.row_bytes[name] = (size_of(journal, "*.zst") / rows, size_of(lake.table(kind), "*.parquet") / rows)
 
     def grow(self, rows: int) -> None:
         """Let the inputs grow to `rows` rows."""
@@ -115,7 +136,7 @@ class Bench:
             size = pipeline_payloads.ROWS
             runs = Lake(self.folder / "runs-lake")
             pipeline_payloads.add_copies(runs, self.payloads, range(self.rows // size, rows // size))
-        for kind in KINDS if self._has_others else ():
+        for kind in self._kinds:
             copies = range(self.rows // self.base_rows, rows // self.base_rows)
             link_copies(self.folder / "base" / kind, self.folder / "journal" / kind, copies)
             add_copies(Lake(self.folder / "base-lake"), self.lake, kind, copies)
@@ -242,6 +263,8 @@ def main() -> int:
         print(json.dumps([asdict(line) | {"cpu_us": line.cpu_us} for line in bench.lines], indent=2))
     else:
         show(bench.lines)
+    for name, (journal, lake) in bench.row_bytes.items():
+        progress.print(f"bytes of a row, {name}: {journal:.1f} in the journal, {lake:.1f} in the lake")
     problems = [problem for line in bench.lines for problem in line.problems]
     for problem in problems:
         progress.print(problem)

@@ -1,8 +1,8 @@
 """Latency of the stream: from an event in a server to its rows in the tables of traffic and fairness.
 
 A server with a journal and `fairlead pipeline stream` run as processes of their own, with their default settings unless
-`--segment` gives another age at which segments are sealed. Each probe starts a workflow on a task queue of its own, and waits until both tables have a row of
-that task queue.
+`--segment` gives another age at which segments are sealed. Each probe starts a workflow on a task queue of its own, and
+waits until both tables have a row of that task queue.
 """
 
 import argparse
